@@ -1,0 +1,46 @@
+# Every command of the project. `make help` lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed-$(shell cat requirements.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
+
+.PHONY: help setup demo test check format lock openapi bench clean
+.DEFAULT_GOAL := help
+
+help:  ## List the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## Make the virtual environment and install everything into it
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Plangate needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the locked dependencies into $(VENV) (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e sdk/python -e .
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+demo: setup  ## Run the flight recovery demo (ARGS=--yes approves by itself)
+	@$(BIN)/python -m examples.flight_recovery $(ARGS)
+
+test: setup  ## Run every test (ARGS are passed to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup  ## Lint, types, floors, generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/mypy
+
+format: setup  ## Format the code
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+lock: setup  ## Resolve the dependencies again into requirements.lock
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-emit-package plangate --no-header -o requirements.lock --quiet --upgrade
+
+clean:  ## Remove the virtual environment and caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The life of a query: the pure loop, the runner, tool dispatch, sub-agents."""

@@ -1,0 +1,1 @@
+"""Approvals: subjects, decisions, deadlines."""

@@ -1,0 +1,1 @@
+"""What every floor stands on: ids, clock, errors, database, blobs, the JSON gate."""

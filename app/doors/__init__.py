@@ -1,0 +1,1 @@
+"""The top floor: HTTP, worker process, command line."""

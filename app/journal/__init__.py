@@ -1,0 +1,1 @@
+"""The durable record of runs: events, work records, the group-commit writer, streams."""

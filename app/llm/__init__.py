@@ -1,0 +1,1 @@
+"""Neutral messages, the provider protocol, one file a vendor."""

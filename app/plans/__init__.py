@@ -1,0 +1,1 @@
+"""Typed plans: lifecycle, dispatch of approved actions."""

@@ -1,0 +1,1 @@
+"""Which process works on which query: claims, leases, wake-ups."""

@@ -1,0 +1,1 @@
+"""Typed handles to values that stay out of prompts."""

@@ -1,0 +1,1 @@
+"""Registered specs and their versions."""

@@ -1,0 +1,1 @@
+"""Tenants, keys, principals, scopes, secrets."""

@@ -1,0 +1,1 @@
+"""What a tool is, and one file a transport."""
