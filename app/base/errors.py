@@ -1,0 +1,97 @@
+"""The tree of errors that a caller can meet. doors/errors.py maps each kind to HTTP in one table.
+
+An error carries a `kind` (the stable slug of the problem's `type`), a `detail` that tells the reader what to
+do next, and, for validation, the list of what is wrong with a JSON pointer each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing wrong with an input: `pointer` is an RFC 6901 JSON pointer into the body."""
+
+    pointer: str
+    message: str
+
+
+class PlangateError(Exception):
+    """Something a caller can act on. Subclasses name what happened; `kind` is part of the API."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+    def __init__(self, detail: str, *, extra: Mapping[str, Any] | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra = dict(extra or {})
+
+
+class Malformed(PlangateError):
+    """The bytes are not what they claim to be."""
+
+    kind, title = "malformed", "The request is malformed"
+
+
+class Unauthenticated(PlangateError):
+    kind, title = "unauthenticated", "A valid API key is needed"
+
+
+class Forbidden(PlangateError):
+    kind, title = "forbidden", "The key may not do this"
+
+
+class NotFound(PlangateError):
+    """It does not exist, or belongs to another tenant: nobody learns which."""
+
+    kind, title = "not_found", "There is no such thing"
+
+
+class Conflict(PlangateError):
+    kind, title = "conflict", "The request conflicts with the present state"
+
+
+class Gone(PlangateError):
+    kind, title = "gone", "It existed and has expired"
+
+
+class TooLarge(PlangateError):
+    kind, title = "too_large", "The body is too large"
+
+
+class UnsupportedMediaType(PlangateError):
+    kind, title = "unsupported_media_type", "The body must be application/json"
+
+
+class Invalid(PlangateError):
+    """Well-formed but not acceptable; `flaws` says where."""
+
+    kind, title = "invalid", "The request is not valid"
+
+    def __init__(
+        self, detail: str, flaws: Sequence[Flaw] = (), *, extra: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(detail, extra=extra)
+        self.flaws = tuple(flaws)
+
+
+class TooManyRequests(PlangateError):
+    kind, title = "too_many_requests", "A limit of the tenant is reached"
+
+    def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(PlangateError):
+    """The service is draining or its database cannot be reached; the same request may work later."""
+
+    kind, title = "unavailable", "The service is not available at the moment"
+
+    def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s

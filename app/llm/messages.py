@@ -1,0 +1,118 @@
+"""Neutral messages: what the loop speaks, whichever vendor answers. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """A vendor's reasoning; `opaque` is what it wants back unchanged (a signature, redacted data)."""
+
+    text: str
+    opaque: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call the model asks for. `arguments` is the JSON text exactly as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The answer to a ToolUse, as the text that the model reads."""
+
+    tool_use_id: str
+    content: str
+    is_error: bool = False
+
+
+Block = Text | Thinking | ToolUse | ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Literal["user", "assistant"]
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call or of many added up."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as the model is told of it."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """Everything one model turn needs.
+
+    `model` is the vendor's id. `extra` goes into the vendor's request body as it is. `conversation` identifies
+    this run for interpreters without a model; vendors ignore it.
+    """
+
+    model: str
+    system: str
+    tools: tuple[ToolDefinition, ...]
+    messages: tuple[Message, ...]
+    max_output_tokens: int | None = None
+    thinking: dict[str, Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDone:
+    """The whole turn: the last thing a stream yields, and only when the vendor said that it is complete."""
+
+    blocks: tuple[Text | Thinking | ToolUse, ...]
+    stop_reason: StopReason
+    usage: Usage
+    model: str
+
+
+StreamPart = TextDelta | ThinkingDelta | TurnDone
