@@ -1,0 +1,5 @@
+"""`python -m app` is the command `plangate`."""
+
+from app.doors.cli import main
+
+main()

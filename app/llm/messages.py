@@ -21,7 +21,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call the model asks for. `arguments` is the JSON text exactly as the model wrote it."""
+    """A call the model asks for. `arguments` is the JSON text exactly as the model wrote it, valid or not."""
 
     id: str
     name: str
@@ -48,7 +48,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call or of many added up."""
+    """Tokens of one call or of many added up.
+
+    `input_tokens` are those that no cache was read or written for; the whole prompt is the sum of the three.
+    `reasoning_tokens` are a part of `output_tokens`.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -79,8 +83,8 @@ class ToolDefinition:
 class ModelRequest:
     """Everything one model turn needs.
 
-    `model` is the vendor's id. `extra` goes into the vendor's request body as it is. `conversation` identifies
-    this run for interpreters without a model; vendors ignore it.
+    `model` is the vendor's id. `thinking` and `extra` go into the vendor's request body as they are. The last
+    user message of `messages` that is text and carries no tool result is the prompt of this run.
     """
 
     model: str

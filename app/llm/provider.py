@@ -74,6 +74,10 @@ class ContextOverflow(ProviderFault):
     code = "context_overflow"
 
 
+class ProviderNotBuilt(Exception):
+    """A provider cannot be built as it is configured. The message says what to change and repeats no key."""
+
+
 class Provider(Protocol):
     """Streams one turn. Yields deltas, then exactly one TurnDone; anything else is a ProviderFault.
 

@@ -1,1 +1,78 @@
 """Describe systems of agents as data, run them on a Plangate service, decide their approvals."""
+
+from plangate.authoring import (
+    ActionDispatcher,
+    DefinedRuntime,
+    DefinedTool,
+    define_coordinator,
+    define_executor,
+    define_plan,
+    define_planner,
+    define_reference,
+    define_runtime,
+    define_specialist,
+    define_tenant,
+    define_tool,
+)
+from plangate.spec.glimpses import glimpse
+from plangate.spec.models import (
+    AgentSpec,
+    ApprovalOverrides,
+    ApprovalPolicies,
+    ApprovalRule,
+    DisplayAlias,
+    LimitsSpec,
+    ModelSpec,
+    PlanSpec,
+    ProviderSpec,
+    ReferenceSpec,
+    RuntimeSpec,
+    TenantSpec,
+    ToolAnnotations,
+    ToolkitConfig,
+    ToolkitSpec,
+    ToolSpec,
+)
+from plangate.spec.problems import Problem, SpecInvalid
+from plangate.spec.prompts import LayeredPrompt, augment_prompt_tools, layered_prompt
+from plangate.spec.schemas import normalize_schema
+from plangate.spec.unions import TaggedUnion
+
+__all__ = [
+    "ActionDispatcher",
+    "AgentSpec",
+    "ApprovalOverrides",
+    "ApprovalPolicies",
+    "ApprovalRule",
+    "DefinedRuntime",
+    "DefinedTool",
+    "DisplayAlias",
+    "LayeredPrompt",
+    "LimitsSpec",
+    "ModelSpec",
+    "PlanSpec",
+    "Problem",
+    "ProviderSpec",
+    "ReferenceSpec",
+    "RuntimeSpec",
+    "SpecInvalid",
+    "TaggedUnion",
+    "TenantSpec",
+    "ToolAnnotations",
+    "ToolSpec",
+    "ToolkitConfig",
+    "ToolkitSpec",
+    "augment_prompt_tools",
+    "define_coordinator",
+    "define_executor",
+    "define_plan",
+    "define_planner",
+    "define_reference",
+    "define_runtime",
+    "define_specialist",
+    "define_tenant",
+    "define_tool",
+    "glimpse",
+    "layered_prompt",
+    "normalize_schema",
+]

@@ -1,0 +1,119 @@
+"""The loop: a transcript in, the next step out. Pure: no clock, no database, no model.
+
+A transcript is what the work records of one agent's run say. The runner does the steps and decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse
+
+OutputBlock = Text | Thinking | ToolUse
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call of a turn. `answer` is the text that the model reads, None while it is open."""
+
+    work_id: str
+    use: ToolUse
+    position: int
+    answer: str | None = None
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A model turn that came to its end, and the calls it asked for."""
+
+    number: int
+    blocks: tuple[OutputBlock, ...]
+    stop_reason: StopReason
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """A model call that was begun and never closed: a crash or a fault came between. It is repeated."""
+
+    work_id: str
+    number: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One agent's run so far. `memory` is what a stateful agent brings from earlier runs of its thread."""
+
+    prompt: str
+    memory: tuple[Message, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    open_turn: OpenTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model for turn `number`; `retry_of` is the open record of an attempt that came to nothing."""
+
+    number: int
+    messages: tuple[Message, ...]
+    retry_of: OpenTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Bring these calls to their answers, in parallel."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    text: str
+    reason: Literal["end_turn", "max_tokens", "refusal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    code: str
+    message: str
+
+
+Step = CallModel | RunTools | Finish | Fail
+
+
+def next_step(transcript: Transcript, max_turns: int) -> Step:
+    """What to do now. An open call is answered before the next turn; a turn without calls is the end."""
+    if transcript.turns:
+        last = transcript.turns[-1]
+        unanswered = tuple(c for c in last.calls if c.answer is None)
+        if unanswered:
+            return RunTools(unanswered)
+        if not last.calls:
+            return _ending(last)
+    number = len(transcript.turns) + 1
+    if number > max_turns:
+        return Fail("max_turns", f"The agent did not come to an end within its {max_turns} turns.")
+    return CallModel(number, messages(transcript), transcript.open_turn)
+
+
+def _ending(turn: Turn) -> Step:
+    text = "".join(b.text for b in turn.blocks if isinstance(b, Text))
+    if turn.stop_reason == "refusal":
+        return Fail("model_refused", text or "The model declined to answer.")
+    if turn.stop_reason == "max_tokens":
+        return Finish(text, "max_tokens")
+    return Finish(text, "end_turn")
+
+
+def messages(transcript: Transcript) -> tuple[Message, ...]:
+    """The conversation as the model gets it: memory, the prompt, then each turn with the answers to its calls."""
+    out = [*transcript.memory, Message("user", (Text(transcript.prompt),))]
+    for turn in transcript.turns:
+        out.append(Message("assistant", turn.blocks or (Text("(no output)"),)))
+        if turn.calls:
+            answers = (ToolResult(c.use.id, c.answer or "", c.is_error) for c in turn.calls)
+            out.append(Message("user", tuple(answers)))
+    return tuple(out)

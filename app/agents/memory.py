@@ -1,0 +1,32 @@
+"""What a stateful agent remembers of its thread: its finished runs, from their own work records. There is no
+second store: the transcript is the memory."""
+
+from __future__ import annotations
+
+from plangate.spec.models import AgentSpec
+
+from app.agents import store
+from app.agents.loop import messages
+from app.agents.models import WorkTree, transcript
+from app.agents.run import QueryRun
+from app.llm.messages import Message, Text
+
+MAX_RUNS = 100  # of one agent in one thread; older ones leave the prompt, not the record
+
+
+async def recall(run: QueryRun, agent: AgentSpec, work_id: str) -> tuple[Message, ...]:
+    """The conversation of the agent's earlier runs in this thread, oldest first; nothing for a stateless one."""
+    if not agent.stateful or run.query.thread_is_new:
+        return ()
+    runs, records = await run.look(
+        lambda tx: store.memory(tx, run.query.thread_id, agent.name, work_id, MAX_RUNS)
+    )
+    tree = WorkTree.of(records)
+    out: list[Message] = []
+    for id, prompt in runs:
+        past = transcript(tree, id, prompt, ())
+        out += messages(past)
+        if past.turns and not past.turns[-1].calls:
+            continue
+        out.append(Message("assistant", (Text("(this run ended without an answer)"),)))
+    return tuple(out)

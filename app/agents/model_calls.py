@@ -1,0 +1,220 @@
+"""One model turn: recorded before it is asked for, streamed, repeated when the vendor fails, recorded when whole.
+
+A turn that did not come to its end is never acted on: its text was announced with `step-start` and is taken back
+with `step-retry`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+
+import orjson
+from plangate.spec.models import AgentSpec
+
+from app.agents.loop import Call, CallModel, Turn
+from app.agents.run import QueryRun
+from app.base.ids import new_id
+from app.journal.models import Delta, Entry, Scope, Work, event
+from app.llm.codec import dump_turn
+from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage
+from app.llm.prices import price
+from app.llm.provider import BrokenTurn, Provider, ProviderFault
+
+MAX_ATTEMPTS = 6
+BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.5, 30.0
+RETRY_AFTER_MOST_S = 300.0
+MAX_CALLS_A_TURN = 1000
+
+
+class TurnFailed(Exception):
+    """The model cannot be had for this turn. `entry` closes its record and is not written yet."""
+
+    def __init__(self, fault: ProviderFault, entry: Entry) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+        self.entry = entry
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks: an agent's run and what it may call."""
+
+    agent: AgentSpec
+    work_id: str
+    parent_id: str
+    system: str
+    cache_key: str
+    tools: tuple[ToolDefinition, ...]
+    vendor: str  # the kind of the provider, for its price
+
+
+async def ask_model(
+    run: QueryRun, provider: Provider, asked: Asked, step: CallModel, opening: Entry
+) -> tuple[Turn, Entry]:
+    """The finished turn, and the entry that closes its record and opens those of its calls: the caller commits
+    it, alone or together with what follows. `opening` goes in front of the record of the call."""
+    agent = asked.agent
+    retry = step.retry_of
+    work = Work(
+        id=retry.work_id if retry else new_id("wrk_"),
+        parent_id=asked.work_id,
+        kind="model_call",
+        name=agent.model.id,
+        agent=agent.name,
+        status="running",
+        position=step.number,
+        model=agent.model.id,
+        prompt_cache_key=asked.cache_key,
+        attempts=retry.attempts + 1 if retry else 1,
+    )
+    scope = run.scope(work.id, asked.work_id, agent.name)
+    request = ModelRequest(
+        agent.model.id,
+        asked.system,
+        asked.tools,
+        step.messages,
+        agent.model.max_output_tokens,
+        agent.model.thinking,
+        agent.model.extra or {},
+    )
+    started = event(scope, "step-start", turn=step.number)
+    if retry:
+        started = event(scope, "step-retry", turn=step.number, reason="interrupted")
+    opening.items.append(started)
+    opening.work.append(work)
+    opening.opens_work |= retry is None
+    await run.commit(opening)
+    spent = Usage()
+    while True:
+        try:
+            async with run.outgoing:
+                done = await _stream(run, provider, request, scope, step.number)
+            return _closed(run, asked, work, scope, done, spent)
+        except ProviderFault as fault:
+            spent += fault.usage
+            if not fault.retryable or work.attempts >= MAX_ATTEMPTS:
+                raise TurnFailed(fault, _failed(work, scope, fault, spent)) from fault
+            work = replace(work, attempts=work.attempts + 1)
+            told = event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")
+            await run.commit(Entry(items=[told], work=[work]))
+            await asyncio.sleep(_pause_s(fault, work.attempts))
+
+
+async def _stream(
+    run: QueryRun, provider: Provider, request: ModelRequest, scope: Scope, turn: int
+) -> TurnDone:
+    async for part in provider.stream(request):
+        match part:
+            case TextDelta(text):
+                await run.post(Delta("text", scope, turn, text))
+            case ThinkingDelta(text):
+                await run.post(Delta("reasoning", scope, turn, text))
+            case TurnDone():
+                if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
+                    raise BrokenTurn(f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn.")
+                return part
+    raise BrokenTurn("The provider's stream ended without the end of the turn.")
+
+
+def _pause_s(fault: ProviderFault, attempts: int) -> float:
+    """Exponential with jitter; never earlier than the vendor asked for."""
+    backoff: float = min(BACKOFF_FIRST_S * 2 ** (attempts - 2), BACKOFF_MOST_S)
+    jittered = backoff * (0.5 + random.random())  # noqa: S311 - spreads retries, guards nothing
+    return max(jittered, min(fault.retry_after_s or 0, RETRY_AFTER_MOST_S))
+
+
+def with_usage(work: Work, usage: Usage) -> Work:
+    return replace(
+        work,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+    )
+
+
+def _closed(
+    run: QueryRun, asked: Asked, work: Work, scope: Scope, done: TurnDone, spent: Usage
+) -> tuple[Turn, Entry]:
+    usage = spent + done.usage
+    cost = price(asked.vendor, done.model or asked.agent.model.id, usage)
+    work = replace(
+        with_usage(work, usage),
+        status="succeeded",
+        output=dump_turn(done.blocks, done.stop_reason),
+        cost_usd=cost.usd if cost else None,
+        price_date=cost.date if cost else None,
+    )
+    entry = Entry(items=[event(scope, "work-end", data=work_data(work))], work=[work])
+    calls: list[Call] = []
+    for index, use in enumerate(b for b in done.blocks if isinstance(b, ToolUse)):
+        call = Work(
+            id=new_id("wrk_"),
+            parent_id=asked.work_id,
+            kind="tool_call",
+            name=use.name,
+            agent=asked.agent.name,
+            status="running",
+            position=work.position * MAX_CALLS_A_TURN + index,
+            tool_invocation_id=use.id,
+            input=use.arguments.encode(),
+        )
+        entry.work.append(call)
+        entry.opens_work = True
+        told = event(
+            run.scope(call.id, asked.work_id, asked.agent.name),
+            "tool-invocation",
+            toolInvocationId=use.id,
+            toolName=use.name,
+            args=as_written(use.arguments),
+            state="call",
+        )
+        entry.items.append(told)
+        calls.append(Call(call.id, use, call.position))
+    return Turn(work.position, done.blocks, done.stop_reason, tuple(calls)), entry
+
+
+def _failed(work: Work, scope: Scope, fault: ProviderFault, spent: Usage) -> Entry:
+    error = orjson.dumps({"code": fault.code, "message": fault.message})
+    failed = replace(with_usage(work, spent), status="failed", error=error)
+    return Entry(items=[event(scope, "work-end", data=work_data(failed))], work=[failed])
+
+
+def as_written(arguments: str) -> object:
+    """The arguments as JSON where they are JSON, else the text: for people to read, never to act on."""
+    try:
+        return orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return arguments
+
+
+def usage_data(usage: Usage | Work) -> dict[str, int]:
+    return {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "cacheReadTokens": usage.cache_read_tokens,
+        "cacheWriteTokens": usage.cache_write_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+    }
+
+
+def work_data(work: Work) -> dict[str, object]:
+    """The part of a work record that `work-start` and `work-end` tell of."""
+    data: dict[str, object] = {
+        "id": work.id,
+        "parentId": work.parent_id,
+        "kind": work.kind,
+        "name": work.name,
+        "status": work.status,
+    }
+    if work.kind == "model_call" and work.status != "running":
+        data["usage"] = usage_data(work)
+        if work.cost_usd is not None:
+            data["costUsd"] = work.cost_usd
+        data["attempts"] = work.attempts
+    if work.error is not None:
+        data["error"] = orjson.loads(work.error)
+    return data

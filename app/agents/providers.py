@@ -1,0 +1,151 @@
+"""The providers of runtimes: which adapter with which key, behind which transport. Clients are kept and shared."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from plangate.spec.models import AgentSpec, ProviderSpec
+
+from app.base.egress import EgressPolicy, egress_client_httpx2
+from app.llm.provider import Provider, ProviderNotBuilt
+from app.llm.registry import WITHOUT_MODEL, build_provider
+from app.runtimes.models import Runtime
+from app.tenancy.secrets import Secrets
+
+MAX_KEPT = 256
+OPERATOR_KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+}
+
+
+class ProviderUnavailable(Exception):
+    """The provider of an agent is not usable as it is configured; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A provider as it is to be built: equal ones share a client."""
+
+    kind: str
+    api_key: str | None
+    base_url: str | None
+    of_tenant: bool
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+class ProviderPool:
+    """Builds providers off the event loop (the SDKs are slow to import) and keeps the recent ones.
+
+    `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS).
+    """
+
+    def __init__(self, secrets: Secrets, policy: EgressPolicy, operator_envs: Mapping[str, str]) -> None:
+        self._secrets = secrets
+        self._policy = policy
+        self._operator_envs = operator_envs
+        self._kept: OrderedDict[Chosen, Provider] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def of(self, runtime: Runtime, agent: AgentSpec) -> tuple[Provider, str]:
+        """The provider that answers for this agent, and its kind."""
+        chosen = await self._choose(runtime, agent)
+        provider = self._kept.get(chosen)
+        if provider is not None:
+            self._kept.move_to_end(chosen)
+            return provider, chosen.kind
+        async with self._lock:
+            if chosen not in self._kept:
+                self._kept[chosen] = await self._build(chosen)
+                while len(self._kept) > MAX_KEPT:
+                    self._kept.popitem(last=False)
+            return self._kept[chosen], chosen.kind
+
+    async def _choose(self, runtime: Runtime, agent: AgentSpec) -> Chosen:
+        forced = runtime.spec.interpreter
+        if forced:
+            return Chosen(forced, None, None, False, self._options(forced, runtime, None))
+        name = agent.model.provider
+        spec = (runtime.spec.providers or {}).get(name)
+        kind = (spec.kind if spec else None) or name
+        if kind in WITHOUT_MODEL:
+            return Chosen(kind, None, None, False, self._options(kind, runtime, spec))
+        options = self._options(kind, runtime, spec)
+        if spec is not None and spec.base_url:
+            return Chosen(kind, await self._own_key(runtime, name, spec), spec.base_url, True, options)
+        key_env, url_env = OPERATOR_KEYS.get(kind, (None, None))
+        base_url = os.environ.get(url_env) if url_env else None
+        if spec is not None and spec.api_key is not None:
+            return Chosen(kind, await self._own_key(runtime, name, spec), None, True, options)
+        if spec is not None and spec.api_key_env:
+            return Chosen(kind, self._operator_key(spec.api_key_env, base_url), base_url, False, options)
+        key = os.environ.get(key_env) if key_env else None
+        if not key:
+            raise ProviderUnavailable(
+                f"The provider {name!r} has no key. Give it one in the spec (providers.{name}.apiKey as a secret), or "
+                f"start the service with {key_env} set."
+            )
+        return Chosen(kind, key, base_url, False, options)
+
+    def _options(self, kind: str, runtime: Runtime, spec: ProviderSpec | None) -> tuple[tuple[str, Any], ...]:
+        options: dict[str, Any] = {}
+        if kind == "mock":
+            options = {"text": runtime.spec.mock_response, "tokens": spec.tokens if spec else None}
+        elif kind not in WITHOUT_MODEL and spec is not None:
+            options = {"idleTimeoutS": spec.idle_timeout_s}
+        return tuple((k, v) for k, v in options.items() if v is not None)
+
+    async def _own_key(self, runtime: Runtime, name: str, spec: ProviderSpec) -> str:
+        secret = getattr(spec.api_key, "secret", None)
+        if secret is None:
+            raise ProviderUnavailable(
+                f"The provider {name!r} has its own baseUrl and brings no key of its own: the operator's keys are not "
+                "sent to an address that a spec chose. Set providers."
+                + name
+                + '.apiKey to {"secret": "..."}.'
+            )
+        value = await self._secrets.read(runtime.tenant, secret)
+        if value is None:
+            raise ProviderUnavailable(
+                f"The secret {secret!r} of provider {name!r} does not exist: PUT /secrets/{secret}."
+            )
+        return value
+
+    def _operator_key(self, env: str, base_url: str | None) -> str:
+        host = self._operator_envs.get(env)
+        if host is None:
+            raise ProviderUnavailable(
+                f"The operator did not list {env} in PLANGATE_PROVIDER_ENVS, so no spec may use it."
+            )
+        if base_url is not None and urlsplit(base_url).hostname != host:
+            raise ProviderUnavailable(f"{env} may be sent to {host} only.")
+        value = os.environ.get(env)
+        if not value:
+            raise ProviderUnavailable(
+                f"The operator listed {env} but it is not set in the service's environment."
+            )
+        return value
+
+    async def _build(self, chosen: Chosen) -> Provider:
+        client = egress_client_httpx2(self._policy) if chosen.of_tenant else None
+        try:
+            return await asyncio.to_thread(
+                build_provider,
+                chosen.kind,
+                api_key=chosen.api_key,
+                base_url=chosen.base_url,
+                http_client=client,
+                options=dict(chosen.options),
+            )
+        except ProviderNotBuilt as error:
+            raise ProviderUnavailable(str(error)) from error
+
+    async def aclose(self) -> None:
+        for provider in self._kept.values():
+            await provider.aclose()

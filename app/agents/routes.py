@@ -1,0 +1,149 @@
+"""Queries over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from app.agents.schemas import SubmitQuery
+from app.agents.service import Queries, links
+from app.base.database import Tx
+from app.base.errors import Conflict
+from app.journal.hub import Hub
+from app.journal.routes import allowed, event_stream, streams_of, wants_stream
+from app.tenancy import idempotency
+from app.tenancy.http import (
+    Cursor,
+    GatedRoute,
+    Limit,
+    Reply,
+    answer,
+    before,
+    calling,
+    door_of,
+    json_response,
+    page,
+    reading,
+)
+from app.tenancy.models import Caller
+
+router = APIRouter(route_class=GatedRoute, tags=["queries"])
+
+QueryId = Annotated[str, Path(max_length=100)]
+
+
+def queries_of(request: Request) -> Queries:
+    queries: Queries = request.app.state.services.queries
+    return queries
+
+
+@router.post(
+    "/queries", status_code=202, summary="Start a query; with Accept: text/event-stream, also follow it"
+)
+async def submit_query(
+    request: Request, body: SubmitQuery, caller: Annotated[Caller, calling("queries:write")]
+) -> Response:
+    queries = queries_of(request)
+
+    async def submit(tx: Tx) -> Reply:
+        accepted = await queries.submit(tx, caller, body.asked())
+        wire = accepted.wire()
+        return Reply(wire, 202, wire["links"]["self"], accepted.id)
+
+    if not wants_stream(request):
+        return await answer(request, caller, submit)
+    caller.need("read")
+    return await _submit_and_follow(request, caller, submit)
+
+
+async def _submit_and_follow(request: Request, caller: Caller, submit: Any) -> Response:
+    """The query is on record before the first byte; a repeated key gives the first query's stream again."""
+    given = request.headers.get("idempotency-key")
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        if given is None:
+            query_id = (await submit(tx)).object_id
+        else:
+            key = idempotency.Key.of(caller.principal, "POST", request.url.path, given, await request.body())
+            stored = await idempotency.begin(tx, key)
+            if stored is None:
+                reply = await submit(tx)
+                stored = idempotency.Stored(202, reply.location, reply.object_id, None)
+                await idempotency.finish(tx, key, stored)
+            if stored.object_id is None:
+                raise Conflict("This Idempotency-Key belongs to a request without a query.")
+            query_id = stored.object_id
+    frames = streams_of(request).sse(caller.tenant, query_id, 0, None, allowed(request))
+    stream = event_stream(frames)
+    stream.headers["location"] = links(query_id)["self"]
+    return stream
+
+
+@router.get("/queries", summary="List queries, newest first")
+async def list_queries(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    status: Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"] | None = None,
+    thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
+    runtime_id: Annotated[str | None, Query(alias="runtimeId", max_length=100)] = None,
+    agent: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    position = before(request, "queries", cursor)
+
+    async def listed(tx: Tx) -> Any:
+        rows = await queries_of(request).page(
+            tx, str(position[0]) if position else None, [status, thread_id, runtime_id, agent], limit + 1
+        )
+        return page(request, "queries", rows, limit, lambda r: [r["id"]])
+
+    return await reading(request, caller, listed)
+
+
+@router.get("/queries/{query_id}", summary="Read a query; waitMs waits for its end")
+async def read_query(
+    request: Request,
+    query_id: QueryId,
+    caller: Annotated[Caller, calling("read")],
+    wait_ms: Annotated[int, Query(alias="waitMs", ge=0, le=60_000)] = 0,
+) -> Response:
+    queries, db = queries_of(request), door_of(request).db
+    hub: Hub = request.app.state.services.hub
+    deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+    with hub.watch(query_id) as (_, watch):
+        while True:
+            watch.woken.clear()
+            async with db.transaction(caller.tenant) as tx:
+                wire = await queries.read(tx, query_id)
+            left = deadline - asyncio.get_running_loop().time()
+            if wire["endedAt"] is not None or left <= 0 or streams_of(request).draining.is_set():
+                return json_response(wire)
+            try:
+                await asyncio.wait_for(watch.woken.wait(), left)
+            except TimeoutError:
+                return json_response(wire)
+
+
+@router.post("/queries/{query_id}/cancel", summary="Cancel a query at once")
+async def cancel_query(
+    request: Request, query_id: QueryId, caller: Annotated[Caller, calling("queries:write")]
+) -> Response:
+    queries = queries_of(request)
+
+    async def cancel(tx: Tx) -> Reply:
+        await queries.cancel(tx, query_id)
+        return Reply(await queries.read(tx, query_id))
+
+    return await answer(request, caller, cancel)
+
+
+@router.get("/queries/{query_id}/work", summary="The work records of a query, oldest first")
+async def query_work(
+    request: Request, query_id: QueryId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    async def work(tx: Tx) -> Any:
+        return {"items": await queries_of(request).work(tx, query_id), "nextCursor": None}
+
+    return await reading(request, caller, work)

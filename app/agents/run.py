@@ -1,0 +1,303 @@
+"""One query while a process works on it: its lease, its branches, and how it goes to sleep.
+
+Branches are agents and tool calls that move in parallel. One that must wait (for an approval, for a client's
+result) says so; when no branch can move, the query parks: its row says `waiting`, unless its wake counter moved
+since it was last looked at, and everything in memory goes. A counter, not a notice: no wake-up falls between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from app.agents.models import QueryRecord, WorkTree
+from app.base.database import Database, Tx
+from app.base.errors import Unavailable
+from app.journal import store as journal_store
+from app.journal.models import Delta, Entry, Lease, LeaseLost, QueryChange, Scope, event
+from app.journal.writer import JournalWriter, ParkRefused
+from app.llm.messages import Usage
+from app.queue.worker import Running
+from app.runtimes.models import Runtime
+
+T = TypeVar("T")
+
+MAX_DEPTH = 8
+MAX_PARALLEL = 8
+
+FENCE = """
+SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' FOR NO KEY UPDATE
+"""
+
+
+class Parked(Exception):
+    """Nothing of this query can move: unwind, keep nothing."""
+
+
+class QueryFailed(Exception):
+    """The whole query ends as failed, whatever its other branches do."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class QueryRun:
+    """The state that the branches of one query share."""
+
+    def __init__(
+        self,
+        db: Database,
+        journal: JournalWriter,
+        running: Running,
+        query: QueryRecord,
+        runtime: Runtime,
+        tree: WorkTree,
+    ) -> None:
+        self.db = db
+        self.query = query
+        self.runtime = runtime
+        self.tree = tree
+        self.lease: Lease = running.lease
+        self._journal = journal
+        self._running = running
+        self._wake = running.wake_seen = query.wake
+        self._active = 1
+        self._look = 0  # moves whenever waiting branches should look again
+        self._resting: dict[object, tuple[int, str]] = {}  # waiting branches: the look they made, and why
+        self._changed = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._ended: BaseException | None = None
+        self._busy_agents: set[str] = set()
+        self._spent: dict[str, tuple[str | None, Usage, float | None]] = {
+            row.id: (row.parent_id, row.usage, row.cost_usd)
+            for rows in tree.children.values()
+            for row in rows
+            if row.kind == "model_call" and row.over
+        }
+        limits = runtime.spec.limits
+        self.max_depth = (limits and limits.max_depth) or MAX_DEPTH
+        # How much may be under way outside at once; held only around the sending itself, never while waiting.
+        self.outgoing = asyncio.Semaphore((limits and limits.max_parallel_tools) or MAX_PARALLEL)
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    async def commit(self, entry: Entry) -> None:
+        """Durable when it returns. LeaseLost where another process has the query."""
+        await self._journal.commit(self.lease, entry)
+
+    async def post(self, delta: Delta) -> None:
+        await self._journal.post(self.lease, delta)
+
+    async def durably(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
+        """Runs a verb that is idempotent by its work id in a transaction that holds the query under our epoch,
+        again and again through outages. LeaseLost where another process has the query."""
+        delay = 0.05
+        while True:
+            try:
+                async with self.db.transaction(self.lease.tenant) as tx:
+                    if not await tx.value(FENCE, self.lease.tenant, self.lease.query_id, self.lease.epoch):
+                        self.lease.lost = True
+                        raise LeaseLost
+                    return await verb(tx)
+            except Unavailable:
+                if self.lease.lost:
+                    raise LeaseLost from None
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 1.0)
+
+    async def look(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
+        """A read that survives outages."""
+        delay = 0.05
+        while True:
+            try:
+                async with self.db.transaction(self.lease.tenant) as tx:
+                    return await verb(tx)
+            except Unavailable:
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 1.0)
+
+    def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:
+        return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)
+
+    # -- spending --------------------------------------------------------------------------------------------
+
+    def spend(self, entry: Entry) -> None:
+        """Remembers what the model calls of an entry used, by the agent's run they belong to."""
+        for work in entry.work:
+            if work.kind == "model_call" and work.status != "running":
+                usage = Usage(
+                    work.input_tokens,
+                    work.output_tokens,
+                    work.cache_read_tokens,
+                    work.cache_write_tokens,
+                    work.reasoning_tokens,
+                )
+                self._spent[work.id] = (work.parent_id, usage, work.cost_usd)
+
+    def totals(self, agent_work_id: str | None = None) -> dict[str, Any]:
+        """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no
+        cost, never zero."""
+        mine = [s for s in self._spent.values() if agent_work_id in (None, s[0])]
+        usage = sum((s[1] for s in mine), Usage())
+        costs = [s[2] for s in mine if s[2] is not None]
+        return {
+            "usage": {
+                "inputTokens": usage.input_tokens,
+                "outputTokens": usage.output_tokens,
+                "cacheReadTokens": usage.cache_read_tokens,
+                "cacheWriteTokens": usage.cache_write_tokens,
+                "reasoningTokens": usage.reasoning_tokens,
+            },
+            "costUsd": sum(costs) if costs else None,
+            "modelCalls": len(mine),
+        }
+
+    # -- branches --------------------------------------------------------------------------------------------
+
+    async def branches(self, works: Sequence[Awaitable[T]]) -> list[T]:
+        """Runs these in parallel in the place of the caller's branch. Any exception ends all of them."""
+        if len(works) == 1:
+            return [await works[0]]
+        self._active += len(works) - 1
+        left = len(works)
+
+        async def branch(work: Awaitable[T]) -> T:
+            nonlocal left
+            result = await work
+            left -= 1
+            if left:  # the last one hands its place back to the caller
+                self._active -= 1
+                self._stirred.set()
+            return result
+
+        tasks = [asyncio.ensure_future(branch(w)) for w in works]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def wait(self, check: Callable[[], Awaitable[T | None]], *, reason: str, hold_s: float = 0) -> T:
+        """Waits until `check` gives something. For `hold_s` seconds the branch still counts as moving; after
+        that the query may park, and Parked unwinds everything."""
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch(), name=f"watch-{self.query.id}")
+        hold_until = time.monotonic() + hold_s
+        while True:
+            look = self._look
+            found = await check()
+            if found is not None:
+                return found
+            if look != self._look:
+                continue
+            left = hold_until - time.monotonic()
+            if left > 0:
+                await self._next_look(look, left)
+                continue
+            me = object()
+            self._resting[me] = (look, reason)
+            self._active -= 1
+            self._stirred.set()
+            try:
+                await self._next_look(look, None)
+            finally:
+                self._active += 1
+                del self._resting[me]
+
+    @contextlib.asynccontextmanager
+    async def one_at_a_time(self, agent: str) -> AsyncIterator[None]:
+        """Calls to the same stateful agent run one after another; who waits for its turn does not keep the
+        query awake."""
+
+        async def turn() -> bool | None:
+            if agent in self._busy_agents:
+                return None
+            self._busy_agents.add(agent)
+            return True
+
+        if not await turn():
+            await self.wait(turn, reason="agent_busy")
+        try:
+            yield
+        finally:
+            self._busy_agents.discard(agent)
+            self._look += 1
+            self._stirred.set()
+
+    async def _next_look(self, look: int, timeout_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while look == self._look and self._ended is None:
+                    await self._changed.wait()
+        if self._ended is not None:
+            raise self._ended
+
+    # -- sleeping and waking ---------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Runs beside waiting branches: hears wake-ups, parks the query when no branch can move."""
+        try:
+            while self._ended is None:
+                if self._running.wakes.is_set():
+                    self._running.wakes.clear()
+                    await self._read_wake()
+                if self._active == 0 and all(look == self._look for look, _ in self._resting.values()):
+                    await self._park()
+                self._announce()
+                await self._stir()
+        except Exception as error:  # noqa: BLE001 - whatever ended the watch ends the branches that rely on it
+            self._ended = error
+        finally:
+            self._announce()
+
+    async def _stir(self) -> None:
+        """Until a wake-up from outside or a change inside."""
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._running.wakes, self._stirred)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._stirred.clear()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _read_wake(self) -> None:
+        """The counter first, then every waiting branch looks: what moves after is seen when parking."""
+
+        async def wake(tx: Tx) -> int:
+            rows = await journal_store.heads(tx, [self.query.id])
+            if not rows or rows[0]["epoch"] != self.lease.epoch:
+                self.lease.lost = True
+                raise LeaseLost
+            return int(rows[0]["wake"])
+
+        self._wake = self._running.wake_seen = await self.look(wake)
+        self._look += 1
+
+    async def _park(self) -> None:
+        reasons = [reason for _, reason in self._resting.values()]
+        reason = "approval" if "approval" in reasons or not reasons else reasons[0]
+        scope = self.scope(self.query.root_work_id, None, self.query.agent)
+        told = event(scope, "query-status", **{"from": "running", "to": "waiting", "reason": reason})
+        try:
+            await self.commit(Entry(items=[told], change=QueryChange("waiting", reason, self._wake)))
+            self._ended = Parked()
+        except ParkRefused:
+            await self._read_wake()
+
+    async def aclose(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher

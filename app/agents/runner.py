@@ -1,0 +1,342 @@
+"""The runner: does what the loop says, records each step before the next, and begins again where the records end.
+
+It decides nothing about the conversation (loop.py does) and knows no vendor, no transport and no plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+import orjson
+import structlog
+from plangate.spec.models import AgentSpec
+from plangate.spec.toolkits import builtin_tools
+
+from app.agents import store
+from app.agents.loop import Call, CallModel, Fail, Finish, RunTools, Transcript, next_step
+from app.agents.memory import recall
+from app.agents.model_calls import Asked, TurnFailed, ask_model, work_data
+from app.agents.models import QueryRecord, WorkRow, WorkTree, transcript
+from app.agents.providers import ProviderPool, ProviderUnavailable
+from app.agents.run import Parked, QueryFailed, QueryRun
+from app.agents.tool_calls import AgentTools, ToolCalls
+from app.agents.toolkit import Answer, Outcome, ToolError
+from app.base.database import Database, Tx
+from app.base.errors import Unavailable
+from app.base.ids import new_id, time_ms
+from app.journal.models import Entry, Event, LeaseLost, QueryChange, Scope, Work, WorkStatus, event
+from app.journal.writer import JournalWriter
+from app.queue.worker import Running
+from app.runtimes.models import Runtime
+from app.runtimes.service import Runtimes
+
+log = structlog.get_logger(__name__)
+
+MAX_TURNS = 50
+POISON_CRASHES = 3
+
+# What features above and beside do in the transaction that ends a query before its time.
+EndHook = Callable[[Tx, str, str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an agent's run ended. `entry` closes its record; whoever called it writes it with what follows."""
+
+    text: str
+    finish_reason: str
+    entry: Entry
+    error_code: str | None = None
+    work_id: str | None = None
+
+
+class Runner:
+    """Advances queries: the worker's one verb."""
+
+    def __init__(
+        self,
+        db: Database,
+        journal: JournalWriter,
+        runtimes: Runtimes,
+        providers: ProviderPool,
+        tool_calls: ToolCalls,
+        plan_query: Callable[[QueryRun], Awaitable[Outcome]],
+        end_hooks: tuple[EndHook, ...],
+    ) -> None:
+        self._db = db
+        self._journal = journal
+        self._runtimes = runtimes
+        self._providers = providers
+        self._tool_calls = tool_calls
+        self._plan_query = plan_query
+        self._end_hooks = end_hooks
+
+    async def advance(self, running: Running) -> None:
+        """Works on a query until it is over, parked, or lost. Never raises but for cancellation."""
+        lease = running.lease
+        run: QueryRun | None = None
+        try:
+            query, rows = await self._load(running)
+            runtime = await self._runtimes.get(lease.tenant, query.runtime_id)
+            run = QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows))
+            if running.crashes >= POISON_CRASHES:
+                await self._fail(
+                    run,
+                    "poisoned",
+                    f"This query was set aside: it ended the process that worked on it {running.crashes} times "
+                    "in a row without getting further.",
+                )
+                return
+            try:
+                await self._root(run)
+            except QueryFailed as failed:
+                await self._fail(run, failed.code, failed.message)
+        except (Parked, LeaseLost):
+            return
+        except Unavailable as error:
+            log.warning("query.abandoned", query_id=lease.query_id, error=str(error))
+        except Exception as error:
+            log.exception("query.internal_error", query_id=lease.query_id)
+            if run is not None:
+                await self._give_up(run, error)
+        finally:
+            if run is not None:
+                await run.aclose()
+
+    async def _load(self, running: Running) -> tuple[QueryRecord, list[WorkRow]]:
+        if isinstance(running.given, QueryRecord):
+            return running.given, []
+        lease = running.lease
+        async with self._db.transaction(lease.tenant) as tx:
+            query = await store.record(tx, lease.query_id)
+            if query is None:
+                raise LeaseLost
+            return query, await store.work(tx, lease.query_id)
+
+    async def _give_up(self, run: QueryRun, error: Exception) -> None:
+        try:
+            await self._fail(
+                run, "internal_error", f"The service failed in a way it should not ({type(error).__name__})."
+            )
+        except (LeaseLost, Unavailable):
+            return
+
+    # -- the root --------------------------------------------------------------------------------------------
+
+    async def _root(self, run: QueryRun) -> None:
+        root = run.query.root_work_id
+        if run.query.kind == "plan":
+            outcome = await self._plan_query(run)
+            failed = isinstance(outcome, ToolError)
+            text = outcome.message if isinstance(outcome, ToolError) else orjson.dumps(outcome.value).decode()
+            result = Result(
+                text, "error" if failed else "end_turn", Entry(), "plan_failed" if failed else None
+            )
+        else:
+            agent = run.runtime.agents[run.query.agent]
+            result = await self._agent(run, agent, run.query.prompt, root, 0)
+        await self._finish(run, result)
+
+    async def _finish(self, run: QueryRun, result: Result) -> None:
+        if result.error_code is not None:
+            await self._fail(run, result.error_code, result.text, result.entry)
+            return
+        scope = run.scope(run.query.root_work_id, None, run.query.agent)
+        entry, output = result.entry, orjson.dumps(result.text)
+        totals = run.totals()
+        entry.items += [
+            *self._summaries(run, scope),
+            event(scope, "query-status", **{"from": "running", "to": "succeeded"}),
+            event(
+                scope, "finish", finishReason=result.finish_reason, usage=totals["usage"], output=result.text
+            ),
+        ]
+        entry.work.append(self._root_work(run, "succeeded", output=output))
+        entry.change = QueryChange("succeeded", output=output)
+        await run.commit(entry)
+
+    def _summaries(self, run: QueryRun, scope: Scope) -> list[Event]:
+        elapsed_ms = time.time_ns() // 1_000_000 - time_ms(run.query.id)
+        return [
+            event(scope, "data-cost-summary", data=run.totals()),
+            event(scope, "data-latency-summary", data={"elapsedMs": max(elapsed_ms, 0)}),
+        ]
+
+    async def _fail(self, run: QueryRun, code: str, message: str, entry: Entry | None = None) -> None:
+        """Ends the query as failed. What is still open below it (gates, calls, plans) is closed first."""
+        scope = run.scope(run.query.root_work_id, None, run.query.agent)
+        error = {"code": code, "message": message}
+        entry = entry or Entry()
+
+        async def close(tx: Tx) -> None:
+            for hook in self._end_hooks:
+                await hook(tx, run.query.id, code)
+            await store.cancel_open_work(tx, run.query.id)
+
+        if entry.items or entry.work:
+            await run.commit(entry)
+        await run.durably(close)
+        last = Entry(
+            items=[
+                *self._summaries(run, scope),
+                event(scope, "query-status", **{"from": "running", "to": "failed", "reason": code}),
+                event(scope, "error", error=error),
+            ],
+            work=[self._root_work(run, "failed", error=orjson.dumps(error))],
+            change=QueryChange("failed", code, error=orjson.dumps(error)),
+        )
+        await run.commit(last)
+
+    def _root_work(
+        self, run: QueryRun, status: WorkStatus, output: bytes | None = None, error: bytes | None = None
+    ) -> Work:
+        return Work(
+            id=run.query.root_work_id,
+            parent_id=None,
+            kind="query",
+            name=run.query.kind,
+            agent=run.query.agent,
+            status=status,
+            output=output,
+            error=error,
+        )
+
+    # -- an agent --------------------------------------------------------------------------------------------
+
+    async def _agent(
+        self, run: QueryRun, agent: AgentSpec, prompt: str, parent_id: str, depth: int
+    ) -> Result:
+        """One agent's run, from wherever its records stand."""
+        record = next(iter(run.tree.below(parent_id, "agent")), None)
+        if record is not None and record.over:  # a crash came between its end and what was to follow
+            return _recorded(record)
+        work = Work(
+            id=record.id if record else new_id("wrk_"),
+            parent_id=parent_id,
+            kind="agent",
+            name=agent.name,
+            agent=agent.name,
+            status="running",
+            input=prompt.encode(),
+        )
+        return await self._converse(run, agent, work, record is None, prompt, depth)
+
+    async def _converse(
+        self, run: QueryRun, agent: AgentSpec, work: Work, new: bool, prompt: str, depth: int
+    ) -> Result:
+        scope = run.scope(work.id, work.parent_id, agent.name)
+        entry = Entry()
+        if new:
+            entry = Entry([event(scope, "work-start", data=work_data(work))], [work], opens_work=True)
+        tools = self._tools(run.runtime, agent)
+        memory = await recall(run, agent, work.id)
+        state = transcript(run.tree, work.id, prompt, memory)
+        try:
+            provider, vendor = await self._providers.of(run.runtime, agent)
+        except ProviderUnavailable as error:
+            return self._agent_failed(run, agent, work, entry, "provider_not_configured", str(error))
+        asked = Asked(
+            agent,
+            work.id,
+            work.parent_id or "",
+            agent.system_prompt,
+            run.runtime.prompt_key(agent.name),
+            tools.definitions(),
+            vendor,
+        )
+        while True:
+            match next_step(state, agent.max_turns or MAX_TURNS):
+                case CallModel() as step:
+                    try:
+                        turn, closing = await ask_model(run, provider, asked, step, entry)
+                    except TurnFailed as failed:
+                        run.spend(failed.entry)
+                        return self._agent_failed(
+                            run, agent, work, failed.entry, failed.fault.code, failed.fault.message
+                        )
+                    state = replace(state, turns=(*state.turns, turn), open_turn=None)
+                    entry = closing
+                    run.spend(closing)
+                case RunTools(calls):
+                    if entry.items or entry.work:
+                        await run.commit(entry)
+                        entry = Entry()
+                    truncated = state.turns[-1].stop_reason == "max_tokens"
+                    answered = await run.branches(
+                        [
+                            self._tool_calls.answer(
+                                run,
+                                agent,
+                                work.id,
+                                tools,
+                                call,
+                                truncated=truncated,
+                                depth=depth,
+                                sub_agent=self._sub_agent,
+                            )
+                            for call in calls
+                        ]
+                    )
+                    state = _with_answers(state, {c.work_id: c for c in answered})
+                case Finish(text, reason):
+                    closed = replace(work, status="succeeded", output=text.encode())
+                    entry.work.append(closed)
+                    entry.items.append(event(scope, "work-end", data=work_data(closed)))
+                    return Result(text, reason, entry, work_id=work.id)
+                case Fail(code, message):
+                    return self._agent_failed(run, agent, work, entry, code, message)
+
+    def _agent_failed(
+        self, run: QueryRun, agent: AgentSpec, work: Work, entry: Entry, code: str, message: str
+    ) -> Result:
+        failed = replace(work, status="failed", error=orjson.dumps({"code": code, "message": message}))
+        entry.work.append(failed)
+        scope = run.scope(work.id, work.parent_id, agent.name)
+        entry.items.append(event(scope, "work-end", data=work_data(failed)))
+        return Result(message, "error", entry, code, work.id)
+
+    async def _sub_agent(
+        self, run: QueryRun, agent: AgentSpec, prompt: str, scope: Scope, depth: int
+    ) -> Outcome:
+        """`call_agent`: a routed agent as a child of the tool call, with its own transcript, model and gates."""
+        if depth > run.max_depth:
+            return ToolError(
+                f"Agents may call each other {run.max_depth} deep; this call would be deeper.", "too_deep"
+            )
+        if not run.tree.below(scope.work_id, "agent"):
+            await run.commit(Entry(items=[event(scope, "tool-agent", agentName=agent.name, state="call")]))
+        if agent.stateful:
+            async with run.one_at_a_time(agent.name):
+                result = await self._agent(run, agent, prompt, scope.work_id, depth)
+        else:
+            result = await self._agent(run, agent, prompt, scope.work_id, depth)
+        used = run.totals(result.work_id)
+        data = {"agentName": agent.name, "model": agent.model.id, **used}
+        result.entry.items += [
+            event(scope, "data-tool-agent", data=data),
+            event(scope, "tool-agent", agentName=agent.name, state="result", artifacts=[]),
+        ]
+        await run.commit(result.entry)
+        if result.error_code is not None:
+            return ToolError(f"{agent.name} failed ({result.error_code}): {result.text}", "agent_failed")
+        return Answer(result.text)
+
+    def _tools(self, runtime: Runtime, agent: AgentSpec) -> AgentTools:
+        builtin = {t.name: t for t in builtin_tools(runtime.spec, agent)}
+        declared = {name: runtime.tools[name] for name in agent.tools or ()}
+        return AgentTools(builtin, declared)
+
+
+def _with_answers(state: Transcript, answers: Mapping[str, Call]) -> Transcript:
+    last = state.turns[-1]
+    calls = tuple(answers.get(c.work_id, c) for c in last.calls)
+    return replace(state, turns=(*state.turns[:-1], replace(last, calls=calls)))
+
+
+def _recorded(record: WorkRow) -> Result:
+    if record.status == "succeeded":
+        return Result((record.output or b"").decode(), "end_turn", Entry(), work_id=record.id)
+    error = orjson.loads(record.error or b'{"code": "cancelled", "message": "It was cancelled."}')
+    return Result(error["message"], "error", Entry(), error["code"], record.id)

@@ -1,0 +1,359 @@
+"""The verbs of queries: accept, cancel, read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from app.agents import store
+from app.agents.models import QueryRecord
+from app.agents.runner import EndHook
+from app.agents.states import QUERY_LIFE, QueryStatus
+from app.approvals.service import Approvals
+from app.base import jsongate
+from app.base.clock import rfc3339
+from app.base.database import Tx
+from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooManyRequests
+from app.base.ids import is_id, new_id, with_prefix
+from app.base.schemacheck import SchemaChecker
+from app.journal import store as journal_store
+from app.journal.models import Scope, event
+from app.queue.worker import LEASE_S, Worker
+from app.runtimes.models import Runtime
+from app.runtimes.service import Runtimes
+from app.tenancy.models import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What `POST /queries` asks for."""
+
+    prompt: str
+    runtime_id: str | None = None
+    runtime: str | None = None
+    thread_id: str | None = None
+    thread_key: str | None = None
+    agent: str | None = None
+    inputs: Mapping[str, Any] | None = None
+    data: Mapping[str, Any] | None = None
+    approval_expires_in_ms: int | None = None
+    metadata: Mapping[str, Any] | None = None
+    if_busy: Literal["queue", "reject", "interrupt"] = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A query that is on record. `started`: this process works on it as soon as the transaction is durable."""
+
+    id: str
+    thread_id: str
+    runtime_id: str
+    status: str
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "threadId": self.thread_id,
+            "runtimeId": self.runtime_id,
+            "status": self.status,
+            "links": links(self.id),
+        }
+
+
+def links(query_id: str) -> dict[str, str]:
+    base = f"/queries/{query_id}"
+    return {"self": base, "events": f"{base}/events", "cancel": f"{base}/cancel", "work": f"{base}/work"}
+
+
+class Queries:
+    def __init__(
+        self,
+        runtimes: Runtimes,
+        approvals: Approvals,
+        schemas: SchemaChecker,
+        end_hooks: tuple[EndHook, ...],
+        worker: Worker,
+    ) -> None:
+        self._runtimes = runtimes
+        self._approvals = approvals
+        self._schemas = schemas
+        self._end_hooks = end_hooks
+        self._worker = worker
+
+    # -- accepting -------------------------------------------------------------------------------------------
+
+    async def submit(self, tx: Tx, caller: Caller, asked: Submission) -> Accepted:
+        """Writes the query, its first events and its root work record; begins it here if there is a free slot."""
+        runtime = await self.runtime_for(tx, asked)
+        agent = self._agent_for(runtime, asked.agent)
+        if runtime.spec.input_schema is not None:
+            flaws = self._schemas.compile(runtime.spec.input_schema).errors(dict(asked.inputs or {}))
+            if flaws:
+                raise Invalid(
+                    "inputs do not match the runtime's inputSchema.",
+                    [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
+                )
+        if asked.if_busy == "interrupt":
+            await self._interrupt(tx, asked)
+        return await self._accept(tx, caller, asked, runtime, agent, "agent")
+
+    async def runtime_for(self, tx: Tx, asked: Submission) -> Runtime:
+        """The version that is named, else the one that the thread began with, else the newest of the line."""
+        runtime_id = asked.runtime_id
+        if runtime_id is None:
+            name = asked.runtime or "default"
+            kept = await self._thread_runtime(tx, asked)
+            if kept is not None and kept.name == name:
+                return kept
+            runtime_id = await self._runtimes.latest_id(tx, name)
+        return await self._runtimes.get(tx.tenant, runtime_id)
+
+    async def _thread_runtime(self, tx: Tx, asked: Submission) -> Runtime | None:
+        row = None
+        if asked.thread_id is not None:
+            row = await store.thread_by_id(tx, asked.thread_id)
+        elif asked.thread_key is not None:
+            row = await store.thread_by_key(tx, asked.thread_key)
+        if row is None or row["runtime_id"] is None:
+            return None
+        return await self._runtimes.get(tx.tenant, row["runtime_id"])
+
+    def _agent_for(self, runtime: Runtime, agent: str | None) -> str:
+        known = ", ".join(runtime.agents)
+        if agent is None:
+            entry = runtime.entry_agent()
+            if entry is None:
+                raise Invalid(
+                    "The runtime has no coordinator, so the query must name an agent.",
+                    [Flaw("/agent", f"one of: {known}")],
+                )
+            return entry
+        if agent not in runtime.agents:
+            raise Invalid(f"The runtime has no agent {agent!r}.", [Flaw("/agent", f"one of: {known}")])
+        return agent
+
+    async def _interrupt(self, tx: Tx, asked: Submission) -> None:
+        row = None
+        if asked.thread_id is not None:
+            row = await store.thread_by_id(tx, asked.thread_id)
+        elif asked.thread_key is not None:
+            row = await store.thread_by_key(tx, asked.thread_key)
+        if row is not None:
+            for query_id in await store.active_in_thread(tx, row["id"]):
+                await self.cancel(tx, query_id, "interrupted")
+
+    async def _accept(
+        self,
+        tx: Tx,
+        caller: Caller,
+        asked: Submission,
+        runtime: Runtime,
+        agent: str,
+        kind: str,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Accepted:
+        query_id, new_thread = new_id("qry_"), new_id("thr_")
+        request = {
+            "inputs": asked.inputs,
+            "data": asked.data,
+            "approvalExpiresInMs": asked.approval_expires_in_ms,
+            "metadata": asked.metadata,
+            **(extra or {}),
+        }
+        request = {k: v for k, v in request.items() if v is not None}
+        worker = self._worker if self._worker.reserve() else None
+        began = False
+        try:
+            row = await store.submit(
+                tx,
+                query_id,
+                asked.thread_id,
+                new_thread,
+                asked.thread_key,
+                runtime.id,
+                kind,
+                agent,
+                caller.principal,
+                asked.prompt,
+                jsongate.dumps(request),
+                asked.if_busy,
+                worker.owner if worker else None,
+                LEASE_S,
+            )
+            outcome, thread_id = row["outcome"], row["thread_id"]
+            self._refuse(outcome, asked)
+            if worker is not None and outcome == "started":
+                record = QueryRecord(
+                    tx.tenant,
+                    query_id,
+                    thread_id,
+                    runtime.id,
+                    kind,
+                    agent,
+                    caller.principal,
+                    asked.prompt,
+                    request,
+                    thread_is_new=thread_id == new_thread,
+                )
+                tx.after_commit(lambda: worker.begin(tx.tenant, query_id, row["epoch"], record))
+                tx.after_rollback(worker.unreserve)
+                began = True
+        finally:
+            if worker is not None and not began:
+                worker.unreserve()
+        return Accepted(query_id, thread_id, runtime.id, "running" if outcome == "started" else "queued")
+
+    async def accept_plan(
+        self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, plan_id: str
+    ) -> Accepted:
+        """A query of kind `plan`: it executes a stored plan through its gate, without a model."""
+        return await self._accept(tx, caller, asked, runtime, "", "plan", {"planId": plan_id})
+
+    async def thread_for(self, tx: Tx, asked: Submission, runtime: Runtime) -> str:
+        """The thread that is named, made on first use of a key; a new one without a name."""
+        if asked.thread_id is not None:
+            row = await store.thread_by_id(tx, asked.thread_id)
+            if row is None:
+                raise NotFound(f"There is no thread {asked.thread_id!r}.")
+            return str(row["id"])
+        return await store.make_thread(tx, new_id("thr_"), asked.thread_key, runtime.id)
+
+    def _refuse(self, outcome: str, asked: Submission) -> None:
+        if outcome == "no_thread":
+            raise NotFound(f"There is no thread {asked.thread_id!r}.")
+        if outcome == "busy":
+            raise Conflict(
+                "The thread has an active query. Wait for it, or send ifBusy 'queue' or 'interrupt'."
+            )
+        if outcome == "full":
+            raise TooManyRequests("The tenant's queue is full; wait for queries to finish.", retry_after_s=5)
+
+    # -- ending ----------------------------------------------------------------------------------------------
+
+    async def cancel(self, tx: Tx, query_id: str, reason: str = "cancelled") -> str:
+        """Cancels at once, in this transaction: a higher epoch fences off whoever works on it, so nothing new is
+        dispatched. Gates close, offered calls are withdrawn. Gives the status, also if it was over already."""
+        row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
+        if row is None:
+            raise NotFound(f"There is no query {query_id!r}.")
+        status = QueryStatus(row["status"])
+        if status in QUERY_LIFE.terminal:
+            return status
+        for hook in self._end_hooks:
+            await hook(tx, query_id, "cancelled")
+        error = {"code": reason, "message": "The query was cancelled."}
+        scope = Scope(query_id, row["thread_id"], with_prefix("wrk_", query_id), None, row["agent"])
+        told = [
+            event(scope, "query-status", **{"from": status, "to": "cancelled", "reason": reason}),
+            event(scope, "error", error=error),
+        ]
+        await journal_store.append(tx, query_id, told)
+        await store.cancel(tx, query_id, reason, orjson.dumps(error))
+        tx.after_commit(lambda: self._worker.drop(query_id))
+        return "cancelled"
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def read(self, tx: Tx, query_id: str) -> dict[str, Any]:
+        row = await store.full(tx, query_id) if is_id("qry_", query_id) else None
+        if row is None:
+            raise NotFound(f"There is no query {query_id!r}.")
+        return query_wire(row, open_approvals=await self._approvals.open_of_query(tx, query_id))
+
+    async def exists(self, tx: Tx, query_id: str) -> None:
+        """NotFound unless the tenant has this query."""
+        if not is_id("qry_", query_id) or await store.record(tx, query_id) is None:
+            raise NotFound(f"There is no query {query_id!r}.")
+
+    async def page(
+        self, tx: Tx, before: str | None, filters: list[str | None], limit: int
+    ) -> list[dict[str, Any]]:
+        return [query_wire(r) for r in await store.page(tx, before, *filters, limit)]
+
+    async def work(self, tx: Tx, query_id: str) -> list[dict[str, Any]]:
+        """The query's work records, oldest first; parents tell the tree."""
+        await self.exists(tx, query_id)
+        return [work_wire(r) for r in await store.work_full(tx, query_id)]
+
+
+def query_wire(row: Any, open_approvals: list[str] | None = None) -> dict[str, Any]:
+    request = orjson.loads(row["request"])
+    out = {
+        "id": row["id"],
+        "threadId": row["thread_id"],
+        "runtimeId": row["runtime_id"],
+        "kind": row["kind"],
+        "agent": row["agent"],
+        "status": row["status"],
+        "reason": row["reason"],
+        "principal": row["principal"],
+        "prompt": row["prompt"],
+        "inputs": request.get("inputs"),
+        "metadata": request.get("metadata"),
+        "planId": request.get("planId"),
+        "output": None if row["output"] is None else orjson.loads(row["output"]),
+        "error": None if row["error"] is None else orjson.loads(row["error"]),
+        "usage": {
+            "inputTokens": row["input_tokens"],
+            "outputTokens": row["output_tokens"],
+            "cacheReadTokens": row["cache_read_tokens"],
+            "cacheWriteTokens": row["cache_write_tokens"],
+            "reasoningTokens": row["reasoning_tokens"],
+        },
+        "costUsd": row["cost_usd"],
+        "createdAt": rfc3339(row["created_at"]),
+        "startedAt": rfc3339(row["started_at"]) if row["started_at"] else None,
+        "endedAt": rfc3339(row["ended_at"]) if row["ended_at"] else None,
+        "links": links(row["id"]),
+    }
+    if open_approvals is not None:
+        out["openApprovals"] = open_approvals
+    return out
+
+
+def work_wire(row: Any) -> dict[str, Any]:
+    ended = row["ended_at"]
+    out: dict[str, Any] = {
+        "id": row["id"],
+        "parentId": row["parent_id"],
+        "kind": row["kind"],
+        "name": row["name"],
+        "agent": row["agent"],
+        "queryId": row["query_id"],
+        "threadId": row["thread_id"],
+        "status": row["status"],
+        "startedAt": rfc3339(row["started_at"]),
+        "endedAt": rfc3339(ended) if ended else None,
+        "durationMs": round((ended - row["started_at"]).total_seconds() * 1000) if ended else None,
+        "attempts": row["attempts"],
+    }
+    if row["kind"] == "model_call":
+        out |= {
+            "model": row["model"],
+            "promptCacheKey": row["prompt_cache_key"],
+            "usage": {
+                "inputTokens": row["input_tokens"],
+                "outputTokens": row["output_tokens"],
+                "cacheReadTokens": row["cache_read_tokens"],
+                "cacheWriteTokens": row["cache_write_tokens"],
+                "reasoningTokens": row["reasoning_tokens"],
+            },
+            "costUsd": row["cost_usd"],
+            "priceDate": row["price_date"],
+        }
+    if row["tool_invocation_id"]:
+        out["toolInvocationId"] = row["tool_invocation_id"]
+    for name in ("input", "output", "error"):
+        if row[name] is not None:
+            out[name] = readable(row[name])
+    return out
+
+
+def readable(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return data.decode()

@@ -1,0 +1,188 @@
+"""All SQL of queries and of the work records a run is rebuilt from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from app.agents.models import QueryRecord, WorkRow
+from app.base.database import Tx
+from app.llm.messages import Usage
+
+SUBMIT = "SELECT outcome, thread_id, epoch FROM submit_query($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13)"
+RECORD = """
+SELECT id, thread_id, runtime_id, kind, agent, principal, prompt, request, wake FROM queries
+ WHERE tenant_id = $1 AND id = $2
+"""
+WORK_COLUMNS = """id, parent_id, kind, name, agent, status, position, tool_invocation_id, attempts, sent, input_tokens,
+ output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, input, output, error, started_at,
+ ended_at"""
+WORK = f"SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = $2 ORDER BY id"  # noqa: S608
+# A stateful agent remembers its finished runs in this thread, oldest first; the newest runs win when cut.
+MEMORY_RUNS = """
+SELECT id, input, query_id FROM work_records
+ WHERE tenant_id = $1 AND thread_id = $2 AND agent = $3 AND kind = 'agent' AND status = 'succeeded' AND id < $4
+ ORDER BY id DESC LIMIT $5
+"""
+MEMORY_RECORDS = f"""
+SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = ANY ($2) AND parent_id = ANY ($3)
+   AND kind IN ('model_call', 'tool_call') ORDER BY id
+"""  # noqa: S608
+LOCK_FOR_END = "SELECT status, thread_id, agent, lease_epoch FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
+# A higher epoch fences off whoever works on it: cancelling needs nobody's consent.
+CANCEL = """
+UPDATE queries SET status = 'cancelled', reason = $3, error = $4, ended_at = now(), lease_epoch = lease_epoch + 1,
+       lease_owner = NULL, lease_expires_at = NULL
+ WHERE tenant_id = $1 AND id = $2
+"""
+CLOSE_WORK = """
+UPDATE work_records SET status = 'cancelled', ended_at = now()
+ WHERE tenant_id = $1 AND query_id = $2 AND ended_at IS NULL
+"""
+TELL_WAKE = "SELECT pg_notify('plangate_wake', $1), pg_notify('plangate_wake', '')"
+ACTIVE_IN_THREAD = """
+SELECT id FROM queries WHERE tenant_id = $1 AND thread_id = $2 AND status IN ('queued', 'running', 'waiting') ORDER BY id
+"""
+THREAD_BY_KEY = "SELECT id, runtime_id FROM threads WHERE tenant_id = $1 AND key = $2"
+THREAD_BY_ID = "SELECT id, runtime_id FROM threads WHERE tenant_id = $1 AND id = $2"
+
+
+async def submit(tx: Tx, *args: Any) -> Any:
+    return await tx.row(SUBMIT, *args)
+
+
+async def record(tx: Tx, query_id: str) -> QueryRecord | None:
+    row = await tx.row(RECORD, tx.tenant, query_id)
+    if row is None:
+        return None
+    return QueryRecord(
+        tx.tenant,
+        row["id"],
+        row["thread_id"],
+        row["runtime_id"],
+        row["kind"],
+        row["agent"],
+        row["principal"],
+        row["prompt"],
+        orjson.loads(row["request"]),
+        row["wake"],
+    )
+
+
+async def work(tx: Tx, query_id: str) -> list[WorkRow]:
+    return [_work_row(r) for r in await tx.fetch(WORK, tx.tenant, query_id)]
+
+
+async def memory(
+    tx: Tx, thread_id: str, agent: str, before: str, limit: int
+) -> tuple[list[tuple[str, str]], list[WorkRow]]:
+    """(work id, prompt) of the agent's finished runs, oldest first, and the records below them."""
+    runs = await tx.fetch(MEMORY_RUNS, tx.tenant, thread_id, agent, before, limit)
+    runs.reverse()
+    ids = [r["id"] for r in runs]
+    rows = await tx.fetch(MEMORY_RECORDS, tx.tenant, [r["query_id"] for r in runs], ids) if ids else []
+    return [(r["id"], (r["input"] or b"").decode()) for r in runs], [_work_row(r) for r in rows]
+
+
+def _work_row(row: Any) -> WorkRow:
+    usage = Usage(
+        row["input_tokens"],
+        row["output_tokens"],
+        row["cache_read_tokens"],
+        row["cache_write_tokens"],
+        row["reasoning_tokens"],
+    )
+    return WorkRow(
+        row["id"],
+        row["parent_id"],
+        row["kind"],
+        row["name"],
+        row["agent"],
+        row["status"],
+        row["position"],
+        row["tool_invocation_id"],
+        row["attempts"],
+        row["sent"],
+        usage,
+        row["cost_usd"],
+        row["input"],
+        row["output"],
+        row["error"],
+        row["started_at"],
+        row["ended_at"],
+    )
+
+
+async def lock_for_end(tx: Tx, query_id: str) -> Any:
+    return await tx.row(LOCK_FOR_END, tx.tenant, query_id)
+
+
+async def cancel(tx: Tx, query_id: str, reason: str, error: bytes) -> None:
+    await tx.run(CANCEL, tx.tenant, query_id, reason, error)
+    await tx.run(CLOSE_WORK, tx.tenant, query_id)
+    await tx.run(TELL_WAKE, query_id)
+
+
+async def active_in_thread(tx: Tx, thread_id: str) -> list[str]:
+    return [r["id"] for r in await tx.fetch(ACTIVE_IN_THREAD, tx.tenant, thread_id)]
+
+
+async def thread_by_key(tx: Tx, key: str) -> Any:
+    return await tx.row(THREAD_BY_KEY, tx.tenant, key)
+
+
+async def thread_by_id(tx: Tx, thread_id: str) -> Any:
+    return await tx.row(THREAD_BY_ID, tx.tenant, thread_id)
+
+
+async def cancel_open_work(tx: Tx, query_id: str) -> Sequence[Any]:
+    return await tx.fetch(CLOSE_WORK, tx.tenant, query_id)
+
+
+USAGE = """coalesce(sum(w.input_tokens), 0)::bigint AS input_tokens, coalesce(sum(w.output_tokens), 0)::bigint AS output_tokens,
+ coalesce(sum(w.cache_read_tokens), 0)::bigint AS cache_read_tokens,
+ coalesce(sum(w.cache_write_tokens), 0)::bigint AS cache_write_tokens,
+ coalesce(sum(w.reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(w.cost_usd) AS cost_usd"""
+QUERY = """q.id, q.thread_id, q.runtime_id, q.kind, q.agent, q.status, q.reason, q.principal, q.prompt, q.request, q.output,
+ q.error, q.created_at, q.started_at, q.ended_at"""
+FULL = f"""
+SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
+       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = q.tenant_id AND w.query_id = q.id) u
+ WHERE q.tenant_id = $1 AND q.id = $2
+"""  # noqa: S608
+PAGE = f"""
+SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
+       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = q.tenant_id AND w.query_id = q.id) u
+ WHERE q.tenant_id = $1 AND ($2::text IS NULL OR q.id < $2) AND ($3::text IS NULL OR q.status = $3)
+   AND ($4::text IS NULL OR q.thread_id = $4) AND ($5::text IS NULL OR q.runtime_id = $5)
+   AND ($6::text IS NULL OR q.agent = $6)
+ ORDER BY q.id DESC LIMIT $7
+"""  # noqa: S608
+WORK_FULL = f"""
+SELECT {WORK_COLUMNS}, query_id, thread_id, model, prompt_cache_key, price_date FROM work_records
+ WHERE tenant_id = $1 AND query_id = $2 ORDER BY id
+"""  # noqa: S608
+
+
+async def full(tx: Tx, query_id: str) -> Any:
+    return await tx.row(FULL, tx.tenant, query_id)
+
+
+async def page(tx: Tx, *args: Any) -> list[Any]:
+    return await tx.fetch(PAGE, tx.tenant, *args)
+
+
+async def work_full(tx: Tx, query_id: str) -> list[Any]:
+    return await tx.fetch(WORK_FULL, tx.tenant, query_id)
+
+
+MAKE_THREAD = """
+INSERT INTO threads AS t (tenant_id, id, key, runtime_id) VALUES ($1, $2, $3, $4)
+ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id
+"""
+
+
+async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str) -> str:
+    return str(await tx.value(MAKE_THREAD, tx.tenant, thread_id, key, runtime_id))

@@ -1,0 +1,135 @@
+"""Approvals over HTTP: the only place where anything is approved."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field
+
+from app.approvals.service import Approvals, Decision
+from app.base.database import Tx
+from app.base.errors import Conflict, Flaw, Invalid
+from app.tenancy.http import (
+    Body,
+    Cursor,
+    GatedRoute,
+    Limit,
+    Reply,
+    answer,
+    before,
+    calling,
+    door_of,
+    page,
+    reading,
+)
+from app.tenancy.models import Caller
+
+router = APIRouter(route_class=GatedRoute, tags=["approvals"])
+
+ApprovalId = Annotated[str, Path(max_length=100)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Decide(Body):
+    """A decision. `digest`, where it is given, must be that of the approval: what you saw is what you approve."""
+
+    decision: Literal["approve", "reject", "revise"]
+    feedback: Annotated[str, Field(max_length=20_000)] | None = None
+    partial: Any = None
+    digest: Digest | None = None
+
+    def by(self, principal: str) -> Decision:
+        return Decision(self.decision, principal, self.feedback, self.partial, self.digest)
+
+
+class DecideOne(Decide):
+    id: Annotated[str, Field(max_length=100)]
+
+
+class DecideMany(Body):
+    decisions: Annotated[list[DecideOne], Field(min_length=1, max_length=100)]
+
+
+def approvals_of(request: Request) -> Approvals:
+    approvals: Approvals = request.app.state.services.approvals
+    return approvals
+
+
+@router.get("/approvals", summary="The inbox: approvals, newest first")
+async def list_approvals(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    status: Literal["pending", "approved", "rejected", "revised", "expired", "cancelled"] | None = None,
+    query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
+    thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
+    kind: Literal["plan", "tool"] | None = None,
+) -> Response:
+    position = before(request, "approvals", cursor)
+
+    async def listed(tx: Tx) -> Any:
+        rows = await approvals_of(request).page(
+            tx, str(position[0]) if position else None, [status, query_id, thread_id, kind], limit + 1
+        )
+        return page(request, "approvals", [r.wire() for r in rows], limit, lambda r: [r["id"]])
+
+    return await reading(request, caller, listed)
+
+
+@router.get("/approvals/{approval_id}", summary="One approval")
+async def read_approval(
+    request: Request, approval_id: ApprovalId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    async def read(tx: Tx) -> Any:
+        return (await approvals_of(request).read(tx, approval_id)).wire()
+
+    return await reading(request, caller, read)
+
+
+@router.get(
+    "/approvals/{approval_id}/subject",
+    summary="The exact bytes that are approved; their SHA-256 is the digest",
+)
+async def approval_subject(
+    request: Request, approval_id: ApprovalId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        subject = await approvals_of(request).subject(tx, approval_id)
+    return Response(subject, media_type="application/json")
+
+
+@router.post("/approvals/{approval_id}", summary="Decide: approve, reject or revise")
+async def decide(
+    request: Request,
+    approval_id: ApprovalId,
+    body: Decide,
+    caller: Annotated[Caller, calling("approvals:decide")],
+) -> Response:
+    async def deciding(tx: Tx) -> Reply:
+        return Reply((await approvals_of(request).decide(tx, approval_id, body.by(caller.principal))).wire())
+
+    return await answer(request, caller, deciding)
+
+
+@router.post("/approvals", summary="Decide many, all or nothing")
+async def decide_many(
+    request: Request, body: DecideMany, caller: Annotated[Caller, calling("approvals:decide")]
+) -> Response:
+    ids = [d.id for d in body.decisions]
+    twice = next((n for n, id in enumerate(ids) if id in ids[:n]), None)
+    if twice is not None:
+        raise Invalid("An approval is named twice.", [Flaw(f"/decisions/{twice}/id", ids[twice])])
+
+    async def deciding(tx: Tx) -> Reply:
+        done: dict[str, Any] = {}
+        for one in sorted(body.decisions, key=lambda d: d.id):  # one order of locks for everybody
+            try:
+                row = await approvals_of(request).decide(tx, one.id, one.by(caller.principal))
+            except Conflict as error:
+                raise Conflict(f"{one.id}: {error.detail} Nothing was decided.", extra=error.extra) from error
+            done[one.id] = row.wire()
+        return Reply({"approvals": [done[id] for id in ids]})
+
+    return await answer(request, caller, deciding)

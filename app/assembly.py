@@ -1,0 +1,210 @@
+"""The composition root: settings in, one object of services out. Doors and tests start from it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.agents import toolkits as agent_toolkits
+from app.agents.providers import ProviderPool
+from app.agents.runner import Runner
+from app.agents.service import Queries
+from app.agents.tool_calls import ToolCalls
+from app.approvals.service import Approvals
+from app.base import embedded_postgres
+from app.base.cursors import Signer
+from app.base.database import Database, open_database
+from app.base.egress import EgressPolicy
+from app.base.ids import new_id
+from app.base.listener import Listener
+from app.base.schemacheck import SchemaChecker
+from app.base.sealing import Sealer, derive
+from app.journal.hub import Hub
+from app.journal.streams import Streams
+from app.journal.writer import JournalWriter
+from app.plans.host import HostPlans
+from app.plans.service import Plans
+from app.plans.toolkit import PlanTools
+from app.queue.worker import Worker
+from app.references.service import References
+from app.runtimes.service import Runtimes
+from app.settings import Settings
+from app.tenancy import idempotency
+from app.tenancy.http import Door
+from app.tenancy.secrets import Secrets
+from app.tenancy.service import Tenancy
+from app.tools.client import ClientCalls
+from app.tools.hints import CallHints
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything of a process, wired. `start` and `aclose` bracket its life."""
+
+    db: Database
+    door: Door
+    hub: Hub
+    journal: JournalWriter
+    streams: Streams
+    listener: Listener
+    worker: Worker
+    tenancy: Tenancy
+    secrets: Secrets
+    runtimes: Runtimes
+    providers: ProviderPool
+    queries: Queries
+    approvals: Approvals
+    references: References
+    client_calls: ClientCalls
+    call_hints: CallHints
+    plans: Plans
+    host_plans: HostPlans
+    schemas: SchemaChecker
+
+    async def start(self) -> None:
+        self.journal.start()
+        self.streams.start()
+        self.listener.start()
+        self.worker.start()
+
+    async def aclose(self, grace_s: float = 3.0) -> None:
+        """Ends streams, gives queries back, writes what is pending, closes the pool."""
+        await self.streams.aclose()
+        self.call_hints.close()
+        await self.worker.drain(grace_s)
+        await self.journal.aclose()
+        await self.listener.aclose()
+        await self.providers.aclose()
+        await self.db.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a process finds its database and its master key."""
+
+    dsn: str
+    listen_dsn: str
+    migrate_dsn: str
+    master: bytes
+    postgres: embedded_postgres.EmbeddedPostgres | None = None
+
+    def release(self) -> None:
+        if self.postgres is not None:
+            self.postgres.release()
+
+
+def find_site(settings: Settings) -> Site:
+    """The database that the settings name, or the embedded one, started if need be; and the master key."""
+    if settings.database_url is not None:
+        if settings.secret_key is None:
+            raise SystemExit(
+                "PLANGATE_SECRET_KEY is needed with DATABASE_URL: at least 32 characters that every process of this "
+                'database shares. Make one with: python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
+            )
+        url = settings.database_url
+        return Site(
+            url,
+            settings.listen_url or url,
+            settings.migrate_url or url,
+            derive(settings.secret_key.encode(), "master"),
+        )
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    text = settings.secret_key or kept_secret(settings.data_dir / "secret-key")
+    postgres = embedded_postgres.start(settings.data_dir)
+    dsn = postgres.dsn()
+    return Site(dsn, dsn, dsn, derive(text.encode(), "master"), postgres)
+
+
+def kept_secret(path: Path) -> str:
+    """The text of a file that only its owner reads; made if it is not there."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="utf-8").strip()
+    with os.fdopen(handle, "w") as file:
+        text = secrets.token_urlsafe(32)
+        file.write(text + "\n")
+    return text
+
+
+def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Services:
+    """Wires the services of a process. Nothing connects or runs before `start`."""
+    db = open_database(site.dsn, size=settings.pool_size)
+    origin = new_id("prc_")
+    hub = Hub()
+    journal = JournalWriter(db, hub, origin)
+    signer = Signer(derive(site.master, "cursors"))
+    streams = Streams(db, hub, signer)
+    sealer = Sealer(derive(site.master, "secrets"))
+    tenancy = Tenancy(db, sealer)
+    kept = Secrets(db, sealer)
+    runtimes = Runtimes(db)
+    schemas = SchemaChecker()
+    providers = ProviderPool(kept, EgressPolicy.of(settings.allow_hosts), settings.provider_envs)
+    approvals = Approvals(db)
+    references = References(db, tenancy, schemas)
+    client_calls = ClientCalls(db, references.hydrate)
+    call_hints = CallHints()
+    plans = Plans(db, references, runtimes, schemas)
+    plan_tools = PlanTools(plans, approvals, references, client_calls)
+    reference_tools = agent_toolkits.ReferenceTools(references)
+    toolkits = {
+        "call_agent": agent_toolkits.call_agent,
+        "resolveRef": reference_tools.resolve,
+        "glimpseRef": reference_tools.glimpse,
+        "storePlan": plan_tools.store,
+        "getPlan": plan_tools.get,
+        "executePlan": plan_tools.execute,
+    }
+    # In this order: a plan asks what became of the offers of its actions.
+    end_hooks = (client_calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
+    tool_calls = ToolCalls(toolkits, approvals, references, client_calls, schemas)
+    runner = Runner(db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks)
+    chores = (
+        approvals.expire_due,
+        client_calls.lapse_due,
+        references.sweep,
+        lambda: idempotency.sweep(db),
+    )
+    worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, chores)
+    queries = Queries(runtimes, approvals, schemas, end_hooks, worker)
+
+    def journal_hint(payload: str) -> None:
+        who, _, names = payload.partition("|")
+        if who != origin:
+            hub.hint(None if names == "*" else names.split(","))
+
+    def gap() -> None:
+        hub.hint(None)
+        call_hints.hear_all()
+        worker.hear_all()
+
+    channels = {
+        "plangate_journal": journal_hint,
+        "plangate_wake": worker.hear,
+        "plangate_calls": call_hints.hear,
+    }
+    listener = Listener(site.listen_dsn, channels, gap)
+    return Services(
+        db,
+        Door(db, tenancy, signer),
+        hub,
+        journal,
+        streams,
+        listener,
+        worker,
+        tenancy,
+        kept,
+        runtimes,
+        providers,
+        queries,
+        approvals,
+        references,
+        client_calls,
+        call_hints,
+        plans,
+        HostPlans(plans, queries),
+        schemas,
+    )

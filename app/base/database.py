@@ -1,0 +1,174 @@
+"""One pool, one way to open a transaction and set its tenant, two styles inside it.
+
+The pool is SQLAlchemy's, in autocommit, so that only `transaction` below ever begins one. Named SQL goes over the
+pool's asyncpg connection; what people list is built with SQLAlchemy Core and runs on the same connection, in the
+same transaction. BEGIN and the tenant travel in one message. A connection works as the role `plangate_app`, which
+owns nothing and bypasses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sqlalchemy import Executable, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.base.errors import Unavailable
+
+TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+
+# What the database says when it, or the way to it, is not there: worth asking again later.
+GONE = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.exceptions.OperatorInterventionError,
+    asyncpg.exceptions.InsufficientResourcesError,
+    asyncpg.exceptions.InternalServerError,
+    asyncpg.exceptions.CannotConnectNowError,
+    asyncpg.exceptions.ReadOnlySQLTransactionError,
+    asyncpg.exceptions.PostgresIOError,
+    PoolTimeout,
+    asyncio.TimeoutError,
+)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether this error says that the database cannot be used now, rather than that a statement was wrong."""
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        cause = error.orig.__cause__ or error.orig
+        return error.connection_invalidated or isinstance(cause, GONE)
+    return isinstance(error, GONE)
+
+
+class Tx:
+    """An open transaction of one tenant. Functions that take one join their caller's."""
+
+    __slots__ = ("_connection", "_done", "_undone", "raw", "tenant")
+
+    def __init__(self, connection: AsyncConnection, raw: Any, tenant: str) -> None:
+        self._connection = connection
+        self.raw = raw
+        self.tenant = tenant
+        self._done: list[Callable[[], None]] = []
+        self._undone: list[Callable[[], None]] = []
+
+    async def fetch(self, sql: str, *args: Any) -> list[Any]:
+        return list(await self.raw.fetch(sql, *args))
+
+    async def row(self, sql: str, *args: Any) -> Any:
+        return await self.raw.fetchrow(sql, *args)
+
+    async def value(self, sql: str, *args: Any) -> Any:
+        return await self.raw.fetchval(sql, *args)
+
+    async def run(self, sql: str, *args: Any) -> str:
+        """Executes and gives the command tag, such as `UPDATE 1`."""
+        return str(await self.raw.execute(sql, *args))
+
+    async def rows(self, statement: Executable) -> Sequence[Any]:
+        """The rows of a SQLAlchemy Core statement, as mappings."""
+        return (await self._connection.execute(statement)).mappings().all()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Runs `call` once the transaction is durable; not at all if it is not."""
+        self._done.append(call)
+
+    def after_rollback(self, call: Callable[[], None]) -> None:
+        """Runs `call` if the transaction did not become durable, as far as this process knows."""
+        self._undone.append(call)
+
+    def ended(self, *, durable: bool) -> None:
+        for call in self._done if durable else self._undone:
+            call()
+
+
+class Database:
+    """The pool of a process."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    @asynccontextmanager
+    async def transaction(self, tenant: str) -> AsyncIterator[Tx]:
+        """A transaction under `tenant` ('' for functions that span tenants). Commits at the end of the block,
+        rolls back on any error. An unreachable database is `Unavailable`."""
+        if tenant and not TENANT_ID.match(tenant):
+            raise ValueError(f"not a tenant id: {tenant!r}")
+        try:
+            async with self._engine.connect() as connection:
+                raw = (await connection.get_raw_connection()).driver_connection
+                await _send(raw, f"BEGIN; SET LOCAL plangate.tenant = '{tenant}'")
+                tx = Tx(connection, raw, tenant)
+                try:
+                    yield tx
+                    await _send(raw, "COMMIT")
+                except BaseException:
+                    tx.ended(durable=False)
+                    await _roll_back(connection, raw)
+                    raise
+                tx.ended(durable=True)
+        except (DBAPIError, *GONE) as error:
+            if not is_outage(error):
+                raise
+            raise Unavailable("The database cannot be reached; try again in a moment.") from error
+
+    async def aclose(self) -> None:
+        await self._engine.dispose()
+
+
+async def _send(raw: Any, sql: str) -> None:
+    await raw.execute(sql)
+
+
+async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
+    """Leaves the connection clean, or out of the pool: a cancelled statement may still be on its way."""
+    try:
+        await asyncio.shield(asyncio.wait_for(raw.execute("ROLLBACK"), 2))
+    except (Exception, asyncio.CancelledError):  # noqa: BLE001 - whatever it is, this connection is not used again
+        await connection.invalidate()
+
+
+def open_database(dsn: str, *, size: int = 10) -> Database:
+    """The pool for a `postgresql://` address. Nothing connects before the first transaction."""
+    if not dsn.startswith(("postgresql://", "postgres://")):
+        raise ValueError("DATABASE_URL must begin with postgresql://")
+    url = "postgresql+asyncpg://" + dsn.split("://", 1)[1]
+    engine = create_async_engine(
+        url,
+        isolation_level="AUTOCOMMIT",
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=5,
+        pool_recycle=1800,
+        connect_args={
+            "timeout": 5,
+            "command_timeout": 5,
+            "server_settings": {
+                "application_name": "plangate",
+                "idle_in_transaction_session_timeout": "5000",
+                "lock_timeout": "4000",
+                "tcp_keepalives_idle": "10",
+                "jit": "off",
+            },
+        },
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def become_app(adapted: Any, _record: Any) -> None:
+        adapted.run_async(_become_app)
+
+    return Database(engine)
+
+
+async def _become_app(raw: Any) -> None:
+    """A login that owns tables or bypasses row-level security (the embedded database's, or an operator's owner)
+    puts that power down; a login that is only a member of plangate_app may stay what it is."""
+    await raw.execute("SET ROLE plangate_app")

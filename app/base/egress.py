@@ -1,0 +1,375 @@
+"""The one way out to addresses that a tenant chose: tools, providers with their own baseUrl, MCP, webhooks.
+
+A network backend below the connection pool resolves the name once, checks every address it has, and connects
+to a checked address itself. Everything above still sees the name: the Host header, the TLS server name and
+the check of the certificate. So neither a spelling of an address, nor a name that resolves inwards, nor one
+that resolves differently the second time leads into the operator's network. Redirects are off, proxies and
+.netrc of the environment are not read, and cookies are not kept, since tenants share the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.cookiejar
+import ipaddress
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpcore
+import httpcore2
+import httpx
+import httpx2
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""From a name and a port to the addresses of the name. Raises OSError where there is none."""
+
+MAX_ADDRESSES: Final = 6
+"""How many addresses of one name are tried."""
+
+MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+KEEPALIVE_CONNECTIONS: Final = 100
+KEEPALIVE_S: Final = 30.0
+
+_V4_REFUSED: Final = (
+    ("this network", "0.0.0.0/8"),
+    ("a private network", "10.0.0.0/8"),
+    ("carrier-grade NAT", "100.64.0.0/10"),
+    ("loopback", "127.0.0.0/8"),
+    ("link-local, where clouds keep their metadata", "169.254.0.0/16"),
+    ("a private network", "172.16.0.0/12"),
+    ("reserved", "192.0.0.0/24"),
+    ("documentation", "192.0.2.0/24"),
+    ("a relay of 6to4", "192.88.99.0/24"),
+    ("a private network", "192.168.0.0/16"),
+    ("a private network", "198.18.0.0/15"),
+    ("documentation", "198.51.100.0/24"),
+    ("documentation", "203.0.113.0/24"),
+    ("multicast", "224.0.0.0/4"),
+    ("reserved", "240.0.0.0/4"),
+    ("the metadata of a cloud", "168.63.129.16/32"),
+)
+_V6_REFUSED: Final = (
+    ("unspecified", "::/128"),
+    ("loopback", "::1/128"),
+    ("IPv4-mapped", "::ffff:0:0/96"),
+    ("a local translation of IPv4", "64:ff9b:1::/48"),
+    ("a private network", "fc00::/7"),
+    ("link-local", "fe80::/10"),
+    ("multicast", "ff00::/8"),
+    ("reserved, or a tunnel for IPv4", "2001::/23"),
+    ("documentation", "2001:db8::/32"),
+    ("documentation", "3fff::/20"),
+)
+_REFUSED: Final = tuple(
+    (reason, ipaddress.ip_network(network)) for reason, network in (*_V4_REFUSED, *_V6_REFUSED)
+)
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_6TO4: Final = ipaddress.IPv6Network("2002::/16")
+_GLOBAL_V6: Final = ipaddress.IPv6Network("2000::/3")
+
+
+class EgressRefused(Exception):
+    """The service does not send this, or does not read on.
+
+    The message says to which host, why, and, where an operator can allow it, how.
+    """
+
+    def __init__(self, host: str, why: str, *, allowable: bool = True) -> None:
+        hint = " The operator can allow the host with PLANGATE_ALLOW_HOSTS." if allowable else ""
+        super().__init__(f"Requests to {host!r} are refused: {why}.{hint}")
+        self.host = host
+        self.why = why
+
+
+async def system_resolver(host: str, port: int) -> Sequence[str]:
+    """The addresses that the operating system knows, in its order of preference."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+@dataclass(frozen=True, slots=True)
+class EgressPolicy:
+    """Which hosts may be reached. `allow_hosts` are the operator's exceptions, as `host` or `host:port`.
+
+    An exception names a host as it stands in the URL: allowing `localhost` does not allow `127.0.0.1`, and a
+    port in it allows that port only. IPv6 addresses are written `[::1]` or `[::1]:8080`.
+    """
+
+    allow_hosts: frozenset[str] = frozenset()
+    resolver: Resolver = system_resolver
+
+    @classmethod
+    def of(cls, allow_hosts: Iterable[str], *, resolver: Resolver = system_resolver) -> EgressPolicy:
+        """Read the operator's exceptions. Raises ValueError for what is neither `host` nor `host:port`."""
+        return cls(frozenset(_allowed_form(entry) for entry in allow_hosts), resolver)
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether the operator named this host, or this host with this port."""
+        plain = _plain(host)
+        return plain in self.allow_hosts or f"{plain} {port}" in self.allow_hosts
+
+    def check_url(self, url: str) -> None:
+        """What can be said without resolving a name, for the door.
+
+        Raises EgressRefused for another scheme than http and https, and for an address in the URL, however it
+        is spelled, that is not allowed.
+        """
+        try:
+            parsed = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise EgressRefused(url[:200], "it is not a URL", allowable=False) from error
+        _check_scheme(parsed.scheme, parsed.host)
+        host, port = parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80)
+        if not host:
+            raise EgressRefused(url[:200], "it names no host", allowable=False)
+        if self.allows(host, port):
+            return
+        literal = _literal(host)
+        why = why_refused(literal) if literal is not None else None
+        if why is None and (_plain(host) == "localhost" or _plain(host).endswith(".localhost")):
+            why = "it is this machine"
+        if why is not None:
+            raise EgressRefused(host, why)
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """The checked addresses of a host, each to be connected to as it is, without resolving again.
+
+        Raises EgressRefused when one of them is not allowed: a name with an address inside and one outside is
+        an attack. Raises OSError when there is no such name.
+        """
+        if not host or "%" in host or "/" in host:
+            raise EgressRefused(host, "it is not the name of a host", allowable=False)
+        literal = _literal(host)
+        found = [str(literal)] if literal is not None else list(await self.resolver(host, port))
+        if not found:
+            raise OSError(f"the name {host} has no address")
+        if not self.allows(host, port):
+            for text in found:
+                why = why_refused(_address(host, text))
+                if why is not None:
+                    raise EgressRefused(host, why)
+        return list(dict.fromkeys(found))[:MAX_ADDRESSES]
+
+
+def why_refused(address: Address) -> str | None:
+    """Why an address is not reached for a tenant, or None where it is public."""
+    for reason, network in _REFUSED:
+        if address.version == network.version and address in network:
+            return f"its address {address} is {reason}"
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address.scope_id is not None:
+        return f"its address {address} has a zone"
+    if address in _NAT64:
+        return _embedded(address, int(address) & 0xFFFFFFFF)
+    if address in _6TO4:
+        return _embedded(address, (int(address) >> 80) & 0xFFFFFFFF)
+    return None if address in _GLOBAL_V6 else f"its address {address} is not public"
+
+
+def _embedded(address: Address, inner: int) -> str | None:
+    why = why_refused(ipaddress.IPv4Address(inner))
+    return None if why is None else f"{why}, inside of {address}"
+
+
+def _address(host: str, text: str) -> Address:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError as error:
+        raise EgressRefused(host, f"its address {text[:100]!r} cannot be read") from error
+
+
+def _literal(host: str) -> Address | None:
+    """The address that a host is, in any spelling a resolver takes: 127.1, 0x7f000001, 0177.0.0.1, [::1]."""
+    plain = host.rstrip(".").removeprefix("[").removesuffix("]")
+    try:
+        return ipaddress.ip_address(plain)
+    except ValueError:
+        pass
+    if not plain.isascii() or not plain[:1].isdigit() or any(character.isspace() for character in plain):
+        return None
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(plain))
+    except OSError:
+        return None
+
+
+def _plain(host: str) -> str:
+    literal = _literal(host)
+    return str(literal) if literal is not None else host.rstrip(".").lower()
+
+
+def _allowed_form(entry: str) -> str:
+    """The form in which exceptions are compared: the host, or the host, a space and the port."""
+    text = entry.strip()
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") if rest.startswith(":") else rest
+    elif text.count(":") > 1:
+        host, port = text, ""
+    else:
+        host, _, port = text.partition(":")
+    if not host or "/" in host or "*" in host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
+        raise ValueError(f"{entry!r} is not a host or host:port")
+    return f"{_plain(host)} {int(port)}" if port else _plain(host)
+
+
+def _check_scheme(scheme: str, host: str) -> None:
+    if scheme not in ("http", "https"):
+        raise EgressRefused(host, f"the scheme {scheme[:20]!r} is neither http nor https", allowable=False)
+
+
+class _CheckedBackend:
+    """The network below a connection pool of httpcore or httpcore2, which differ in their errors alone."""
+
+    def __init__(self, policy: EgressPolicy, core: Any) -> None:
+        self._policy = policy
+        self._inner = core.AnyIOBackend()
+        self._failed: type[Exception] = core.ConnectError
+        self._late: type[Exception] = core.ConnectTimeout
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> Any:
+        """Connect to the first checked address that answers; each gets its share of the time that is left."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        addresses = await self._resolve(host, port, deadline)
+        for left in range(len(addresses), 0, -1):
+            share = None if deadline is None else max(0.001, (deadline - loop.time()) / left)
+            try:
+                return await self._inner.connect_tcp(
+                    addresses[-left], port, share, local_address, socket_options
+                )
+            except (self._failed, self._late):
+                if left == 1:
+                    raise
+        raise self._failed(f"the name {host} has no address")
+
+    async def _resolve(self, host: str, port: int, deadline: float | None) -> list[str]:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._policy.addresses(host, port)
+        except TimeoutError as error:
+            raise self._late(f"resolving {host} took too long") from error
+        except (OSError, UnicodeError) as error:
+            raise self._failed(f"the name {host} cannot be resolved") from error
+
+    async def connect_unix_socket(self, path: str, **_: Any) -> Any:
+        raise EgressRefused(path, "it is a unix socket", allowable=False)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _BoundedStream(httpx.AsyncByteStream, httpx2.AsyncByteStream):
+    """The body of an answer, up to a number of bytes."""
+
+    def __init__(self, inner: Any, host: str, limit: int) -> None:
+        self._inner = inner
+        self._host = host
+        self._left = self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise EgressRefused(
+                    self._host, f"its answer is larger than {self._limit} bytes", allowable=False
+                )
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _bound(response: Any, host: str, limit: int | None) -> None:
+    """Bound the body. A compressed one is refused, as nobody asked for it and its size says nothing."""
+    if limit is None:
+        return
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        await response.aclose()
+        raise EgressRefused(host, "its answer is compressed, which nobody asked for", allowable=False)
+    response.stream = _BoundedStream(response.stream, host, limit)
+
+
+def _pool(core: Any, policy: EgressPolicy, ssl_context: ssl.SSLContext) -> Any:
+    """No limit on connections: tenants share them, and one that hangs on all would stop the others."""
+    return core.AsyncConnectionPool(
+        ssl_context=ssl_context,
+        max_connections=None,
+        max_keepalive_connections=KEEPALIVE_CONNECTIONS,
+        keepalive_expiry=KEEPALIVE_S,
+        network_backend=_CheckedBackend(policy, core),
+    )
+
+
+class EgressTransport(httpx.AsyncHTTPTransport):
+    """The checked transport for httpx."""
+
+    def __init__(self, policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES) -> None:
+        # The base class would build a pool of its own, which takes no network backend; all else is inherited.
+        self._pool = _pool(httpcore, policy, httpx.create_ssl_context(trust_env=False))
+        self._limit = max_response_bytes
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        _check_scheme(request.url.scheme, request.url.host)
+        response = await super().handle_async_request(request)
+        await _bound(response, request.url.host, self._limit)
+        return response
+
+
+class EgressTransport2(httpx2.AsyncHTTPTransport):
+    """The checked transport for httpx2."""
+
+    def __init__(self, policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES) -> None:
+        self._pool = _pool(httpcore2, policy, httpx2.create_ssl_context(trust_env=False))
+        self._limit = max_response_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        _check_scheme(request.url.scheme, request.url.host)
+        response = await super().handle_async_request(request)
+        await _bound(response, request.url.host, self._limit)
+        return response
+
+
+def _no_cookies() -> http.cookiejar.CookieJar:
+    return http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
+
+
+def egress_client_httpx(
+    policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES
+) -> httpx.AsyncClient:
+    """A client that any number of tenants may share. `max_response_bytes` None is for streams without an end.
+
+    Its requests raise EgressRefused beside the errors of httpx.
+    """
+    return httpx.AsyncClient(
+        transport=EgressTransport(policy, max_response_bytes=max_response_bytes),
+        trust_env=False,
+        follow_redirects=False,
+        cookies=_no_cookies(),
+        headers={"accept-encoding": "identity"},
+    )
+
+
+def egress_client_httpx2(
+    policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES
+) -> httpx2.AsyncClient:
+    """The same for what speaks httpx2, such as the SDKs of the vendors."""
+    return httpx2.AsyncClient(
+        transport=EgressTransport2(policy, max_response_bytes=max_response_bytes),
+        trust_env=False,
+        follow_redirects=False,
+        cookies=_no_cookies(),
+        headers={"accept-encoding": "identity"},
+    )

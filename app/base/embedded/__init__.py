@@ -1,0 +1,1 @@
+"""The parts of the embedded Postgres: programs, account, places, locks, socket, cluster and server."""

@@ -1,0 +1,70 @@
+"""The one direct connection of a process that hears NOTIFY. Hints only: whoever hears nothing still looks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import asyncpg
+import structlog
+
+log = structlog.get_logger(__name__)
+
+Heard = Callable[[str], None]
+
+
+class Listener:
+    """Keeps LISTEN alive through outages. `on_gap` is called after every (re)connect: hints may have been lost."""
+
+    def __init__(self, dsn: str, channels: Mapping[str, Heard], on_gap: Callable[[], None]) -> None:
+        self._dsn = dsn
+        self._channels = channels
+        self._on_gap = on_gap
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="listener")
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        delay = 0.1
+        while True:
+            try:
+                connection = await asyncpg.connect(self._dsn, timeout=5)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+                log.warning("listener.outage", error=str(error))
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 2.0)
+                continue
+            delay = 0.1
+            try:
+                await self._listen(connection)
+            finally:
+                connection.terminate()
+
+    async def _listen(self, connection: Any) -> None:
+        closed = asyncio.Event()
+        connection.add_termination_listener(lambda _: closed.set())
+        try:
+            for channel in self._channels:
+                await connection.add_listener(channel, self._hear)
+            self._on_gap()
+            while not closed.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(closed.wait(), 10)
+                    return
+                await asyncio.wait_for(
+                    connection.execute("SELECT 1"), 5
+                )  # a half-open connection says nothing
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+            log.warning("listener.lost", error=str(error))
+
+    def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
+        self._channels[channel](str(payload))

@@ -1,0 +1,137 @@
+"""From the kind of an error to its problem document (RFC 9457): one table, walked by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from app.base import errors, jsongate
+from app.base.database import is_outage
+
+log = structlog.get_logger(__name__)
+
+STATUS: dict[type[errors.PlangateError], int] = {
+    errors.Malformed: 400,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Gone: 410,
+    errors.TooLarge: 413,
+    errors.UnsupportedMediaType: 415,
+    errors.Invalid: 422,
+    errors.TooManyRequests: 429,
+    errors.Unavailable: 503,
+}
+PROBLEM = "application/problem+json"
+SLUGS = {404: "not_found", 405: "method_not_allowed", 400: "malformed", 413: "too_large"}
+
+
+def status_of(error: errors.PlangateError) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def problem(
+    request: Request,
+    status: int,
+    slug: str,
+    title: str,
+    detail: str,
+    extra: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    body = {
+        "type": slug,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path[:500],
+        **(extra or {}),
+    }
+    return Response(jsongate.dumps(body), status, headers, media_type=PROBLEM)
+
+
+async def of_plangate(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.PlangateError)
+    extra: dict[str, Any] = dict(error.extra)
+    if isinstance(error, errors.Invalid):
+        extra["errors"] = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
+    headers: dict[str, str] = {}
+    retry = getattr(error, "retry_after_s", None)
+    if retry is not None:
+        headers["retry-after"] = str(retry)
+    if isinstance(error, errors.Unauthenticated):
+        headers["www-authenticate"] = "Bearer"
+    return problem(request, status_of(error), error.kind, error.title, error.detail, extra, headers)
+
+
+async def of_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    flaws = [{"pointer": pointer(e["loc"]), "message": message(e)} for e in error.errors()]
+    return problem(
+        request,
+        422,
+        errors.Invalid.kind,
+        errors.Invalid.title,
+        f"{len(flaws)} thing{'s' if len(flaws) > 1 else ''} in the request must be changed; see errors.",
+        {"errors": flaws},
+    )
+
+
+def pointer(loc: tuple[int | str, ...]) -> str:
+    """A JSON pointer into the body; parameters are named as they are: `query:limit`."""
+    where, *rest = loc
+    if where != "body":
+        return f"{where}:{'.'.join(str(p) for p in rest)}"
+    return "".join("/" + str(p).replace("~", "~0").replace("/", "~1") for p in rest)
+
+
+def message(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown field"
+    if error["type"] == "missing":
+        return "required"
+    return str(error["msg"])[:500]
+
+
+async def of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    slug = SLUGS.get(error.status_code, "malformed")
+    detail = {
+        404: "There is no such route; GET /openapi.json lists them.",
+        405: f"{request.method[:20]} is not possible here.",
+    }.get(error.status_code, "The request could not be read.")
+    headers = dict(error.headers or {})
+    return problem(
+        request, error.status_code, slug, slug.replace("_", " ").capitalize(), detail, None, headers
+    )
+
+
+async def of_outage(request: Request, error: Exception) -> Response:
+    if not is_outage(error):
+        log.exception("http.internal_error", path=request.url.path, exc_info=error)
+        return problem(
+            request, 500, "internal_error", "The service failed", "This is a defect; the log has the trace."
+        )
+    return await of_plangate(
+        request, errors.Unavailable("The database cannot be reached; try again in a moment.")
+    )
+
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def install(app: FastAPI) -> None:
+    table: dict[type[Exception], Handler] = {
+        errors.PlangateError: of_plangate,
+        RequestValidationError: of_validation,
+        HTTPException: of_http,
+        Exception: of_outage,
+    }
+    for kind, handler in table.items():
+        app.add_exception_handler(kind, handler)

@@ -1,0 +1,78 @@
+"""The HTTP application: the one map of routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+import app.agents.routes
+import app.approvals.routes
+import app.journal.routes
+import app.plans.routes
+import app.references.routes
+import app.runtimes.routes
+import app.tenancy.routes
+import app.tools.routes
+from app.assembly import Services
+from app.base.errors import Unavailable
+from app.base.migrate import schema_is_current
+from app.doors import errors, openapi
+from app.tenancy.http import json_response
+
+ROUTERS = (
+    app.runtimes.routes.router,
+    app.agents.routes.router,
+    app.journal.routes.router,
+    app.approvals.routes.router,
+    app.plans.routes.router,
+    app.references.routes.large,
+    app.references.routes.router,
+    app.tools.routes.router,
+    app.tools.routes.results,
+    app.tenancy.routes.router,
+)
+
+
+def create_app(services: Services | None = None) -> FastAPI:
+    """The application over these services; without any it only knows its own description."""
+
+    @asynccontextmanager
+    async def life(_app: FastAPI) -> AsyncIterator[None]:
+        if services is not None:
+            await services.start()
+        try:
+            yield
+        finally:
+            if services is not None:
+                await services.aclose()
+
+    api = FastAPI(title="Plangate", version="0.1.0", lifespan=life, redoc_url=None)
+    if services is not None:
+        api.state.services = services
+        api.state.door = services.door
+    errors.install(api)
+    for router in ROUTERS:
+        api.include_router(router)
+    _operations(api)
+    openapi.install(api)
+    return api
+
+
+def _operations(api: FastAPI) -> None:
+    @api.get("/healthz", tags=["operations"], summary="The process runs")
+    async def healthz() -> Response:
+        return json_response({"status": "ok"})
+
+    @api.get("/readyz", tags=["operations"], summary="The process can work: its database answers")
+    async def readyz(request: Request) -> Response:
+        services: Services = request.app.state.services
+        if services.streams.draining.is_set():
+            raise Unavailable("The service is shutting down.")
+        async with services.db.transaction("") as tx:
+            current: Any = await schema_is_current(tx.raw)
+        if not current:
+            raise Unavailable("The database's schema is not that of this version: run `plangate migrate`.")
+        return json_response({"status": "ready", "running": services.worker.busy})

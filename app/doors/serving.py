@@ -1,0 +1,166 @@
+"""Long-running processes: the API with its worker, and the worker alone."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+from pathlib import Path
+
+import asyncpg
+import structlog
+import uvicorn
+
+from app.assembly import Services, Site, assemble, find_site, kept_secret
+from app.base.ids import new_id
+from app.base.keys import check_shape, hash_key, new_key
+from app.base.migrate import migrate_sync
+from app.doors.http import create_app
+from app.doors.logs import configure
+from app.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+def serve(settings: Settings, *, with_worker: bool) -> None:
+    configure(settings.log_level)
+    site = find_site(settings)
+    try:
+        migrate_sync(site.migrate_dsn)
+        key_file = _local_key(settings, site)
+        if key_file is None:
+            _need_keys(site)
+        services = assemble(settings, site, with_worker=with_worker)
+        listening = _listen(settings.host, settings.port)
+        config = uvicorn.Config(
+            create_app(services),
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=4,
+            lifespan="on",
+            server_header=False,
+        )
+        _say(listening, key_file, settings)
+        asyncio.run(_run_server(_Server(config, services), listening))
+    finally:
+        site.release()
+
+
+class _Server(uvicorn.Server):
+    """Ends open streams between events before it waits for connections to close."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._services.streams.draining.set()
+        self._services.hub.hint(None)
+        self._services.call_hints.close()
+        await super().shutdown(sockets)
+
+
+async def _run_server(server: uvicorn.Server, listening: socket.socket) -> None:
+    await server.serve(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        raise SystemExit(
+            f"Cannot listen on {host}:{port} ({error.strerror}). Is another Plangate running? Choose another --port."
+        ) from error
+    listening.listen(2048)
+    listening.setblocking(False)
+    return listening
+
+
+def _say(listening: socket.socket, key_file: Path | None, settings: Settings) -> None:
+    host, port = listening.getsockname()[:2]
+    print(f"Plangate listens on http://{host}:{port}", flush=True)  # noqa: T201 - for the person who started it
+    if key_file is not None:
+        print(f"The operator's key of this machine is in {key_file}", flush=True)  # noqa: T201
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _local_key(settings: Settings, site: Site) -> Path | None:
+    """On a loopback address with the embedded database: the operator's key, made once, readable by its owner."""
+    if site.postgres is None or not is_loopback(settings.host):
+        return None
+    path = settings.data_dir / "local-key"
+    if not path.exists():
+        shown, _ = new_key()
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(shown + "\n")
+    key = kept_secret(path)
+    if not check_shape(key):
+        raise SystemExit(f"{path} does not hold a key; delete it and start again to get a new one.")
+    asyncio.run(_register_operator(site, hash_key(key)))
+    return path
+
+
+async def _register_operator(site: Site, hash: bytes) -> None:
+    """Written by the schema's owner: the service's own role cannot make operator keys."""
+    connection = await asyncpg.connect(site.migrate_dsn)
+    try:
+        if await connection.fetchval("SELECT id FROM find_key($1)", hash) is None:
+            await connection.execute("SELECT create_operator_key($1, $2, $3)", new_id("key_"), hash, "serve")
+    finally:
+        await connection.close()
+
+
+def _need_keys(site: Site) -> None:
+    async def any_key() -> bool:
+        connection = await asyncpg.connect(site.dsn)
+        try:
+            return bool(await connection.fetchval("SELECT any_key()"))
+        finally:
+            await connection.close()
+
+    if not asyncio.run(any_key()):
+        raise SystemExit(
+            "There is no API key yet, and without one nobody could call this service. Make a tenant and a key first:\n"
+            "  plangate tenants create TENANT\n"
+            "  plangate keys create TENANT --principal NAME --scope admin"
+        )
+
+
+def work(settings: Settings) -> None:
+    configure(settings.log_level)
+    site = find_site(settings)
+    try:
+        migrate_sync(site.migrate_dsn)
+        asyncio.run(_work(assemble(settings, site)))
+    finally:
+        site.release()
+
+
+async def _work(services: Services) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await services.start()
+    print("Plangate worker runs", flush=True)  # noqa: T201 - for the person who started it
+    await stop.wait()
+    await services.aclose()
+
+
+def migrate_only(settings: Settings) -> None:
+    site = find_site(settings)
+    try:
+        migrate_sync(site.migrate_dsn)
+    finally:
+        site.release()

@@ -1,0 +1,110 @@
+"""Who in this process watches which query, and the newest events for them, straight from memory.
+
+Everything here is a hint or a copy: a reader that finds a gap reads the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from app.journal.models import Event, StoredEvent
+
+RING_BYTES = 256 * 1024  # what all watchers of one query share
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """One reader's wake-up."""
+
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The watchers of one query and its newest events, without a gap between them."""
+
+    watches: set[Watch] = field(default_factory=set)
+    ring: deque[StoredEvent] = field(default_factory=deque)
+    size: int = 0
+
+    def add(self, first: int, events: Sequence[Event]) -> None:
+        if self.ring and self.ring[-1].seq + 1 != first:
+            self.ring.clear()  # somebody else wrote in between: the ring begins anew
+            self.size = 0
+        for offset, event in enumerate(events):
+            self.ring.append(StoredEvent(first + offset, event.type, event.body))
+            self.size += len(event.body)
+        while self.size > RING_BYTES and self.ring:
+            self.size -= len(self.ring.popleft().body)
+
+    def after(self, seq: int) -> list[StoredEvent] | None:
+        """What follows `seq`, or None where the ring cannot tell."""
+        if not self.ring or seq + 1 < self.ring[0].seq or seq > self.ring[-1].seq:
+            return None
+        return [e for e in self.ring if e.seq > seq]
+
+
+class Hub:
+    """The channels of a process."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, Channel] = {}
+        self._tenants: dict[Watch, str] = {}
+
+    @contextlib.contextmanager
+    def watch(self, query_id: str) -> Iterator[tuple[Channel, Watch]]:
+        """Subscribes before the first read; the channel goes with its last watcher."""
+        channel = self._channels.setdefault(query_id, Channel())
+        watch = Watch()
+        channel.watches.add(watch)
+        try:
+            yield channel, watch
+        finally:
+            channel.watches.discard(watch)
+            if not channel.watches and self._channels.get(query_id) is channel:
+                del self._channels[query_id]
+
+    @contextlib.contextmanager
+    def watch_all(self, tenant: str) -> Iterator[Watch]:
+        """For streams over everything of a tenant: woken by any news, whoever's it is."""
+        watch = Watch()
+        self._tenants[watch] = tenant
+        try:
+            yield watch
+        finally:
+            del self._tenants[watch]
+
+    def watched(self) -> list[str]:
+        return list(self._channels)
+
+    def has_tenant_watches(self) -> bool:
+        return bool(self._tenants)
+
+    def publish(self, query_id: str, first: int, events: Sequence[Event]) -> None:
+        """Hands over what this process just committed."""
+        channel = self._channels.get(query_id)
+        if channel is not None:
+            channel.add(first, events)
+            for watch in channel.watches:
+                watch.woken.set()
+        self._wake_tenants()
+
+    def hint(self, query_ids: Sequence[str] | None) -> None:
+        """Says that there may be news; None: for everybody."""
+        channels = (
+            self._channels.values()
+            if query_ids is None
+            else [c for q in query_ids if (c := self._channels.get(q)) is not None]
+        )
+        for channel in channels:
+            for watch in channel.watches:
+                watch.woken.set()
+        self._wake_tenants()
+
+    def _wake_tenants(self) -> None:
+        for watch in self._tenants:
+            watch.woken.set()

@@ -1,0 +1,161 @@
+"""What a run leaves on record: events, deltas, work records. Frozen data between the runner and the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from app.base.clock import now_text
+
+WorkKind = Literal["query", "agent", "model_call", "tool_call", "plan_execution", "action", "host"]
+WorkStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled", "unknown"]
+QueryEnd = Literal["succeeded", "failed", "cancelled"]
+
+TERMINAL_TYPES = frozenset({"finish", "error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose event it is: the part of the envelope that says where in the tree of work it happened."""
+
+    query_id: str
+    thread_id: str
+    work_id: str
+    parent_work_id: str | None
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event, encoded once. `body` is the envelope without its seq."""
+
+    type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of text or reasoning; neighbours of one turn become one event when they are written."""
+
+    type: Literal["text", "reasoning"]
+    scope: Scope
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event of the journal, as every reader gets it."""
+
+    seq: int
+    type: str
+    body: bytes
+
+    def envelope(self) -> bytes:
+        return b'{"seq":%d,%s' % (self.seq, self.body[1:])
+
+
+def event(scope: Scope, type_: str, **fields: Any) -> Event:
+    """Makes an event of the catalogue (plangate.events). Values must be JSON-able."""
+    envelope = {
+        "type": type_,
+        "queryId": scope.query_id,
+        "threadId": scope.thread_id,
+        "workId": scope.work_id,
+        "parentWorkId": scope.parent_work_id,
+        "agent": scope.agent,
+        "at": now_text(),
+        **fields,
+    }
+    return Event(type_, orjson.dumps(envelope))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A work record as it is to be from now on. Written whole: what is None keeps its earlier value."""
+
+    id: str
+    parent_id: str | None
+    kind: WorkKind
+    name: str
+    agent: str
+    status: WorkStatus
+    position: int = 0
+    tool_invocation_id: str | None = None
+    model: str | None = None
+    prompt_cache_key: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    price_date: str | None = None
+    attempts: int = 1
+    sent: bool = False
+    input: bytes | None = None
+    output: bytes | None = None
+    error: bytes | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A process's right to write for a query, under one epoch. The only mutable thing here: it ages.
+
+    `valid_until` is this process's monotonic clock: after it the process must not send anything for the query,
+    whatever the database thinks.
+    """
+
+    tenant: str
+    query_id: str
+    epoch: int
+    valid_until: float
+    entries: int = 0
+    lost: bool = False
+
+    def may_send(self, share: float = 0.5, lease_s: float = 10.0) -> bool:
+        """Whether at most `share` of the lease has passed since it was last known to be held."""
+        return not self.lost and time.monotonic() < self.valid_until - (1 - share) * lease_s
+
+
+class LeaseLost(Exception):
+    """Another process works on this query now, or it was cancelled: stop, write nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryChange:
+    """The end of a process's work on a query: parked ('waiting') or over."""
+
+    status: Literal["waiting", "succeeded", "failed", "cancelled"]
+    reason: str | None = None
+    wake: int | None = None  # for parking: the counter that was loaded; a later one refuses
+    output: bytes | None = None
+    error: bytes | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """What one step adds to the journal of a query, all of it or nothing."""
+
+    items: list[Event | Delta] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    opens_work: bool = False  # a record that did not exist before: progress, as the crash counter sees it
+    change: QueryChange | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """The open entry of one lease: what was added since its last commit."""
+
+    lease: Lease
+    items: list[Event | Delta] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    opens_work: bool = False
+    change: QueryChange | None = None
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    number: int = 0
+    events: list[Event] = field(default_factory=list)

@@ -1,0 +1,126 @@
+"""The journal over HTTP: a query's events, and everything of a tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.events import EVENT_TYPES
+from sse_starlette import EventSourceResponse
+
+from app.base import jsongate
+from app.base.errors import Flaw, Invalid
+from app.journal import store
+from app.journal.models import TERMINAL_TYPES
+from app.journal.streams import QueryCursor, Streams
+from app.tenancy.http import GatedRoute, calling, door_of, json_response
+from app.tenancy.models import Caller
+
+router = APIRouter(route_class=GatedRoute, tags=["events"])
+
+HEARTBEAT_S = 15
+STALLED_S = 30
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+SSE = "text/event-stream"
+
+After = Annotated[
+    str | None,
+    Query(max_length=500, description="A cursor: the `id` of the last event seen. Last-Event-ID wins."),
+]
+Types = Annotated[str | None, Query(max_length=1000, description="Only these types, separated by commas.")]
+
+
+def streams_of(request: Request) -> Streams:
+    streams: Streams = request.app.state.services.streams
+    return streams
+
+
+def event_stream(frames: AsyncIterator[bytes]) -> Response:
+    """A stream of encoded frames with a heartbeat; a reader that takes nothing for 30 s is dropped."""
+    return EventSourceResponse(frames, headers=HEADERS, ping=HEARTBEAT_S, send_timeout=STALLED_S)
+
+
+def allowed(request: Request) -> Any:
+    authorization = request.headers.get("authorization", "")
+    tenancy = door_of(request).tenancy
+
+    async def check() -> bool:
+        return await tenancy.still_valid(authorization)
+
+    return check
+
+
+def cursor_of(request: Request, after: str | None) -> str | None:
+    return request.headers.get("last-event-id") or after
+
+
+def wanted(types: str | None) -> Sequence[str] | None:
+    if types is None:
+        return None
+    names = [t.strip() for t in types.split(",") if t.strip()]
+    unknown = sorted(set(names) - set(EVENT_TYPES))
+    if unknown:
+        raise Invalid(
+            "There are no such event types.",
+            [Flaw("query:types", f"{', '.join(unknown)}; known are {', '.join(EVENT_TYPES)}")],
+        )
+    return names
+
+
+def wants_stream(request: Request) -> bool:
+    return SSE in request.headers.get("accept", "")
+
+
+@router.get("/queries/{query_id}/events", summary="The journal of a query: a page, or a stream")
+async def query_events(
+    request: Request,
+    query_id: Annotated[str, Path(max_length=100)],
+    caller: Annotated[Caller, calling("read")],
+    after: After = None,
+    types: Types = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    streams = streams_of(request)
+    names = wanted(types)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        position = await streams.position(tx, query_id, cursor_of(request, after))
+        if not wants_stream(request):
+            rows = await store.page(tx, query_id, position, limit, names)
+            last = rows[-1].seq if rows else position
+            done = bool(rows) and rows[-1].type in TERMINAL_TYPES
+            if not done and len(rows) < limit:
+                done = await store.is_over_after(tx, query_id, last)
+            cursor = QueryCursor.encode(await streams.generation(tx), query_id, last)
+    if wants_stream(request):
+        return event_stream(streams.sse(caller.tenant, query_id, position, names, allowed(request)))
+    events = b",".join(e.envelope() for e in rows)
+    tail = jsongate.dumps({"nextCursor": cursor, "done": done})
+    return json_response(b'{"events":[%s],%s' % (events, tail[1:]))
+
+
+@router.get("/events", summary="Everything of the tenant: a page, or a stream")
+async def tenant_events(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    after: After = None,
+    types: Types = None,
+    runtime_id: Annotated[str | None, Query(alias="runtimeId", max_length=100)] = None,
+    thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> Response:
+    streams = streams_of(request)
+    names = wanted(types)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        position = await streams.tenant_position(tx, cursor_of(request, after))
+        if not wants_stream(request):
+            rows = await streams.tenant_page(tx, position, limit, names, runtime_id, thread_id)
+    if wants_stream(request):
+        return event_stream(
+            streams.tenant_sse(caller.tenant, position, names, runtime_id, thread_id, allowed(request))
+        )
+    events = b",".join(e.envelope() for _, e in rows)
+    cursor = streams.tenant_cursor(rows[-1][0] if rows else position)
+    return json_response(
+        b'{"events":[%s],%s' % (events, jsongate.dumps({"nextCursor": cursor, "done": False})[1:])
+    )

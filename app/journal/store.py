@@ -1,0 +1,168 @@
+"""All SQL of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.base.database import Database, Tx
+from app.journal.models import Event, Pending, Scope, StoredEvent, Work
+
+# One function call a batch: migrations/sql/0001_functions.sql says why it is right.
+COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
+APPEND = "SELECT append_events($1, $2, $3, $4)"
+PAGE = """
+SELECT seq, type, body FROM events
+ WHERE tenant_id = $1 AND query_id = $2 AND seq > $3 AND ($4::text[] IS NULL OR type = ANY ($4))
+ ORDER BY seq LIMIT $5
+"""
+HEADS = "SELECT id, next_seq, wake, epoch, live FROM query_heads($1)"
+# Only what committed before the oldest open transaction: nothing can still appear below that line.
+TENANT_PAGE = """
+SELECT e.query_id, e.seq, e.type, e.body, e.xid::text::bigint AS xid FROM events e
+ WHERE e.tenant_id = $1 AND (e.xid, e.query_id, e.seq) > ($2::text::xid8, $3, $4)
+   AND e.xid < pg_snapshot_xmin(pg_current_snapshot())
+   AND CASE WHEN $5::text[] IS NULL THEN e.type NOT IN ('text', 'reasoning', 'tool-progress') ELSE e.type = ANY ($5) END
+   AND ($6::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id AND q.id = e.query_id
+                                     AND q.runtime_id = $6))
+   AND ($7::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id AND q.id = e.query_id
+                                     AND q.thread_id = $7))
+ ORDER BY e.xid, e.query_id, e.seq LIMIT $8
+"""
+
+
+async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple[list[str | None], list[int]]:
+    """One transaction, one multi-row insert, one wake-up. An outcome and a first seq for each entry."""
+    changes = [p.change for p in batch]
+    events = [(n, e) for n, p in enumerate(batch, 1) for e in p.events]
+    work = [(n, w) for n, p in enumerate(batch, 1) for w in latest(p.work)]
+    async with db.transaction("") as tx:
+        row = await tx.row(
+            COMMIT,
+            origin,
+            [p.lease.tenant for p in batch],
+            [p.lease.query_id for p in batch],
+            [p.lease.epoch for p in batch],
+            [p.number for p in batch],
+            [p.opens_work for p in batch],
+            [c and c.status for c in changes],
+            [c and c.reason for c in changes],
+            [c.wake if c else None for c in changes],
+            [c.output if c else None for c in changes],
+            [c.error if c else None for c in changes],
+            [n for n, _ in events],
+            [e.type for _, e in events],
+            [e.body for _, e in events],
+            [n for n, _ in work],
+            *([getattr(w, column) for _, w in work] for column in WORK_COLUMNS),
+        )
+    return row["outcomes"], row["first_seqs"]
+
+
+WORK_COLUMNS = (
+    "id",
+    "parent_id",
+    "kind",
+    "name",
+    "agent",
+    "status",
+    "position",
+    "tool_invocation_id",
+    "model",
+    "prompt_cache_key",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+    "price_date",
+    "attempts",
+    "sent",
+    "input",
+    "output",
+    "error",
+)
+
+
+def latest(work: Sequence[Work]) -> list[Work]:
+    """A record that one entry opens and closes is written once: an upsert may not touch a row twice. What the
+    later form leaves out, the earlier one gives."""
+    merged: dict[str, Work] = {}
+    for record in work:
+        earlier = merged.get(record.id)
+        merged[record.id] = record if earlier is None else _laid_over(earlier, record)
+    return list(merged.values())
+
+
+def _laid_over(earlier: Work, later: Work) -> Work:
+    values = {c: getattr(later, c) for c in WORK_COLUMNS}
+    for column in ("model", "prompt_cache_key", "price_date", "input", "output", "error"):
+        if values[column] is None:
+            values[column] = getattr(earlier, column)
+    values["sent"] = earlier.sent or later.sent
+    return Work(**values)
+
+
+async def append(tx: Tx, query_id: str, events: Sequence[Event], epoch: int | None = None) -> int | None:
+    """Adds events to a query in the caller's transaction, so that they commit with the change they tell of.
+    With `epoch`, None when the query is no longer held under it."""
+    first: int | None = await tx.value(
+        APPEND, query_id, epoch, [e.type for e in events], [e.body for e in events]
+    )
+    return first
+
+
+async def page(
+    tx: Tx, query_id: str, after: int, limit: int, types: Sequence[str] | None = None
+) -> list[StoredEvent]:
+    rows = await tx.fetch(PAGE, tx.tenant, query_id, after, types, limit)
+    return [StoredEvent(r["seq"], r["type"], r["body"]) for r in rows]
+
+
+async def heads(tx: Tx, query_ids: Sequence[str]) -> list[Any]:
+    return await tx.fetch(HEADS, list(query_ids))
+
+
+async def tenant_page(
+    tx: Tx,
+    position: tuple[int, str, int],
+    limit: int,
+    types: Sequence[str] | None,
+    runtime_id: str | None,
+    thread_id: str | None,
+) -> list[Any]:
+    xid, query_id, seq = position
+    return await tx.fetch(
+        TENANT_PAGE, tx.tenant, str(xid), query_id, seq, types, runtime_id, thread_id, limit
+    )
+
+
+SCOPE = "SELECT query_id, thread_id, id, parent_id, agent FROM work_records WHERE tenant_id = $1 AND id = $2"
+
+
+async def scope_of(tx: Tx, work_id: str) -> Scope | None:
+    """The place of a work record in its query, for events about it."""
+    row = await tx.row(SCOPE, tx.tenant, work_id)
+    if row is None or row["query_id"] is None:
+        return None
+    return Scope(row["query_id"], row["thread_id"], row["id"], row["parent_id"], row["agent"])
+
+
+OWN_HEADS = "SELECT id, next_seq, status FROM queries WHERE tenant_id = $1 AND id = ANY ($2)"
+
+
+async def own_heads(tx: Tx, query_ids: Sequence[str]) -> list[Any]:
+    """Where the journals of the tenant's own queries stand."""
+    return await tx.fetch(OWN_HEADS, tx.tenant, list(query_ids))
+
+
+IS_OVER_AFTER = """
+SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND seq > $3) AND status IN ('succeeded', 'failed', 'cancelled')
+  FROM queries WHERE tenant_id = $1 AND id = $2
+"""
+
+
+async def is_over_after(tx: Tx, query_id: str, seq: int) -> bool:
+    """Whether the query is over and nothing follows `seq`."""
+    return bool(await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq))

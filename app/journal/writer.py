@@ -1,0 +1,196 @@
+"""The group-commit writer: one a process. It takes whatever its queries produced while its last commit ran,
+writes it in one transaction, and hands it to the streams of its own process straight from memory.
+
+No wait is artificial: an idle writer commits at once, a busy one commits bigger batches. Producers are held back
+when too much is pending; nothing is ever dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+
+import structlog
+
+from app.base.database import Database, is_outage
+from app.base.errors import Unavailable
+from app.journal import store
+from app.journal.hub import Hub
+from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, event
+
+log = structlog.get_logger(__name__)
+
+MAX_PENDING_BYTES = 8 * 1024 * 1024
+MAX_BATCH_ENTRIES = 500
+RETRY_FIRST_S, RETRY_MOST_S = 0.05, 1.0
+
+
+class ParkRefused(Exception):
+    """Something woke the query between its last look and its parking: look again."""
+
+
+class JournalWriter:
+    """`commit` is durable when it returns; `post` is durable before any later commit of the same lease."""
+
+    def __init__(self, db: Database, hub: Hub, origin: str) -> None:
+        self._db = db
+        self._hub = hub
+        self._origin = origin
+        self._queue: deque[Pending] = deque()
+        self._open: dict[Lease, Pending] = {}
+        self._bytes = 0
+        self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="journal-writer")
+
+    async def aclose(self) -> None:
+        """Writes what is pending (for two seconds at most), then stops."""
+        if self._task is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                while self._queue:
+                    await asyncio.sleep(0.005)
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def commit(self, lease: Lease, entry: Entry) -> None:
+        """Adds an entry and waits until it is durable. LeaseLost: it was not written, nor will be;
+        ParkRefused: the query was woken; Exception: the entry itself is bad."""
+        pending = self._add(lease, entry)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        pending.waiters.append(waiter)
+        await waiter
+
+    async def post(self, lease: Lease, delta: Delta) -> None:
+        """Adds a delta without waiting for it to be written; waits only while too much is pending."""
+        if not self._room.is_set():
+            await self._room.wait()
+        if lease.lost:
+            raise LeaseLost
+        self._bytes += len(delta.text)
+        self._add(lease, Entry(items=[delta]))
+        if self._bytes > MAX_PENDING_BYTES:
+            self._room.clear()
+
+    def _add(self, lease: Lease, entry: Entry) -> Pending:
+        if lease.lost:
+            raise LeaseLost
+        pending = self._open.get(lease)
+        # An entry that lets the query go stands alone: if it is refused, nothing else may be refused with it.
+        if pending is None or pending.change is not None or entry.change is not None:
+            pending = self._open[lease] = Pending(lease)
+            self._queue.append(pending)
+        pending.items.extend(entry.items)
+        pending.work.extend(entry.work)
+        pending.opens_work |= entry.opens_work
+        pending.change = entry.change
+        self._work.set()
+        return pending
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while batch := self._take():
+                await self._write(batch)
+
+    def _take(self) -> list[Pending]:
+        """The next batch: at most one entry a lease, in order."""
+        batch: list[Pending] = []
+        seen: set[Lease] = set()
+        later: deque[Pending] = deque()
+        while self._queue and len(batch) < MAX_BATCH_ENTRIES:
+            pending = self._queue.popleft()
+            if pending.lease in seen:
+                later.append(pending)
+                continue
+            seen.add(pending.lease)
+            if self._open.get(pending.lease) is pending:
+                del self._open[pending.lease]
+            pending.events = merge(pending.items)
+            pending.lease.entries += 1
+            pending.number = pending.lease.entries
+            batch.append(pending)
+        later.extend(self._queue)
+        self._queue = later
+        self._bytes = sum(len(i.text) for p in self._queue for i in p.items if isinstance(i, Delta))
+        if self._bytes <= MAX_PENDING_BYTES:
+            self._room.set()
+        return batch
+
+    async def _write(self, batch: list[Pending]) -> None:
+        """Writes a batch, through outages; splits one that fails until the bad entry stands alone."""
+        delay = RETRY_FIRST_S
+        while True:
+            try:
+                outcomes, firsts = await store.commit_batch(self._db, self._origin, batch)
+                break
+            except Exception as error:
+                if isinstance(error, Unavailable) or is_outage(error):
+                    log.warning("journal.outage", error=str(error), entries=len(batch))
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, RETRY_MOST_S)
+                    continue
+                if len(batch) > 1:
+                    half = len(batch) // 2
+                    await self._write(batch[:half])
+                    await self._write(batch[half:])
+                    return
+                log.error("journal.entry_refused", query_id=batch[0].lease.query_id, error=str(error))
+                settle(batch[0], error)
+                return
+        for pending, outcome, first in zip(batch, outcomes, firsts, strict=True):
+            self._deliver(pending, outcome, first)
+
+    def _deliver(self, pending: Pending, outcome: str | None, first: int) -> None:
+        if outcome == "written":
+            self._hub.publish(pending.lease.query_id, first, pending.events)
+            settle(pending, None)
+        elif outcome == "repeated":
+            self._hub.hint([pending.lease.query_id])
+            settle(pending, None)
+        elif outcome == "woken":
+            settle(pending, ParkRefused())
+        else:
+            pending.lease.lost = True
+            settle(pending, LeaseLost())
+
+
+def settle(pending: Pending, error: Exception | None) -> None:
+    for waiter in pending.waiters:
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+
+
+def merge(items: list[Event | Delta]) -> list[Event]:
+    """Deltas that stand next to each other and belong to one turn become one event."""
+    out: list[Event] = []
+    run: list[Delta] = []
+
+    def flush() -> None:
+        if run:
+            head = run[0]
+            out.append(event(head.scope, head.type, turn=head.turn, text="".join(d.text for d in run)))
+            run.clear()
+
+    for item in items:
+        if isinstance(item, Event):
+            flush()
+            out.append(item)
+            continue
+        if run and (run[0].type, run[0].turn, run[0].scope) != (item.type, item.turn, item.scope):
+            flush()
+        run.append(item)
+    flush()
+    return out

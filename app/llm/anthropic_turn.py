@@ -1,0 +1,244 @@
+"""One turn of Anthropic's stream put together from its events. Pure: no SDK, no I/O.
+
+Every event is checked before it is used: what is not as the API describes it raises, and nothing of a turn
+that did not come to its `message_stop` is handed on as one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel
+
+from app.llm.messages import (
+    StopReason,
+    StreamPart,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolUse,
+    TurnDone,
+    Usage,
+)
+from app.llm.provider import BrokenTurn, ContextOverflow, ProviderFault, Refused
+
+_T = TypeVar("_T")
+
+_STOP_REASONS: Final[dict[str, StopReason]] = {
+    "end_turn": "end_turn",
+    "stop_sequence": "end_turn",
+    "tool_use": "tool_use",
+    "max_tokens": "max_tokens",
+    "refusal": "refusal",
+}
+
+
+class _OutputDetails(BaseModel):
+    thinking_tokens: int = 0
+
+
+class _Counts(BaseModel):
+    """Of `message_delta` they are running totals: the last one that is there counts."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Started(BaseModel):
+    model: str | None = None
+    usage: _Counts | None = None
+
+
+class _Content(BaseModel):
+    type: str
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] | None = None
+
+
+class _Delta(BaseModel):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Event(BaseModel):
+    type: str
+    index: int = -1
+    message: _Started | None = None
+    content_block: _Content | None = None
+    delta: _Delta | None = None
+    usage: _Counts | None = None
+
+
+@dataclass(slots=True)
+class _Part:
+    """A content block while it grows. `json` is the tool JSON exactly as it came."""
+
+    start: _Content
+    text: list[str] = field(default_factory=list)
+    json: list[str] = field(default_factory=list)
+    signature: list[str] = field(default_factory=list)
+    closed: bool = False
+
+
+class AnthropicTurn:
+    """Takes events, gives deltas, and the whole turn when the vendor said that it is complete."""
+
+    def __init__(self, model: str) -> None:
+        self.complete = False
+        self.usage = Usage()
+        self._model = model
+        self._started = False
+        self._stop_reason: str | None = None
+        self._parts: dict[int, _Part] = {}
+
+    def take(self, event: object) -> Iterator[StreamPart]:
+        """The deltas of one event. Raises pydantic.ValidationError or a ProviderFault for a malformed one."""
+        parsed = _Event.model_validate(event)
+        if parsed.type == "message_start":
+            self._started = True
+            message = _there(parsed.message, "message", self.usage)
+            self._model = message.model or self._model
+            self._count(message.usage)
+        elif parsed.type == "content_block_start":
+            yield from self._open(parsed.index, _there(parsed.content_block, "content_block", self.usage))
+        elif parsed.type == "content_block_delta":
+            yield from self._grow(self._part(parsed.index), _there(parsed.delta, "delta", self.usage))
+        elif parsed.type == "content_block_stop":
+            self._part(parsed.index).closed = True
+        elif parsed.type == "message_delta":
+            delta = _there(parsed.delta, "delta", self.usage)
+            self._stop_reason = delta.stop_reason or self._stop_reason
+            self._count(parsed.usage)
+        elif parsed.type == "message_stop":
+            self.complete = True
+
+    def done(self) -> TurnDone:
+        """The whole turn. Raises BrokenTurn where the stream ended without its end."""
+        if not (self.complete and self._started and self._stop_reason):
+            raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
+        stop_reason = _STOP_REASONS.get(self._stop_reason)
+        if stop_reason is None:
+            raise self._unusable_stop(self._stop_reason)
+        if stop_reason in ("end_turn", "tool_use") and not all(part.closed for part in self._parts.values()):
+            raise BrokenTurn("The provider ended the turn in the middle of a block.", usage=self.usage)
+        blocks = tuple(
+            block
+            for _, part in sorted(self._parts.items())
+            if (block := self._block(part, stop_reason)) is not None
+        )
+        if stop_reason in ("end_turn", "tool_use"):
+            calls = any(isinstance(block, ToolUse) for block in blocks)
+            stop_reason = "tool_use" if calls else "end_turn"
+        return TurnDone(blocks, stop_reason, self.usage, self._model)
+
+    def _unusable_stop(self, stop_reason: str) -> ProviderFault:
+        if stop_reason == "model_context_window_exceeded":
+            return ContextOverflow("The turn filled the model's window before it ended.", usage=self.usage)
+        if stop_reason == "pause_turn":
+            return Refused(
+                "The turn paused for a tool that runs at the provider, which is not supported; remove it "
+                "from the model's `extra`.",
+                usage=self.usage,
+            )
+        return BrokenTurn(
+            f"The provider ended the turn for an unknown reason: {stop_reason}", usage=self.usage
+        )
+
+    def _open(self, index: int, content: _Content) -> Iterator[StreamPart]:
+        if index in self._parts or index < 0:
+            raise BrokenTurn("The provider numbers the blocks of the turn wrongly.", usage=self.usage)
+        if content.type not in ("text", "thinking", "redacted_thinking", "tool_use"):
+            raise Refused(
+                f"The turn holds a block of the type {content.type!r}, which is not supported; remove what "
+                "asks for it from the model's `extra`.",
+                usage=self.usage,
+            )
+        if content.type == "tool_use" and not (content.id and content.name):
+            raise BrokenTurn("The provider sent a tool call without its id or name.", usage=self.usage)
+        part = self._parts[index] = _Part(content, signature=[content.signature])
+        first = content.text or content.thinking
+        if first:
+            part.text.append(first)
+            yield TextDelta(first) if content.type == "text" else ThinkingDelta(first)
+
+    def _grow(self, part: _Part, delta: _Delta) -> Iterator[StreamPart]:
+        if delta.type == "text_delta":
+            text = _there(delta.text, "text", self.usage)
+            part.text.append(text)
+            yield TextDelta(text)
+        elif delta.type == "thinking_delta":
+            thinking = _there(delta.thinking, "thinking", self.usage)
+            part.text.append(thinking)
+            yield ThinkingDelta(thinking)
+        elif delta.type == "signature_delta":
+            part.signature.append(_there(delta.signature, "signature", self.usage))
+        elif delta.type == "input_json_delta":
+            part.json.append(_there(delta.partial_json, "partial_json", self.usage))
+
+    def _part(self, index: int) -> _Part:
+        part = self._parts.get(index)
+        if part is None or part.closed:
+            raise BrokenTurn("The provider sent a piece of a block that is not open.", usage=self.usage)
+        return part
+
+    def _block(self, part: _Part, stop_reason: StopReason) -> Text | Thinking | ToolUse | None:
+        start, text = part.start, "".join(part.text)
+        if start.type == "text":
+            return Text(text) if text else None
+        if start.type == "redacted_thinking":
+            return Thinking("", {"redacted": start.data})
+        if start.type == "thinking":
+            signature = "".join(part.signature)
+            return Thinking(text, {"signature": signature} if signature else {})
+        return ToolUse(start.id, start.name, _arguments(part, stop_reason))
+
+    def _count(self, counts: _Counts | None) -> None:
+        if counts is None:
+            return
+        details, now = counts.output_tokens_details, self.usage
+        self.usage = Usage(
+            input_tokens=_last(counts.input_tokens, now.input_tokens),
+            output_tokens=_last(counts.output_tokens, now.output_tokens),
+            cache_read_tokens=_last(counts.cache_read_input_tokens, now.cache_read_tokens),
+            cache_write_tokens=_last(counts.cache_creation_input_tokens, now.cache_write_tokens),
+            reasoning_tokens=now.reasoning_tokens if details is None else details.thinking_tokens,
+        )
+
+
+def _arguments(part: _Part, stop_reason: StopReason) -> str:
+    """The tool JSON as it came.
+
+    Nothing at all is how the API writes a call without arguments, but only in a turn that came to its own
+    end: in one that was cut off it stays nothing, which is no JSON and so is never dispatched. Some servers
+    send the input whole, in the block's start.
+    """
+    written = "".join(part.json)
+    if written or stop_reason not in ("end_turn", "tool_use"):
+        return written
+    return json.dumps(part.start.input or {}, ensure_ascii=False)
+
+
+def _last(new: int | None, old: int) -> int:
+    return old if new is None else new
+
+
+def _there(value: _T | None, name: str, usage: Usage) -> _T:
+    if value is None:
+        raise BrokenTurn(f"A chunk of the provider's stream is malformed: {name} is missing.", usage=usage)
+    return value

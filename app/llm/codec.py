@@ -1,0 +1,42 @@
+"""Turns as they are kept on work records: JSON, readable by people. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from app.llm.messages import StopReason, Text, Thinking, ToolUse
+
+
+def dump_turn(blocks: tuple[Text | Thinking | ToolUse, ...], stop_reason: StopReason) -> bytes:
+    """`{"blocks": [...], "stopReason": ...}`; a tool's arguments stay the text that the model wrote."""
+    return orjson.dumps({"blocks": [_dump(b) for b in blocks], "stopReason": stop_reason})
+
+
+def load_turn(data: bytes) -> tuple[tuple[Text | Thinking | ToolUse, ...], StopReason]:
+    """The inverse of `dump_turn`."""
+    raw = orjson.loads(data)
+    return tuple(_load(b) for b in raw["blocks"]), raw["stopReason"]
+
+
+def _dump(block: Text | Thinking | ToolUse) -> dict[str, Any]:
+    match block:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Thinking(text, opaque):
+            return {"type": "thinking", "text": text, "opaque": opaque}
+        case ToolUse(id, name, arguments):
+            return {"type": "tool_use", "id": id, "name": name, "arguments": arguments}
+
+
+def _load(raw: dict[str, Any]) -> Text | Thinking | ToolUse:
+    match raw["type"]:
+        case "text":
+            return Text(raw["text"])
+        case "thinking":
+            return Thinking(raw["text"], raw["opaque"])
+        case "tool_use":
+            return ToolUse(raw["id"], raw["name"], raw["arguments"])
+        case other:
+            raise ValueError(f"a work record holds a block of the unknown type {other!r}")

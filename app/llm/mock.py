@@ -1,0 +1,36 @@
+"""The `mock` interpreter: every turn is answered with the same text, nothing is ever called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from app.llm.messages import ModelRequest, StreamPart, Text, TextDelta, TurnDone, Usage
+from app.llm.pieces import pieces_of
+
+DEFAULT_TEXT = "This is a mock response."
+
+
+class MockProvider:
+    """Answers with `text`.
+
+    `tokens` says how the text is streamed: a number of deltas of about the same length, or the deltas
+    themselves, whose concatenation then is the text. Without it a text is cut into pieces of a fixed size.
+    """
+
+    def __init__(self, text: str = DEFAULT_TEXT, *, tokens: int | Sequence[str] | None = None) -> None:
+        if tokens is None:
+            self._deltas = pieces_of(text)
+        elif isinstance(tokens, int):
+            self._deltas = pieces_of(text, count=tokens)
+        else:
+            self._deltas = tuple(token for token in tokens if token)
+        self._text = "".join(self._deltas)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+        for delta in self._deltas:
+            yield TextDelta(delta)
+        blocks = (Text(self._text),) if self._text else ()
+        yield TurnDone(blocks, "end_turn", Usage(), request.model)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""

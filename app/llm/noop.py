@@ -1,0 +1,22 @@
+"""The `noop` interpreter: every turn echoes the last text of the user, nothing is ever called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from app.llm.messages import ModelRequest, StreamPart, Text, TextDelta, TurnDone, Usage
+from app.llm.pieces import pieces_of, prompt_index, text_of
+
+
+class NoopProvider:
+    """Echoes. A run without any text of the user is answered with an empty turn."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+        at = prompt_index(request.messages)
+        text = "" if at is None else text_of(request.messages[at])
+        for piece in pieces_of(text):
+            yield TextDelta(piece)
+        yield TurnDone((Text(text),) if text else (), "end_turn", Usage(), request.model)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,219 @@
+"""The adapter for OpenAI's chat completions and the many servers compatible with them.
+
+The only file that imports the SDK: see registry.py. As for Anthropic, the SDK does HTTP and SSE, and the
+stream is read as plain JSON and checked here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import httpx2
+import openai
+from openai import AsyncOpenAI, AsyncStream
+
+from app.llm.faults import (
+    CHUNK_ERRORS,
+    CONNECTION_ERRORS,
+    STATUS_FAULTS,
+    broken_chunk,
+    clipped,
+    fault_of_connection,
+    fault_of_status,
+    words_of,
+)
+from app.llm.messages import Message, ModelRequest, StreamPart, Text, ToolResult, ToolUse, Usage
+from app.llm.openai_turn import OpenAITurn
+from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, Unreachable
+from app.llm.wire import END, IDLE_TIMEOUT_S, object_of, open_client, tail, timeouts, usable_key
+
+BASE_URL: Final = "https://api.openai.com/v1"
+
+CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
+    # Told apart by their status, by the words of their body, or by their cause; not by the class.
+    "APIError": None,
+    "APIStatusError": None,
+    "InternalServerError": None,
+    "APIConnectionError": None,
+    "APITimeoutError": Unreachable,
+    # 200 with something else than a stream.
+    "APIResponseValidationError": BrokenTurn,
+    "StreamAlreadyConsumed": BrokenTurn,
+    # The SDK's other ways to a key, which are not used: the key is always handed in.
+    "OAuthError": NotAuthorized,
+    "SubjectTokenProviderError": NotAuthorized,
+    "MutuallyExclusiveAuthError": NotAuthorized,
+    # Parts of the SDK that the adapter does not call.
+    "LengthFinishReasonError": Refused,
+    "ContentFilterFinishReasonError": Refused,
+    "WebSocketConnectionClosedError": Refused,
+    "WebSocketQueueFullError": Refused,
+    "APIRemovedInV1": Refused,
+    "_AmbiguousModuleClientUsageError": Refused,
+    "MissingDependencyError": Refused,
+    "AgentFilePreparationError": Refused,
+    "AgentFileStagingError": Refused,
+    "AgentOutputParseError": Refused,
+    "AgentTurnResultError": Refused,
+}
+"""Every exception of the SDK that has no status of its own; a test walks them. None: see fault_of."""
+
+
+def build(
+    *,
+    api_key: str | None,
+    base_url: str | None,
+    http_client: httpx2.AsyncClient | None,
+    idle_timeout_s: float | None = None,
+) -> OpenAIProvider:
+    """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
+    key = usable_key(api_key, needed=base_url is None)
+    return OpenAIProvider(key, base_url, http_client, idle_timeout_s=idle_timeout_s or IDLE_TIMEOUT_S)
+
+
+class OpenAIProvider:
+    """One attempt a turn: the SDK's retries are off."""
+
+    def __init__(
+        self,
+        api_key: str,
+        base_url: str | None,
+        http_client: httpx2.AsyncClient | None,
+        *,
+        idle_timeout_s: float,
+    ) -> None:
+        self._own_client = open_client() if http_client is None else None
+        # OpenAI's own models refuse `max_tokens`; most compatible servers know nothing else.
+        self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
+        self._client = AsyncOpenAI(
+            api_key=api_key,
+            base_url=base_url or BASE_URL,
+            http_client=http_client or self._own_client,
+            max_retries=0,
+            timeout=timeouts(idle_timeout_s),
+        )
+        # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS would go to whatever host a tenant chose.
+        self._client.organization = self._client.project = self._client.admin_api_key = None
+        self._client._custom_headers = {}
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+        turn = OpenAITurn(request.model)
+        try:
+            async with await self._open(request) as stream:
+                while not turn.complete and (chunk := await anext(stream, END)) is not END:
+                    for part in turn.take(chunk):
+                        yield part
+                await tail(stream, openai.OpenAIError, turn.take_late)
+        except openai.OpenAIError as error:
+            raise fault_of(error, turn.usage) from error
+        except CHUNK_ERRORS as error:
+            raise broken_chunk(error, turn.usage) from error
+        except CONNECTION_ERRORS as error:
+            raise fault_of_connection(error, turn.usage) from error
+        yield turn.done()
+
+    async def _open(self, request: ModelRequest) -> AsyncStream[object]:
+        return await self._client.post(
+            "/chat/completions",
+            cast_to=object,
+            body=body_of(request, self._limit_name),
+            options={"extra_json": request.extra},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections, unless they are the caller's."""
+        if self._own_client is not None:
+            await self._own_client.aclose()
+
+
+def fault_of(error: openai.OpenAIError, usage: Usage | None = None) -> ProviderFault:
+    """The fault of an exception of the SDK. An error in the middle of a stream is an APIError with a body."""
+    if isinstance(error, openai.APIStatusError) or (isinstance(error, openai.APIError) and error.body):
+        kind, code, message = words_of(error.body)
+        return fault_of_status(
+            error.status_code if isinstance(error, openai.APIStatusError) else 200,
+            kind=kind,
+            code=code,
+            message=message or str(error),
+            headers=error.response.headers if isinstance(error, openai.APIStatusError) else {},
+            usage=usage,
+        )
+    fault = CLASS_FAULTS.get(type(error).__name__)
+    if fault is None or fault is Unreachable:
+        return fault_of_connection(error, usage)
+    return fault(clipped(str(error)), usage=usage)
+
+
+def explicitly_mapped(kind: type[openai.OpenAIError]) -> bool:
+    """Whether an exception class of the SDK has a place in the tables, which a test asks for all of them."""
+    return kind.__name__ in CLASS_FAULTS or getattr(kind, "status_code", None) in STATUS_FAULTS
+
+
+def body_of(request: ModelRequest, limit_name: str) -> dict[str, Any]:
+    """The body of a request. Of `thinking`, only `effort` has a counterpart here."""
+    body: dict[str, Any] = {
+        "model": request.model,
+        "messages": list(_messages(request)),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.input_schema,
+                },
+            }
+            for tool in request.tools
+        ]
+    if request.max_output_tokens is not None:
+        body[limit_name] = request.max_output_tokens
+    effort = (request.thinking or {}).get("effort")
+    if effort is not None:
+        body["reasoning_effort"] = effort
+    return body
+
+
+def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
+    if request.system:
+        yield {"role": "system", "content": request.system}
+    for message in request.messages:
+        yield from _assistant(message) if message.role == "assistant" else _user(message)
+
+
+def _assistant(message: Message) -> Iterator[dict[str, Any]]:
+    """Thinking stays here: there is no field for it that all servers take."""
+    text = "".join(block.text for block in message.blocks if isinstance(block, Text))
+    calls = [
+        {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": _arguments(block)}}
+        for block in message.blocks
+        if isinstance(block, ToolUse)
+    ]
+    rendered: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if calls:
+        rendered["tool_calls"] = calls
+    if text or calls:
+        yield rendered
+
+
+def _user(message: Message) -> Iterator[dict[str, Any]]:
+    """The results of calls are messages of their own and stand right after the calls."""
+    for block in message.blocks:
+        if isinstance(block, ToolResult):
+            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.content}
+    text = "\n".join(block.text for block in message.blocks if isinstance(block, Text))
+    if text:
+        yield {"role": "user", "content": text}
+
+
+def _arguments(call: ToolUse) -> str:
+    """What is valid goes back byte for byte; servers that parse the history would fail over anything else."""
+    wrapped = object_of(call.arguments)
+    return json.dumps(wrapped, ensure_ascii=False) if "INVALID_JSON" in wrapped else call.arguments

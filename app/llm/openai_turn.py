@@ -1,0 +1,217 @@
+"""One turn of a chat-completions stream put together from its chunks. Pure: no SDK, no I/O.
+
+Compatible servers differ in what they leave out: usage, ids and indexes of calls, `[DONE]`. All of that is
+borne; a turn without a `finish_reason` is not one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import BaseModel, Field
+
+from app.llm.messages import (
+    StopReason,
+    StreamPart,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolUse,
+    TurnDone,
+    Usage,
+)
+from app.llm.provider import BrokenTurn, Refused
+
+_STOP_REASONS: Final[dict[str, StopReason]] = {
+    "stop": "end_turn",
+    "eos": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+
+
+class _PromptDetails(BaseModel):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(BaseModel):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+
+class _Function(BaseModel):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _CallDelta(BaseModel):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_CallDelta] | None = None
+    function_call: _Function | None = None
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.content or self.refusal or self.tool_calls or self.function_call)
+
+
+class _Choice(BaseModel):
+    index: int = 0
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(BaseModel):
+    model: str | None = None
+    choices: list[_Choice] = Field(default_factory=list)
+    usage: _Usage | None = None
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call while it grows. `json` is its arguments exactly as they came."""
+
+    index: int | None
+    id: str = ""
+    name: str = ""
+    json: list[str] = field(default_factory=list)
+
+
+class OpenAITurn:
+    """Takes chunks, gives deltas, and the whole turn when the server said why it ended."""
+
+    def __init__(self, model: str) -> None:
+        self.usage = Usage()
+        self._model = model
+        self._finish_reason: str | None = None
+        self._refused = False
+        self._went_on = False
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: list[_Call] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether the server said why the turn ended; its usage may still come."""
+        return self._finish_reason is not None
+
+    def take(self, chunk: object) -> Iterator[StreamPart]:
+        """The deltas of one chunk. Raises pydantic.ValidationError or a ProviderFault for a malformed one."""
+        parsed = _Chunk.model_validate(chunk)
+        self._model = parsed.model or self._model
+        self._count(parsed.usage)
+        for choice in parsed.choices:
+            if choice.index != 0:
+                continue
+            if choice.delta is not None:
+                yield from self._grow(choice.delta)
+            self._finish_reason = choice.finish_reason or self._finish_reason
+
+    def take_late(self, chunk: object) -> None:
+        """A chunk after the end: the usage, as a rule. One that goes on with the turn spoils it."""
+        parsed = _Chunk.model_validate(chunk)
+        self._count(parsed.usage)
+        if any(choice.delta is not None and choice.delta.says_something for choice in parsed.choices):
+            self._went_on = True
+
+    def done(self) -> TurnDone:
+        """The whole turn. Raises BrokenTurn where the stream ended without its end."""
+        if self._finish_reason is None:
+            raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
+        if self._went_on:
+            raise BrokenTurn("The provider's stream went on after its end.", usage=self.usage)
+        stop_reason = _STOP_REASONS.get(self._finish_reason)
+        if stop_reason is None:
+            raise BrokenTurn(
+                f"The provider ended the turn for an unknown reason: {self._finish_reason[:100]}",
+                usage=self.usage,
+            )
+        ended_itself = stop_reason in ("end_turn", "tool_use")
+        calls = tuple(self._finished(call, ended_itself) for call in self._calls)
+        if ended_itself:
+            stop_reason = "refusal" if self._refused else "tool_use" if calls else "end_turn"
+        thinking, text = "".join(self._thinking), "".join(self._text)
+        return TurnDone(
+            (*((Thinking(thinking),) if thinking else ()), *((Text(text),) if text else ()), *calls),
+            stop_reason,
+            self.usage,
+            self._model,
+        )
+
+    def _grow(self, delta: _Delta) -> Iterator[StreamPart]:
+        if delta.function_call is not None:
+            raise Refused("The server calls functions in a way that is long gone; it must know `tool_calls`.")
+        thinking = delta.reasoning_content or delta.reasoning
+        if thinking:
+            self._thinking.append(thinking)
+            yield ThinkingDelta(thinking)
+        for text in (delta.content, delta.refusal):
+            if text:
+                self._text.append(text)
+                yield TextDelta(text)
+        self._refused = self._refused or bool(delta.refusal)
+        for piece in delta.tool_calls or ():
+            self._grow_call(piece)
+
+    def _grow_call(self, piece: _CallDelta) -> None:
+        call = self._call_of(piece)
+        call.id = call.id or piece.id or ""
+        if piece.function is not None:
+            call.name = call.name or piece.function.name or ""
+            call.json.append(piece.function.arguments or "")
+
+    def _call_of(self, piece: _CallDelta) -> _Call:
+        """The call a piece belongs to: by index, where another id does not say that it begins a new one.
+
+        Some servers leave the index out, and some give every parallel call the index 0.
+        """
+        if piece.index is None:
+            same = self._calls[-1:]
+        else:
+            same = [call for call in self._calls if call.index == piece.index][-1:]
+        if same and not (piece.id and same[0].id and piece.id != same[0].id):
+            return same[0]
+        self._calls.append(_Call(piece.index))
+        return self._calls[-1]
+
+    def _finished(self, call: _Call, ended_itself: bool) -> ToolUse:
+        """A call without arguments is written as nothing; in a turn that was cut off it stays no JSON."""
+        if not call.name:
+            raise BrokenTurn("The provider sent a tool call without a name.", usage=self.usage)
+        written = "".join(call.json)
+        arguments = "{}" if ended_itself and not written else written
+        return ToolUse(call.id or f"call_{uuid.uuid4().hex}", call.name, arguments)
+
+    def _count(self, usage: _Usage | None) -> None:
+        if usage is None:
+            return
+        prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
+        read = (prompt.cached_tokens or 0) if prompt is not None else 0
+        written = (prompt.cache_write_tokens or 0) if prompt is not None else 0
+        self.usage = Usage(
+            input_tokens=max(0, usage.prompt_tokens - read - written),
+            output_tokens=usage.completion_tokens,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            reasoning_tokens=(output.reasoning_tokens or 0) if output is not None else 0,
+        )

@@ -1,0 +1,41 @@
+"""What the interpreters without a model share: the prompt of a run, and a text cut into deltas. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from app.llm.messages import Message, Text, ToolResult
+
+PIECE_CHARS = 256
+"""Length of one delta of a long text, in characters."""
+
+
+def pieces_of(text: str, *, count: int | None = None) -> tuple[str, ...]:
+    """Cut `text` into `count` parts of about the same length, or into parts of PIECE_CHARS.
+
+    Never more parts than characters; no part is empty; their concatenation is the text.
+    """
+    if not text:
+        return ()
+    if count is None:
+        return tuple(text[at : at + PIECE_CHARS] for at in range(0, len(text), PIECE_CHARS))
+    parts = max(1, min(count, len(text)))
+    edges = [len(text) * part // parts for part in range(parts + 1)]
+    return tuple(text[start:end] for start, end in pairwise(edges))
+
+
+def prompt_index(messages: Sequence[Message]) -> int | None:
+    """Where the prompt of this run stands: the last user message that is text and carries no tool result."""
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if message.role != "user" or any(isinstance(block, ToolResult) for block in message.blocks):
+            continue
+        if any(isinstance(block, Text) for block in message.blocks):
+            return at
+    return None
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, its text blocks on lines of their own."""
+    return "\n".join(block.text for block in message.blocks if isinstance(block, Text))

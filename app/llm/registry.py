@@ -1,0 +1,81 @@
+"""From the kind of a provider to the adapter that speaks it.
+
+The files of the vendors import an SDK, which takes seconds: each is imported when the first provider of its
+kind is built, never at startup.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from app.llm.mock import MockProvider
+from app.llm.noop import NoopProvider
+from app.llm.provider import Provider, ProviderNotBuilt
+from app.llm.scripted import ScriptedProvider
+
+if TYPE_CHECKING:
+    import httpx2
+
+WITHOUT_MODEL: Final = frozenset({"scripted", "mock", "noop"})
+VENDOR_MODULES: Final[Mapping[str, str]] = {
+    "anthropic": "app.llm.anthropic",
+    "openai": "app.llm.openai",
+}
+"""Each of these modules has `build(*, api_key, base_url, http_client, options) -> Provider`."""
+
+KINDS: Final = WITHOUT_MODEL | VENDOR_MODULES.keys()
+
+
+def build_provider(
+    kind: str,
+    *,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    http_client: httpx2.AsyncClient | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Provider:
+    """Build the adapter for one provider of a runtime.
+
+    `http_client` stays the caller's: closing the provider does not close it. It must be given wherever a
+    tenant chose `base_url` (see app.base.egress); without one the provider opens a client of its own, which
+    knows no proxy of the environment. No adapter takes keys, addresses or headers from environment variables.
+
+    `options`: for `mock` its `text` and `tokens` (see MockProvider); for the vendors `idleTimeoutS`, the
+    longest silence of a stream in seconds (120).
+
+    Raises ProviderNotBuilt for an unknown kind, an unusable key or address, or an unknown option. The first
+    call for a vendor imports its SDK, a second of work: make it in a thread where an event loop must not
+    wait.
+    """
+    given = dict(options or {})
+    if kind == "mock":
+        return _mock(given)
+    if kind in WITHOUT_MODEL:
+        _refuse_unknown(kind, given)
+        return NoopProvider() if kind == "noop" else ScriptedProvider()
+    module_name = VENDOR_MODULES.get(kind)
+    if module_name is None:
+        raise ProviderNotBuilt(
+            f"There is no provider of kind {kind!r}: use one of {', '.join(sorted(KINDS))}."
+        )
+    idle_timeout_s = given.pop("idleTimeoutS", None)
+    _refuse_unknown(kind, given)
+    if base_url is not None and not base_url.startswith(("https://", "http://")):
+        raise ProviderNotBuilt("The provider's baseUrl must begin with https:// or http://.")
+    provider: Provider = importlib.import_module(module_name).build(
+        api_key=api_key, base_url=base_url, http_client=http_client, idle_timeout_s=idle_timeout_s
+    )
+    return provider
+
+
+def _mock(given: dict[str, Any]) -> MockProvider:
+    text, tokens = given.pop("text", None), given.pop("tokens", None)
+    _refuse_unknown("mock", given)
+    return MockProvider(tokens=tokens) if text is None else MockProvider(text, tokens=tokens)
+
+
+def _refuse_unknown(kind: str, left: Mapping[str, Any]) -> None:
+    if left:
+        raise ProviderNotBuilt(f"A provider of kind {kind!r} knows no option {sorted(left)[0]!r}.")

@@ -1,0 +1,229 @@
+"""The `scripted` interpreter: the prompt itself says which tools are called, so that no model is needed.
+
+The prompt of a run is JSON, `{"tool": name, "args": {...}}` or `{"script": [{"tool", "args"}, ...]}`. The
+calls are made one a turn, with the ids `scripted-tool-1`, `scripted-tool-2`, ...; a call that failed does not
+end the script. The last turn is the text `{"results": [{"tool", "result"} or {"tool", "error"}, ...]}`.
+
+Anywhere in `args`, an object whose only key is `$result` is replaced by the value of its JMESPath expression
+over the list of this run's earlier results, in the order of the calls: `{"$result": "[0].id"}` is the `id` of
+the first one. A result that is JSON is that JSON, another is its text, one that failed is null. `prompt`,
+where it is an object, is replaced and then serialised, so that the script of a sub-agent can be written as it
+is.
+
+The provider keeps nothing: what has been called is read from the messages after the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+
+from app.llm.messages import (
+    Message,
+    ModelRequest,
+    StreamPart,
+    Text,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    TurnDone,
+    Usage,
+)
+from app.llm.pieces import pieces_of, prompt_index, text_of
+from app.llm.provider import Refused
+
+MAX_DEPTH = 100
+"""Levels of nesting that the arguments of one call may have."""
+
+EXPECTED = (
+    'The scripted interpreter expects a prompt that is JSON: {"tool": "name", "args": {...}} for one call or '
+    '{"script": [{"tool": "name", "args": {...}}, ...]} for several.'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a script. `pointer` is the JSON pointer of its arguments in the prompt."""
+
+    tool: str
+    args: dict[str, Any]
+    pointer: str
+
+
+class ScriptedProvider:
+    """Follows the script in the prompt. A prompt that is none is Refused, before anything is called."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+        at = prompt_index(request.messages)
+        if at is None:
+            raise Refused(f"{EXPECTED} This run has no prompt.")
+        steps = parse_script(text_of(request.messages[at]))
+        done = _results_after(request.messages[at + 1 :])
+        if len(done) < len(steps):
+            step = steps[len(done)]
+            arguments = _json(_arguments(step, [_value(result) for result in done]))
+            call = ToolUse(f"scripted-tool-{len(done) + 1}", step.tool, arguments)
+            yield TurnDone((call,), "tool_use", Usage(), request.model)
+            return
+        text = _json({"results": [_entry(step, result) for step, result in zip(steps, done, strict=False)]})
+        for piece in pieces_of(text):
+            yield TextDelta(piece)
+        yield TurnDone((Text(text),), "end_turn", Usage(), request.model)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def parse_script(prompt: str) -> tuple[Step, ...]:
+    """The steps of a prompt. Raises Refused, with the place, for anything that is not a script."""
+    try:
+        document = _strict_loads(prompt)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{EXPECTED} This prompt is not: {error or 'it is nested too deeply'}.") from error
+    if not isinstance(document, dict):
+        raise Refused(f"{EXPECTED} This prompt is another kind of JSON value.")
+    if "script" not in document:
+        return (_step(document, ""),)
+    if len(document) > 1 or not isinstance(document["script"], list):
+        raise Refused(f"{EXPECTED} `script` must be a list and the only key.")
+    return tuple(_step(item, f"/script/{at}") for at, item in enumerate(document["script"]))
+
+
+def _step(item: Any, pointer: str) -> Step:
+    if not isinstance(item, dict) or not isinstance(item.get("tool"), str) or not item["tool"]:
+        raise Refused(f"{EXPECTED} At {pointer or 'the top'} there is no object with the name of a `tool`.")
+    unknown = sorted(set(item) - {"tool", "args"})
+    if unknown:
+        raise Refused(f"{EXPECTED} At {pointer or 'the top'} there is the unknown key {unknown[0]!r}.")
+    args = item.get("args", {})
+    if not isinstance(args, dict):
+        raise Refused(f"{EXPECTED} At {pointer}/args there is no object.")
+    step = Step(item["tool"], args, f"{pointer}/args")
+    _check(args, step.pointer, 1)
+    return step
+
+
+def _check(value: Any, pointer: str, depth: int) -> None:
+    """Compile every expression, so that a script with a malformed one does nothing at all."""
+    if depth > MAX_DEPTH:
+        raise Refused(f"The script nests deeper than {MAX_DEPTH} levels at {pointer[:200]}.")
+    if isinstance(value, list):
+        for at, item in enumerate(value):
+            _check(item, f"{pointer}/{at}", depth + 1)
+    elif isinstance(value, dict):
+        if set(value) == {"$result"}:
+            _compile(value["$result"], pointer)
+        for key, item in value.items():
+            _check(item, f"{pointer}/{_escaped(key)}", depth + 1)
+
+
+def _compile(expression: Any, pointer: str) -> jmespath.parser.ParsedResult:
+    if not isinstance(expression, str):
+        raise Refused(f'At {pointer} of the script, "$result" must be a JMESPath expression in a string.')
+    try:
+        return jmespath.compile(expression)
+    except JMESPathError as error:
+        _refuse_expression(expression, pointer, error)
+
+
+def _refuse_expression(expression: str, pointer: str, error: JMESPathError) -> NoReturn:
+    position = getattr(error, "lex_position", None)
+    where = "" if position is None else f" at character {position}"
+    reason = str(error).splitlines()[0].rstrip(":")
+    raise Refused(
+        f"At {pointer} of the script, the JMESPath expression {expression!r} cannot be used{where}: {reason}"
+    ) from error
+
+
+def _arguments(step: Step, earlier: list[Any]) -> dict[str, Any]:
+    replaced = {
+        key: _replace(value, earlier, f"{step.pointer}/{_escaped(key)}") for key, value in step.args.items()
+    }
+    if set(step.args) == {"$result"}:
+        whole = _replace(step.args, earlier, step.pointer)
+        if not isinstance(whole, dict):
+            raise Refused(f"At {step.pointer} of the script, the value of the expression is not an object.")
+        replaced = whole
+    if isinstance(step.args.get("prompt"), dict) and not isinstance(replaced["prompt"], str):
+        replaced["prompt"] = _json(replaced["prompt"])
+    return replaced
+
+
+def _replace(value: Any, earlier: list[Any], pointer: str) -> Any:
+    if isinstance(value, list):
+        return [_replace(item, earlier, f"{pointer}/{at}") for at, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"$result"}:
+        return {key: _replace(item, earlier, f"{pointer}/{_escaped(key)}") for key, item in value.items()}
+    compiled = _compile(value["$result"], pointer)
+    try:
+        return compiled.search(earlier)
+    except JMESPathError as error:
+        _refuse_expression(value["$result"], pointer, error)
+
+
+def _results_after(messages: Sequence[Message]) -> list[ToolResult]:
+    """The results of this run's calls, in the order of the calls."""
+    answered = {
+        block.tool_use_id: block
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, ToolResult)
+    }
+    calls = [block.id for message in messages for block in message.blocks if isinstance(block, ToolUse)]
+    unanswered = [call for call in calls if call not in answered]
+    if unanswered:
+        raise Refused(f"The call {unanswered[0]} of the script has no result yet.")
+    return [answered[call] for call in calls]
+
+
+def _value(result: ToolResult) -> Any:
+    """What `$result` sees: the JSON of a result, else its text; null for one that failed."""
+    return None if result.is_error else _parsed(result.content)
+
+
+def _entry(step: Step, result: ToolResult) -> dict[str, Any]:
+    if result.is_error:
+        return {"tool": step.tool, "error": _parsed(result.content)}
+    return {"tool": step.tool, "result": _parsed(result.content)}
+
+
+def _parsed(content: str) -> Any:
+    try:
+        return _strict_loads(content)
+    except (ValueError, RecursionError):
+        return content
+
+
+def _strict_loads(text: str) -> Any:
+    """JSON without NaN, infinities, numbers that become one, and lone surrogates."""
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    if "\\u" in text:
+        _json(value).encode()
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return number
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

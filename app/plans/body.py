@@ -1,0 +1,169 @@
+"""Bodies of plans: from what a planner writes to what is stored, approved and dispatched. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from plangate.spec.models import PlanSpec, RuntimeSpec
+from plangate.spec.plan_schemas import discriminator
+from plangate.spec.transports import Dispatcher, ToolDispatcher
+
+from app.base.errors import Flaw
+from app.base.jsongate import canonical
+from app.base.schemacheck import SchemaChecker
+
+TAKEN_OUT = ("references", "_outputPath")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A normalised action: what it is, its fields, and the references that its dispatch hydrates."""
+
+    kind: str
+    payload: dict[str, Any]
+    references: tuple[tuple[str, str], ...]
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "payload": self.payload,
+            "references": [{"kind": k, "id": i} for k, i in self.references],
+        }
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Action:
+        return cls(raw["kind"], dict(raw["payload"]), tuple((r["kind"], r["id"]) for r in raw["references"]))
+
+
+def normalise(spec: PlanSpec, body: Any, schemas: SchemaChecker) -> tuple[dict[str, Any], list[Flaw]]:
+    """The stored form of a body, and what is wrong with it (then the form is empty). Each flat action
+    `{<discriminator>, ...fields, references?}` becomes `{"kind", "payload", "references"}`; every other
+    top-level field is kept as the plan's context."""
+    if not isinstance(body, dict) or not isinstance(body.get("actions"), list):
+        return {}, [Flaw("/actions", "the body must be an object with an array `actions`")]
+    flaws: list[Flaw] = []
+    bare: list[Any] = []
+    for n, action in enumerate(body["actions"]):
+        if not isinstance(action, dict):
+            bare.append(action)
+            continue
+        if "_outputPath" in action:
+            flaws.append(
+                Flaw(f"/actions/{n}/_outputPath", "this plan has no variables, so no result has a path")
+            )
+        flaws += reference_flaws(action.get("references", []), f"/actions/{n}/references")
+        bare.append({k: v for k, v in action.items() if k not in TAKEN_OUT})
+    flaws += schemas.compile(spec.schema_).errors({**body, "actions": bare})
+    if flaws:
+        return {}, flaws
+    field = discriminator(spec.schema_)
+    actions = []
+    for n, (flat, action) in enumerate(zip(body["actions"], bare, strict=True)):
+        kind = action.get(field)
+        if not isinstance(kind, str):
+            flaws.append(Flaw(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
+            continue
+        payload = {k: v for k, v in action.items() if k != field}
+        references = [{"kind": r["kind"], "id": r["id"]} for r in flat.get("references", [])]
+        actions.append({"kind": kind, "payload": payload, "references": references})
+    if flaws:
+        return {}, flaws
+    return {**body, "actions": actions}, []
+
+
+def reference_flaws(references: Any, pointer: str) -> list[Flaw]:
+    if not isinstance(references, list):
+        return [Flaw(pointer, "must be an array of {kind, id}")]
+    return [
+        Flaw(f"{pointer}/{n}", "must be {kind, id}")
+        for n, r in enumerate(references)
+        if not (isinstance(r, dict) and isinstance(r.get("kind"), str) and isinstance(r.get("id"), str))
+    ]
+
+
+def actions_of(body: Mapping[str, Any]) -> list[Action]:
+    return [Action.of(raw) for raw in body["actions"]]
+
+
+def references_of(actions: list[Action]) -> list[tuple[str, str]]:
+    """Every reference that the actions name, once, in order."""
+    return list(dict.fromkeys(r for a in actions for r in a.references))
+
+
+def idempotency_key(tenant: str, plan_id: str, revision: int, index: int | None) -> str:
+    """The same for every attempt at the same action of the same revision, different for anything else; without
+    an index it is that of the whole batch."""
+    part = "batch" if index is None else str(index)
+    return hashlib.sha256(f"{tenant}/{plan_id}/{revision}/{part}".encode()).hexdigest()[:40]
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The dispatcher for one kind of action (`*` for all of them in one batch)."""
+
+    kind: str
+    dispatcher: Dispatcher
+    digest: str
+
+
+def boundaries(spec: RuntimeSpec, kinds: list[str]) -> tuple[dict[str, Boundary], list[str]]:
+    """Who dispatches what, and the kinds that nobody dispatches. Per-kind dispatchers take actions one at a time,
+    a single one takes them as a batch."""
+    per_kind = spec.action_dispatchers
+    if not per_kind:
+        one = spec.action_dispatcher
+        return ({}, sorted(set(kinds))) if one is None else ({"*": _boundary("*", one)}, [])
+    found: dict[str, Boundary] = {}
+    missing: list[str] = []
+    for kind in sorted(set(kinds)):
+        dispatcher = per_kind.get(kind) or spec.action_dispatcher
+        if dispatcher is None:
+            missing.append(kind)
+        else:
+            found[kind] = _boundary(kind, dispatcher)
+    return found, missing
+
+
+def _boundary(kind: str, dispatcher: Dispatcher) -> Boundary:
+    return Boundary(kind, dispatcher, hashlib.sha256(canonical(dispatcher.to_wire())).hexdigest())
+
+
+def served_name(boundary: Boundary) -> str:
+    """The name under which processes of the user claim the dispatch."""
+    if isinstance(boundary.dispatcher, ToolDispatcher):
+        return boundary.dispatcher.tool
+    return "actions" if boundary.kind == "*" else f"actions.{boundary.kind}"
+
+
+def dispatch_result(output: Any) -> tuple[dict[str, Any], str | None]:
+    """What a dispatcher returned, and what is wrong with it: it must return nothing, or
+    `{entitiesAffected: int >= 0, summary?: str, details?}`."""
+    must = "the dispatcher must return None or an object {entitiesAffected, summary?, details?}"
+    if output is None:
+        return {}, None
+    if not isinstance(output, dict):
+        return {}, f"{must}; it returned {type(output).__name__}"
+    affected = output.get("entitiesAffected")
+    if not isinstance(affected, int) or isinstance(affected, bool) or affected < 0:
+        return {}, f"entitiesAffected must be an integer of at least 0; {must}"
+    if "summary" in output and not isinstance(output["summary"], str):
+        return {}, f"summary must be a string; {must}"
+    unknown = sorted(set(output) - {"entitiesAffected", "summary", "details"})
+    if unknown:
+        return {}, f"unknown field {unknown[0]!r}; {must}"
+    return output, None
+
+
+def flat(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored body in the form in which it is stored anew: `normalise` backwards."""
+    field = discriminator(spec.schema_)
+    actions = []
+    for raw in body["actions"]:
+        action = {field: raw["kind"], **raw["payload"]}
+        if raw["references"]:
+            action["references"] = raw["references"]
+        actions.append(action)
+    return {**body, "actions": actions}

@@ -1,0 +1,69 @@
+"""Plans of a host: stored and executed without a model, through the same gates and records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from app.agents.service import Accepted, Queries, Submission
+from app.base.database import Tx
+from app.base.errors import Conflict
+from app.base.ids import new_id
+from app.journal.models import Scope
+from app.plans import body as bodies
+from app.plans import store
+from app.plans.models import Plan
+from app.plans.service import PlanGateOpen, Plans, Who
+from app.plans.states import PlanStatus
+from app.tenancy.models import Caller
+
+
+class HostPlans:
+    def __init__(self, plans: Plans, queries: Queries) -> None:
+        self._plans = plans
+        self._queries = queries
+
+    async def store(
+        self,
+        tx: Tx,
+        caller: Caller,
+        *,
+        spec_name: str,
+        body: Any,
+        key: str | None,
+        runtime_id: str | None,
+        runtime: str | None,
+        thread_id: str | None,
+        thread_key: str | None,
+    ) -> Plan:
+        """Stores a draft in a thread; the record of kind `host` says who did."""
+        asked = Submission("", runtime_id, runtime, thread_id, thread_key)
+        chosen = await self._queries.runtime_for(tx, asked)
+        thread = await self._queries.thread_for(tx, asked, chosen)
+        work_id = new_id("wrk_")
+        await store.host_work(tx, work_id, thread, caller.principal, spec_name)
+        who = Who(Scope("", thread, work_id, None, ""), caller.principal)
+        return await self._plans.store(tx, chosen, spec_name, body, key, who)
+
+    async def execute(self, tx: Tx, caller: Caller, plan_id: str, inputs: Any) -> tuple[Accepted, str]:
+        """Starts the query that executes the plan; of one that was ever approved, a copy with its own life."""
+        plan = await self._plans.named(tx, None, plan_id)
+        await store.lock(tx, plan.id)
+        plan = await self._plans.named(tx, None, plan_id)
+        if await store.open_gate(tx, plan.id):
+            raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
+        runtime = await self._queries.runtime_for(tx, Submission("", plan.runtime_id))
+        if plan.status is not PlanStatus.DRAFT:
+            work_id = new_id("wrk_")
+            await store.host_work(tx, work_id, plan.thread_id, caller.principal, plan.spec_name)
+            who = Who(Scope("", plan.thread_id, work_id, None, ""), caller.principal)
+            flat = bodies.flat(runtime.plans[plan.spec_name], orjson.loads(plan.body))
+            plan = await self._plans.store(tx, runtime, plan.spec_name, flat, None, who, plan.id)
+        elif plan.decision is not None:
+            raise Conflict(
+                f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."
+            )
+        asked = Submission("", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs)
+        accepted = await self._queries.accept_plan(tx, caller, asked, runtime, plan.id)
+        return accepted, plan.id

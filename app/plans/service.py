@@ -1,0 +1,361 @@
+"""The verbs of plans. Every transition is a row, an event and the change itself, in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from plangate.spec.models import PlanSpec
+
+from app.base import jsongate
+from app.base.clock import rfc3339
+from app.base.database import Database, Tx
+from app.base.errors import Conflict, Flaw, Invalid, NotFound
+from app.base.ids import new_id
+from app.base.schemacheck import SchemaChecker
+from app.journal import store as journal_store
+from app.journal.models import Event, Scope, event
+from app.plans import body as bodies
+from app.plans import store
+from app.plans.models import Plan
+from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
+from app.queue import store as queue_store
+from app.references.service import References
+from app.runtimes.models import Runtime
+from app.runtimes.service import Runtimes
+from app.tools import store as calls_store
+
+MAX_PLAN_KEY_CHARS = 200
+
+
+class PlanAlreadyApproved(Conflict):
+    kind, title = "plan_already_approved", "The plan was approved and cannot be changed"
+
+
+class PlanGateOpen(Conflict):
+    kind, title = "plan_gate_open", "The plan waits for a decision"
+
+
+class PlanRejected(Conflict):
+    kind, title = "plan_rejected", "This revision of the plan was rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """On whose behalf a plan changes: a work record of a query, or a host's."""
+
+    scope: Scope
+    by: str
+    approval_id: str | None = None
+
+
+class Plans:
+    def __init__(
+        self, db: Database, references: References, runtimes: Runtimes, schemas: SchemaChecker
+    ) -> None:
+        self._db = db
+        self._references = references
+        self._runtimes = runtimes
+        self._schemas = schemas
+
+    # -- storing ---------------------------------------------------------------------------------------------
+
+    async def store(
+        self,
+        tx: Tx,
+        runtime: Runtime,
+        spec_name: str,
+        body: Any,
+        key: str | None,
+        who: Who,
+        copied_from: str | None = None,
+    ) -> Plan:
+        """Stores a draft, or the next revision of one. Idempotent by the work that stores it."""
+        done = await store.stored_by(tx, who.scope.work_id)
+        if done is not None:
+            return await self.named(tx, None, done)
+        spec = self._spec(runtime, spec_name)
+        normal, flaws = bodies.normalise(spec, body, self._schemas)
+        if flaws:
+            raise Invalid(
+                f"The body does not match the plan {spec_name}.",
+                [Flaw("/body" + f.pointer, f.message) for f in flaws],
+            )
+        kinds = [a["kind"] for a in normal["actions"]]
+        _, missing = bodies.boundaries(runtime.spec, kinds)
+        if missing and kinds:
+            raise Invalid(
+                f"No dispatcher of the runtime carries out {', '.join(missing)}; declare one under actionDispatchers."
+            )
+        if key is not None and not 0 < len(key) <= MAX_PLAN_KEY_CHARS:
+            raise Invalid(f"planId has 1 to {MAX_PLAN_KEY_CHARS} characters.")
+        data = jsongate.canonical(normal)
+        existing = None if key is None else await store.find(tx, who.scope.thread_id, key)
+        if existing is None and key is not None and key.startswith("pln_"):
+            raise NotFound(f"There is no plan {key!r} in this thread.")
+        if existing is None:
+            plan_id = new_id("pln_")
+            if not await store.insert(
+                tx, plan_id, key, who.scope.thread_id, runtime.id, spec_name, copied_from
+            ):
+                raise Conflict(f"A plan {key!r} was stored at the same moment; store yours again.")
+            revision = 1
+        else:
+            plan_id, revision = await self._revise(tx, existing, spec_name, runtime)
+        await store.insert_revision(tx, plan_id, revision, data, who.scope.work_id)
+        await self._references.let_go(tx, plan_id)
+        await self._references.pin(tx, bodies.references_of(bodies.actions_of(normal)), plan_id)
+        plan = await self.named(tx, None, plan_id)
+        if revision == 1:
+            await store.transition(
+                tx, plan_id, None, "draft", 1, who.by, who.scope.work_id, None, plan.digest
+            )
+        await self._tell(
+            tx,
+            who,
+            [self.status_event(who.scope, runtime, plan, None if revision == 1 else "draft", "draft")],
+        )
+        return plan
+
+    async def _revise(self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime) -> tuple[str, int]:
+        await store.lock(tx, existing.id)
+        current = await self.named(tx, None, existing.id)
+        if current.status is not PlanStatus.DRAFT:
+            raise PlanAlreadyApproved(
+                f"The plan {current.called} is {current.status}: what was approved does not change. Store a new plan."
+            )
+        if current.spec_name != spec_name:
+            raise Conflict(f"The plan {current.called} is a {current.spec_name}, not a {spec_name}.")
+        if await store.open_gate(tx, current.id):
+            raise PlanGateOpen(f"The plan {current.called} waits for a decision; store a revision after it.")
+        return current.id, await store.next_revision(tx, current.id, runtime.id)
+
+    def _spec(self, runtime: Runtime, name: str) -> PlanSpec:
+        spec = runtime.plans.get(name)
+        if spec is None:
+            known = ", ".join(sorted(runtime.plans)) or "none"
+            raise Invalid(
+                f"The runtime declares no plan {name!r}.", [Flaw("/specName", f"declared are: {known}")]
+            )
+        return spec
+
+    # -- moving ----------------------------------------------------------------------------------------------
+
+    def status_event(self, scope: Scope, runtime: Runtime, plan: Plan, from_: str | None, to: str) -> Event:
+        spec = runtime.plans.get(plan.spec_name)
+        aliases = {a.status: a.alias for a in spec.display_aliases} if spec else {}
+        data = {
+            "planId": plan.id,
+            "revision": plan.revision,
+            "from": from_,
+            "to": to,
+            "label": aliases.get(to, to),  # type: ignore[call-overload]
+        }
+        return event(scope, "plan-status-change", data=data)
+
+    async def move(
+        self,
+        tx: Tx,
+        runtime: Runtime,
+        plan: Plan,
+        to: PlanStatus,
+        who: Who,
+        *,
+        query_id: str | None = None,
+        result: bytes | None = None,
+    ) -> Plan:
+        """One transition of the table, or a Conflict. The caller holds the plan's row."""
+        PLAN_LIFE.check(plan.status, to)
+        if not await store.move(tx, plan.id, plan.status, to, query_id, result):
+            raise Conflict(f"The plan {plan.called} is not {plan.status} any more.")
+        await store.transition(
+            tx,
+            plan.id,
+            plan.status,
+            to,
+            plan.revision,
+            who.by,
+            who.scope.work_id,
+            who.approval_id,
+            plan.digest,
+        )
+        await self._tell(tx, who, [self.status_event(who.scope, runtime, plan, plan.status, to)])
+        if to in PLAN_LIFE.terminal:
+            await self._references.let_go(tx, plan.id)
+        return await self.named(tx, None, plan.id)
+
+    async def _tell(self, tx: Tx, who: Who, events: list[Event]) -> None:
+        if who.scope.query_id:  # a host that stores a plan has no query to tell
+            await journal_store.append(tx, who.scope.query_id, events)
+
+    async def move_actions(
+        self, tx: Tx, plan_id: str, scope: Scope, rows: list[Any], to: ActionStatus, **parts: Any
+    ) -> list[int]:
+        """Moves actions of a plan, with an event each. `rows` say where each stands."""
+        for row in rows:
+            ACTION_LIFE.check(ActionStatus(row["status"]), to)
+        moved = await store.move_actions(
+            tx, plan_id, [r["index"] for r in rows], sorted({r["status"] for r in rows}), to, **parts
+        )
+        told = [
+            event(
+                scope,
+                "action-status-change",
+                data={
+                    "planId": plan_id,
+                    "index": r["index"],
+                    "kind": r["kind"],
+                    "from": r["status"],
+                    "to": to,
+                },
+            )
+            for r in rows
+            if r["index"] in moved
+        ]
+        if told and scope.query_id:
+            await journal_store.append(tx, scope.query_id, told)
+        return moved
+
+    async def decided(self, tx: Tx, plan: Plan, decision: str, feedback: str | None, partial: Any) -> None:
+        """A revision that was not approved carries what was said of it and is not presented again."""
+        packed = None if partial is None else jsongate.dumps(partial)
+        await store.decided(tx, plan.id, plan.revision, decision, feedback, packed)
+        await self._references.hold(tx, plan.id, open_gate=False)
+
+    # -- the end of a query ----------------------------------------------------------------------------------
+
+    async def end_of_query(self, tx: Tx, query_id: str, reason: str) -> None:
+        """A query that ends while it executes plans: what was never taken is skipped, what somebody had taken is
+        unknown, and the plan is failed. Runs after the offers of the query were withdrawn."""
+        for plan_id in await store.executing_of_query(tx, query_id):
+            await store.lock(tx, plan_id)
+            plan = await self.named(tx, None, plan_id)
+            runtime = await self._runtimes.get(tx.tenant, plan.runtime_id)
+            scope = await self.scope_of_execution(tx, plan)
+            rows = await store.actions(tx, plan_id)
+            skipped = [r for r in rows if r["status"] == "pending"]
+            lost: list[Any] = []
+            for row in (r for r in rows if r["status"] == "dispatched"):
+                call = await calls_store.outcome(tx, row["work_id"])
+                (skipped if call is None or call["status"] == "withdrawn" else lost).append(row)
+            if skipped:
+                await self.move_actions(tx, plan_id, scope, skipped, ActionStatus.SKIPPED)
+            if lost:
+                await self.move_actions(tx, plan_id, scope, lost, ActionStatus.UNKNOWN)
+            result = jsongate.dumps({"status": "failed", "reason": reason})
+            await self.move(tx, runtime, plan, PlanStatus.FAILED, Who(scope, "service"), result=result)
+
+    async def scope_of_execution(self, tx: Tx, plan: Plan) -> Scope:
+        """Where in its query a plan is executed."""
+        work_id = next(
+            (t["work_id"] for t in await store.transitions(tx, plan.id) if t["to_status"] == "executing"),
+            None,
+        )
+        scope = await journal_store.scope_of(tx, work_id) if work_id else None
+        return scope or Scope(plan.query_id or "", plan.thread_id, work_id or "", None, "")
+
+    # -- settling --------------------------------------------------------------------------------------------
+
+    async def settle(
+        self, tx: Tx, plan_id: str, index: int, outcome: str, details: Any, by: str
+    ) -> dict[str, Any]:
+        """A person says what became of an action whose outcome is unknown. Actions of one dispatch share it."""
+        plan = await self.named(tx, None, plan_id)
+        if plan.query_id is not None:
+            await queue_store.lock(tx, plan.query_id)
+        await store.lock(tx, plan.id)
+        plan = await self.named(tx, None, plan_id)
+        rows = await store.actions(tx, plan.id)
+        if not 0 <= index < len(rows):
+            raise NotFound(f"The plan has no action {index}.")
+        if rows[index]["status"] != "unknown":
+            raise Conflict(
+                f"Action {index} is {rows[index]['status']}; only an unknown outcome can be settled.",
+                extra={"action": action_wire(rows[index])},
+            )
+        together = [r for r in rows if r["work_id"] == rows[index]["work_id"] and r["status"] == "unknown"]
+        scope = await self.scope_of_execution(tx, plan)
+        over = plan.status in PLAN_LIFE.terminal
+        if outcome == "retry":
+            if over:
+                raise Conflict("The plan is over: nothing of it is sent any more. Say succeeded or failed.")
+            await self.move_actions(tx, plan.id, scope, together, ActionStatus.PENDING, settled_by=by)
+            await calls_store.reopen(tx, rows[index]["work_id"])
+        else:
+            data = jsongate.dumps({"settledBy": by, "details": details})
+            parts = {"result": data} if outcome == "succeeded" else {"error": data}
+            await self.move_actions(
+                tx, plan.id, scope, together, ActionStatus(outcome), settled_by=by, **parts
+            )
+        if plan.query_id is not None and not over:
+            await queue_store.wake(tx, plan.query_id)
+        return action_wire((await store.actions(tx, plan.id))[index])
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def named(self, tx: Tx, thread_id: str | None, name: str) -> Plan:
+        """A plan by its `pln_` id, or by the key that a planner chose in this thread."""
+        found = await store.find(tx, thread_id, name)
+        if found is None:
+            raise NotFound(f"There is no plan {name!r}" + (" in this thread." if thread_id else "."))
+        return found
+
+    async def page(
+        self, tx: Tx, before: str | None, filters: list[str | None], limit: int
+    ) -> list[dict[str, Any]]:
+        return [p.wire() for p in await store.page(tx, before, *filters, limit)]
+
+    async def revisions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
+        await self.named(tx, None, plan_id)
+        return [revision_wire(r) for r in await store.revisions(tx, plan_id)]
+
+    async def transitions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
+        await self.named(tx, None, plan_id)
+        return [transition_wire(r) for r in await store.transitions(tx, plan_id)]
+
+    async def actions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
+        await self.named(tx, None, plan_id)
+        return [action_wire(r) for r in await store.actions(tx, plan_id)]
+
+
+def action_wire(row: Any) -> dict[str, Any]:
+    return {
+        "index": row["index"],
+        "revision": row["revision"],
+        "kind": row["kind"],
+        "status": row["status"],
+        "attempts": row["attempts"],
+        "idempotencyKey": row["idempotency_key"],
+        "workId": row["work_id"],
+        "result": None if row["result"] is None else orjson.loads(row["result"]),
+        "error": None if row["error"] is None else orjson.loads(row["error"]),
+        "settledBy": row["settled_by"],
+        "updatedAt": rfc3339(row["updated_at"]),
+    }
+
+
+def revision_wire(row: Any) -> dict[str, Any]:
+    return {
+        "revision": row["revision"],
+        "body": orjson.loads(row["body"]),
+        "digest": row["digest"].hex(),
+        "storedBy": row["stored_by"],
+        "storedAt": rfc3339(row["stored_at"]),
+        "decision": row["decision"],
+        "feedback": row["feedback"],
+        "partial": None if row["partial"] is None else orjson.loads(row["partial"]),
+    }
+
+
+def transition_wire(row: Any) -> dict[str, Any]:
+    return {
+        "from": row["from_status"],
+        "to": row["to_status"],
+        "revision": row["revision"],
+        "at": rfc3339(row["at"]),
+        "by": row["by"],
+        "workId": row["work_id"],
+        "approvalId": row["approval_id"],
+        "digest": row["digest"].hex(),
+    }

@@ -1,0 +1,204 @@
+"""All SQL of plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.base.database import Tx
+from app.plans.models import Plan
+from app.plans.states import PlanStatus
+
+COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
+ p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback, r.partial"""
+JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = p.tenant_id AND r.plan_id = p.id AND r.revision = p.revision"
+BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"  # noqa: S608
+BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"  # noqa: S608
+LOCK = "SELECT 1 FROM plans WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
+STORED_BY = "SELECT plan_id, revision FROM plan_revisions WHERE tenant_id = $1 AND stored_by = $2"
+INSERT = """
+INSERT INTO plans (tenant_id, id, key, thread_id, runtime_id, spec_name, status, revision, copied_from)
+VALUES ($1, $2, $3, $4, $5, $6, 'draft', 1, $7) ON CONFLICT (tenant_id, thread_id, key) DO NOTHING
+"""
+INSERT_REVISION = """
+INSERT INTO plan_revisions (tenant_id, plan_id, revision, body, digest, stored_by)
+VALUES ($1, $2, $3, $4, sha256($4), $5)
+"""
+NEXT_REVISION = """
+UPDATE plans SET revision = revision + 1, runtime_id = $3, updated_at = now() WHERE tenant_id = $1 AND id = $2 RETURNING revision
+"""
+MOVE = """
+UPDATE plans SET status = $4, updated_at = now(), query_id = coalesce($5, query_id), result = coalesce($6, result)
+ WHERE tenant_id = $1 AND id = $2 AND status = $3
+"""
+TRANSITION = """
+INSERT INTO plan_transitions (tenant_id, plan_id, n, from_status, to_status, revision, by, work_id, approval_id, digest)
+SELECT $1, $2, coalesce(max(n), 0) + 1, $3, $4, $5, $6, $7, $8, $9 FROM plan_transitions WHERE tenant_id = $1 AND plan_id = $2
+"""
+DECIDED = """
+UPDATE plan_revisions SET decision = $4, feedback = $5, partial = $6 WHERE tenant_id = $1 AND plan_id = $2 AND revision = $3
+"""
+OPEN_GATE = """
+SELECT id FROM approvals WHERE tenant_id = $1 AND kind = 'plan' AND target = $2 AND status = 'pending'
+"""
+INSERT_ACTION = """
+INSERT INTO plan_actions (tenant_id, plan_id, index, revision, kind, status, idempotency_key)
+VALUES ($1, $2, $3, $4, $5, 'pending', $6)
+"""
+ACTIONS = """
+SELECT index, revision, kind, status, attempts, idempotency_key, work_id, result, error, settled_by, updated_at
+  FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2 ORDER BY index
+"""
+MOVE_ACTIONS = """
+UPDATE plan_actions SET status = $5, attempts = attempts + ($5 = 'dispatched')::int, work_id = coalesce($6, work_id),
+       result = coalesce($7, result), error = $8, settled_by = coalesce($9, settled_by), updated_at = now()
+ WHERE tenant_id = $1 AND plan_id = $2 AND index = ANY ($3) AND status = ANY ($4)
+RETURNING index
+"""
+EXECUTING_OF_QUERY = (
+    "SELECT id FROM plans WHERE tenant_id = $1 AND query_id = $2 AND status = 'executing' ORDER BY id"
+)
+LIST = f"""
+SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND ($2::text IS NULL OR p.id < $2)
+   AND ($3::text IS NULL OR p.status = $3) AND ($4::text IS NULL OR p.thread_id = $4)
+   AND ($5::text IS NULL OR p.spec_name = $5) ORDER BY p.id DESC LIMIT $6
+"""  # noqa: S608
+REVISIONS = """
+SELECT revision, body, digest, stored_by, stored_at, decision, feedback, partial FROM plan_revisions
+ WHERE tenant_id = $1 AND plan_id = $2 ORDER BY revision
+"""
+TRANSITIONS = """
+SELECT n, from_status, to_status, revision, at, by, work_id, approval_id, digest FROM plan_transitions
+ WHERE tenant_id = $1 AND plan_id = $2 ORDER BY n
+"""
+
+
+def plan_of(row: Any) -> Plan | None:
+    if row is None:
+        return None
+    values = dict(row)
+    values["status"] = PlanStatus(values["status"])
+    return Plan(**values)
+
+
+async def find(tx: Tx, thread_id: str | None, name: str) -> Plan | None:
+    """By `pln_` id, else by the key that a planner chose in this thread."""
+    if name.startswith("pln_"):
+        found = plan_of(await tx.row(BY_ID, tx.tenant, name))
+        if found is not None and thread_id in (None, found.thread_id):
+            return found
+    if thread_id is None:
+        return None
+    return plan_of(await tx.row(BY_KEY, tx.tenant, thread_id, name))
+
+
+async def lock(tx: Tx, plan_id: str) -> None:
+    await tx.run(LOCK, tx.tenant, plan_id)
+
+
+async def stored_by(tx: Tx, work_id: str) -> str | None:
+    row = await tx.row(STORED_BY, tx.tenant, work_id)
+    return None if row is None else str(row["plan_id"])
+
+
+async def insert(tx: Tx, *args: Any) -> bool:
+    return await tx.run(INSERT, tx.tenant, *args) == "INSERT 0 1"
+
+
+async def insert_revision(tx: Tx, plan_id: str, revision: int, body: bytes, work_id: str) -> None:
+    await tx.run(INSERT_REVISION, tx.tenant, plan_id, revision, body, work_id)
+
+
+async def next_revision(tx: Tx, plan_id: str, runtime_id: str) -> int:
+    return int(await tx.value(NEXT_REVISION, tx.tenant, plan_id, runtime_id))
+
+
+async def move(
+    tx: Tx, plan_id: str, current: str, to: str, query_id: str | None, result: bytes | None
+) -> bool:
+    return await tx.run(MOVE, tx.tenant, plan_id, current, to, query_id, result) == "UPDATE 1"
+
+
+async def transition(tx: Tx, *args: Any) -> None:
+    await tx.run(TRANSITION, tx.tenant, *args)
+
+
+async def decided(tx: Tx, *args: Any) -> None:
+    await tx.run(DECIDED, tx.tenant, *args)
+
+
+async def open_gate(tx: Tx, plan_id: str) -> str | None:
+    found: str | None = await tx.value(OPEN_GATE, tx.tenant, plan_id)
+    return found
+
+
+async def insert_action(tx: Tx, *args: Any) -> None:
+    await tx.run(INSERT_ACTION, tx.tenant, *args)
+
+
+async def actions(tx: Tx, plan_id: str) -> list[Any]:
+    return await tx.fetch(ACTIONS, tx.tenant, plan_id)
+
+
+async def move_actions(
+    tx: Tx,
+    plan_id: str,
+    indexes: list[int],
+    current: list[str],
+    to: str,
+    *,
+    work_id: str | None = None,
+    result: bytes | None = None,
+    error: bytes | None = None,
+    settled_by: str | None = None,
+) -> list[int]:
+    """Moves those of the actions that stand at `current`; gives the ones that moved, in order."""
+    rows = await tx.fetch(
+        MOVE_ACTIONS, tx.tenant, plan_id, indexes, current, to, work_id, result, error, settled_by
+    )
+    return sorted(r["index"] for r in rows)
+
+
+async def executing_of_query(tx: Tx, query_id: str) -> list[str]:
+    return [r["id"] for r in await tx.fetch(EXECUTING_OF_QUERY, tx.tenant, query_id)]
+
+
+async def page(tx: Tx, *args: Any) -> list[Plan]:
+    return [p for r in await tx.fetch(LIST, tx.tenant, *args) if (p := plan_of(r)) is not None]
+
+
+async def revisions(tx: Tx, plan_id: str) -> list[Any]:
+    return await tx.fetch(REVISIONS, tx.tenant, plan_id)
+
+
+async def transitions(tx: Tx, plan_id: str) -> list[Any]:
+    return await tx.fetch(TRANSITIONS, tx.tenant, plan_id)
+
+
+OPEN_WORK = """
+INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status)
+VALUES ($1, $2, $3, $4, $5, 'action', $6, $7, 'running')
+ON CONFLICT (tenant_id, id) DO UPDATE SET status = 'running', ended_at = NULL, attempts = work_records.attempts + 1
+"""
+CLOSE_WORK = """
+UPDATE work_records SET status = $3, output = $4, error = $5, ended_at = now() WHERE tenant_id = $1 AND id = $2
+"""
+
+
+async def open_action_work(tx: Tx, *args: Any) -> None:
+    await tx.run(OPEN_WORK, tx.tenant, *args)
+
+
+async def close_action_work(
+    tx: Tx, work_id: str, status: str, output: bytes | None, error: bytes | None
+) -> None:
+    await tx.run(CLOSE_WORK, tx.tenant, work_id, status, output, error)
+
+
+HOST_WORK = """
+INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)
+VALUES ($1, $2, $3, 'host', $5, $4, 'succeeded', now())
+"""
+
+
+async def host_work(tx: Tx, work_id: str, thread_id: str, principal: str, name: str) -> None:
+    await tx.run(HOST_WORK, tx.tenant, work_id, thread_id, principal, name)

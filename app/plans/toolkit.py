@@ -1,0 +1,222 @@
+"""The builtin plan tools, and the gate in front of execution.
+
+Storing never asks anybody; executing always passes the gate. After a crash the same call finds its approval, its
+transitions and its rows by its work id and goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+from plangate.spec.approvals import ResolvedRule, plan_rule
+
+from app.agents.run import QueryFailed, QueryRun
+from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
+from app.approvals.models import ApprovalRequest, Decided
+from app.approvals.service import Approvals
+from app.base import jsongate
+from app.base.database import Tx
+from app.base.errors import Invalid, PlangateError
+from app.journal import store as journal_store
+from app.plans import body as bodies
+from app.plans import store
+from app.plans.execution import Execution
+from app.plans.models import Plan
+from app.plans.service import PlanRejected, Plans, Who
+from app.plans.states import PlanStatus
+from app.references.service import References
+from app.runtimes.models import Runtime
+from app.tools.client import ClientCalls
+
+SHOWN_BYTES = 32 * 1024
+
+
+class PlanTools:
+    def __init__(
+        self, plans: Plans, approvals: Approvals, references: References, client_calls: ClientCalls
+    ) -> None:
+        self._plans = plans
+        self._approvals = approvals
+        self._references = references
+        self._calls = client_calls
+
+    # -- the tools -------------------------------------------------------------------------------------------
+
+    async def store(self, call: ToolCall) -> Outcome:
+        args = call.args
+        if args["specName"] != call.agent.plan_name:
+            return ToolError(f"{call.agent.name} stores plans of {call.agent.plan_name!r} only.")
+        who = Who(call.scope, call.agent.name)
+        try:
+            plan = await call.run.durably(
+                lambda tx: self._plans.store(
+                    tx, call.run.runtime, args["specName"], args["body"], args.get("planId"), who
+                )
+            )
+        except PlangateError as error:
+            return refused(error)
+        return Answer(plan.for_model())
+
+    async def get(self, call: ToolCall) -> Outcome:
+        try:
+            plan = await call.run.look(
+                lambda tx: self._plans.named(tx, call.run.query.thread_id, call.args["planId"])
+            )
+        except PlangateError as error:
+            return refused(error)
+        return Answer({**plan.for_model(), "body": orjson.loads(plan.body)})
+
+    async def execute(self, call: ToolCall) -> Outcome:
+        who = Who(call.scope, call.agent.name)
+        return await self._execute(
+            call.run, call.args["planId"], call.args.get("inputs"), who, call.agent.name
+        )
+
+    async def execute_for_host(self, run: QueryRun) -> Outcome:
+        """A query of kind `plan`: `POST /plans/{id}/execute`."""
+        scope = run.scope(run.query.root_work_id, None, run.query.agent)
+        request = run.query.request
+        return await self._execute(
+            run, request["planId"], request.get("inputs"), Who(scope, run.query.principal), None
+        )
+
+    # -- gate and execution ----------------------------------------------------------------------------------
+
+    async def _execute(self, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Outcome:
+        rule = plan_rule(run.runtime.spec, agent)
+        try:
+            plan = await run.durably(lambda tx: self._ask(tx, run, name, inputs, who, rule))
+        except PlangateError as error:
+            return refused(error)
+        decided = await run.wait(
+            lambda: run.look(lambda tx: self._approvals.decided(tx, who.scope.work_id)), reason="approval"
+        )
+        if decided.status == "expired" and rule.rule.on_expiry == "fail":
+            raise QueryFailed("approval_expired", f"Nobody decided about the plan {plan.called} in time.")
+        if decided.status != "approved":
+            return await self._not_approved(run, plan, decided)
+        who = Who(who.scope, who.by, decided.id)
+        try:
+            plan = await run.durably(lambda tx: self._begin(tx, run, plan.id, inputs, who, decided))
+        except PlangateError as error:
+            return refused(error)
+        if plan.status in (PlanStatus.EXECUTED, PlanStatus.FAILED):  # a crash came after its end
+            return Answer(orjson.loads(plan.result or b"{}"))
+        return Answer(
+            await Execution(self._plans, self._calls, run, run.runtime, plan, who, inputs).carry_out()
+        )
+
+    async def _ask(self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, rule: ResolvedRule) -> Plan:
+        """Opens the gate for the current revision, or finds the one that this work opened."""
+        thread = run.query.thread_id if run.query.kind == "agent" else None
+        plan = await self._plans.named(tx, thread, name)
+        if await self._approvals.asked(tx, who.scope.work_id):
+            return plan
+        await store.lock(tx, plan.id)
+        plan = await self._plans.named(tx, None, plan.id)
+        if plan.status is not PlanStatus.DRAFT:
+            raise PlanRejected(
+                f"The plan {plan.called} is {plan.status}; a plan that was ever approved runs once. Store a new plan."
+            )
+        if plan.decision is not None:
+            raise PlanRejected(
+                f"Revision {plan.revision} of the plan {plan.called} was answered with {plan.decision!r}"
+                + (f": {plan.feedback}. " if plan.feedback else ". ")
+                + "Store the next revision first; it needs an approval of its own."
+            )
+        subject, glimpses = await self._subject(tx, run.runtime, plan, inputs)
+        request = ApprovalRequest(
+            kind="plan",
+            target=plan.id,
+            subject=subject,
+            glimpses=glimpses,
+            rule=rule.rule,
+            scope=who.scope,
+            runtime_id=run.runtime.id,
+            requested_by=run.query.principal,
+            expires_in_ms=run.query.request.get("approvalExpiresInMs"),
+        )
+        told = self._plans.status_event(who.scope, run.runtime, plan, "draft", "pending_approval")
+        if rule.rule.kind != "never":
+            await journal_store.append(tx, run.query.id, [told])
+        await self._approvals.request(tx, request, by_policy=rule.rule.kind == "never")
+        await self._references.hold(tx, plan.id, open_gate=True)
+        return plan
+
+    async def _subject(
+        self, tx: Tx, runtime: Runtime, plan: Plan, inputs: Any
+    ) -> tuple[bytes, dict[str, Any]]:
+        """The bytes that are approved, and what of them travels in events."""
+        body = orjson.loads(plan.body)
+        actions = bodies.actions_of(body)
+        found, missing = bodies.boundaries(runtime.spec, [a.kind for a in actions])
+        if missing and actions:
+            raise Invalid(f"No dispatcher of the runtime carries out {', '.join(missing)}.")
+        references = await self._references.described(tx, bodies.references_of(actions))
+        subject = {
+            "planId": plan.id,
+            "specName": plan.spec_name,
+            "revision": plan.revision,
+            "planDigest": plan.digest.hex(),
+            "body": body,
+            "inputs": inputs,
+            "runtimeVersion": runtime.digest,
+            "dispatchers": {kind: b.digest for kind, b in found.items()},
+            "references": references,
+        }
+        shown: dict[str, Any] = {
+            "planId": plan.id,
+            "key": plan.key,
+            "specName": plan.spec_name,
+            "revision": plan.revision,
+            "body": body
+            if len(plan.body) <= SHOWN_BYTES
+            else {"actions": [{"kind": a.kind} for a in actions]},
+            "references": [{k: r[k] for k in ("kind", "id", "glimpse", "sizeBytes")} for r in references],
+        }
+        return jsongate.canonical(subject), shown
+
+    async def _begin(
+        self, tx: Tx, run: QueryRun, plan_id: str, inputs: Any, who: Who, decided: Decided
+    ) -> Plan:
+        """draft -> approved -> executing and the rows of the actions, in one transaction, if what is to run is
+        what was approved to the byte."""
+        await store.lock(tx, plan_id)
+        plan = await self._plans.named(tx, None, plan_id)
+        if plan.status is not PlanStatus.DRAFT:
+            return plan
+        subject, _ = await self._subject(tx, run.runtime, plan, inputs)
+        if hashlib.sha256(subject).digest() != decided.digest:
+            raise PlanRejected(
+                f"What would run is not what was approved ({decided.id}): the plan, a reference, the runtime or a "
+                "dispatcher changed. Nothing was sent. Execute the plan again to ask for a new approval."
+            )
+        plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.APPROVED, who)
+        plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.EXECUTING, who, query_id=run.query.id)
+        for n, action in enumerate(bodies.actions_of(orjson.loads(plan.body))):
+            key = bodies.idempotency_key(tx.tenant, plan.id, plan.revision, n)
+            await store.insert_action(tx, plan.id, n, plan.revision, action.kind, key)
+        return plan
+
+    async def _not_approved(self, run: QueryRun, plan: Plan, decided: Decided) -> Outcome:
+        """A rejected or revised revision stays a draft that carries what was said."""
+        word = {"revised": "revise", "rejected": "reject"}.get(decided.status)
+        if word is None:
+            if decided.status == "expired":
+                return ToolError(
+                    "Nobody decided in time. Execute the plan again to ask anew.", "approval_expired"
+                )
+            return ToolError("The request for approval was withdrawn.", "approval_cancelled")
+        await run.durably(lambda tx: self._plans.decided(tx, plan, word, decided.feedback, decided.partial))
+        if word == "revise":
+            return Answer({"should_revise": True, "feedback": decided.feedback, "partial": decided.partial})
+        return Answer({"rejected": True, "feedback": decided.feedback})
+
+
+def refused(error: PlangateError) -> ToolError:
+    """An error that the model can act on: what is wrong and where."""
+    flaws = getattr(error, "flaws", ())
+    listed = "".join(f" {f.pointer}: {f.message}." for f in flaws)
+    return ToolError(error.detail + listed, error.kind)

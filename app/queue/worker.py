@@ -1,0 +1,222 @@
+"""The worker of a process: takes queries that should move, keeps their leases, lets go of what it lost.
+
+The row of a query is its own job (docs/decisions/0001): there is no second truth that could disagree. A hint by
+NOTIFY makes it fast, a look every second makes it certain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from app.base.database import Database
+from app.base.errors import Unavailable
+from app.journal import store as journal_store
+from app.journal.models import Lease
+from app.queue import store
+
+log = structlog.get_logger(__name__)
+
+LEASE_S = 10.0
+TICK_S = 1.0
+RENEW_EVERY_S = 3.0
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A query that this process works on. `wakes` is set when something it may wait for has happened."""
+
+    lease: Lease
+    crashes: int = 0
+    given: object = None
+    wakes: asyncio.Event = field(default_factory=asyncio.Event)
+    wake_seen: int = -1
+    task: asyncio.Task[None] | None = None
+
+
+Advance = Callable[[Running], Awaitable[None]]
+Chore = Callable[[], Awaitable[object]]
+
+
+class Worker:
+    """`slots` queries at once. With no slots a process accepts queries and leaves them to others."""
+
+    def __init__(
+        self, db: Database, owner: str, slots: int, advance: Advance, chores: Sequence[Chore] = ()
+    ) -> None:
+        self._db = db
+        self.owner = owner
+        self.slots = slots
+        self._advance = advance
+        self._chores = chores
+        self._running: dict[str, Running] = {}
+        self._hint = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._reserved = 0
+        self._draining = False
+
+    # -- what the doors and the listener call ---------------------------------------------------------------
+
+    def reserve(self) -> bool:
+        """Takes a free slot for a query that is about to be accepted here; `begin` or `unreserve` follows."""
+        if self._draining or len(self._running) + self._reserved >= self.slots:
+            return False
+        self._reserved += 1
+        return True
+
+    def unreserve(self) -> None:
+        self._reserved -= 1
+
+    def begin(self, tenant: str, query_id: str, epoch: int, given: object) -> None:
+        """Starts a query that was accepted and leased in one transaction by this process; `given` is what the
+        runner would otherwise have to read."""
+        self._reserved -= 1
+        self._start(store.Claim(tenant, query_id, epoch, 0), given)
+
+    def hear(self, query_id: str) -> None:
+        """A NOTIFY on `plangate_wake`: something of this query moved, or ('') something is queued."""
+        running = self._running.get(query_id)
+        if running is not None:
+            running.wakes.set()
+        else:
+            self._hint.set()
+
+    def hear_all(self) -> None:
+        for running in self._running.values():
+            running.wakes.set()
+        self._hint.set()
+
+    def drop(self, query_id: str) -> None:
+        """The query was cancelled in this process: stop working on it at once."""
+        running = self._running.get(query_id)
+        if running is not None:
+            self._lose(running)
+
+    @property
+    def busy(self) -> int:
+        return len(self._running)
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._keep(), name="worker-leases")]
+        if self.slots:
+            self._tasks.append(asyncio.create_task(self._claim_loop(), name="worker-claims"))
+            self._tasks.extend(asyncio.create_task(self._do(c), name="worker-chore") for c in self._chores)
+
+    async def drain(self, grace_s: float = 3.0) -> None:
+        """Takes nothing new, gives running queries a moment to end, hands the others back."""
+        self._draining = True
+        for task in self._tasks[1:]:
+            task.cancel()
+        deadline = time.monotonic() + grace_s
+        while self._running and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        left = list(self._running.values())
+        for running in left:
+            if running.task:
+                running.task.cancel()
+        await asyncio.gather(*(r.task for r in left if r.task), return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        held = [r.lease for r in left if not r.lease.lost]
+        if held:
+            with contextlib.suppress(Unavailable):
+                async with self._db.transaction("") as tx:
+                    await store.release(tx, self.owner, [x.query_id for x in held], [x.epoch for x in held])
+
+    def _start(self, claim: store.Claim, given: object = None) -> None:
+        lease = Lease(claim.tenant, claim.query_id, claim.epoch, time.monotonic() + LEASE_S)
+        running = Running(lease, crashes=claim.crashes, given=given)
+        old = self._running.get(claim.query_id)
+        if old is not None:
+            self._lose(old)
+        self._running[claim.query_id] = running
+        running.task = asyncio.create_task(self._work(running), name=f"query-{claim.query_id}")
+
+    async def _work(self, running: Running) -> None:
+        try:
+            await self._advance(running)
+        finally:
+            if self._running.get(running.lease.query_id) is running:
+                del self._running[running.lease.query_id]
+            self._hint.set()
+
+    async def _claim_loop(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hint.wait(), TICK_S)
+            self._hint.clear()
+            free = self.slots - len(self._running) - self._reserved
+            if free <= 0:
+                continue
+            try:
+                async with self._db.transaction("") as tx:
+                    claims = await store.claim(tx, self.owner, free, LEASE_S)
+            except Unavailable:
+                await asyncio.sleep(TICK_S)
+                continue
+            for claim in claims:
+                self._start(claim)
+            if len(claims) == free:
+                self._hint.set()
+
+    async def _keep(self) -> None:
+        """Renews leases; once a second looks whether a running query was woken or lost without our hearing it."""
+        renewed = 0.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            running = list(self._running.values())
+            if not running:
+                continue
+            asked = time.monotonic()
+            try:
+                async with self._db.transaction("") as tx:
+                    if asked - renewed >= RENEW_EVERY_S:
+                        held = await store.renew(
+                            tx,
+                            self.owner,
+                            [r.lease.query_id for r in running],
+                            [r.lease.epoch for r in running],
+                            LEASE_S,
+                        )
+                        renewed = asked
+                        for one in running:
+                            if one.lease.query_id in held:
+                                one.lease.valid_until = asked + LEASE_S
+                    heads = await journal_store.heads(tx, [r.lease.query_id for r in running])
+            except Unavailable:
+                continue
+            known = {h["id"]: h for h in heads}
+            for one in running:
+                self._compare(one, known.get(one.lease.query_id))
+
+    def _compare(self, running: Running, head: dict[str, object] | None) -> None:
+        if self._running.get(running.lease.query_id) is not running:
+            return
+        if head is None or head["epoch"] != running.lease.epoch:
+            self._lose(running)
+        elif head["wake"] != running.wake_seen:
+            running.wakes.set()
+
+    def _lose(self, running: Running) -> None:
+        running.lease.lost = True
+        if running.task is not None:
+            running.task.cancel()
+
+    async def _do(self, chore: Chore) -> None:
+        """Runs a chore every few ticks for the life of the process; chores of many processes do not collide."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await chore()
+            except Unavailable:
+                continue
+            except Exception:
+                log.exception("worker.chore_failed")

@@ -1,0 +1,147 @@
+"""References over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field, JsonValue, model_validator
+
+from app.base.clock import rfc3339
+from app.base.database import Tx
+from app.base.errors import Invalid
+from app.references import store
+from app.references.service import MAX_REFERENCE_BYTES, References
+from app.tenancy.http import (
+    Body,
+    Cursor,
+    GatedRoute,
+    Limit,
+    Reply,
+    answer,
+    before,
+    calling,
+    door_of,
+    page,
+    reading,
+)
+from app.tenancy.models import Caller
+
+
+class LargeRoute(GatedRoute):
+    max_body_bytes = MAX_REFERENCE_BYTES + 64 * 1024
+
+
+router = APIRouter(route_class=GatedRoute, tags=["references"])
+large = APIRouter(route_class=LargeRoute, tags=["references"])
+
+Kind = Annotated[str, Path(max_length=100)]
+RefId = Annotated[str, Path(max_length=100)]
+
+
+class CreateReference(Body):
+    """A value of a kind that the runtime declares, and, if its author made one, its glimpse."""
+
+    kind: Annotated[str, Field(max_length=100)]
+    value: JsonValue
+    glimpse: dict[str, Any] | None = None
+    runtime_id: Annotated[str, Field(max_length=100)] | None = None
+    runtime: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    work_id: Annotated[str, Field(max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _one_runtime(self) -> CreateReference:
+        if self.runtime_id is not None and self.runtime is not None:
+            raise ValueError("name the runtime by runtimeId or by runtime, not both")
+        return self
+
+
+def references_of(request: Request) -> References:
+    references: References = request.app.state.services.references
+    return references
+
+
+@large.post("/references", status_code=201, summary="Store a value; the same value gives the same handle")
+async def create_reference(
+    request: Request, body: CreateReference, caller: Annotated[Caller, calling("data:write")]
+) -> Response:
+    services, references = request.app.state.services, references_of(request)
+    runtime_id = body.runtime_id
+    if runtime_id is None:
+        async with door_of(request).db.transaction(caller.tenant) as tx:
+            runtime_id = await services.runtimes.latest_id(tx, body.runtime or "default")
+    runtime = await services.runtimes.get(caller.tenant, runtime_id)
+    prepared = await references.prepare(caller.tenant, runtime, body.kind, body.value, body.glimpse)
+
+    async def create(tx: Tx) -> Reply:
+        made = await references.keep(tx, prepared, body.work_id)
+        return Reply(made.wire(), 201 if made.created else 200, f"/references/{made.kind}/{made.id}", made.id)
+
+    return await answer(request, caller, create)
+
+
+@router.get("/references", summary="Handles and glimpses, newest first")
+async def list_references(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    kind: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    position = before(request, "references", cursor)
+    at: list[Any] = [None, None, None]
+    if position is not None:
+        try:
+            at = [datetime.fromisoformat(str(position[0])), str(position[1]), str(position[2])]
+        except (ValueError, IndexError) as error:
+            raise Invalid("The cursor is not one this service issued for this list.") from error
+
+    async def listed(tx: Tx) -> Any:
+        rows = await store.page(tx, kind, *at, limit + 1)
+        items = [
+            {
+                "kind": r["kind"],
+                "id": r["id"],
+                "glimpse": orjson.loads(r["glimpse"]),
+                "sizeBytes": r["size_bytes"],
+                "createdAt": rfc3339(r["created_at"]),
+                "expiresAt": rfc3339(r["expires_at"]) if r["expires_at"] else None,
+                "workId": r["work_id"],
+            }
+            for r in rows
+        ]
+        exact = {(r["kind"], r["id"]): r["created_at"].isoformat() for r in rows}
+        return page(
+            request, "references", items, limit, lambda r: [exact[(r["kind"], r["id"])], r["kind"], r["id"]]
+        )
+
+    return await reading(request, caller, listed)
+
+
+@router.get("/references/{kind}/{id}", summary="The value")
+async def read_reference(
+    request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        data = await references_of(request).resolve(tx, kind, id)
+    return Response(data, media_type="application/json")
+
+
+@router.get("/references/{kind}/{id}/glimpse", summary="The handle and its glimpse")
+async def read_glimpse(
+    request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    return await reading(request, caller, lambda tx: references_of(request).glimpse(tx, kind, id))
+
+
+@router.delete("/references/{kind}/{id}", summary="Delete a value by hand, pinned or not")
+async def delete_reference(
+    request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("data:write")]
+) -> Response:
+    async def delete(tx: Tx) -> Any:
+        await references_of(request).delete(tx, kind, id)
+        return {"kind": kind, "id": id, "deleted": True}
+
+    return await reading(request, caller, delete)

@@ -1,0 +1,59 @@
+"""A registered runtime: a version of a spec that never changes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from plangate.spec.models import AgentSpec, PlanSpec, ReferenceSpec, RuntimeSpec, ToolSpec
+
+from app.base.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A version of a line `name` of a tenant, with its parts by name. `digest` is that of the wire's bytes."""
+
+    tenant: str
+    id: str
+    name: str
+    version: int
+    digest: str
+    spec: RuntimeSpec
+    agents: dict[str, AgentSpec] = field(default_factory=dict)
+    tools: dict[str, ToolSpec] = field(default_factory=dict)
+    plans: dict[str, PlanSpec] = field(default_factory=dict)
+    references: dict[str, ReferenceSpec] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tenant: str, id: str, name: str, version: int, digest: str, spec: RuntimeSpec) -> Runtime:
+        return cls(
+            tenant,
+            id,
+            name,
+            version,
+            digest,
+            spec,
+            {a.name: a for a in spec.agents},
+            {t.name: t for t in spec.tools or ()},
+            {p.name: p for p in spec.plans or ()},
+            {r.name: r for r in spec.references or ()},
+        )
+
+    def agent(self, name: str) -> AgentSpec:
+        """An agent by name; NotFound if the spec has none such."""
+        found = self.agents.get(name)
+        if found is None:
+            raise NotFound(f"The runtime has no agent {name!r}; it has: {', '.join(self.agents)}.")
+        return found
+
+    def prompt_key(self, agent: str) -> str:
+        """The fingerprint of an agent's assembled prompt: SHA-256 in lower-case hex, as a LayeredPrompt's."""
+        return hashlib.sha256(self.agent(agent).system_prompt.encode()).hexdigest()
+
+    def entry_agent(self) -> str | None:
+        """Who answers a query that names no agent: the coordinator, or the only agent there is."""
+        for agent in self.spec.agents:
+            if agent.role == "coordinator":
+                return agent.name
+        return self.spec.agents[0].name if len(self.spec.agents) == 1 else None

@@ -1,0 +1,183 @@
+"""Runtimes over HTTP."""
+
+from __future__ import annotations
+
+import copy
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Body, Path, Query, Request, Response
+from plangate.spec.approvals import tool_rule
+from plangate.spec.toolkits import builtin_tools
+
+from app.base.clock import rfc3339
+from app.base.database import Tx
+from app.base.errors import Invalid, NotFound
+from app.runtimes import store
+from app.runtimes.secrets import move_secrets
+from app.runtimes.service import Runtimes, assembled_wire
+from app.tenancy.http import (
+    Cursor,
+    GatedRoute,
+    Limit,
+    Reply,
+    answer,
+    before,
+    calling,
+    json_response,
+    page,
+    reading,
+)
+from app.tenancy.models import Caller
+
+router = APIRouter(route_class=GatedRoute, tags=["runtimes"])
+
+RuntimeId = Annotated[str, Path(max_length=100)]
+Spec = Annotated[dict[str, Any], Body(description="A RuntimeSpec.")]
+
+
+def runtimes_of(request: Request) -> Runtimes:
+    runtimes: Runtimes = request.app.state.services.runtimes
+    return runtimes
+
+
+@router.post("/runtimes", status_code=201, summary="Register a spec; the same content gives the same runtime")
+async def register_runtime(
+    request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
+) -> Response:
+    spec, literals = move_secrets(copy.deepcopy(spec))
+    wire = assembled_wire(spec)
+    if wire["tenant"]["resourceId"] != caller.tenant:
+        raise NotFound(
+            f"tenant.resourceId is {wire['tenant']['resourceId']!r}; this key works for {caller.tenant!r}."
+        )
+    services = request.app.state.services
+
+    async def register(tx: Tx) -> Reply:
+        for name, value in literals.items():
+            await services.secrets.put(tx, name, value)
+        row, new = await services.runtimes.register(tx, wire)
+        shown = _wire(row)
+        return Reply(shown, 201 if new else 200, f"/runtimes/{row['id']}", row["id"])
+
+    return await answer(request, caller, register)
+
+
+@router.post("/runtimes/validate", summary="Check a spec without storing it; every problem at once")
+async def validate_runtime(
+    request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
+) -> Response:
+    spec, _ = move_secrets(copy.deepcopy(spec))
+    try:
+        wire = assembled_wire(spec)
+    except Invalid as error:
+        flaws = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
+        return json_response({"valid": False, "errors": flaws})
+    return json_response({"valid": True, "errors": [], "spec": wire})
+
+
+@router.get("/runtimes", summary="List registered versions, newest first")
+async def list_runtimes(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    name: Annotated[str | None, Query(max_length=200)] = None,
+) -> Response:
+    position = before(request, "runtimes", cursor)
+
+    async def listed(tx: Tx) -> Any:
+        rows = await store.page(tx, str(position[0]) if position else None, name, limit + 1)
+        return page(request, "runtimes", [_row(r) for r in rows], limit, lambda r: [r["id"]])
+
+    return await reading(request, caller, listed)
+
+
+@router.get("/runtimes/{runtime_id}", summary="Read a version with its spec")
+async def read_runtime(
+    request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    async def read(tx: Tx) -> Any:
+        return _wire(await _existing(tx, runtime_id))
+
+    return await reading(request, caller, read)
+
+
+@router.delete(
+    "/runtimes/{runtime_id}", summary="Retire a version: running queries keep it, new ones cannot name it"
+)
+async def retire_runtime(
+    request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("runtimes:write")]
+) -> Response:
+    async def retire(tx: Tx) -> Any:
+        await _existing(tx, runtime_id)
+        await store.retire(tx, runtime_id)
+        return _wire(await _existing(tx, runtime_id))
+
+    return await reading(request, caller, retire)
+
+
+@router.get("/runtimes/{runtime_id}/agents/{agent}/prompt", summary="The assembled prompt of an agent")
+async def agent_prompt(
+    request: Request, runtime_id: RuntimeId, agent: str, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
+    found = runtime.agent(agent)
+    return json_response({"agent": agent, "text": found.system_prompt, "cacheKey": runtime.prompt_key(agent)})
+
+
+@router.get(
+    "/runtimes/{runtime_id}/agents/{agent}/tools", summary="An agent's tools, each with the rule in force"
+)
+async def agent_tools(
+    request: Request, runtime_id: RuntimeId, agent: str, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
+    found = runtime.agent(agent)
+    tools: list[dict[str, Any]] = [
+        {
+            "name": t.name,
+            "description": t.description,
+            "inputSchema": t.input_schema,
+            "transport": "builtin",
+            "toolkit": t.toolkit,
+        }
+        for t in builtin_tools(runtime.spec, found)
+    ]
+    for name in found.tools:
+        tool = runtime.tools[name]
+        tools.append(
+            {
+                "name": name,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "transport": tool.transport.kind,
+            }
+        )
+    for entry in tools:
+        resolved = tool_rule(runtime.spec, agent, entry["name"])
+        entry["approval"] = resolved.rule.to_wire()
+        entry["approvalOrigin"] = resolved.origin
+    return json_response({"agent": agent, "tools": tools})
+
+
+async def _existing(tx: Tx, runtime_id: str) -> Any:
+    row = await store.by_id(tx, runtime_id)
+    if row is None:
+        raise NotFound(f"There is no runtime {runtime_id!r}.")
+    return row
+
+
+def _row(row: Any) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "version": row["version"],
+        "digest": row["digest"].hex(),
+        "createdAt": rfc3339(row["created_at"]),
+        "retiredAt": rfc3339(row["retired_at"]) if row["retired_at"] else None,
+    }
+
+
+def _wire(row: Any) -> dict[str, Any]:
+    return {**_row(row), "spec": orjson.loads(row["wire"])}

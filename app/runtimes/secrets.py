@@ -1,0 +1,31 @@
+"""Literal provider keys of a spec become secrets before anything of it is stored, hashed or shown."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+
+def move_secrets(spec: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The spec with each literal `providers.<name>.apiKey` replaced by the name of a secret, and those secrets.
+
+    The secret's name depends on the provider's name alone, so that a rotated key is no new version.
+    """
+    literals: dict[str, str] = {}
+    providers = spec.get("providers")
+    if isinstance(providers, dict):
+        for name, provider in providers.items():
+            if not isinstance(provider, dict):
+                continue
+            for field in ("apiKey", "api_key"):
+                value = provider.get(field)
+                if isinstance(value, str):
+                    secret = secret_name(str(spec.get("name") or "default"), name)
+                    literals[secret] = value
+                    provider[field] = {"secret": secret}
+    return spec, literals
+
+
+def secret_name(runtime: str, provider: str) -> str:
+    digest = hashlib.sha256(f"{runtime}/{provider}".encode()).hexdigest()[:12]
+    return f"provider-{digest}"

@@ -1,0 +1,75 @@
+"""Registration and look-up of runtimes. A version never changes, so processes keep the ones they use."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from plangate.spec.assembly import SpecInvalid, assemble
+
+from app.base.database import Database, Tx
+from app.base.errors import Flaw, Invalid, NotFound
+from app.base.ids import is_id, new_id
+from app.base.jsongate import canonical
+from app.runtimes import store
+from app.runtimes.models import Runtime
+
+MAX_KEPT = 1000
+
+
+def assembled_wire(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec as it is stored: assembled by the library's code. Invalid with every problem at once."""
+    try:
+        return dict(assemble(raw).wire)
+    except SpecInvalid as error:
+        count = len(error.problems)
+        raise Invalid(
+            f"The spec has {count} problem{'s' if count > 1 else ''}; see errors.",
+            [Flaw(p.pointer, p.message) for p in error.problems],
+        ) from error
+
+
+class Runtimes:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._kept: OrderedDict[tuple[str, str], Runtime] = OrderedDict()
+
+    async def register(self, tx: Tx, wire: dict[str, Any]) -> tuple[Any, bool]:
+        """The stored row and whether it is new: the same content gives the same runtime. `wire` must come from
+        `assembled_wire` and hold no literal secrets."""
+        data = canonical(wire)
+        name = wire.get("name") or "default"
+        return await store.register(tx, new_id("rt_"), name, hashlib.sha256(data).digest(), data)
+
+    async def get(self, tenant: str, runtime_id: str) -> Runtime:
+        """A version by its id; NotFound if this tenant has none such."""
+        kept = self._kept.get((tenant, runtime_id))
+        if kept is not None:
+            self._kept.move_to_end((tenant, runtime_id))
+            return kept
+        row = None
+        if is_id("rt_", runtime_id):
+            async with self._db.transaction(tenant) as tx:
+                row = await store.by_id(tx, runtime_id)
+        if row is None:
+            raise NotFound(f"There is no runtime {runtime_id!r}.")
+        runtime = runtime_of(tenant, row)
+        self._kept[(tenant, runtime_id)] = runtime
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return runtime
+
+    async def latest_id(self, tx: Tx, name: str) -> str:
+        """The newest version of a line that is not retired."""
+        found = await store.latest(tx, name)
+        if found is None:
+            raise NotFound(f"There is no runtime named {name!r}; register one with POST /runtimes.")
+        return found
+
+
+def runtime_of(tenant: str, row: Any) -> Runtime:
+    spec = assemble(orjson.loads(row["wire"])).spec
+    return Runtime.of(tenant, row["id"], row["name"], row["version"], row["digest"].hex(), spec)

@@ -1,0 +1,54 @@
+"""All SQL of registered runtimes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.base.database import Tx
+
+COLUMNS = "id, name, version, digest, created_at, retired_at"
+BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"  # noqa: S608
+LATEST = """
+SELECT id, retired_at FROM runtimes WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL ORDER BY version DESC LIMIT 1
+"""
+SAME = "SELECT id FROM runtimes WHERE tenant_id = $1 AND name = $2 AND digest = $3"
+# The versions of one line are given out under a lock, so that two registrations do not fight for a number.
+LOCK_LINE = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 1))"
+INSERT = f"""
+INSERT INTO runtimes (tenant_id, id, name, version, digest, wire)
+VALUES ($1, $2, $3, coalesce((SELECT max(version) FROM runtimes WHERE tenant_id = $1 AND name = $3), 0) + 1, $4, $5)
+RETURNING {COLUMNS}, wire
+"""  # noqa: S608
+REVIVE = "UPDATE runtimes SET retired_at = NULL WHERE tenant_id = $1 AND id = $2"
+RETIRE = "UPDATE runtimes SET retired_at = coalesce(retired_at, now()) WHERE tenant_id = $1 AND id = $2"
+LIST = f"""
+SELECT {COLUMNS} FROM runtimes WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) AND ($3::text IS NULL OR name = $3)
+ ORDER BY id DESC LIMIT $4
+"""  # noqa: S608
+
+
+async def by_id(tx: Tx, runtime_id: str) -> Any:
+    return await tx.row(BY_ID, tx.tenant, runtime_id)
+
+
+async def latest(tx: Tx, name: str) -> str | None:
+    row = await tx.row(LATEST, tx.tenant, name)
+    return None if row is None else str(row["id"])
+
+
+async def register(tx: Tx, runtime_id: str, name: str, digest: bytes, wire: bytes) -> tuple[Any, bool]:
+    """The row of this content, and whether it is new. A retired version that comes again is alive again."""
+    await tx.run(LOCK_LINE, tx.tenant, name)
+    same = await tx.value(SAME, tx.tenant, name, digest)
+    if same is not None:
+        await tx.run(REVIVE, tx.tenant, same)
+        return await by_id(tx, same), False
+    return await tx.row(INSERT, tx.tenant, runtime_id, name, digest, wire), True
+
+
+async def retire(tx: Tx, runtime_id: str) -> bool:
+    return await tx.run(RETIRE, tx.tenant, runtime_id) == "UPDATE 1"
+
+
+async def page(tx: Tx, before: str | None, name: str | None, limit: int) -> list[Any]:
+    return await tx.fetch(LIST, tx.tenant, before, name, limit)

@@ -1,0 +1,83 @@
+"""Settings: read once, from the environment, by whoever starts a process. Nothing below assembly sees them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def default_data_dir() -> Path:
+    """`$XDG_DATA_HOME/plangate`, else `~/.local/share/plangate`."""
+    home = os.environ.get("XDG_DATA_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "share") / "plangate"
+
+
+class Settings(BaseSettings):
+    """Every variable that the service reads. docs/settings.md is checked against this class."""
+
+    model_config = SettingsConfigDict(env_prefix="PLANGATE_", frozen=True)
+
+    database_url: Annotated[
+        str | None,
+        Field(
+            validation_alias="DATABASE_URL",
+            description="A Postgres 15 or newer; without it an own one is started.",
+        ),
+    ] = None
+    migrate_url: Annotated[
+        str | None, Field(description="The login that owns the schema, where DATABASE_URL is not it.")
+    ] = None
+    listen_url: Annotated[
+        str | None,
+        Field(description="A direct address for LISTEN, where DATABASE_URL leads through a pooler."),
+    ] = None
+    data_dir: Annotated[Path, Field(description="Where the embedded Postgres and the local key live.")] = (
+        Field(default_factory=default_data_dir)
+    )
+    host: Annotated[str, Field(description="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = (
+        8700
+    )
+    secret_key: Annotated[
+        str | None,
+        Field(
+            min_length=32,
+            description="At least 32 characters; seals secrets. All processes of a database share it.",
+        ),
+    ] = None
+    slots: Annotated[
+        int, Field(ge=0, le=10_000, description="How many queries a process works on at once.")
+    ] = 64
+    pool_size: Annotated[int, Field(ge=2, le=500, description="Database connections of a process.")] = 10
+    allow_hosts: Annotated[
+        list[str],
+        NoDecode,
+        Field(
+            description="Hosts (or host:port) that tenants may reach although they are private, comma-separated."
+        ),
+    ] = []
+    provider_envs: Annotated[
+        dict[str, str],
+        NoDecode,
+        Field(description="VARIABLE=host pairs, comma-separated: keys of the operator that specs may name."),
+    ] = {}
+    log_level: Annotated[str, Field(description="debug, info, warning or error.")] = "info"
+
+    @field_validator("allow_hosts", mode="before")
+    @classmethod
+    def _hosts(cls, value: object) -> object:
+        return [h.strip() for h in value.split(",") if h.strip()] if isinstance(value, str) else value
+
+    @field_validator("provider_envs", mode="before")
+    @classmethod
+    def _pairs(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [p.strip().partition("=") for p in value.split(",") if p.strip()]
+        if any(not host for _, _, host in pairs):
+            raise ValueError("PLANGATE_PROVIDER_ENVS is VARIABLE=host, separated by commas")
+        return {name.strip(): host.strip() for name, _, host in pairs}

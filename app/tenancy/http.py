@@ -1,0 +1,207 @@
+"""What every route has in common: the JSON gate, the caller, one way to answer, pages.
+
+A route parses, calls one verb, returns. `answer` is the transaction of a POST: the effect, its events and the
+stored answer of its Idempotency-Key commit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+from starlette.requests import ClientDisconnect
+
+from app.base import jsongate
+from app.base.cursors import Signer
+from app.base.database import Database, Tx
+from app.base.errors import Conflict, TooLarge, UnsupportedMediaType
+from app.tenancy import idempotency
+from app.tenancy.models import Caller
+from app.tenancy.service import Tenancy
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_PAGE = 500
+
+
+class Body(BaseModel):
+    """A request body: camelCase on the wire, unknown fields refused, nothing coerced."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=False,
+        validate_by_alias=True,
+        extra="forbid",
+        strict=True,
+        frozen=True,
+    )
+
+
+class View(BaseModel):
+    """The shape of an answer, for the OpenAPI document."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
+
+
+class GatedRoute(APIRoute):
+    """Every body goes through the one JSON gate before anything looks at it."""
+
+    max_body_bytes = MAX_BODY_BYTES
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        limit = self.max_body_bytes
+
+        async def gated(request: Request) -> Response:
+            if request.method in ("POST", "PUT", "PATCH"):
+                await _gate(request, limit)
+            return await handle(request)
+
+        return gated
+
+
+async def _gate(request: Request, limit: int) -> None:
+    body = bytearray()
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise TooLarge(f"The body may have {limit} bytes; this one says it has {declared}.")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise TooLarge(f"The body may have {limit} bytes.")
+    except ClientDisconnect as gone:
+        raise TooLarge("The body was not sent to its end.") from gone
+    request._body = bytes(body)
+    if body:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise UnsupportedMediaType("Send the body as `Content-Type: application/json`.")
+        request._json = jsongate.parse(request._body)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What the routes stand on; one per application, at `app.state.door`."""
+
+    db: Database
+    tenancy: Tenancy
+    signer: Signer
+
+
+def door_of(request: Request) -> Door:
+    door: Door = request.app.state.door
+    return door
+
+
+bearer = HTTPBearer(auto_error=False, description="An API key of a tenant, or the operator's.")
+
+
+async def _caller(
+    request: Request,
+    scopes: SecurityScopes,
+    _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
+) -> Caller:
+    spec_tenant = None
+    if request.method == "POST" and request.url.path == "/runtimes":
+        spec_tenant = _resource_id(getattr(request, "_json", None))
+    caller = await door_of(request).tenancy.authenticate(
+        request.headers.get("authorization"),
+        request.headers.get("plangate-tenant"),
+        request.headers.get("plangate-principal"),
+        spec_tenant=spec_tenant,
+    )
+    for scope in scopes.scopes:
+        caller.need(scope)
+    return caller
+
+
+def _resource_id(body: Any) -> str | None:
+    tenant = body.get("tenant") if isinstance(body, dict) else None
+    id = (tenant.get("resourceId") or tenant.get("resource_id")) if isinstance(tenant, dict) else None
+    return id if isinstance(id, str) else None
+
+
+def calling(scope: str) -> Any:
+    """The caller of a route that needs `scope`, declared in the OpenAPI document."""
+    return Security(_caller, scopes=[scope])
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a verb's route answers. `secret`: the body is not stored for a repetition, only `object_id`."""
+
+    body: Any
+    status: int = 200
+    location: str | None = None
+    object_id: str | None = None
+    secret: bool = False
+
+
+def json_response(body: Any, status: int = 200, location: str | None = None) -> Response:
+    headers = {"location": location} if location else None
+    data = body if isinstance(body, bytes) else jsongate.dumps(body)
+    return Response(data, status, headers, media_type="application/json")
+
+
+async def answer(request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Reply]]) -> Response:
+    """Runs a verb in one transaction, with the request's Idempotency-Key if it has one."""
+    given = request.headers.get("idempotency-key")
+    db = door_of(request).db
+    if given is None:
+        async with db.transaction(caller.tenant) as tx:
+            reply = await verb(tx)
+        return json_response(reply.body, reply.status, reply.location)
+    key = idempotency.Key.of(caller.principal, request.method, request.url.path, given, await request.body())
+    async with db.transaction(caller.tenant) as tx:
+        stored = await idempotency.begin(tx, key)
+        if stored is None:
+            reply = await verb(tx)
+            body = jsongate.dumps(reply.body)
+            stored = idempotency.Stored(
+                reply.status, reply.location, reply.object_id, None if reply.secret else body
+            )
+            await idempotency.finish(tx, key, stored)
+        elif stored.body is None:
+            raise Conflict(
+                "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",
+                extra={"id": stored.object_id},
+            )
+        else:
+            body = stored.body
+    return json_response(body, stored.status, stored.location)
+
+
+async def reading(request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Any]]) -> Response:
+    """Runs a reading verb and answers 200 with what it gives."""
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        body = await verb(tx)
+    return json_response(body)
+
+
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many, newest first.")]
+Cursor = Annotated[str | None, Query(max_length=4096, description="`nextCursor` of the page before.")]
+
+
+def before(request: Request, kind: str, cursor: str | None) -> list[str | int] | None:
+    """The position that a page's cursor stands for."""
+    return None if cursor is None else door_of(request).signer.decode(kind, cursor)
+
+
+def page(
+    request: Request,
+    kind: str,
+    items: Sequence[Any],
+    limit: int,
+    position: Callable[[Any], Sequence[str | int]],
+) -> dict[str, Any]:
+    """`{items, nextCursor}`: the cursor is null on the last page."""
+    more = len(items) > limit
+    shown = list(items[:limit])
+    cursor = door_of(request).signer.encode(kind, list(position(shown[-1]))) if more else None
+    return {"items": shown, "nextCursor": cursor}

@@ -1,0 +1,56 @@
+"""Who calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from app.base.errors import Forbidden
+
+SCOPES = (
+    "read",
+    "runtimes:write",
+    "queries:write",
+    "plans:write",
+    "plans:settle",
+    "approvals:decide",
+    "data:write",
+    "tools:serve",
+    "actions:serve",
+    "act-as",
+    "admin",
+)
+
+DEFAULT_LIMITS: dict[str, Any] = {
+    "runningQueries": 50,
+    "queuedQueries": 1000,
+    "requestsPerSecond": 50,
+    "bytes": 10 * 1024**3,
+}
+
+OPERATOR_TENANT = "*"
+LOCAL_TENANT = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated request: the tenant it works in, the person or program behind it, what it may do.
+
+    `tools` are the only names the key may serve; None is any. The operator's key may name any tenant.
+    """
+
+    tenant: str
+    principal: str
+    scopes: frozenset[str]
+    key_id: str
+    tools: frozenset[str] | None = None
+    operator: bool = False
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    def need(self, scope: str) -> None:
+        if not self.may(scope):
+            raise Forbidden(
+                f"This needs a key with the scope {scope!r}; this key has: {', '.join(sorted(self.scopes))}."
+            )

@@ -1,0 +1,225 @@
+"""Authentication, tenants, keys. A revoked key stops within `KEY_CACHE_S` seconds everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from app.base.database import TENANT_ID, Database, Tx
+from app.base.errors import Flaw, Forbidden, Invalid, TooManyRequests, Unauthenticated
+from app.base.ids import new_id
+from app.base.keys import check_shape, hash_key, new_key
+from app.base.sealing import Sealer, context_of
+from app.tenancy import store
+from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT, OPERATOR_TENANT, SCOPES, Caller
+
+KEY_CACHE_S = 4.0
+MAX_CACHED_KEYS = 10_000
+REFERENCE_SECRET = "reference-secret"  # noqa: S105 - the name under which it is sealed
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A token bucket: `rate` requests a second, bursts of one second's worth."""
+
+    rate: float
+    tokens: float
+    at: float
+
+    def take(self, now: float) -> float:
+        """0 if the request may pass, else the seconds until it may."""
+        self.tokens = min(self.rate, self.tokens + (now - self.at) * self.rate)
+        self.at = now
+        if self.tokens >= 1:
+            self.tokens -= 1
+            return 0
+        return (1 - self.tokens) / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    id: str
+    limits: dict[str, Any]
+    reference_secret: bytes
+
+
+class Tenancy:
+    def __init__(self, db: Database, sealer: Sealer) -> None:
+        self._db = db
+        self._sealer = sealer
+        self._keys: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+        self._tenants: OrderedDict[str, tuple[float, Tenant]] = OrderedDict()
+        self._buckets: dict[str, Bucket] = {}
+
+    # -- who calls -------------------------------------------------------------------------------------------
+
+    async def authenticate(
+        self,
+        authorization: str | None,
+        tenant: str | None,
+        principal: str | None,
+        *,
+        spec_tenant: str | None = None,
+    ) -> Caller:
+        """The caller behind an `Authorization` header. The operator's key takes its tenant from the header
+        `Plangate-Tenant`, at a registration without one from the spec, else it is `local`."""
+        if not authorization or not authorization.startswith("Bearer "):
+            raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
+        key = authorization[7:].strip()
+        if not check_shape(key):
+            raise Unauthenticated("This is not a key of this service: it is mistyped or cut off.")
+        caller = await self._find(hash_key(key))
+        if caller.operator:
+            caller = replace(caller, tenant=_operators_tenant(tenant, spec_tenant))
+            await self.tenant(caller.tenant, make=True)
+        elif tenant is not None and tenant != caller.tenant:
+            raise Unauthenticated("This key belongs to another tenant than the header Plangate-Tenant names.")
+        if principal is not None:
+            if not caller.may("act-as"):
+                raise Forbidden("Plangate-Principal needs a key with the scope 'act-as'.")
+            if not 0 < len(principal) <= 200:
+                raise Invalid("Plangate-Principal must have 1 to 200 characters.")
+            caller = replace(caller, principal=principal)
+        await self._admit(caller)
+        return caller
+
+    async def _find(self, hash: bytes) -> Caller:
+        now = time.monotonic()
+        kept = self._keys.get(hash)
+        if kept is not None and kept[0] > now:
+            return kept[1]
+        async with self._db.transaction("") as tx:
+            row = await store.find_key(tx, hash)
+        if row is None:
+            self._keys.pop(hash, None)
+            raise Unauthenticated("This key is unknown, expired or revoked.")
+        good_for = KEY_CACHE_S
+        if row["expires_at"] is not None:
+            good_for = min(good_for, (row["expires_at"] - datetime.now(UTC)).total_seconds())
+        caller = Caller(
+            row["tenant_id"],
+            row["principal"],
+            frozenset(row["scopes"]),
+            row["id"],
+            None if row["tools"] is None else frozenset(row["tools"]),
+            operator=row["tenant_id"] == OPERATOR_TENANT,
+        )
+        self._keys[hash] = (now + good_for, caller)
+        while len(self._keys) > MAX_CACHED_KEYS:
+            self._keys.popitem(last=False)
+        return caller
+
+    async def still_valid(self, authorization: str) -> bool:
+        """Whether the key of an open stream still is one: asked every few seconds."""
+        try:
+            await self._find(hash_key(authorization[7:].strip()))
+        except Unauthenticated:
+            return False
+        return True
+
+    async def _admit(self, caller: Caller) -> None:
+        rate = (await self.tenant(caller.tenant)).limits.get("requestsPerSecond")
+        if not rate:
+            return
+        now = time.monotonic()
+        bucket = self._buckets.get(caller.tenant)
+        if bucket is None or bucket.rate != rate:
+            bucket = self._buckets[caller.tenant] = Bucket(rate, rate, now)
+        wait = bucket.take(now)
+        if wait:
+            raise TooManyRequests(
+                f"This tenant may send {rate} requests a second.", retry_after_s=max(1, round(wait))
+            )
+
+    # -- tenants ---------------------------------------------------------------------------------------------
+
+    async def tenant(self, tenant: str, *, make: bool = False) -> Tenant:
+        """The tenant, from a cache of a few seconds; made on first use for the operator's key."""
+        now = time.monotonic()
+        kept = self._tenants.get(tenant)
+        if kept is not None and kept[0] > now:
+            return kept[1]
+        async with self._db.transaction(tenant) as tx:
+            row = await store.tenant(tx)
+            if row is None and make:
+                await self.create_tenant(tx, tenant, {})
+                row = await store.tenant(tx)
+        if row is None:
+            raise Unauthenticated(f"The tenant {tenant!r} does not exist; the operator makes it.")
+        secret = self._sealer.open(row["reference_secret"], context_of(tenant, REFERENCE_SECRET))
+        found = Tenant(tenant, json.loads(row["limits"]), secret)
+        self._tenants[tenant] = (now + KEY_CACHE_S, found)
+        while len(self._tenants) > MAX_CACHED_KEYS:
+            self._tenants.popitem(last=False)
+        return found
+
+    async def create_tenant(self, tx: Tx, tenant: str, limits: dict[str, Any] | None = None) -> bool:
+        """Makes a tenant; False if it exists. Without limits it has the defaults of http-api.md."""
+        if not TENANT_ID.match(tenant):
+            raise Invalid(
+                "A tenant id is 1 to 63 characters a-z, 0-9, - and _, and begins with a letter or digit."
+            )
+        sealed = self._sealer.seal(os.urandom(32), context_of(tenant, REFERENCE_SECRET))
+        return await store.create_tenant(
+            tx, tenant, sealed, json.dumps(DEFAULT_LIMITS if limits is None else limits)
+        )
+
+    # -- keys ------------------------------------------------------------------------------------------------
+
+    async def create_key(
+        self,
+        tx: Tx,
+        caller: Caller,
+        principal: str,
+        scopes: Sequence[str],
+        tools: Sequence[str] | None,
+        expires_at: datetime | None,
+    ) -> tuple[str, dict[str, Any]]:
+        """A new key of the caller's tenant, never wider than the caller's own. The key is shown this once."""
+        unknown = sorted(set(scopes) - set(SCOPES))
+        if unknown:
+            raise Invalid(
+                "Unknown scopes.", [Flaw("/scopes", f"{', '.join(unknown)}; known are {', '.join(SCOPES)}")]
+            )
+        wider = [s for s in scopes if not caller.may(s)]
+        if wider or (caller.tools is not None and not set(tools or ("*",)) <= caller.tools):
+            raise Forbidden(
+                f"A key cannot be wider than the one that makes it: {', '.join(wider) or 'tools'}."
+            )
+        shown, hash = new_key()
+        key_id = new_id("key_")
+        row = await store.insert_key(
+            tx, key_id, hash, principal, list(scopes), tools, caller.principal, expires_at
+        )
+        return shown, {
+            "id": key_id,
+            "principal": principal,
+            "scopes": list(scopes),
+            "tools": None if tools is None else list(tools),
+            "created_at": row["created_at"],
+            "created_by": caller.principal,
+            "expires_at": expires_at,
+            "revoked_at": None,
+        }
+
+    def forget_keys(self) -> None:
+        """This process looks every key up again: after a revocation here it holds at once."""
+        self._keys.clear()
+
+
+def _operators_tenant(header: str | None, spec_tenant: str | None) -> str:
+    if header is not None and spec_tenant is not None and header != spec_tenant:
+        raise Invalid(
+            f"The header Plangate-Tenant says {header!r}, the spec's tenant.resourceId says {spec_tenant!r}: they must agree.",
+            [Flaw("/tenant/resourceId", f"must be {header!r}")],
+        )
+    tenant = header or spec_tenant or LOCAL_TENANT
+    if not TENANT_ID.match(tenant):
+        raise Invalid("Plangate-Tenant must be 1 to 63 characters a-z, 0-9, - and _.")
+    return tenant

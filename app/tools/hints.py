@@ -1,0 +1,36 @@
+"""Who in this process waits for client calls of which tenant. Hints only: a claim finds out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+
+class CallHints:
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Event, str] = {}
+        self.closed = False
+
+    @contextlib.contextmanager
+    def watch(self, tenant: str) -> Iterator[asyncio.Event]:
+        event = asyncio.Event()
+        self._waiting[event] = tenant
+        try:
+            yield event
+        finally:
+            del self._waiting[event]
+
+    def hear(self, tenant: str) -> None:
+        """A NOTIFY on `plangate_calls`: something was offered to this tenant's processes."""
+        for event, whose in self._waiting.items():
+            if whose == tenant:
+                event.set()
+
+    def hear_all(self) -> None:
+        for event in self._waiting:
+            event.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self.hear_all()

@@ -1,0 +1,193 @@
+"""Client calls over HTTP: announced, claimed, kept alive, answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field, JsonValue, model_validator
+
+from app.base.database import Tx
+from app.base.errors import Unavailable
+from app.journal.routes import allowed, event_stream
+from app.tenancy.http import (
+    Body,
+    Cursor,
+    GatedRoute,
+    Limit,
+    Reply,
+    answer,
+    before,
+    calling,
+    page,
+    reading,
+)
+from app.tenancy.models import Caller
+from app.tools.client import ClientCalls
+from app.tools.models import MAX_RESULT_BYTES
+
+router = APIRouter(route_class=GatedRoute, tags=["client tools"])
+
+WorkId = Annotated[str, Path(max_length=100)]
+Token = Annotated[str, Field(min_length=1, max_length=200)]
+LOOK_EVERY_S = 5.0
+
+
+class ResultRoute(GatedRoute):
+    max_body_bytes = MAX_RESULT_BYTES + 64 * 1024
+
+
+results = APIRouter(route_class=ResultRoute, tags=["client tools"])
+
+
+class Served(Body):
+    """A tool that the claimant serves; with a digest only calls of exactly that definition."""
+
+    name: Annotated[str, Field(max_length=200)]
+    definition_digest: Annotated[str, Field(max_length=100)] | None = None
+
+
+class Claim(Body):
+    tools: Annotated[list[Served], Field(min_length=1, max_length=500)]
+    max: Annotated[int, Field(ge=1, le=100)] = 1
+    lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
+
+
+class Held(Body):
+    claim_token: Token
+    lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
+
+
+class Progress(Body):
+    claim_token: Token
+    label: Annotated[str, Field(max_length=500)]
+    phase_index: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    total_phases: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    milestone: Annotated[str, Field(max_length=500)] | None = None
+
+
+class Result(Body):
+    """What the tool returned, or the error that the model is told: exactly one of the two."""
+
+    claim_token: Token
+    output: JsonValue = None
+    error: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Result:
+        if self.error is not None and self.output is not None:
+            raise ValueError("send output or error, not both")
+        return self
+
+
+class Release(Body):
+    claim_token: Token
+
+
+def calls_of(request: Request) -> ClientCalls:
+    calls: ClientCalls = request.app.state.services.client_calls
+    return calls
+
+
+@router.get("/tool-calls/stream", summary="Announces that there may be calls to claim; never the calls")
+async def announce(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
+    return event_stream(_hints(request, caller.tenant))
+
+
+async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
+    hints = request.app.state.services.call_hints
+    check = allowed(request)
+    yield b"retry: 1000\n\nevent: calls\ndata: {}\n\n"
+    with hints.watch(tenant) as heard:
+        while not hints.closed:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(heard.wait(), LOOK_EVERY_S)
+            with contextlib.suppress(Unavailable):
+                if not await check():
+                    return
+            heard.clear()
+            yield b"event: calls\ndata: {}\n\n"
+
+
+@router.post("/tool-calls/claim", summary="Take open calls; each goes to one claimant")
+async def claim(request: Request, body: Claim, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
+    served = [(t.name, t.definition_digest) for t in body.tools]
+
+    async def claiming(tx: Tx) -> Reply:
+        calls = await calls_of(request).claim(tx, caller, served, body.max, body.lease_ms)
+        return Reply({"calls": calls}, secret=True)
+
+    return await answer(request, caller, claiming)
+
+
+@router.get("/tool-calls", summary="Calls for client tools, newest first")
+async def list_calls(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    status: Literal["open", "claimed", "done", "unknown", "withdrawn"] | None = None,
+    query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
+) -> Response:
+    position = before(request, "tool-calls", cursor)
+
+    async def listed(tx: Tx) -> Any:
+        rows = await calls_of(request).page(
+            tx, str(position[0]) if position else None, status, query_id, limit + 1
+        )
+        return page(request, "tool-calls", rows, limit, lambda r: [r["workId"]])
+
+    return await reading(request, caller, listed)
+
+
+@router.post(
+    "/tool-calls/{work_id}/heartbeat", summary="Hold a claim longer, never beyond the tool's timeout"
+)
+async def heartbeat(
+    request: Request, work_id: WorkId, body: Held, caller: Annotated[Caller, calling("tools:serve")]
+) -> Response:
+    async def holding(tx: Tx) -> Reply:
+        until = await calls_of(request).heartbeat(tx, work_id, body.claim_token, body.lease_ms)
+        return Reply({"claimedUntil": until})
+
+    return await answer(request, caller, holding)
+
+
+@router.post("/tool-calls/{work_id}/progress", summary="Tell the readers of the query how far a call is")
+async def progress(
+    request: Request, work_id: WorkId, body: Progress, caller: Annotated[Caller, calling("tools:serve")]
+) -> Response:
+    fields = body.model_dump(by_alias=True, exclude_none=True, exclude={"claim_token"})
+
+    async def telling(tx: Tx) -> Reply:
+        await calls_of(request).progress(tx, work_id, body.claim_token, fields)
+        return Reply({"told": True})
+
+    return await answer(request, caller, telling)
+
+
+@results.post("/tool-calls/{work_id}/result", summary="Post what a call returned")
+async def result(
+    request: Request, work_id: WorkId, body: Result, caller: Annotated[Caller, calling("tools:serve")]
+) -> Response:
+    outcome = {"error": body.error} if body.error is not None else {"output": body.output}
+
+    async def posting(tx: Tx) -> Reply:
+        adopted = await calls_of(request).result(tx, work_id, body.claim_token, outcome)
+        return Reply({"workId": work_id, "adopted": adopted})
+
+    return await answer(request, caller, posting)
+
+
+@router.post("/tool-calls/{work_id}/release", summary="Give back a call that was claimed and not begun")
+async def release(
+    request: Request, work_id: WorkId, body: Release, caller: Annotated[Caller, calling("tools:serve")]
+) -> Response:
+    async def releasing(tx: Tx) -> Reply:
+        await calls_of(request).release(tx, work_id, body.claim_token)
+        return Reply({"workId": work_id, "released": True})
+
+    return await answer(request, caller, releasing)

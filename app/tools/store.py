@@ -1,0 +1,159 @@
+"""All SQL of client calls. Leases and deadlines are by the database's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.base.database import Tx
+
+# Idempotent by the work: a query that is rebuilt finds the offer it had made.
+OFFER = """
+INSERT INTO client_calls (tenant_id, work_id, query_id, purpose, name, definition_digest, request, replay, status,
+       claim_before, timeout_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', now() + make_interval(secs => $9::float8 / 1000), $10)
+ON CONFLICT (tenant_id, work_id) DO NOTHING
+"""
+OUTCOME = "SELECT status, result FROM client_calls WHERE tenant_id = $1 AND work_id = $2"
+# Each open call goes to one claimant: locked rows are skipped, and the state changes with the claim.
+CLAIM = """
+UPDATE client_calls c SET status = 'claimed', claim_token_hash = $6, claimed_by = $5, attempts = c.attempts + 1,
+       claimed_until = now() + make_interval(secs => $7::float8 / 1000),
+       run_before = now() + make_interval(secs => c.timeout_ms::float8 / 1000)
+ WHERE c.tenant_id = $1 AND c.work_id = ANY (ARRAY(
+    SELECT o.work_id FROM client_calls o
+      JOIN unnest($2::text[], $3::text[]) AS served(name, digest) ON o.name = served.name
+           AND (served.digest IS NULL OR o.definition_digest = served.digest)
+     WHERE o.tenant_id = $1 AND o.status = 'open' AND o.claim_before > now()
+       AND (o.purpose = 'tool' OR $8)
+     ORDER BY o.created_at LIMIT $4 FOR UPDATE OF o SKIP LOCKED))
+RETURNING c.work_id, c.query_id, c.purpose, c.name, c.definition_digest, c.request, c.attempts, c.claimed_until, c.timeout_ms
+"""
+HEARTBEAT = """
+UPDATE client_calls SET claimed_until = least(now() + make_interval(secs => $4::float8 / 1000), run_before)
+ WHERE tenant_id = $1 AND work_id = $2 AND status = 'claimed' AND claim_token_hash = $3 AND claimed_until > now()
+RETURNING claimed_until
+"""
+HELD = """
+SELECT query_id, name FROM client_calls
+ WHERE tenant_id = $1 AND work_id = $2 AND status = 'claimed' AND claim_token_hash = $3 AND claimed_until > now()
+"""
+FINISH = """
+UPDATE client_calls SET status = 'done', result = $4, done_at = now()
+ WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 AND status = 'claimed' AND claimed_until > now()
+RETURNING query_id
+"""
+# A result that comes after its claim lapsed is evidence for people, and nothing else.
+KEEP_LATE = """
+UPDATE client_calls SET late_result = $4 WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 RETURNING status, result
+"""
+RELEASE = """
+UPDATE client_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL
+ WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 AND status = 'claimed'
+RETURNING query_id
+"""
+QUERY_OF = "SELECT query_id FROM client_calls WHERE tenant_id = $1 AND work_id = $2"
+LAPSE = """
+UPDATE client_calls SET
+       status = CASE WHEN status = 'open' THEN 'withdrawn' WHEN replay = 'safe' THEN 'open' ELSE 'unknown' END,
+       claim_before = CASE WHEN status = 'claimed' AND replay = 'safe' THEN now() + interval '1 hour' ELSE claim_before END,
+       claimed_until = NULL, claimed_by = NULL
+ WHERE tenant_id = $1 AND work_id = $2
+   AND ((status = 'claimed' AND claimed_until <= now()) OR (status = 'open' AND claim_before <= now()))
+RETURNING status, query_id
+"""
+WITHDRAW = """
+UPDATE client_calls SET status = CASE WHEN status = 'open' THEN 'withdrawn' ELSE 'unknown' END
+ WHERE tenant_id = $1 AND query_id = $2 AND status IN ('open', 'claimed')
+"""
+DUE = "SELECT tenant_id, work_id FROM due_client_calls($1)"
+LIST = """
+SELECT work_id, query_id, purpose, name, status, attempts, claimed_by, created_at, done_at FROM client_calls
+ WHERE tenant_id = $1 AND ($2::text IS NULL OR work_id < $2) AND ($3::text IS NULL OR status = $3)
+   AND ($4::text IS NULL OR query_id = $4)
+ ORDER BY work_id DESC LIMIT $5
+"""
+TELL = "SELECT pg_notify('plangate_calls', $1)"
+
+
+async def offer(tx: Tx, *args: Any) -> bool:
+    return await tx.run(OFFER, tx.tenant, *args) == "INSERT 0 1"
+
+
+async def outcome(tx: Tx, work_id: str) -> Any:
+    return await tx.row(OUTCOME, tx.tenant, work_id)
+
+
+async def claim(
+    tx: Tx,
+    names: Sequence[str],
+    digests: Sequence[str | None],
+    limit: int,
+    by: str,
+    token_hash: bytes,
+    lease_ms: int,
+    actions: bool,
+) -> list[Any]:
+    return await tx.fetch(
+        CLAIM, tx.tenant, list(names), list(digests), limit, by, token_hash, float(lease_ms), actions
+    )
+
+
+async def heartbeat(tx: Tx, work_id: str, token_hash: bytes, lease_ms: int) -> Any:
+    return await tx.value(HEARTBEAT, tx.tenant, work_id, token_hash, float(lease_ms))
+
+
+async def held(tx: Tx, work_id: str, token_hash: bytes) -> Any:
+    return await tx.row(HELD, tx.tenant, work_id, token_hash)
+
+
+async def finish(tx: Tx, work_id: str, token_hash: bytes, result: bytes) -> str | None:
+    found: str | None = await tx.value(FINISH, tx.tenant, work_id, token_hash, result)
+    return found
+
+
+async def keep_late(tx: Tx, work_id: str, token_hash: bytes, result: bytes) -> Any:
+    return await tx.row(KEEP_LATE, tx.tenant, work_id, token_hash, result)
+
+
+async def release(tx: Tx, work_id: str, token_hash: bytes) -> str | None:
+    found: str | None = await tx.value(RELEASE, tx.tenant, work_id, token_hash)
+    return found
+
+
+async def query_of(tx: Tx, work_id: str) -> str | None:
+    found: str | None = await tx.value(QUERY_OF, tx.tenant, work_id)
+    return found
+
+
+async def lapse(tx: Tx, work_id: str) -> Any:
+    return await tx.row(LAPSE, tx.tenant, work_id)
+
+
+async def withdraw(tx: Tx, query_id: str) -> None:
+    await tx.run(WITHDRAW, tx.tenant, query_id)
+
+
+async def due(tx: Tx, limit: int) -> list[tuple[str, str]]:
+    return [(r["tenant_id"], r["work_id"]) for r in await tx.fetch(DUE, limit)]
+
+
+async def page(tx: Tx, *args: Any) -> list[Any]:
+    return await tx.fetch(LIST, tx.tenant, *args)
+
+
+async def tell(tx: Tx) -> None:
+    await tx.run(TELL, tx.tenant)
+
+
+REOPEN = """
+UPDATE client_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL, result = NULL,
+       done_at = NULL, claim_before = now() + interval '1 hour'
+ WHERE tenant_id = $1 AND work_id = $2 AND status = 'unknown'
+"""
+
+
+async def reopen(tx: Tx, work_id: str) -> None:
+    """A person decided that a call whose outcome is unknown is to be made again."""
+    await tx.run(REOPEN, tx.tenant, work_id)
+    await tell(tx)

@@ -1,0 +1,331 @@
+-- Every tenant table begins its keys with tenant_id and has forced row-level security (see 0001_roles.sql).
+-- What is hashed, approved or handed back as it came is bytea: jsonb reorders keys and rewrites numbers.
+
+CREATE TABLE tenants (
+    tenant_id text COLLATE "C" PRIMARY KEY CHECK (tenant_id ~ '^[a-z0-9][a-z0-9_-]{0,62}$'),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    -- {"runningQueries", "queuedQueries", "requestsPerSecond", "bytes"}; an absent one has no limit
+    limits jsonb NOT NULL DEFAULT '{}',
+    -- {"plans"?: rule, "tools"?: rule}: can only tighten what a spec says
+    approval_floor jsonb NOT NULL DEFAULT '{}',
+    -- sealed; keys the ids of this tenant's references
+    reference_secret bytea NOT NULL
+);
+
+CREATE TABLE api_keys (
+    tenant_id text COLLATE "C" NOT NULL,  -- '*' for the operator's keys
+    id text COLLATE "C" NOT NULL,
+    hash bytea NOT NULL UNIQUE CHECK (length(hash) = 32),
+    principal text NOT NULL,
+    scopes text[] NOT NULL,
+    tools text[],  -- the only names this key may serve; NULL is any
+    created_at timestamptz NOT NULL DEFAULT now(),
+    created_by text NOT NULL,
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    PRIMARY KEY (tenant_id, id)
+);
+
+CREATE TABLE secrets (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    name text NOT NULL,
+    sealed bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, name)
+);
+
+CREATE TABLE idempotency (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    principal text NOT NULL,
+    method text NOT NULL,
+    path text NOT NULL,
+    key text NOT NULL,
+    body_hash bytea NOT NULL,
+    status int NOT NULL,
+    location text,
+    object_id text,  -- set where the answer itself is not stored: it carried a secret, or was a stream
+    body bytea,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, principal, method, path, key)
+);
+CREATE INDEX idempotency_age ON idempotency (created_at);
+
+CREATE TABLE runtimes (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    id text COLLATE "C" NOT NULL,
+    name text NOT NULL,
+    version int NOT NULL,
+    digest bytea NOT NULL,
+    wire bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    retired_at timestamptz,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, name, digest),
+    UNIQUE (tenant_id, name, version)
+);
+
+CREATE TABLE threads (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    id text COLLATE "C" NOT NULL,
+    key text,
+    runtime_id text COLLATE "C",
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, key)
+);
+
+CREATE TABLE queries (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    id text COLLATE "C" NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,
+    runtime_id text COLLATE "C" NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('agent', 'plan')),
+    agent text NOT NULL,
+    status text NOT NULL CHECK (status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
+    reason text,
+    principal text NOT NULL,
+    prompt text NOT NULL,
+    -- {"inputs", "data", "limits", "metadata", "approvalExpiresInMs", "planId"} as they came
+    request bytea NOT NULL,
+    output bytea,
+    error bytea,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    started_at timestamptz,
+    ended_at timestamptz,
+    -- the lease: who works on it, until when, and the epoch that fences everybody else off
+    lease_epoch bigint NOT NULL DEFAULT 0,
+    lease_owner text,
+    lease_expires_at timestamptz,
+    crashes int NOT NULL DEFAULT 0,         -- epochs in a row that ended uncleanly and made no new work record
+    progress_epoch bigint NOT NULL DEFAULT 0,  -- the last epoch that made a new work record
+    wake bigint NOT NULL DEFAULT 0,         -- bumped by everything a parked query may wait for
+    -- the journal's head
+    next_seq bigint NOT NULL DEFAULT 1,
+    last_entry bigint NOT NULL DEFAULT 0,   -- the last journal entry of this epoch: a retried commit is not applied twice
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, thread_id) REFERENCES threads,
+    FOREIGN KEY (tenant_id, runtime_id) REFERENCES runtimes,
+    CHECK ((status IN ('succeeded', 'failed', 'cancelled')) = (ended_at IS NOT NULL))
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX queries_one_active_a_thread ON queries (tenant_id, thread_id) WHERE status IN ('running', 'waiting');
+CREATE INDEX queries_of_thread ON queries (tenant_id, thread_id, id);
+CREATE INDEX queries_queued ON queries (id) WHERE status = 'queued';
+CREATE INDEX queries_queued_of_tenant ON queries (tenant_id, thread_id, id) WHERE status = 'queued';
+CREATE INDEX queries_running ON queries (tenant_id, id) WHERE status = 'running';
+
+CREATE TABLE work_records (
+    tenant_id text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    query_id text COLLATE "C",
+    thread_id text COLLATE "C" NOT NULL,
+    parent_id text COLLATE "C",
+    kind text NOT NULL CHECK (kind IN ('query', 'agent', 'model_call', 'tool_call', 'plan_execution', 'action', 'host')),
+    name text NOT NULL,
+    agent text NOT NULL,
+    status text NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown')),
+    position int NOT NULL DEFAULT 0,        -- the turn of a model call; the place of a tool call in its turn
+    tool_invocation_id text,                -- the model's own name for a tool call, unique only within one agent's run
+    model text,
+    prompt_cache_key text,
+    input_tokens bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    cache_read_tokens bigint NOT NULL DEFAULT 0,
+    cache_write_tokens bigint NOT NULL DEFAULT 0,
+    reasoning_tokens bigint NOT NULL DEFAULT 0,
+    cost_usd double precision,
+    price_date text,
+    attempts int NOT NULL DEFAULT 1,
+    sent boolean NOT NULL DEFAULT false,    -- a tool call's intent to dispatch is on record
+    input bytea,
+    output bytea,
+    error bytea,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz,
+    PRIMARY KEY (tenant_id, id)
+);
+CREATE INDEX work_of_query ON work_records (tenant_id, query_id, id);
+CREATE INDEX work_memory ON work_records (tenant_id, thread_id, agent, id) WHERE kind = 'agent';
+
+CREATE TABLE events (
+    tenant_id text COLLATE "C" NOT NULL,
+    query_id text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    type text NOT NULL,
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    body bytea NOT NULL,  -- the envelope without its seq, encoded once: every reader gets these bytes
+    PRIMARY KEY (tenant_id, query_id, seq)
+);
+CREATE INDEX events_of_tenant ON events (tenant_id, xid, query_id, seq);
+
+CREATE TABLE approvals (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    id text COLLATE "C" NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('plan', 'tool')),
+    target text NOT NULL,
+    digest bytea NOT NULL,
+    subject bytea NOT NULL,
+    glimpses bytea NOT NULL,
+    rule bytea NOT NULL,
+    query_id text COLLATE "C" NOT NULL,
+    work_id text COLLATE "C" NOT NULL,
+    agent text NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,
+    runtime_id text COLLATE "C" NOT NULL,
+    requested_by text NOT NULL,
+    status text NOT NULL CHECK (status IN ('pending', 'approved', 'rejected', 'revised', 'expired', 'cancelled')),
+    requested_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    decided_at timestamptz,
+    decided_by text,
+    decision text,
+    feedback text,
+    partial bytea,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, query_id) REFERENCES queries,
+    CHECK ((status = 'pending') = (decided_at IS NULL)),
+    CHECK (sha256(subject) = digest)
+);
+CREATE UNIQUE INDEX approvals_one_a_work ON approvals (tenant_id, work_id);
+CREATE UNIQUE INDEX approvals_one_open_a_plan ON approvals (tenant_id, target) WHERE kind = 'plan' AND status = 'pending';
+CREATE INDEX approvals_of_query ON approvals (tenant_id, query_id, id);
+CREATE INDEX approvals_open ON approvals (tenant_id, id) WHERE status = 'pending';
+CREATE INDEX approvals_due ON approvals (expires_at) WHERE status = 'pending';
+
+CREATE TABLE approval_votes (
+    tenant_id text COLLATE "C" NOT NULL,
+    approval_id text COLLATE "C" NOT NULL,
+    principal text NOT NULL,
+    decision text NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, approval_id, principal),
+    FOREIGN KEY (tenant_id, approval_id) REFERENCES approvals
+);
+
+CREATE TABLE plans (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    id text COLLATE "C" NOT NULL,
+    key text,                               -- the name a planner chose, unique in its thread
+    thread_id text COLLATE "C" NOT NULL,
+    runtime_id text COLLATE "C" NOT NULL,
+    spec_name text NOT NULL,
+    status text NOT NULL CHECK (status IN ('draft', 'approved', 'executing', 'executed', 'failed')),
+    revision int NOT NULL,
+    copied_from text COLLATE "C",
+    query_id text COLLATE "C",              -- the query that executes it
+    result bytea,                           -- what executePlan answers once it is over
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, thread_id, key),
+    FOREIGN KEY (tenant_id, thread_id) REFERENCES threads
+);
+
+CREATE TABLE plan_revisions (
+    tenant_id text COLLATE "C" NOT NULL,
+    plan_id text COLLATE "C" NOT NULL,
+    revision int NOT NULL,
+    body bytea NOT NULL,
+    digest bytea NOT NULL,
+    stored_by text NOT NULL,                -- the work that stored it
+    stored_at timestamptz NOT NULL DEFAULT now(),
+    decision text,                          -- 'reject' or 'revise', once a person said so
+    feedback text,
+    partial bytea,
+    PRIMARY KEY (tenant_id, plan_id, revision),
+    FOREIGN KEY (tenant_id, plan_id) REFERENCES plans,
+    CHECK (sha256(body) = digest)
+);
+CREATE UNIQUE INDEX plan_revisions_one_a_work ON plan_revisions (tenant_id, stored_by);
+
+CREATE TABLE plan_transitions (
+    tenant_id text COLLATE "C" NOT NULL,
+    plan_id text COLLATE "C" NOT NULL,
+    n int NOT NULL,
+    from_status text,
+    to_status text NOT NULL,
+    revision int NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(),
+    by text NOT NULL,
+    work_id text COLLATE "C",
+    approval_id text COLLATE "C",
+    digest bytea NOT NULL,
+    PRIMARY KEY (tenant_id, plan_id, n),
+    FOREIGN KEY (tenant_id, plan_id) REFERENCES plans
+);
+
+CREATE TABLE plan_actions (
+    tenant_id text COLLATE "C" NOT NULL,
+    plan_id text COLLATE "C" NOT NULL,
+    index int NOT NULL,
+    revision int NOT NULL,
+    kind text NOT NULL,
+    status text NOT NULL CHECK (status IN ('pending', 'dispatched', 'succeeded', 'failed', 'skipped', 'unknown')),
+    attempts int NOT NULL DEFAULT 0,
+    idempotency_key text NOT NULL,
+    work_id text COLLATE "C",
+    result bytea,
+    error bytea,
+    settled_by text,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, plan_id, index),
+    FOREIGN KEY (tenant_id, plan_id) REFERENCES plans
+);
+
+CREATE TABLE reference_values (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    kind text NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    value bytea,                            -- NULL once it is gone; the row stays to tell 410 from 404
+    size_bytes bigint NOT NULL,
+    glimpse bytea NOT NULL,
+    work_id text COLLATE "C",
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz,
+    deleted boolean NOT NULL DEFAULT false, -- by hand: pinning does not bring it back
+    PRIMARY KEY (tenant_id, kind, id)
+);
+ALTER TABLE reference_values ALTER COLUMN value SET STORAGE EXTERNAL;
+CREATE INDEX reference_values_due ON reference_values (expires_at) WHERE value IS NOT NULL;
+CREATE INDEX reference_values_recent ON reference_values (tenant_id, created_at, kind, id);
+
+CREATE TABLE reference_pins (
+    tenant_id text COLLATE "C" NOT NULL,
+    kind text NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    plan_id text COLLATE "C" NOT NULL,
+    until timestamptz,                      -- NULL: until the plan is over
+    PRIMARY KEY (tenant_id, kind, id, plan_id),
+    FOREIGN KEY (tenant_id, kind, id) REFERENCES reference_values
+);
+CREATE INDEX reference_pins_of_plan ON reference_pins (tenant_id, plan_id);
+
+-- Calls for processes of the user: tools and dispatchers with the transport `client`.
+CREATE TABLE client_calls (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    work_id text COLLATE "C" NOT NULL,
+    query_id text COLLATE "C" NOT NULL,
+    purpose text NOT NULL CHECK (purpose IN ('tool', 'action')),
+    name text NOT NULL,
+    definition_digest text NOT NULL,
+    request bytea NOT NULL,
+    replay text NOT NULL CHECK (replay IN ('safe', 'never')),
+    status text NOT NULL CHECK (status IN ('open', 'claimed', 'done', 'unknown', 'withdrawn')),
+    claim_token_hash bytea,
+    claimed_by text,
+    claimed_until timestamptz,
+    claim_before timestamptz NOT NULL,
+    run_before timestamptz,
+    timeout_ms bigint NOT NULL,
+    attempts int NOT NULL DEFAULT 0,
+    result bytea,                           -- {"output"} or {"error"}
+    late_result bytea,                      -- kept as evidence, never adopted
+    created_at timestamptz NOT NULL DEFAULT now(),
+    done_at timestamptz,
+    PRIMARY KEY (tenant_id, work_id),
+    FOREIGN KEY (tenant_id, query_id) REFERENCES queries
+);
+CREATE INDEX client_calls_open ON client_calls (tenant_id, name, created_at) WHERE status = 'open';
+CREATE INDEX client_calls_of_query ON client_calls (tenant_id, query_id);
+CREATE INDEX client_calls_due ON client_calls (claimed_until) WHERE status = 'claimed';
+CREATE INDEX client_calls_unclaimed ON client_calls (claim_before) WHERE status = 'open';

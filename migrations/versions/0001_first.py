@@ -1,0 +1,11 @@
+"""The first schema: tables, roles with row-level security, and the functions that carry concurrency."""
+
+from migrations.run import run_file
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    for name in ("0001_tables.sql", "0001_roles.sql", "0001_functions.sql"):
+        run_file(name)

@@ -1,0 +1,202 @@
+"""From what an author wrote to the spec that is registered: every part checked, collected and filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from plangate.spec import checks, gate_checks
+from plangate.spec.approvals import DEFAULT_POLICIES, declared_tool_rule, plan_rule, tool_rule
+from plangate.spec.drafts import Draft, Placed, read
+from plangate.spec.models import (
+    AgentSpec,
+    ApprovalOverrides,
+    ApprovalPolicies,
+    ApprovalRule,
+    ModelSpec,
+    PlanSpec,
+    ReferenceSpec,
+    RuntimeSpec,
+    ToolSpec,
+    to_wire,
+)
+from plangate.spec.problems import Problem, SpecInvalid, ancestors
+from plangate.spec.prompts import augment_prompt_tools, render_layers
+from plangate.spec.toolkits import held_builtins
+
+__all__ = ["AssembledRuntime", "Problem", "SpecInvalid", "assemble"]
+
+MAX_PROBLEMS: Final = 1_000
+STATEFUL_ROLES: Final = frozenset({"coordinator", "planner"})
+_OPENAI_MODEL: Final = re.compile(r"(chat)?gpt-|o\d")
+
+_CHECKS: Final = (
+    checks.check_agents,
+    checks.check_toolkits,
+    checks.check_providers,
+    gate_checks.check_declarations,
+    gate_checks.check_schemas,
+    gate_checks.check_approvals,
+    gate_checks.check_dispatchers,
+    gate_checks.check_values,
+)
+
+Declared = TypeVar("Declared", PlanSpec, ReferenceSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledRuntime:
+    """A spec that can be registered: its final form, and the JSON object that crosses the wire.
+
+    Assembling the wire form again gives the same wire form.
+    """
+
+    spec: RuntimeSpec
+    wire: dict[str, Any]
+
+
+def assemble(raw: Mapping[str, Any] | RuntimeSpec, *, check_predicates: bool = True) -> AssembledRuntime:
+    """Checks a spec and brings it into its final form.
+
+    Plans and references declared on agents are collected, layered prompts are rendered and get the table of
+    the tools that the agent can call, approval rules written on agents and on bound tools move into
+    `approvalOverrides`, and defaults that depend on other parts are filled in.
+
+    `check_predicates=False` leaves out that dynamic rules name a registered predicate: for authors whose
+    predicates are registered later, when the runtime is created.
+
+    Raises SpecInvalid with every problem at once (the first thousand), each with its JSON pointer into `raw`.
+    """
+    draft = read(raw)
+    problems = tuple(dict.fromkeys(islice(_problems(draft, check_predicates), MAX_PROBLEMS)))
+    if problems:
+        raise SpecInvalid(problems)
+    spec = _final(draft)
+    return AssembledRuntime(spec, to_wire(spec))
+
+
+def _problems(draft: Draft, check_predicates: bool) -> Iterator[Problem]:
+    """Everything that is wrong, but for what only follows from a part that could not be read."""
+    yield from draft.problems
+    yield from checks.check_tools(draft)
+    unreadable = {problem.pointer for problem in draft.problems}
+    around = {pointer for place in unreadable for pointer in ancestors(place)}
+    last = (gate_checks.check_predicates,) if check_predicates else ()
+    for check in (*_CHECKS, *last):
+        for problem in check(draft):
+            if problem.pointer not in around and unreadable.isdisjoint(ancestors(problem.pointer)):
+                yield problem
+
+
+def _final(draft: Draft) -> RuntimeSpec:
+    spec = draft.spec
+    collected = spec.model_copy(
+        update={
+            "agents": tuple(_filled(agent, spec) for agent in spec.agents),
+            "plans": _collected(draft.plans),
+            "references": _collected(draft.references),
+            "tools": tuple(tool.model_copy(update={"replay": tool.replay_rule()}) for tool in spec.tools),
+            "approval_policies": _policies(spec),
+            "approval_overrides": _overrides(spec),
+        }
+    )
+    declared = {tool.name: tool for tool in collected.tools}
+    prompted = tuple(_with_tool_table(collected, agent, declared) for agent in collected.agents)
+    return collected.model_copy(update={"agents": prompted})
+
+
+def _collected(declared: tuple[Placed[Declared], ...]) -> tuple[Declared, ...]:
+    first: dict[str, Declared] = {}
+    for item in declared:
+        first.setdefault(item.value.name, item.value)
+    return tuple(first.values())
+
+
+def _filled(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
+    """The agent without what is for authoring only, its defaults filled in."""
+    stateful = agent.role in STATEFUL_ROLES if agent.stateful is None else agent.stateful
+    return agent.model_copy(
+        update={
+            "stateful": stateful,
+            "model": _with_provider(agent.model, spec),
+            "plan": agent.plan_name,
+            "system_prompt": _prompt(agent),
+            "prompt": None,
+            "references": (),
+            "approval_policies": None,
+            "tool_approval_policies": {},
+        }
+    )
+
+
+def _with_provider(model: ModelSpec, spec: RuntimeSpec) -> ModelSpec:
+    """A model without a provider: the only one declared, else the vendor that its id speaks of."""
+    if "provider" in model.model_fields_set:
+        return model
+    if len(spec.providers) == 1:
+        provider = next(iter(spec.providers))
+    else:
+        provider = "openai" if _OPENAI_MODEL.match(model.id) else model.provider
+    return model.model_copy(update={"provider": provider})
+
+
+def _prompt(agent: AgentSpec) -> str:
+    if agent.prompt is None:
+        return agent.system_prompt
+    return agent.prompt if isinstance(agent.prompt, str) else render_layers(agent.prompt).text
+
+
+def _policies(spec: RuntimeSpec) -> ApprovalPolicies:
+    """The runtime's policies; where there are none, the coordinator's; both channels set."""
+    written = spec.approval_policies
+    if written is None:
+        theirs = (agent.approval_policies for agent in spec.agents if agent.role == "coordinator")
+        written = next((policies for policies in theirs if policies is not None), DEFAULT_POLICIES)
+    return ApprovalPolicies(
+        plans=written.plans or DEFAULT_POLICIES.plans, tools=written.tools or DEFAULT_POLICIES.tools
+    )
+
+
+def _overrides(spec: RuntimeSpec) -> ApprovalOverrides | None:
+    """The overrides with the rules of agents and of bound tools moved in; an entry that is there wins."""
+    written = spec.approval_overrides or ApprovalOverrides()
+    approvals = {tool.name: tool.approval for tool in spec.tools}
+    tools: dict[str, dict[str, ApprovalRule | None]] = {}
+    agents: dict[str, ApprovalPolicies] = {}
+    for agent in spec.agents:
+        bound = {name: approvals.get(name) for name in agent.tools}
+        named = (bound, agent.tool_approval_policies, written.tools.get(agent.name, {}))
+        rules = {name: rule for held in named for name, rule in held.items() if rule is not None}
+        if rules:
+            tools[agent.name] = dict(rules)
+        own = agent.approval_policies or ApprovalPolicies()
+        explicit = written.agents.get(agent.name, ApprovalPolicies())
+        laid = ApprovalPolicies(plans=explicit.plans or own.plans, tools=explicit.tools or own.tools)
+        if laid.plans is not None or laid.tools is not None:
+            agents[agent.name] = laid
+    return ApprovalOverrides(tools=tools, agents=agents) if tools or agents else None
+
+
+def _with_tool_table(spec: RuntimeSpec, agent: AgentSpec, declared: Mapping[str, ToolSpec]) -> AgentSpec:
+    """The agent whose prompt tells of the tools that it can call, each with the rule in force."""
+    rows = [
+        {
+            "name": name,
+            "description": declared[name].description,
+            "approval": declared_tool_rule(spec, agent.name, declared[name]).rule.kind,
+        }
+        for name in agent.tools
+    ]
+    for tool in held_builtins(spec, agent):
+        row = {"name": tool.name, "description": tool.description}
+        rule = tool_rule(spec, agent.name, tool.name)
+        if rule.origin != "default":
+            row["approval"] = rule.rule.kind
+        elif tool.name == "executePlan":
+            row["approval"] = plan_rule(spec, agent.name).rule.kind
+        rows.append(row)
+    text = augment_prompt_tools(agent.system_prompt, rows).text
+    return agent.model_copy(update={"system_prompt": text})

@@ -1,0 +1,160 @@
+"""What every model of the spec language shares: strictness, both spellings, names, and the wire form."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from plangate.spec.schemas import normalize_schema
+
+MAX_ITEMS: Final = 500  # of a list or mapping in a spec, but for tools
+MAX_TOOLS: Final = 2_000
+_MAX_HINTS: Final = 20  # unknown fields of one object that get a hint
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+class SpecModel(BaseModel):
+    """A frozen piece of a spec: camelCase on the wire, snake_case accepted, unknown fields refused.
+
+    `always_on_wire` names the fields (in Python's spelling) that the wire form shows even when they hold
+    their default or are empty; every other field is left out then.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            details: list[Any] = list(error.errors(include_url=False))
+            if not any(d["type"] == "extra_forbidden" and len(d["loc"]) == 1 for d in details):
+                raise
+            hints = iter(range(_MAX_HINTS))
+            lines = [
+                InitErrorDetails(
+                    type=PydanticCustomError(
+                        detail["type"], "{message}", {"message": cls._message(detail, hints)}
+                    ),
+                    loc=detail["loc"],
+                    input=None,
+                )
+                for detail in details
+            ]
+        raise ValidationError.from_exception_data(cls.__name__, lines, hide_input=True)
+
+    @classmethod
+    def _message(cls, detail: Any, hints: Iterator[int]) -> str:
+        if detail["type"] != "extra_forbidden" or len(detail["loc"]) != 1:
+            return str(detail["msg"])
+        name = str(detail["loc"][0])
+        fields = cls.model_fields
+        known = [field.alias or key for key, field in fields.items()]
+        if name in fields or name in known:
+            return f"field {name!r} is given twice, in camelCase and in snake_case: keep one"
+        hint = did_you_mean(to_camel(name), known) if next(hints, None) is not None else ""
+        return f"unknown field {name!r}{hint}"
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object that crosses the wire: nothing that is unset, empty or Python's alone."""
+        wire: dict[str, Any] = {}
+        for name, field in type(self).model_fields.items():
+            if field.exclude:
+                continue
+            value = getattr(self, name)
+            if name not in self.always_on_wire and (value == field.default or value in (None, "", (), {})):
+                continue
+            plain = _plain(value)
+            if plain == {} and isinstance(value, SpecModel) and name not in self.always_on_wire:
+                continue
+            wire[field.alias or name] = plain
+        return wire
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON; what an author wrote as opaque JSON (schemas, data) stays as it is."""
+    if isinstance(value, SpecModel):
+        return value.to_wire()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(held) for held in value]
+    return value
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for the end of a message: the known name that is meant, or the names there are."""
+    names = sorted(known)[:MAX_ITEMS]
+    folded = {other.casefold(): other for other in names}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {folded[close[0]]!r}?"
+    return f"; known are {', '.join(names)}" if 0 < len(names) <= 8 else ""
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise PydanticCustomError(
+            "name",
+            "{name} is not a name: use 1 to 64 ASCII letters, digits, '_' or '-', beginning with a letter "
+            "or '_'",
+            {"name": repr(value)},
+        )
+    return value
+
+
+def _tenant_id(value: str) -> str:
+    if not _TENANT_ID.fullmatch(value):
+        raise PydanticCustomError(
+            "tenant_id",
+            "{name} is not a tenant id: use 1 to 63 lower-case ASCII letters, digits, '_' or '-', beginning "
+            "with a letter or digit",
+            {"name": repr(value)},
+        )
+    return value
+
+
+def _schema(value: Any) -> dict[str, Any]:
+    try:
+        return normalize_schema(value)
+    except TypeError as error:
+        raise PydanticCustomError("json_schema", "{reason}", {"reason": str(error)}) from error
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""Of agents, tools, plans and references."""
+
+TenantId = Annotated[str, AfterValidator(_tenant_id)]
+
+JsonSchema = Annotated[dict[str, Any], BeforeValidator(_schema)]
+"""A JSON Schema as plain data, from whatever `normalize_schema` takes."""
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+Milliseconds = Annotated[int, Field(strict=True, ge=1)]
+Flag = Annotated[bool, Field(strict=True)]

@@ -1,0 +1,229 @@
+"""What the parts of a spec ask of one another: agents, their tools and toolkits, models and prompts.
+
+Each check yields every problem it finds. Those of plans, approvals and dispatch are in gate_checks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, get_args
+
+from plangate.spec.base import did_you_mean
+from plangate.spec.drafts import Draft, Placed
+from plangate.spec.lookalikes import skeletons
+from plangate.spec.models import AgentSpec, ProviderKind, ToolkitSpec, ToolSpec
+from plangate.spec.problems import Problem
+from plangate.spec.prompts import render_layers
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, PLANNED_TOOLKITS, TOOLKITS
+from plangate.spec.transports import AVAILABLE_TRANSPORTS
+
+IMPLICIT_PROVIDERS: Final = frozenset({"anthropic", "openai", "scripted", "mock", "noop"})
+_PROVIDER_KINDS: Final = frozenset(get_args(ProviderKind))
+_WITH_PLAN: Final = frozenset({"planner", "executor"})
+
+
+def check_agents(draft: Draft) -> Iterator[Problem]:
+    """Names, roles and routes."""
+    yield from _repeated(draft.names["agents"], "agent")
+    coordinators = [agent for agent in draft.agents if agent.value.role == "coordinator"]
+    for agent in coordinators[1:]:
+        yield Problem(
+            agent.at("role"),
+            f"agent {agent.value.name!r} is a second coordinator beside {coordinators[0].value.name!r}: "
+            "a runtime has at most one",
+        )
+    for agent in draft.agents:
+        yield from _check_routes(draft, agent)
+        yield from _check_plan(draft, agent)
+        yield from _check_tools_of(draft, agent)
+        yield from _check_toolkits(agent.value.toolkits, agent)
+        yield from _check_model(draft, agent)
+        yield from _check_prompt(agent)
+
+
+def _repeated(names: Mapping[str, tuple[str, ...]], what: str) -> Iterator[Problem]:
+    for name, (first, *others) in names.items():
+        for pointer in others:
+            yield Problem(pointer, f"{what} {name!r} is declared twice, first at {first}: rename one")
+
+
+def _check_routes(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+    name, routes = agent.value.name, agent.value.routes
+    if agent.value.role == "coordinator" and not routes:
+        yield Problem(
+            agent.at("routes"),
+            f"coordinator {name!r} has no routes: name at least one agent that it may call",
+        )
+    for index, route in enumerate(routes):
+        pointer = agent.at("routes", index)
+        if route == name:
+            yield Problem(pointer, f"agent {name!r} has a route to itself: remove it")
+        elif not draft.is_named("agents", route):
+            hint = did_you_mean(route, set(draft.known("agents")) - {name})
+            yield Problem(pointer, f"agent {name!r} has a route to {route!r}, which is no agent{hint}")
+        if route in routes[:index]:
+            yield Problem(pointer, f"agent {name!r} has two routes to {route!r}: keep one")
+
+
+def _check_plan(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+    name, plan = agent.value.name, agent.value.plan_name
+    if plan is None and agent.value.role in _WITH_PLAN:
+        yield Problem(
+            agent.at("plan"), f"{agent.value.role} {name!r} has no plan: name or declare one in 'plan'"
+        )
+    elif plan is not None and not draft.is_named("plans", plan):
+        hint = did_you_mean(plan, draft.known("plans"))
+        yield Problem(
+            agent.at("plan"), f"agent {name!r} names the plan {plan!r}, which is not declared{hint}"
+        )
+
+
+def _check_tools_of(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+    name, seen = agent.value.name, set[str]()
+    for index, tool in enumerate(agent.value.tools):
+        pointer = agent.at("tools", index)
+        if tool in seen:
+            yield Problem(pointer, f"agent {name!r} names the tool {tool!r} twice: keep one")
+        seen.add(tool)
+        if tool in BUILTIN_TOOL_TOOLKITS:
+            toolkit = BUILTIN_TOOL_TOOLKITS[tool]
+            yield Problem(
+                pointer,
+                f"agent {name!r} names the builtin tool {tool!r}: remove it from 'tools'; builtin tools come "
+                f"with the role, or with {toolkit!r} in 'toolkits'",
+            )
+        elif not draft.is_named("tools", tool):
+            hint = did_you_mean(tool, draft.known("tools"))
+            yield Problem(pointer, f"agent {name!r} names the tool {tool!r}, which is not in 'tools'{hint}")
+
+
+def check_toolkits(draft: Draft) -> Iterator[Problem]:
+    """The runtime's own entries."""
+    indexes = draft.kept.get("toolkits", tuple(range(len(draft.spec.toolkits))))
+    raw = draft.raw.get("toolkits", ())
+    placed = [
+        Placed(toolkit, draft.at("toolkits", index), raw[index])
+        for toolkit, index in zip(draft.spec.toolkits, indexes, strict=True)
+    ]
+    for index, entry in enumerate(placed):
+        yield from _check_toolkit(entry.value, entry.at("id"), entry.at("config", "tools"))
+        if entry.value.id in [earlier.value.id for earlier in placed[:index]]:
+            yield Problem(entry.at("id"), f"toolkit {entry.value.id!r} is named twice: keep one")
+
+
+def _check_toolkits(toolkits: tuple[ToolkitSpec, ...], agent: Placed[AgentSpec]) -> Iterator[Problem]:
+    name = agent.value.name
+    for index, toolkit in enumerate(toolkits):
+        pointer = agent.at("toolkits", index, "id")
+        yield from _check_toolkit(toolkit, pointer, agent.at("toolkits", index, "config", "tools"))
+        if toolkit.id in [earlier.id for earlier in toolkits[:index]]:
+            yield Problem(pointer, f"agent {name!r} names the toolkit {toolkit.id!r} twice: keep one")
+        if toolkit.id == "agents" and not agent.value.routes and agent.value.role != "coordinator":
+            yield Problem(
+                pointer, f"agent {name!r} names the toolkit 'agents' but has no routes: name whom it may call"
+            )
+
+
+def _check_toolkit(toolkit: ToolkitSpec, pointer: str, config_pointer: str) -> Iterator[Problem]:
+    if toolkit.id in PLANNED_TOOLKITS:
+        yield Problem(pointer, f"toolkit {toolkit.id!r} is not available in this version: remove it")
+        return
+    if toolkit.id not in TOOLKITS:
+        yield Problem(pointer, f"toolkit {toolkit.id!r} is unknown{did_you_mean(toolkit.id, TOOLKITS)}")
+        return
+    names = [tool.name for tool in TOOLKITS[toolkit.id]]
+    for index, name in enumerate((toolkit.config.tools if toolkit.config else None) or ()):
+        if name not in names:
+            yield Problem(
+                f"{config_pointer}/{index}",
+                f"toolkit {toolkit.id!r} has no tool {name!r}{did_you_mean(name, names)}",
+            )
+
+
+def check_tools(draft: Draft) -> Iterator[Problem]:
+    """The names of declared tools, and whether anything can run them."""
+    yield from _repeated(draft.names["tools"], "tool")
+    taken = {skeleton: name for name in BUILTIN_TOOL_TOOLKITS for skeleton in skeletons(name)}
+    for name, pointers in draft.names["tools"].items():
+        if name in BUILTIN_TOOL_TOOLKITS:
+            toolkit = BUILTIN_TOOL_TOOLKITS[name]
+            yield Problem(
+                pointers[0], f"tool {name!r} is built in (toolkit {toolkit!r}): choose another name"
+            )
+            continue
+        other = next((taken[skeleton] for skeleton in skeletons(name) if skeleton in taken), None)
+        if other is not None:
+            kind = "the builtin tool" if other in BUILTIN_TOOL_TOOLKITS else "the tool"
+            yield Problem(
+                pointers[0],
+                f"the name of tool {name!r} differs from {kind} {other!r} only by case or look-alike "
+                "characters: choose another name",
+            )
+        for skeleton in skeletons(name):
+            taken.setdefault(skeleton, name)
+    for tool in draft.tools:
+        yield from _check_transport(tool)
+
+
+def _check_transport(tool: Placed[ToolSpec]) -> Iterator[Problem]:
+    kind = tool.value.transport.kind
+    if kind not in AVAILABLE_TRANSPORTS:
+        yield Problem(
+            tool.at("transport"),
+            f"tool {tool.value.name!r} cannot be run: the transport {kind!r} is not available in this "
+            "version; use 'client'",
+        )
+
+
+def check_providers(draft: Draft) -> Iterator[Problem]:
+    """The providers that the spec declares."""
+    for name, provider in draft.spec.providers.items():
+        kind = provider.kind or name
+        if kind not in _PROVIDER_KINDS:
+            known = ", ".join(sorted(IMPLICIT_PROVIDERS))
+            yield Problem(
+                draft.at("providers", name, "kind"),
+                f"provider {name!r} needs a 'kind', since its name is none: one of {known}",
+            )
+        elif kind not in IMPLICIT_PROVIDERS:
+            yield Problem(
+                draft.at("providers", name, *(("kind",) if provider.kind else ())),
+                f"provider {name!r}: the kind {kind!r} is not available in this version; use one of "
+                f"{', '.join(sorted(IMPLICIT_PROVIDERS))}",
+            )
+        if provider.api_key is not None and provider.api_key_env is not None:
+            yield Problem(
+                draft.at("providers", name, "apiKeyEnv"),
+                f"provider {name!r} has an 'apiKey' and an 'apiKeyEnv': keep one",
+            )
+
+
+def _check_model(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+    model = agent.value.model
+    name = model.provider
+    if "provider" not in model.model_fields_set or name in IMPLICIT_PROVIDERS:
+        return
+    if name in _PROVIDER_KINDS and not draft.is_named("providers", name):
+        yield Problem(
+            agent.at("model", "provider"),
+            f"agent {agent.value.name!r}: the provider {name!r} is not available in this version",
+        )
+    elif not draft.is_named("providers", name):
+        hint = did_you_mean(name, {*draft.known("providers"), *IMPLICIT_PROVIDERS})
+        yield Problem(
+            agent.at("model", "provider"),
+            f"agent {agent.value.name!r} names the provider {name!r}, which is not in 'providers'{hint}",
+        )
+
+
+def _check_prompt(agent: Placed[AgentSpec]) -> Iterator[Problem]:
+    name, prompt = agent.value.name, agent.value.prompt
+    if prompt is not None and agent.value.system_prompt:
+        yield Problem(
+            agent.at("prompt"), f"agent {name!r} has a 'prompt' and a 'systemPrompt': keep one of them"
+        )
+    if isinstance(prompt, dict):
+        try:
+            render_layers(prompt)
+        except (TypeError, ValueError) as error:
+            yield Problem(agent.at("prompt"), f"the prompt of agent {name!r} cannot be rendered: {error}")

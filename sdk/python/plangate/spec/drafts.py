@@ -1,0 +1,225 @@
+"""Reading a spec as its author wrote it: what can be read of it, where each part stands, and what cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from plangate.spec.base import SpecModel
+from plangate.spec.models import AgentSpec, PlanSpec, ReferenceSpec, RuntimeSpec, ToolkitSpec, ToolSpec
+from plangate.spec.problems import (
+    Problem,
+    SpecInvalid,
+    Step,
+    json_pointer,
+    shape_problems,
+    written_path,
+)
+
+Part = TypeVar("Part", bound=SpecModel, covariant=True)
+
+_LISTS: Final[Mapping[str, type[SpecModel]]] = {
+    "agents": AgentSpec,
+    "tools": ToolSpec,
+    "plans": PlanSpec,
+    "references": ReferenceSpec,
+    "toolkits": ToolkitSpec,
+}
+_MAPS: Final = frozenset({"providers", "approvalPredicates", "actionDispatchers"})
+_PARTIAL: Final = _MAPS | {"approvalPolicies", "approvalOverrides", "limits", "storageFactories"}
+_REQUIRED: Final[Mapping[str, Any]] = {"tenant": {"resourceId": "unread"}, "agents": ()}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[Part]):
+    """A part of a spec and where it stands in the document."""
+
+    value: Part
+    pointer: str
+    raw: Any
+
+    def at(self, *location: Step) -> str:
+        """The pointer to something inside of the part."""
+        return self.pointer + json_pointer(written_path(self.raw, location))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What could be read of a spec, before its parts are checked against each other.
+
+    `spec` lacks the parts that could not be read: `problems` says why, `names` still knows their names (by
+    field, with the pointers to each), and the fields in `unread` are missing altogether.
+    """
+
+    raw: Mapping[str, Any]
+    spec: RuntimeSpec
+    kept: Mapping[str, tuple[int, ...]]
+    names: Mapping[str, Mapping[str, tuple[str, ...]]]
+    unread: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
+    agents: tuple[Placed[AgentSpec], ...] = field(init=False)
+    tools: tuple[Placed[ToolSpec], ...] = field(init=False)
+    plans: tuple[Placed[PlanSpec], ...] = field(init=False)
+    references: tuple[Placed[ReferenceSpec], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        agents = self._placed("agents", self.spec.agents)
+        plans = (*self._placed("plans", self.spec.plans), *_inline_plans(agents))
+        references = (*self._placed("references", self.spec.references), *_inline_references(agents))
+        object.__setattr__(self, "agents", agents)
+        object.__setattr__(self, "tools", self._placed("tools", self.spec.tools))
+        object.__setattr__(self, "plans", plans)
+        object.__setattr__(self, "references", references)
+
+    def at(self, *location: Step) -> str:
+        """The pointer to a place in the document."""
+        return json_pointer(written_path(self.raw, location))
+
+    def is_named(self, part: str, name: str) -> bool:
+        """Whether `part` (a field of the spec) holds something of that name, readable or not."""
+        return part in self.unread or name in self.names[part]
+
+    def known(self, part: str) -> list[str]:
+        """The names in `part`, for a hint."""
+        return list(self.names[part])
+
+    def _placed(self, part: str, values: tuple[Part, ...]) -> tuple[Placed[Part], ...]:
+        written = _field(self.raw, part, ())
+        indexes = self.kept.get(part, tuple(range(len(values))))
+        return tuple(
+            Placed(value, self.at(part, index), written[index])
+            for value, index in zip(values, indexes, strict=True)
+        )
+
+
+def _inline_plans(agents: tuple[Placed[AgentSpec], ...]) -> Iterator[Placed[PlanSpec]]:
+    for agent in agents:
+        if isinstance(agent.value.plan, PlanSpec):
+            yield Placed(agent.value.plan, agent.at("plan"), _field(agent.raw, "plan", {}))
+
+
+def _inline_references(agents: tuple[Placed[AgentSpec], ...]) -> Iterator[Placed[ReferenceSpec]]:
+    for agent in agents:
+        written = _field(agent.raw, "references", ())
+        for index, reference in enumerate(agent.value.references):
+            yield Placed(reference, agent.at("references", index), written[index])
+
+
+def read(raw: Any) -> Draft:
+    """Reads as much of a spec as can be read. Raises SpecInvalid only if it is no object at all."""
+    document = _plain(raw)
+    if not isinstance(document, Mapping):
+        raise SpecInvalid([Problem("", f"a spec is an object, not {type(raw).__name__}")])
+    names = _names(document)
+    try:
+        return Draft(document, RuntimeSpec.model_validate(document), {}, names)
+    except ValidationError as error:
+        found = shape_problems(error, document)
+    reduced, kept, unread = _reduced(document, {path for path, _ in found})
+    problems = tuple(problem for _, problem in found)
+    try:
+        return Draft(document, RuntimeSpec.model_validate(reduced), kept, names, unread, problems)
+    except ValidationError:
+        raise SpecInvalid(problems) from None
+
+
+def _reduced(
+    document: Mapping[str, Any], broken: set[tuple[Step, ...]]
+) -> tuple[dict[str, Any], dict[str, tuple[int, ...]], frozenset[str]]:
+    """The document without what is broken, the indexes left of each list, the fields that are gone."""
+    reduced: dict[str, Any] = {}
+    kept: dict[str, tuple[int, ...]] = {}
+    unread: set[str] = set()
+    for key, value in document.items():
+        if not isinstance(key, str):
+            continue
+        part = to_camel(key)
+        below = {path[1:] for path in broken if path[:1] == (key,)}
+        if not below:
+            reduced[key] = value
+        elif () in below or part not in (_LISTS.keys() | _PARTIAL):
+            unread.add(part)
+        elif part in _PARTIAL:
+            reduced[key] = {name: held for name, held in value.items() if (name,) not in _heads(below)}
+        else:
+            items = {index: _readable(_LISTS[part], index, item, below) for index, item in enumerate(value)}
+            kept[part] = tuple(index for index, item in items.items() if item is not None)
+            reduced[key] = [item for item in items.values() if item is not None]
+    present = {to_camel(key) for key in reduced}
+    for part, placeholder in _REQUIRED.items():
+        if part not in present:
+            unread.add(part)
+            reduced[part] = placeholder
+    return reduced, kept, frozenset(unread)
+
+
+def _heads(paths: set[tuple[Step, ...]]) -> set[tuple[Step, ...]]:
+    return {path[:1] for path in paths}
+
+
+def _readable(model: type[SpecModel], index: int, item: Any, broken: set[tuple[Step, ...]]) -> Any:
+    """The item without its broken fields, or None if nothing can be made of it."""
+    inside = {path[1:] for path in broken if path[:1] == (index,)}
+    if not inside:
+        return item
+    if () in inside or not isinstance(item, Mapping):
+        return None
+    left = {key: held for key, held in item.items() if (key,) not in _heads(inside)}
+    try:
+        model.model_validate(left)
+    except ValidationError:
+        return None
+    return left
+
+
+def _names(document: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Field -> name -> the pointers to that name, of all that has one, whether it can be read or not."""
+    names: dict[str, dict[str, tuple[str, ...]]] = {}
+    for part in ("agents", "tools", "plans"):
+        names[part] = {}
+        for item, place in _nameable(document, part):
+            name = item.get("name") if isinstance(item, Mapping) else None
+            if isinstance(name, str):
+                pointer = json_pointer(written_path(document, (*place, "name")))
+                names[part][name] = (*names[part].get(name, ()), pointer)
+    for part in _MAPS:
+        keys = _field(document, part, {})
+        names[part] = {str(key): () for key in keys} if isinstance(keys, Mapping) else {}
+    return names
+
+
+def _nameable(document: Mapping[str, Any], part: str) -> Iterator[tuple[Any, tuple[Step, ...]]]:
+    for index, item in enumerate(_items(_field(document, part, ()))):
+        yield item, (part, index)
+    if part == "plans":
+        for index, agent in enumerate(_items(_field(document, "agents", ()))):
+            yield _field(agent, "plan", None), ("agents", index, "plan")
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _field(raw: Any, name: str, default: Any) -> Any:
+    """A field of an object in either spelling."""
+    path = written_path(raw, (name,))
+    return raw.get(path[0], default) if path and isinstance(raw, Mapping) else default
+
+
+def _plain(value: Any) -> Any:
+    """Models and containers as JSON-like data; what authors put inside (callables, prompts) stays."""
+    if isinstance(value, SpecModel):
+        return {
+            spec_field.alias or name: _plain(getattr(value, name))
+            for name, spec_field in type(value).model_fields.items()
+            if name in value.model_fields_set or name == "kind"
+        }
+    if isinstance(value, Mapping):
+        return {key: _plain(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(held) for held in value]
+    return value

@@ -1,0 +1,224 @@
+"""What guards the write boundary in a spec: plans, approval rules, dispatchers, schemas and data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from plangate.spec.base import SpecModel, did_you_mean
+from plangate.spec.drafts import Draft, Placed
+from plangate.spec.models import ApprovalRule, PlanSpec, ReferenceSpec
+from plangate.spec.plan_schemas import action_kinds, actions_schema
+from plangate.spec.problems import Problem, Step
+from plangate.spec.schemas import check_schema
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
+from plangate.spec.transports import AVAILABLE_DISPATCHERS, ToolDispatcher
+
+_RESERVED_DATA: Final = frozenset({"input", "state", "ref", "artifact"})
+_DATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+Declared = TypeVar("Declared", PlanSpec, ReferenceSpec)
+
+
+def check_declarations(draft: Draft) -> Iterator[Problem]:
+    """A name of a plan or reference has one meaning, however often agents declare it; plans hold actions."""
+    yield from _conflicts(draft.plans, "plan", len(draft.spec.plans))
+    yield from _conflicts(draft.references, "reference", len(draft.spec.references))
+    for plan in draft.plans:
+        if not check_schema(plan.value.schema_) and actions_schema(plan.value.schema_) is None:
+            yield Problem(
+                plan.at("schema"),
+                f"the schema of plan {plan.value.name!r} has no top-level array 'actions': add it to its "
+                "'properties'",
+            )
+
+
+def _conflicts(declared: tuple[Placed[Declared], ...], what: str, own: int) -> Iterator[Problem]:
+    """The first `own` stand in the runtime's list, where no name may come twice; agents may repeat them."""
+    first: dict[str, Placed[Declared]] = {}
+    for index, item in enumerate(declared):
+        name = item.value.name
+        earlier = first.setdefault(name, item)
+        if earlier is item:
+            continue
+        if index < own:
+            yield Problem(
+                item.at("name"), f"{what} {name!r} is declared twice, first at {earlier.pointer}: rename one"
+            )
+        elif item.value != earlier.value:
+            yield Problem(
+                item.at("name"),
+                f"{what} {name!r} is declared differently at {earlier.pointer}: keep one, or rename it",
+            )
+
+
+def check_schemas(draft: Draft) -> Iterator[Problem]:
+    """Every JSON Schema of the spec is one, and refers to nothing outside of itself."""
+    for pointer, schema, owner in _schemas(draft):
+        for below, message in check_schema(schema):
+            yield Problem(pointer + below, f"the schema of {owner} is not usable: {message}")
+
+
+def _schemas(draft: Draft) -> Iterator[tuple[str, dict[str, Any], str]]:
+    for tool in draft.tools:
+        yield tool.at("inputSchema"), tool.value.input_schema, f"tool {tool.value.name!r}"
+        if tool.value.output_schema is not None:
+            yield tool.at("outputSchema"), tool.value.output_schema, f"tool {tool.value.name!r}"
+    for plan in draft.plans:
+        yield plan.at("schema"), plan.value.schema_, f"plan {plan.value.name!r}"
+    for reference in draft.references:
+        yield reference.at("schema"), reference.value.schema_, f"reference {reference.value.name!r}"
+    for agent in draft.agents:
+        if agent.value.output_schema is not None:
+            yield agent.at("outputSchema"), agent.value.output_schema, f"agent {agent.value.name!r}"
+    if draft.spec.input_schema is not None:
+        yield draft.at("inputSchema"), draft.spec.input_schema, "the runtime's inputs"
+    if draft.spec.state_schema is not None:
+        yield draft.at("stateSchema"), draft.spec.state_schema, "the runtime's state"
+
+
+def check_approvals(draft: Draft) -> Iterator[Problem]:
+    """Rules are about agents and tools that exist, and it is clear whose policies are the runtime's."""
+    overrides = draft.spec.approval_overrides
+    if overrides is not None:
+        for channel, named in (("tools", list(overrides.tools)), ("agents", list(overrides.agents))):
+            for name in named:
+                if not draft.is_named("agents", name):
+                    hint = did_you_mean(name, draft.known("agents"))
+                    yield Problem(
+                        draft.at("approvalOverrides", channel, name),
+                        f"approvalOverrides.{channel} names {name!r}, which is no agent{hint}",
+                    )
+    for pointer, agent_name, tool, _ in _tool_rules(draft):
+        if tool not in BUILTIN_TOOL_TOOLKITS and not draft.is_named("tools", tool):
+            hint = did_you_mean(tool, draft.known("tools"))
+            yield Problem(
+                pointer, f"an approval rule of agent {agent_name!r} names {tool!r}, which is no tool{hint}"
+            )
+    authors = [a for a in draft.agents if a.value.role == "coordinator" and a.value.approval_policies]
+    if draft.spec.approval_policies is None and len(authors) > 1:
+        names = " and ".join(repr(agent.value.name) for agent in authors)
+        yield Problem(
+            authors[1].at("approvalPolicies"),
+            f"coordinators {names} both have approval policies, so the runtime's are not clear: write "
+            "'approvalPolicies' on the runtime",
+        )
+
+
+def check_predicates(draft: Draft) -> Iterator[Problem]:
+    """Dynamic rules name predicates that are registered."""
+    for pointer, owner, rule in _rules(draft):
+        if rule is None or rule.kind != "dynamic" or draft.is_named("approvalPredicates", rule.value or ""):
+            continue
+        hint = did_you_mean(rule.value or "", draft.known("approvalPredicates"))
+        yield Problem(
+            pointer,
+            f"{owner} names the predicate {rule.value!r}, which is not registered: add it to "
+            f"'approvalPredicates'{hint}",
+        )
+
+
+def _rules(draft: Draft) -> Iterator[tuple[str, str, ApprovalRule | None]]:
+    """Every rule for tools, with its pointer and whose it is."""
+    policies, overrides = draft.spec.approval_policies, draft.spec.approval_overrides
+    if policies is not None:
+        yield draft.at("approvalPolicies", "tools"), "approvalPolicies.tools", policies.tools
+    for name, held in overrides.agents.items() if overrides is not None else ():
+        pointer = draft.at("approvalOverrides", "agents", name, "tools")
+        yield pointer, f"the override for agent {name!r}", held.tools
+    for tool in draft.tools:
+        yield tool.at("approval"), f"the approval of tool {tool.value.name!r}", tool.value.approval
+    for agent in draft.agents:
+        if agent.value.approval_policies is not None:
+            rule = agent.value.approval_policies.tools
+            yield agent.at("approvalPolicies", "tools"), f"the policy of agent {agent.value.name!r}", rule
+    for pointer, name, tool_name, rule in _tool_rules(draft):
+        yield pointer, f"the rule of agent {name!r} for tool {tool_name!r}", rule
+
+
+def _tool_rules(draft: Draft) -> Iterator[tuple[str, str, str, ApprovalRule | None]]:
+    """(pointer, agent, tool, rule) of every rule for one tool of one agent."""
+    overrides = draft.spec.approval_overrides
+    for agent_name, rules in overrides.tools.items() if overrides is not None else ():
+        for tool, rule in rules.items():
+            yield draft.at("approvalOverrides", "tools", agent_name, tool), agent_name, tool, rule
+    for agent in draft.agents:
+        for tool, rule in agent.value.tool_approval_policies.items():
+            yield agent.at("toolApprovalPolicies", tool), agent.value.name, tool, rule
+
+
+def check_dispatchers(draft: Draft) -> Iterator[Problem]:
+    """Dispatchers can be run, belong to a kind of action, and their tools are out of reach of agents."""
+    spec = draft.spec
+    callers: dict[str, list[str]] = {}
+    for agent in draft.agents:
+        for tool in agent.value.tools:
+            callers.setdefault(tool, []).append(agent.value.name)
+    if spec.action_dispatcher is not None:
+        yield from _check_dispatcher(draft, spec.action_dispatcher, ("actionDispatcher",), callers)
+    kinds = [action_kinds(plan.value.schema_) for plan in draft.plans]
+    all_read = draft.names["plans"].keys() <= {plan.value.name for plan in draft.plans}
+    open_ended = None in kinds or not all_read or "plans" in draft.unread
+    known = {kind for held in kinds for kind in held or ()}
+    for kind, dispatcher in spec.action_dispatchers.items():
+        yield from _check_dispatcher(draft, dispatcher, ("actionDispatchers", kind), callers)
+        if not open_ended and kind not in known:
+            yield Problem(
+                draft.at("actionDispatchers", kind),
+                f"there is a dispatcher for actions of kind {kind!r}, which no plan has"
+                f"{did_you_mean(kind, known)}",
+            )
+
+
+def _check_dispatcher(
+    draft: Draft, dispatcher: SpecModel, place: tuple[Step, ...], callers: Mapping[str, list[str]]
+) -> Iterator[Problem]:
+    kind = getattr(dispatcher, "kind", "")
+    if kind not in AVAILABLE_DISPATCHERS:
+        yield Problem(
+            draft.at(*place),
+            f"{'.'.join(map(str, place))}: the transport {kind!r} is not available in this version; use one "
+            f"of {', '.join(sorted(AVAILABLE_DISPATCHERS))}",
+        )
+    if not isinstance(dispatcher, ToolDispatcher):
+        return
+    name, pointer = dispatcher.tool, draft.at(*place, "tool")
+    if not draft.is_named("tools", name):
+        hint = did_you_mean(name, draft.known("tools"))
+        yield Problem(
+            pointer, f"actions are dispatched through the tool {name!r}, which is not in 'tools'{hint}"
+        )
+    if name in callers:
+        yield Problem(
+            pointer,
+            f"the tool {name!r} dispatches approved actions, so no agent may call it: remove it from the "
+            f"tools of {', '.join(map(repr, callers[name]))}",
+        )
+
+
+def check_values(draft: Draft) -> Iterator[Problem]:
+    """Data objects have names that variables can say, opaque parts are JSON, the mock's text has its use."""
+    for name in draft.spec.data:
+        if name in _RESERVED_DATA:
+            yield Problem(draft.at("data", name), f"data object {name!r} has a reserved name: rename it")
+        elif not _DATA_NAME.fullmatch(name):
+            yield Problem(
+                draft.at("data", name),
+                f"data object {name!r} cannot be named by a variable: use ASCII letters, digits, '_' and '-'",
+            )
+    opaque: list[tuple[str, Mapping[str, Any] | None]] = [(draft.at("data"), draft.spec.data)]
+    for agent in draft.agents:
+        opaque.append((agent.at("model", "extra"), agent.value.model.extra))
+        opaque.append((agent.at("model", "thinking"), agent.value.model.thinking))
+    for pointer, value in opaque:
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            yield Problem(pointer, f"this is not JSON: {error}")
+    if draft.spec.mock_response is not None and draft.spec.interpreter not in (None, "mock"):
+        yield Problem(
+            draft.at("mockResponse"),
+            f"'mockResponse' is the text of the interpreter 'mock', not of {draft.spec.interpreter!r}",
+        )

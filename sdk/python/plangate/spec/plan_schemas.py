@@ -1,0 +1,88 @@
+"""Reading a plan's JSON Schema: its array of actions, their discriminator and their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+DEFAULT_DISCRIMINATOR: Final = "kind"
+_MAX_HOPS: Final = 32
+
+
+def resolve(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """`schema` with its own local `$ref` followed; an empty mapping where it leads nowhere."""
+    for _ in range(_MAX_HOPS):
+        if not isinstance(schema, Mapping):
+            return {}
+        target = schema.get("$ref")
+        if not isinstance(target, str):
+            return schema
+        schema = _lookup(root, target)
+    return {}
+
+
+def _lookup(root: Mapping[str, Any], target: str) -> Any:
+    if target == "#":
+        return root
+    if not target.startswith("#/"):
+        return None
+    found: Any = root
+    for step in target[2:].split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = found.get(step)
+        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return None
+    return found
+
+
+def actions_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema of the top-level array `actions`, or None if there is none."""
+    properties = resolve(schema, schema).get("properties")
+    actions = resolve(schema, properties.get("actions")) if isinstance(properties, Mapping) else {}
+    return actions if actions.get("type") == "array" else None
+
+
+def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The object schemas that an action of the plan may have, references followed."""
+    actions = actions_schema(schema)
+    items = resolve(schema, actions.get("items")) if actions is not None else {}
+    yield from _alternatives(schema, items, _MAX_HOPS)
+
+
+def _alternatives(
+    root: Mapping[str, Any], schema: Mapping[str, Any], hops: int
+) -> Iterator[Mapping[str, Any]]:
+    choices = schema.get("oneOf") or schema.get("anyOf")
+    if isinstance(choices, list) and hops:
+        for choice in choices:
+            yield from _alternatives(root, resolve(root, choice), hops - 1)
+    elif schema:
+        yield schema
+
+
+def discriminator(schema: Mapping[str, Any]) -> str:
+    """The name of the field that tells the kinds of action apart; "kind" where the schema does not say."""
+    actions = actions_schema(schema)
+    items = resolve(schema, actions.get("items")) if actions is not None else {}
+    declared = items.get("discriminator")
+    name = declared.get("propertyName") if isinstance(declared, Mapping) else None
+    return name if isinstance(name, str) else DEFAULT_DISCRIMINATOR
+
+
+def action_kinds(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    """The kinds of action that the plan can hold, or None where the schema leaves them open."""
+    field = discriminator(schema)
+    kinds: set[str] = set()
+    for variant in variants(schema):
+        properties = variant.get("properties")
+        held = resolve(schema, properties.get(field)) if isinstance(properties, Mapping) else {}
+        if isinstance(held.get("const"), str):
+            kinds.add(held["const"])
+        elif isinstance(held.get("enum"), list):
+            kinds.update(value for value in held["enum"] if isinstance(value, str))
+        else:
+            return None
+    return frozenset(kinds) or None

@@ -1,0 +1,89 @@
+"""What is wrong with a spec: each problem with its JSON pointer into the document as its author wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel, to_snake
+
+from plangate.spec.transports import TAG_PREFIX
+
+Step = str | int
+
+_NOWHERE: Final = object()
+_SUBJECT: Final = re.compile(r"^(Input|String|Tuple|List|Dictionary) ")  # of Pydantic's messages
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`pointer` is an RFC 6901 JSON pointer; "" is the whole document."""
+
+    pointer: str
+    message: str
+
+
+class SpecInvalid(ValueError):
+    """A spec that cannot be registered; `problems` holds everything that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        lines = (f"  {problem.pointer or '(spec)'}: {problem.message}" for problem in self.problems)
+        super().__init__("\n".join(("The spec is not valid:", *lines)))
+
+
+def json_pointer(path: Iterable[Step]) -> str:
+    """The RFC 6901 pointer for a path of keys and indexes."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def written_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
+    """`location` in the spelling that `raw` uses, without the parts that are not in a document.
+
+    It ends early where `raw` has a short form, such as a bare string in place of an object.
+    """
+    path: list[Step] = []
+    current = raw
+    for step in location:
+        if isinstance(current, Mapping) and isinstance(step, str):
+            if step not in current and (step.startswith(TAG_PREFIX) or step == "[key]"):
+                continue
+            spellings = (step, to_camel(step), to_snake(step), f"{step}_")
+            step = next((spelling for spelling in spellings if spelling in current), step)
+            current = current.get(step, _NOWHERE)
+        elif isinstance(current, Sequence) and not isinstance(current, str) and isinstance(step, int):
+            current = current[step] if step < len(current) else _NOWHERE
+        elif isinstance(step, str) and step.startswith(TAG_PREFIX):
+            continue
+        elif current is not _NOWHERE:
+            break
+        path.append(step)
+    return tuple(path)
+
+
+def shape_problems(error: ValidationError, raw: Any) -> list[tuple[tuple[Step, ...], Problem]]:
+    """What Pydantic found, each with its path in `raw`."""
+    found = []
+    for detail in error.errors(include_url=False, include_input=False):
+        path = written_path(raw, detail["loc"])
+        found.append((path, Problem(json_pointer(path), _message(detail, path))))
+    return found
+
+
+def _message(detail: Any, path: Sequence[Step]) -> str:
+    field = next((step for step in reversed(path) if isinstance(step, str)), "spec")
+    message: str = detail["msg"]
+    if detail["type"] == "missing":
+        return f"field {field!r} is required"
+    return _SUBJECT.sub(f"{field!r} ", message, count=1)
+
+
+def ancestors(pointer: str) -> Iterator[str]:
+    """The pointer itself and all that it is inside of."""
+    while pointer:
+        yield pointer
+        pointer = pointer.rpartition("/")[0]
+    yield ""

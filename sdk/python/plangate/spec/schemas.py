@@ -1,0 +1,343 @@
+"""JSON Schema of whatever an author writes down as a schema, and what is wrong with one.
+
+`normalize_schema` stands behind tools, plans and references: a mapping, a model class or a type hint comes
+out as plain JSON Schema. `check_schema` says why the service would not take a schema. Nothing is ever
+fetched: references that leave the document are refused before a validator sees them.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import islice
+from types import GenericAlias, UnionType
+from typing import Any, Final, NewType, NotRequired, Required, get_args, get_origin
+from urllib.parse import unquote
+
+import jsonschema_rs
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from typing_extensions import TypeAliasType
+
+_ACCEPTED: Final = (
+    "a schema is a JSON Schema mapping, a Pydantic model class, a mapping of field name to type, "
+    "or a type hint"
+)
+_HINTS: Final = (
+    type,
+    GenericAlias,
+    UnionType,
+    NewType,
+    TypeAliasType,
+    getattr(typing, "TypeAliasType", TypeAliasType),  # from Python 3.12 on not the same class
+)
+
+Path = tuple[str, ...]
+
+
+def normalize_schema(value: Any) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) that `value` stands for.
+
+    Args:
+        value: One of
+            - a JSON Schema mapping, which comes back as a plain copy;
+            - a Pydantic model class, also a recursive one (its definitions are in `$defs`, and the root stays
+              an object schema that can be read without following a reference);
+            - a mapping of field name to type hint, nested at will. Every field is required unless its hint is
+              `NotRequired[...]` or carries a default. A value may also be a JSON Schema without references.
+              A `description` that is a string describes the object; one that is a type is a field;
+            - any other type hint that Pydantic can export.
+
+    Raises:
+        TypeError: for anything else, naming the place and the reason.
+
+    Example:
+        >>> normalize_schema({"city": str, "days": NotRequired[int]})["required"]
+        ['city']
+    """
+    try:
+        if isinstance(value, Mapping):
+            return _of_fields(value) if _holds_hint(value) else _plain_object(value, ())
+        if value is not BaseModel and _is_hint(value):
+            return _with_root_inlined(TypeAdapter(value).json_schema())
+    except RecursionError:
+        raise TypeError(f"{_ACCEPTED}; this one contains itself or is nested too deeply") from None
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise TypeError(f"{_short(value)} has no JSON Schema: {reason}") from error
+    raise TypeError(f"{_ACCEPTED}, not {_short(value)}")
+
+
+def check_schema(schema: Any) -> list[tuple[str, str]]:
+    """What keeps `schema` from being used: (JSON pointer within the schema, message); empty when it is fine.
+
+    Reported are: anything that is not valid JSON Schema of its dialect (`$schema`, 2020-12 without one),
+    every `$ref`, `$dynamicRef` or `$recursiveRef` that leaves the document or leads nowhere in it, dialects
+    that are not known, and patterns that need lookaround or back-references (matching takes linear time).
+
+    Args:
+        schema: A JSON Schema as plain data: an object or a boolean.
+
+    Example:
+        >>> check_schema({"properties": {"a": {"$ref": "https://example.com/a.json"}}})[0][0]
+        '/properties/a/$ref'
+    """
+    if isinstance(schema, bool):
+        return []
+    if not isinstance(schema, Mapping):
+        return [("", f"a JSON Schema is an object or a boolean, not {_short(schema)}")]
+    try:
+        plain = _plain_object(schema, ())
+        problems = list(_reference_problems(plain))
+    except TypeError as error:
+        return [("", str(error))]
+    except RecursionError:
+        return [("", "the schema is nested too deeply")]
+    if problems:
+        return problems
+    return _meta_problems(plain) or _compile_problems(plain)
+
+
+# From what authors write to JSON Schema.
+
+
+def _is_hint(value: Any) -> bool:
+    return isinstance(value, _HINTS) or get_origin(value) is not None
+
+
+def _holds_hint(fields: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is one of fields: a JSON Schema holds no type anywhere."""
+    return any(_is_hint(v) or (isinstance(v, Mapping) and _holds_hint(v)) for v in fields.values())
+
+
+def _of_fields(fields: Mapping[Any, Any]) -> dict[str, Any]:
+    adapters: dict[Path, TypeAdapter[Any]] = {}
+    _collect(fields, (), adapters)
+    schemas, shared = TypeAdapter.json_schemas(
+        [(path, "validation", adapter) for path, adapter in adapters.items()]
+    )
+    leaves = {path: schema for (path, _), schema in schemas.items()}
+    return {**_object(fields, (), leaves), **({"$defs": shared["$defs"]} if "$defs" in shared else {})}
+
+
+def _collect(fields: Mapping[Any, Any], path: Path, into: dict[Path, TypeAdapter[Any]]) -> None:
+    """Adapters of all the hints at once, so that models of one name get definitions of their own."""
+    for name, hint in fields.items():
+        if not isinstance(name, str):
+            raise TypeError(f"field names are strings, not {_short(name)}{_within(path)}")
+        if _is_hint(hint):
+            try:
+                adapter = into[*path, name] = TypeAdapter(_unwrapped(hint))
+                adapter.json_schema()
+            except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+                reason = str(error).split("\n", 1)[0]
+                raise TypeError(f"field {'.'.join((*path, name))!r} has no JSON Schema: {reason}") from error
+        elif isinstance(hint, Mapping) and _holds_hint(hint):
+            _collect(hint, (*path, name), into)
+
+
+def _object(fields: Mapping[str, Any], path: Path, leaves: Mapping[Path, dict[str, Any]]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    schema: dict[str, Any] = {"type": "object"}
+    for name, hint in fields.items():
+        here = (*path, name)
+        if name == "description" and isinstance(hint, str):
+            schema["description"] = hint
+            continue
+        if here in leaves:
+            properties[name] = leaves[here]
+        elif isinstance(hint, Mapping):
+            properties[name] = _object(hint, here, leaves) if _holds_hint(hint) else _embedded(hint, here)
+        else:
+            raise TypeError(f"field {'.'.join(here)!r} is {_short(hint)}, not a type")
+        if get_origin(hint) is not NotRequired and "default" not in properties[name]:
+            required.append(name)
+    return {**schema, "properties": properties, **({"required": required} if required else {})}
+
+
+def _embedded(schema: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    plain = _plain_object(schema, path)
+    if any(True for _ in _references(plain)):
+        raise TypeError(
+            f"field {'.'.join(path)!r} is a JSON Schema with references, which would lead elsewhere inside "
+            f"another schema: write it without $ref, or as a Pydantic model"
+        )
+    return plain
+
+
+def _unwrapped(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) in (NotRequired, Required) else hint
+
+
+def _with_root_inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A recursive model exports a bare `$ref` as its root; readers want to see `type` and `properties`."""
+    target = schema.get("$ref", "")
+    if not target.startswith("#/$defs/"):
+        return schema
+    siblings = {name: held for name, held in schema.items() if name not in ("$ref", "$defs")}
+    definitions = schema["$defs"]
+    return {**definitions[target.removeprefix("#/$defs/")], **siblings, "$defs": definitions}
+
+
+def _plain_object(value: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, held in value.items():
+        if not isinstance(name, str):
+            raise TypeError(f"keys of a JSON Schema are strings, not {_short(name)}{_within(path)}")
+        plain[name] = _plain(held, (*path, name))
+    return plain
+
+
+def _plain(value: Any, path: Path) -> Any:
+    if isinstance(value, Mapping):
+        return _plain_object(value, path)
+    if isinstance(value, list | tuple):
+        return [_plain(held, (*path, str(index))) for index, held in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TypeError(f"{value} is not JSON{_within(path)}")
+    if value is None or type(value) in (str, bool, int, float):
+        return value
+    raise TypeError(f"{_short(value)} is not JSON{_within(path)}; {_ACCEPTED}")
+
+
+# What is wrong with a JSON Schema.
+
+_MAX_PROBLEMS: Final = 50
+_MESSAGE_CHARS: Final = 200
+_VALUE_CHARS: Final = 60  # of a value that a message repeats
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANCHORS: Final = ("$anchor", "$dynamicAnchor", "$id", "id")  # an $id like "#name" was draft 7's anchor
+_DATA: Final = frozenset({"const", "enum", "default", "examples"})
+_MAPS: Final = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+_DIALECTS: Final = {
+    "json-schema.org/draft-04/schema": jsonschema_rs.Draft4Validator,
+    "json-schema.org/draft-06/schema": jsonschema_rs.Draft6Validator,
+    "json-schema.org/draft-07/schema": jsonschema_rs.Draft7Validator,
+    "json-schema.org/draft/2019-09/schema": jsonschema_rs.Draft201909Validator,
+    "json-schema.org/draft/2020-12/schema": jsonschema_rs.Draft202012Validator,
+}
+
+
+def _subschemas(root: Any) -> Iterator[tuple[str, dict[str, Any] | bool]]:
+    """(pointer, schema) of every place that holds a schema or may hold one, the root included.
+
+    Data (`const`, `enum`, `default`, `examples`) is not searched: there a `$ref` is only a word. Unknown
+    keywords are, since references may lead into them.
+    """
+    stack: list[tuple[str, Any]] = [("", root)]
+    while stack:
+        pointer, schema = stack.pop()
+        if isinstance(schema, list):
+            stack += [(f"{pointer}/{index}", held) for index, held in enumerate(schema)][::-1]
+        if isinstance(schema, dict | bool):
+            yield pointer, schema
+        if not isinstance(schema, dict):
+            continue
+        below: list[tuple[str, Any]] = []
+        for keyword, held in schema.items():
+            here = f"{pointer}/{_escaped(keyword)}"
+            if keyword in _MAPS and isinstance(held, dict):
+                below += [(f"{here}/{_escaped(name)}", inner) for name, inner in held.items()]
+            elif keyword not in _DATA:
+                below.append((here, held))
+        stack += below[::-1]
+
+
+def _references(root: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(pointer, keyword, target) of every reference."""
+    for pointer, schema in _subschemas(root):
+        for keyword in _REFERENCES:
+            if isinstance(schema, dict) and isinstance(target := schema.get(keyword), str):
+                yield f"{pointer}/{keyword}", keyword, target
+
+
+def _reference_problems(root: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    places = dict(_subschemas(root))
+    objects = {pointer: schema for pointer, schema in places.items() if isinstance(schema, dict)}
+    anchors = {str(schema.get(key)).removeprefix("#") for schema in objects.values() for key in _ANCHORS}
+    references = list(_references(root))
+    for pointer, keyword, target in references:
+        name = unquote(target[1:])
+        if not target.startswith("#"):
+            yield (
+                pointer,
+                f"{keyword} {target!r} leaves the document and nothing is fetched: put that schema into "
+                f"$defs and refer to '#/$defs/...'",
+            )
+        elif name not in (places if name.startswith("/") else anchors | {""}):
+            yield pointer, f"{keyword} {target!r} leads to no schema in this document"
+    for pointer, schema in objects.items():
+        dialect, inner = schema.get("$schema"), schema.get("$id")
+        if isinstance(dialect, str) and _dialect(dialect) is None:
+            yield f"{pointer}/$schema", f"the dialect {dialect!r} is not known: use draft 2020-12"
+        if pointer and references and isinstance(inner, str) and not inner.startswith("#"):
+            yield (
+                f"{pointer}/$id",
+                "a schema with references holds no $id below its root: '#' would not mean the document there",
+            )
+
+
+def _dialect(uri: str) -> str | None:
+    name = uri.rstrip("#").removeprefix("https://").removeprefix("http://")
+    return name if name in _DIALECTS else None
+
+
+def _meta_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    uri = schema.get("$schema")
+    name = _dialect(uri) if isinstance(uri, str) else None
+    meta = _meta_validator(name or "json-schema.org/draft/2020-12/schema")
+    if meta.is_valid(schema):  # cheap, where errors are built with copies of what they are about
+        return []
+    errors = islice(meta.iter_errors(schema), _MAX_PROBLEMS)
+    return [(_pointer(error.instance_path), _cut(error.message, _MESSAGE_CHARS)) for error in errors]
+
+
+@cache
+def _meta_validator(dialect: str) -> jsonschema_rs.Validator:
+    scheme = "https" if "/draft/" in dialect else "http"
+    return _DIALECTS[dialect]({"$ref": f"{scheme}://{dialect}"}, offline=True)
+
+
+def _compile_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    """What only the compiler notices, such as a pattern that is not matched in linear time."""
+    try:
+        jsonschema_rs.validator_cls_for(schema)(
+            schema, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions(), offline=True
+        )
+    except jsonschema_rs.ValidationError as error:
+        message = _cut(error.message, _MESSAGE_CHARS)
+        if message.endswith('is not a "regex"'):
+            message = (
+                f"{message} that is matched in linear time: lookaround and back-references are not supported"
+            )
+        return [(_pointer(error.instance_path), message)]
+    except ValueError as error:
+        return [("", f"the schema cannot be compiled: {error}")]
+    return []
+
+
+def _pointer(path: list[str | int]) -> str:
+    return "".join(f"/{_escaped(str(step))}" for step in path)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _within(path: Path) -> str:
+    return f" (in {'.'.join(path)!r})" if path else ""
+
+
+def _short(value: Any) -> str:
+    return _cut(value.__name__ if isinstance(value, type) else repr(value), _VALUE_CHARS)
+
+
+def _cut(text: str, chars: int) -> str:
+    """The text without its middle where it is longer than `chars`."""
+    half = chars // 2 - 1
+    return text if len(text) <= chars else f"{text[:half]} … {text[-half:]}"

@@ -1,0 +1,281 @@
+"""The builtin toolkits as data: the tools, who has them, and what their schemas ask of one agent."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
+from plangate.spec.plan_schemas import variants
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinTool:
+    """A tool that the service brings: what a model is told of it, and the id of its toolkit."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    toolkit: str
+
+
+def _input(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "description": description}
+
+
+_PLAN_ID: Final = _text("The id that storePlan returned, or the planId that was given to it.")
+
+_CALL_AGENT: Final = BuiltinTool(
+    "call_agent",
+    "Hands a task to another agent and returns its answer. The agent sees only the prompt, not this "
+    "conversation: put everything it needs there, and pass references by their handles. Calls that do not "
+    "depend on each other can be made at the same time.",
+    _input(
+        ("agent", "prompt"),
+        agent=_text("The agent to call."),
+        prompt={
+            "description": "The task: text, or an object, which the agent receives as JSON.",
+            "anyOf": [{"type": "string"}, {"type": "object"}],
+        },
+    ),
+    "agents",
+)
+
+_STORE_PLAN: Final = BuiltinTool(
+    "storePlan",
+    "Checks a plan and stores it as a draft. Nothing is carried out. Storing a draft under its planId again "
+    "makes its next revision; a plan that was approved cannot be stored over. Returns the plan's id.",
+    _input(
+        ("specName", "body"),
+        specName=_text("The kind of plan."),
+        planId={
+            **_text("A name of your choice for the plan, unique in this thread; leave it out for a new id."),
+            "maxLength": 200,
+        },
+        body={
+            "type": "object",
+            "description": "The plan: its actions, and the fields that give them context.",
+        },
+    ),
+    "plans",
+)
+
+_GET_PLAN: Final = BuiltinTool(
+    "getPlan",
+    "Reads a stored plan: its body, revision and status, and the feedback if it was rejected.",
+    _input(("planId",), planId=_PLAN_ID),
+    "plans",
+)
+
+_EXECUTE_PLAN: Final = BuiltinTool(
+    "executePlan",
+    "Presents a stored draft for approval and, once it is approved, carries out exactly what was approved. "
+    "Returns the outcome of every action, or the feedback of the person who rejected it or asked for a "
+    "revision: then the plan has to be stored again before it can be executed. A plan runs once.",
+    _input(
+        ("planId",),
+        planId=_PLAN_ID,
+        inputs={
+            "type": "object",
+            "description": "Inputs of this execution; they override those of the query.",
+        },
+    ),
+    "plans",
+)
+
+_KIND: Final = _text("The kind of the reference, as its handle says.")
+_ID: Final = _text("The id of the reference, as its handle says.")
+
+_RESOLVE_REF: Final = BuiltinTool(
+    "resolveRef",
+    "Fetches the full value behind a reference {kind, id}. Use it only when the full value is needed: a "
+    "glimpse that you already have is often enough, and references that a plan's actions name are hydrated "
+    "when the plan is dispatched, so never resolve those. For a value that is too large you get its glimpse "
+    "and size: read a part of it with path.",
+    _input(
+        ("kind", "id"),
+        kind=_KIND,
+        id=_ID,
+        path=_text("A JMESPath expression that picks a part of the value, such as items[:10].name"),
+    ),
+    "references",
+)
+
+_GLIMPSE_REF: Final = BuiltinTool(
+    "glimpseRef",
+    "Returns the glimpse of a reference {kind, id}: a small summary of its value. Use it when you have only "
+    "the handle. With a glimpse in hand do not ask for it again; call resolveRef when the full value is "
+    "needed, and neither for references that a plan's dispatch hydrates.",
+    _input(("kind", "id"), kind=_KIND, id=_ID),
+    "references",
+)
+
+TOOLKITS: Final[Mapping[str, tuple[BuiltinTool, ...]]] = MappingProxyType(
+    {
+        "agents": (_CALL_AGENT,),
+        "plans": (_STORE_PLAN, _GET_PLAN, _EXECUTE_PLAN),
+        "references": (_RESOLVE_REF, _GLIMPSE_REF),
+    }
+)
+"""Toolkit id -> its tools, in the order in which agents get them."""
+
+PLANNED_TOOLKITS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "artifacts": ("artifact_publish", "artifact_get", "artifact_list"),
+        "workspace": ("read", "write", "edit", "ls", "glob", "grep"),
+        "variables": (),
+    }
+)
+"""Toolkits that have an id and names for their tools but are not available in this version."""
+
+BUILTIN_TOOL_TOOLKITS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **{tool.name: toolkit for toolkit, tools in TOOLKITS.items() for tool in tools},
+        **{name: toolkit for toolkit, names in PLANNED_TOOLKITS.items() for name in names},
+    }
+)
+"""Tool name -> toolkit id, of everything built in: nobody can define tools by these names."""
+
+ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "coordinator": ("call_agent",),
+        "planner": ("storePlan", "getPlan"),
+        "executor": ("getPlan", "executePlan", "resolveRef", "glimpseRef"),
+        "specialist": (),
+    }
+)
+"""Role -> the builtin tools it has without asking."""
+
+
+def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
+    """The builtin tools that `agent` can call, their schemas cut to what this agent may pass.
+
+    It has those of its role and those of the toolkits it names, narrowed by `config.tools` of the agent's
+    entry and of the runtime's entry for the toolkit. `call_agent` needs routes; the storing and executing of
+    plans belong to planners and executors alone.
+    """
+    return tuple(_specialised(tool, spec, agent) for tool in held_builtins(spec, agent))
+
+
+def held_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
+    """The same tools with the schemas that they have for everybody."""
+    held = {name for toolkit in agent.toolkits for name in _granted(toolkit.id, agent)}
+    held.update(ROLE_TOOLS[agent.role])
+    return tuple(
+        tool
+        for toolkit, tools in TOOLKITS.items()
+        for tool in tools
+        if tool.name in held
+        and (tool.name != _CALL_AGENT.name or agent.routes)
+        and not _narrowed_away(tool.name, toolkit, (*spec.toolkits, *agent.toolkits))
+    )
+
+
+def _granted(toolkit: str, agent: AgentSpec) -> tuple[str, ...]:
+    """What naming a toolkit gives to this agent."""
+    if toolkit == "plans":
+        return (_GET_PLAN.name,)
+    return tuple(tool.name for tool in TOOLKITS.get(toolkit, ()))
+
+
+def _narrowed_away(tool: str, toolkit: str, entries: tuple[ToolkitSpec, ...]) -> bool:
+    return any(
+        tool not in entry.config.tools
+        for entry in entries
+        if entry.id == toolkit and entry.config is not None and entry.config.tools is not None
+    )
+
+
+def _specialised(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> BuiltinTool:
+    if tool.name == _CALL_AGENT.name:
+        return replace(tool, input_schema=_with_enum(tool.input_schema, "agent", agent.routes))
+    if tool.name == _STORE_PLAN.name and agent.plan is not None:
+        plan = agent.plan if isinstance(agent.plan, PlanSpec) else _plan(spec, agent.plan)
+        if plan is not None:
+            return replace(tool, input_schema=_store_plan_schema(tool, spec, plan))
+    return tool
+
+
+def _plan(spec: RuntimeSpec, name: str) -> PlanSpec | None:
+    return next((plan for plan in spec.plans if plan.name == name), None)
+
+
+def _with_enum(schema: Mapping[str, Any], field: str, values: tuple[str, ...]) -> dict[str, Any]:
+    properties = schema["properties"]
+    narrowed = {"type": "string", "enum": list(values), "description": properties[field]["description"]}
+    return {**schema, "properties": {**properties, field: narrowed}}
+
+
+def _store_plan_schema(tool: BuiltinTool, spec: RuntimeSpec, plan: PlanSpec) -> dict[str, Any]:
+    """The tool's schema with the plan's own in the place of `body`, its definitions at the root."""
+    schema = _with_enum(tool.input_schema, "specName", (plan.name,))
+    written = copy.deepcopy(plan.schema_)
+    if spec.references:
+        _allow_references(written)
+    root: dict[str, Any] = {key: written.pop(key) for key in ("$schema", "$defs") if key in written}
+    written.pop("$id", None)
+    body = {"description": schema["properties"]["body"]["description"], **_moved(written)}
+    if "$defs" in root:
+        root["$defs"] = {name: _moved(definition) for name, definition in root["$defs"].items()}
+    return {**schema, "properties": {**schema["properties"], "body": body}, **root}
+
+
+_REFERENCES: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "type": "array",
+        "description": "Handles of the references that this action needs; dispatch hydrates them.",
+        "items": {
+            "type": "object",
+            "properties": {"kind": {"type": "string"}, "id": {"type": "string"}},
+            "required": ["kind", "id"],
+        },
+    }
+)
+
+
+def _allow_references(schema: dict[str, Any]) -> None:
+    """Every action may name references beside its own fields: they are taken out before it is validated."""
+    for variant in variants(schema):
+        properties = variant.get("properties")
+        if isinstance(properties, dict):
+            properties.setdefault("references", copy.deepcopy(dict(_REFERENCES)))
+
+
+_DATA: Final = frozenset({"const", "enum", "default", "examples"})
+_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+
+
+def _moved(schema: Any) -> Any:
+    """A schema whose references still lead to their targets when it stands at /properties/body."""
+    if isinstance(schema, list):
+        return [_moved(held) for held in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved: dict[str, Any] = {}
+    for key, held in schema.items():
+        if key in _DATA:
+            moved[key] = held
+        elif key == "$ref" and isinstance(held, str):
+            moved[key] = _moved_reference(held)
+        elif key in _MAPS and isinstance(held, dict):
+            moved[key] = {name: _moved(inner) for name, inner in held.items()}
+        else:
+            moved[key] = _moved(held)
+    return moved
+
+
+def _moved_reference(target: str) -> str:
+    inside = target == "#" or (target.startswith("#/") and not target.startswith("#/$defs/"))
+    return f"#/properties/body{target[1:]}" if inside else target

@@ -1,0 +1,149 @@
+"""How a declared tool or an approved action reaches the code that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from plangate.spec.base import Milliseconds, Name, SpecModel
+
+TAG_PREFIX: Final = "kind:"
+"""Marks the parts of a Pydantic location that name a variant and are not in the document."""
+
+AVAILABLE_TRANSPORTS: Final = frozenset({"client"})
+AVAILABLE_DISPATCHERS: Final = AVAILABLE_TRANSPORTS | {"tool"}
+
+Replay = Literal["safe", "never"]
+
+
+class SecretRef(SpecModel):
+    """`{"secret": name}`: the value lies in the service's secret store under that name."""
+
+    secret: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _by_type(tag_of_str: str, tag_of_rest: str) -> Callable[[Any], str]:
+    return lambda value: TAG_PREFIX + (tag_of_str if isinstance(value, str) else tag_of_rest)
+
+
+HeaderValue = Annotated[
+    Annotated[str, Tag("kind:literal")] | Annotated[SecretRef, Tag("kind:secret")],
+    Discriminator(_by_type("literal", "secret")),
+]
+"""Of a header or a key: the text itself, or the secret that holds it."""
+
+Headers = dict[str, HeaderValue]
+
+
+class HttpTransport(SpecModel):
+    """The service POSTs the call, signed, to `url`."""
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
+
+    kind: Literal["http"] = "http"
+    url: Annotated[str, Field(min_length=1)]
+    headers: Headers = Field(default_factory=dict)
+
+
+class ClientTransport(SpecModel):
+    """Processes of the user claim the call. `claim_within_ms`: how long it may wait (1 h if unset)."""
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
+
+    kind: Literal["client"] = "client"
+    claim_within_ms: Milliseconds | None = None
+
+
+class McpTransport(SpecModel):
+    """A remote MCP server over Streamable HTTP; `tool` is its name there, if it differs."""
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
+
+    kind: Literal["mcp"] = "mcp"
+    url: Annotated[str, Field(min_length=1)]
+    tool: Annotated[str, Field(min_length=1)] | None = None
+    headers: Headers = Field(default_factory=dict)
+
+
+class PythonTransport(SpecModel):
+    """An entry point that the operator installed beside the service, by its name."""
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "entry_point"})
+
+    kind: Literal["python"] = "python"
+    entry_point: Annotated[str, Field(min_length=1)]
+
+
+class DispatchOptions(SpecModel):
+    """What every form of dispatcher adds to its transport.
+
+    `replay`: whether an action that was left `dispatched` by a crash may be sent again with the same key.
+    """
+
+    replay: Replay = "never"
+    timeout_ms: Milliseconds | None = None
+
+
+class HttpDispatcher(DispatchOptions, HttpTransport):
+    """Actions are POSTed to `url`."""
+
+
+class ClientDispatcher(DispatchOptions, ClientTransport):
+    """Actions are claimed by the user's processes."""
+
+
+class McpDispatcher(DispatchOptions, McpTransport):
+    """Actions are calls of an MCP tool."""
+
+
+class PythonDispatcher(DispatchOptions, PythonTransport):
+    """Actions go to an entry point beside the service."""
+
+
+class ToolDispatcher(DispatchOptions):
+    """Actions run through a declared tool, which then is in no agent's `tools`."""
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "tool"})
+
+    kind: Literal["tool"] = "tool"
+    tool: Name
+
+
+def _expanded(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _by_kind(known: tuple[str, ...]) -> Discriminator:
+    def kind_of(value: Any) -> str | None:
+        kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+        return TAG_PREFIX + kind if isinstance(kind, str) and kind in known else None
+
+    return Discriminator(
+        kind_of,
+        custom_error_type="transport_kind",
+        custom_error_message=f"its 'kind' must be one of {', '.join(known)} (builtin: see toolkits)",
+    )
+
+
+Transport = Annotated[
+    Annotated[HttpTransport, Tag("kind:http")]
+    | Annotated[ClientTransport, Tag("kind:client")]
+    | Annotated[McpTransport, Tag("kind:mcp")]
+    | Annotated[PythonTransport, Tag("kind:python")],
+    _by_kind(("http", "client", "mcp", "python")),
+    BeforeValidator(_expanded),
+]
+"""Of a tool. A bare string such as "client" stands for {"kind": "client"}."""
+
+Dispatcher = Annotated[
+    Annotated[HttpDispatcher, Tag("kind:http")]
+    | Annotated[ClientDispatcher, Tag("kind:client")]
+    | Annotated[McpDispatcher, Tag("kind:mcp")]
+    | Annotated[PythonDispatcher, Tag("kind:python")]
+    | Annotated[ToolDispatcher, Tag("kind:tool")],
+    _by_kind(("http", "client", "mcp", "python", "tool")),
+    BeforeValidator(_expanded),
+]
+"""Of approved actions: the write boundary, never callable by a model."""

@@ -1,0 +1,275 @@
+"""Turns that come to their end, and what is sent for them, against a server that says every byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.llm.messages import (
+    Message,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolResult,
+    ToolUse,
+    TurnDone,
+    Usage,
+)
+from app.llm.registry import build_provider
+from tests.processes.aimock.vendor_server import (
+    KEY,
+    O_DONE,
+    VENDORS,
+    Answer,
+    VendorServer,
+    a_block,
+    a_end,
+    a_start,
+    a_text,
+    a_tool,
+    calling,
+    o_call,
+    o_chunk,
+    parts_of,
+    provider_for,
+    request,
+    turn_of,
+    whole,
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[VendorServer]:
+    running = VendorServer()
+    await running.start()
+    yield running
+    await running.stop()
+
+
+# --- Turns that come to their end ---
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_text_is_streamed_and_whole_at_the_end(kind: str, server: VendorServer) -> None:
+    server.answers = [Answer(whole(kind))]
+    *deltas, done = await parts_of(provider_for(kind, server))
+    assert deltas == [TextDelta("Hello"), TextDelta(" there")]
+    assert isinstance(done, TurnDone)
+    assert (done.blocks, done.stop_reason) == ((Text("Hello there"),), "end_turn")
+    assert done.model == "model-1-exact"
+
+
+async def test_anthropic_counts_what_the_cache_gave(server: VendorServer) -> None:
+    start = a_start(cache_read_input_tokens=100, cache_creation_input_tokens=20)
+    end = a_end(output_tokens_details={"thinking_tokens": 4})
+    server.answers = [Answer([start, *a_text(0, "x"), *end])]
+    assert (await turn_of(provider_for("anthropic", server))).usage == Usage(10, 7, 100, 20, 4)
+
+
+async def test_openai_counts_the_cache_apart_and_bears_a_server_without_usage(server: VendorServer) -> None:
+    server.answers = [Answer(whole("openai")), Answer([o_chunk({"content": "x"}, "stop")])]
+    assert (await turn_of(provider_for("openai", server))).usage == Usage(10, 7, 20, 0, 3)
+    assert (await turn_of(provider_for("openai", server))).usage == Usage()
+
+
+async def test_a_connection_is_used_again(server: VendorServer) -> None:
+    for kind in VENDORS:
+        server.connections = 0
+        server.answers = [Answer(whole(kind)) for _ in range(3)]
+        provider = provider_for(kind, server)
+        for _ in range(3):
+            assert [part async for part in provider.stream(request())]
+        await provider.aclose()
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_parallel_calls_keep_their_words_apart(kind: str, server: VendorServer) -> None:
+    spaced = '{ "a" : 1.0,\n "b":"\\u00fc"}'
+    if kind == "anthropic":
+        events = [a_start(), *a_text(0, "Two."), *a_tool(1, "t1", "first", spaced[:5], spaced[5:])]
+        events += [*a_tool(2, "t2", "second", ""), *a_end("tool_use")]
+    else:
+        events = [o_chunk({"content": "Two."}), o_call(0, "t1", "first", spaced[:5])]
+        events += [o_call(1, "t2", "second", ""), o_call(0, None, None, spaced[5:])]
+        events += [o_chunk({}, "tool_calls"), O_DONE]
+    server.answers = [Answer(events)]
+    done = await turn_of(provider_for(kind, server))
+    assert done.stop_reason == "tool_use"
+    assert done.blocks == (Text("Two."), ToolUse("t1", "first", spaced), ToolUse("t2", "second", "{}"))
+
+
+async def test_openai_bears_calls_without_index_and_with_one_index_for_all(server: VendorServer) -> None:
+    for index in (None, 0):
+        events = [o_call(index, "t1", "first", '{"a":'), o_call(index, "t1", None, "1}")]
+        events += [o_call(index, "t2", "second", "{}"), o_chunk({}, "stop"), O_DONE]
+        server.answers = [Answer(events)]
+        done = await turn_of(provider_for("openai", server))
+        assert done.blocks == (ToolUse("t1", "first", '{"a":1}'), ToolUse("t2", "second", "{}"))
+        assert done.stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_invalid_tool_json_is_handed_on_as_it_was_written(kind: str, server: VendorServer) -> None:
+    server.answers = [Answer(calling(kind, '{"a": tru'))]
+    done = await turn_of(provider_for(kind, server))
+    assert done.blocks == (ToolUse("t1", "first", '{"a": tru'),)
+    assert done.stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+@pytest.mark.parametrize("written", ["", '{"a": '])
+async def test_a_call_cut_by_the_limit_never_becomes_json(
+    kind: str, written: str, server: VendorServer
+) -> None:
+    server.answers = [Answer(calling(kind, written, end="length"))]
+    done = await turn_of(provider_for(kind, server))
+    assert done.stop_reason == "max_tokens"
+    assert done.blocks == (ToolUse("t1", "first", written),)
+    with pytest.raises(ValueError, match="Expecting"):
+        json.loads(written)
+
+
+async def test_anthropic_thinking_goes_back_unchanged(server: VendorServer) -> None:
+    thinking = a_block(
+        0,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "thinking_delta", "thinking": "Let me "},
+        {"type": "thinking_delta", "thinking": "see."},
+        {"type": "signature_delta", "signature": "c2ln"},
+    )
+    redacted = a_block(1, {"type": "redacted_thinking", "data": "c2VjcmV0"})
+    call = a_tool(2, "t1", "first", "{}")
+    server.answers = [Answer([a_start(), *thinking, *redacted, *call, *a_end("tool_use")])]
+    server.answers += [Answer(whole("anthropic"))]
+    budget = {"type": "enabled", "budget_tokens": 2000}
+    *deltas, done = await parts_of(provider_for("anthropic", server), request(thinking=budget))
+    assert deltas == [ThinkingDelta("Let me "), ThinkingDelta("see.")]
+    assert isinstance(done, TurnDone)
+    history = (
+        Message("user", (Text("Hello"),)),
+        Message("assistant", (Thinking("of another vendor"), *done.blocks)),
+        Message("user", (Text("And?"), ToolResult("t1", "42"))),
+    )
+    await turn_of(provider_for("anthropic", server), request(*history, thinking=budget))
+    sent = server.seen[1].body
+    assert sent["thinking"] == budget
+    assert sent["max_tokens"] > 2000
+    assert sent["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "c2VjcmV0"},
+        {"type": "tool_use", "id": "t1", "name": "first", "input": {}},
+    ]
+    assert [block["type"] for block in sent["messages"][2]["content"]] == ["tool_result", "text"]
+
+
+async def test_openai_reasoning_is_thinking(server: VendorServer) -> None:
+    events = [o_chunk({"reasoning_content": "Hm."}), o_chunk({"content": "Yes"}, "stop"), O_DONE]
+    server.answers = [Answer(events)]
+    *deltas, done = await parts_of(provider_for("openai", server))
+    assert deltas == [ThinkingDelta("Hm."), TextDelta("Yes")]
+    assert isinstance(done, TurnDone)
+    assert done.blocks == (Thinking("Hm."), Text("Yes"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "events", "stop_reason"),
+    [
+        ("anthropic", [a_start(), *a_text(0, "x"), *a_end("stop_sequence")], "end_turn"),
+        ("anthropic", [a_start(), *a_text(0, "No."), *a_end("refusal")], "refusal"),
+        ("anthropic", [a_start(), *a_text(0, "x"), *a_end("max_tokens")], "max_tokens"),
+        ("openai", [o_chunk({"content": "x"}, "length")], "max_tokens"),
+        ("openai", [o_chunk({"refusal": "No."}, "stop")], "refusal"),
+        ("openai", [o_chunk({"content": ""}, "content_filter")], "refusal"),
+    ],
+)
+async def test_why_a_turn_ended(kind: str, events: list[str], stop_reason: str, server: VendorServer) -> None:
+    server.answers = [Answer(events)]
+    assert (await turn_of(provider_for(kind, server))).stop_reason == stop_reason
+
+
+# --- What is sent ---
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_the_environment_adds_nothing(
+    kind: str, server: VendorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator's keys and headers must not travel to a host that a tenant chose."""
+    for vendor in ("ANTHROPIC", "OPENAI"):
+        for name in ("API_KEY", "AUTH_TOKEN", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "BASE_URL", "PROFILE"):
+            monkeypatch.setenv(f"{vendor}_{name}", "http://127.0.0.1:1/leak-operator")
+        monkeypatch.setenv(f"{vendor}_CUSTOM_HEADERS", "X-Leak: leak-operator\nAuthorization: leak-operator")
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    server.answers = [Answer(whole(kind))] * 2
+    await turn_of(provider_for(kind, server))
+    base_url = server.url if kind == "anthropic" else f"{server.url}/v1"
+    await turn_of(build_provider(kind, api_key=None, base_url=base_url))
+    for seen in server.seen:
+        assert "leak" not in json.dumps([seen.headers, seen.body])
+    assert KEY in server.seen[0].headers["authorization"]
+
+
+async def test_anthropic_body(server: VendorServer) -> None:
+    history = (
+        Message("user", (Text("Go"),)),
+        Message("assistant", (Text(""), ToolUse("t1", "first", '{"a": tru'), ToolUse("t2", "second", "{}"))),
+        Message("user", (ToolResult("t1", "not JSON", True), ToolResult("t2", "{}"))),
+        Message("assistant", (Thinking("unsigned"),)),
+    )
+    server.answers = [Answer(whole("anthropic"))]
+    await turn_of(provider_for("anthropic", server), request(*history, extra={"temperature": 0.2}))
+    body, ephemeral = server.seen[0].body, {"type": "ephemeral"}
+    assert server.seen[0].path == "/v1/messages"
+    assert body["model"] == "model-1"
+    assert body["stream"] is True
+    assert body["max_tokens"] == 16_384
+    assert body["temperature"] == 0.2
+    assert "thinking" not in body
+    assert body["system"] == [{"type": "text", "text": "Be brief.", "cache_control": ephemeral}]
+    assert [tool.get("cache_control") for tool in body["tools"]] == [None, ephemeral]
+    assert body["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "Go"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_use", "id": "t1", "name": "first", "input": {"INVALID_JSON": '{"a": tru'}},
+                {"type": "tool_use", "id": "t2", "name": "second", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": "not JSON", "is_error": True},
+                {"type": "tool_result", "tool_use_id": "t2", "content": "{}"},
+            ],
+        },
+    ]
+
+
+async def test_openai_body(server: VendorServer) -> None:
+    history = (
+        Message("user", (Text("Go"),)),
+        Message("assistant", (Thinking("hm"), Text("Well"), ToolUse("t1", "first", '{ "a":1}'))),
+        Message("user", (Text("And?"), ToolResult("t1", "42"))),
+        Message("assistant", (ToolUse("t2", "second", "{oops"),)),
+        Message("user", (ToolResult("t2", "not JSON", True),)),
+    )
+    settings: dict[str, Any] = {"max_output_tokens": 99, "thinking": {"effort": "low"}, "extra": {"seed": 7}}
+    server.answers = [Answer(whole("openai"))]
+    await turn_of(provider_for("openai", server), request(*history, **settings))
+    body = server.seen[0].body
+    assert server.seen[0].path == "/v1/chat/completions"
+    assert (body["max_tokens"], body["reasoning_effort"], body["seed"]) == (99, "low", 7)
+    assert body["stream_options"] == {"include_usage": True}
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["first", "second"]
+    roles = [message["role"] for message in body["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "user", "assistant", "tool"]
+    assert body["messages"][2]["tool_calls"][0]["function"] == {"name": "first", "arguments": '{ "a":1}'}
+    invalid = body["messages"][5]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(invalid) == {"INVALID_JSON": "{oops"}

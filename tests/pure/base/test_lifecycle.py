@@ -1,0 +1,76 @@
+"""A lifecycle is its table: what it allows, how it refuses, how it is drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import StrEnum
+
+import pytest
+
+from app.base.errors import Conflict
+from app.base.lifecycle import Lifecycle
+
+
+class Lamp(StrEnum):
+    OFF = "off"
+    ON = "on"
+    BROKEN = "burnt-out"
+
+
+LAMP = Lifecycle[Lamp]("lamp", {Lamp.OFF: [Lamp.ON], Lamp.ON: [Lamp.OFF, Lamp.BROKEN], Lamp.BROKEN: ()})
+
+
+@pytest.mark.parametrize("current", list(Lamp))
+@pytest.mark.parametrize("to", list(Lamp))
+def test_exactly_the_table_is_allowed(current: Lamp, to: Lamp) -> None:
+    allowed = (current, to) in {(Lamp.OFF, Lamp.ON), (Lamp.ON, Lamp.OFF), (Lamp.ON, Lamp.BROKEN)}
+    assert LAMP.allows(current, to) == allowed
+    if allowed:
+        LAMP.check(current, to)
+    else:
+        with pytest.raises(Conflict):
+            LAMP.check(current, to)
+
+
+def test_a_refusal_names_both_states_and_what_is_allowed() -> None:
+    with pytest.raises(Conflict) as caught:
+        LAMP.check(Lamp.ON, Lamp.ON)
+    assert caught.value.detail == "The lamp is on and cannot become on; it can become off or burnt-out."
+    assert caught.value.extra == {"state": "on", "allowed": ["off", "burnt-out"]}
+    with pytest.raises(
+        Conflict, match="The lamp is burnt-out and cannot become on; it is over and stays as it is"
+    ):
+        LAMP.check(Lamp.BROKEN, Lamp.ON)
+
+
+def test_ends() -> None:
+    assert LAMP.initial is Lamp.OFF
+    assert LAMP.terminal == {Lamp.BROKEN}
+
+
+def test_the_diagram() -> None:
+    assert LAMP.mermaid() == (
+        "stateDiagram-v2\n"
+        '    state "burnt-out" as burnt_out\n'
+        "    [*] --> off\n"
+        "    off --> on\n"
+        "    on --> off\n"
+        "    on --> burnt_out\n"
+        "    burnt_out --> [*]"
+    )
+
+
+def test_a_table_without_a_row_for_each_state_is_refused() -> None:
+    with pytest.raises(ValueError, match="no row for burnt-out"):
+        Lifecycle[Lamp]("lamp", {Lamp.OFF: [Lamp.ON], Lamp.ON: [Lamp.OFF]})
+    with pytest.raises(ValueError, match="no row for gone"):
+        Lifecycle[str]("thing", {"here": ["gone"]})
+    with pytest.raises(ValueError, match="no states"):
+        Lifecycle[str]("thing", {})
+
+
+def test_it_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        LAMP.name = "torch"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        LAMP.transitions[Lamp.OFF] = ()  # type: ignore[index]

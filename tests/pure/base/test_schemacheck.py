@@ -1,0 +1,353 @@
+"""Schemas of tenants: what is refused, what a flaw says, and that nothing stalls."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.base.schemacheck import SchemaChecker, SchemaRefused
+
+checker = SchemaChecker()
+
+
+def flaws(schema: Any, value: Any) -> list[tuple[str, str]]:
+    return [(flaw.pointer, flaw.message) for flaw in checker.compile(schema).errors(value)]
+
+
+def refused(schema: Any) -> tuple[str, str]:
+    with pytest.raises(SchemaRefused) as caught:
+        checker.compile(schema)
+    assert len(caught.value.message) <= 300
+    return caught.value.pointer, caught.value.message
+
+
+def nested(levels: int, leaf: Any) -> Any:
+    for _ in range(levels):
+        leaf = {"a": leaf}
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"type": "integer"}, 1.5, [("", "must be integer, not 1.5")]),
+        ({"type": ["integer", "null"]}, "x", [("", 'must be integer or null, not "x"')]),
+        ({"type": "string"}, {"a": 1}, [("", "must be string, not an object of 1 properties")]),
+        ({"required": ["a", "b"]}, {"b": 1}, [("", 'the property "a" is missing')]),
+        (
+            {"properties": {"a": {}}, "additionalProperties": False},
+            {"b": 1, "a": 2},
+            [("", 'these properties are not allowed: "b"')],
+        ),
+        ({"additionalProperties": False}, {"b": 1}, [("", "no properties are allowed here")]),
+        ({"properties": {"x": False}}, {"x": 1}, [("/x", "nothing is allowed here, but there is 1")]),
+        ({"properties": {"a/b~c": {"type": "null"}}}, {"a/b~c": 1}, [("/a~1b~0c", "must be null, not 1")]),
+        ({"items": {"minimum": 3}}, [4, 2], [("/1", "2 is less than the minimum of 3")]),
+        ({"enum": ["a", "b", 3]}, "c", [("", 'must be one of "a", "b", 3, not "c"')]),
+        ({"const": {"k": 1}}, 2, [("", 'must be {"k":1}, not 2')]),
+        (
+            {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+            1,
+            [("", "matches more than one of the alternatives, where exactly one is wanted")],
+        ),
+        (
+            {"anyOf": [{"type": "string"}, {"properties": {"z": {"type": "string"}}}]},
+            {"z": 1},
+            [
+                (
+                    "",
+                    "matches none of 2 alternatives: (1) must be string, not an object of 1 properties; "
+                    "(2) /z: must be string, not 1",
+                )
+            ],
+        ),
+        (True, 1, []),
+        (False, 1, [("", "nothing is allowed here, but there is 1")]),
+    ],
+)
+def test_a_flaw_says_what_to_change(schema: Any, value: Any, expected: list[tuple[str, str]]) -> None:
+    found = flaws(schema, value)
+    assert [
+        (pointer, message.replace("null or integer", "integer or null")) for pointer, message in found
+    ] == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "integer"}, "x" * 100_000),
+        ({"maxLength": 3}, "x" * 100_000),
+        ({"pattern": "^y" + "a" * 1000}, "x" * 100_000),
+        ({"enum": ["y" * 1000] * 1 + ["z" * 1000]}, "x" * 1000),
+        ({"uniqueItems": True}, [1] * 10_000),
+        ({"additionalProperties": {"type": "null"}, "propertyNames": {"maxLength": 2}}, {"k" * 1000: 1}),
+        ({"properties": {}, "additionalProperties": False}, {f"{i}" * 50: 1 for i in range(100)}),
+        ({"anyOf": [{"const": "y" * 1000}] * 30}, "x" * 1000),
+        ({"not": {"enum": ["x" * 1000]}}, "x" * 1000),
+    ],
+)
+def test_messages_are_short(schema: Any, value: Any) -> None:
+    found = flaws(schema, value)
+    assert found
+    assert all(0 < len(message) <= 200 for _, message in found)
+
+
+def test_at_most_limit_flaws() -> None:
+    compiled = checker.compile({"items": {"type": "string"}})
+    assert len(compiled.errors(list(range(100)))) == 20
+    assert len(compiled.errors(list(range(100)), limit=3)) == 3
+
+
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$recursiveRef"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://127.0.0.1:1/x",
+        "https://json-schema.org/draft/2020-12/schema",
+        "file:///etc/passwd",
+        "a.json",
+        "",
+    ],
+)
+def test_references_that_leave_the_document_are_refused(
+    keyword: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    pointer, message = refused({"properties": {"a/b": {"anyOf": [True, {keyword: target}]}}})
+    assert pointer == f"/properties/a~1b/anyOf/1/{keyword}"
+    assert "nothing is fetched" in message
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"x-own": {"deep": [{"$ref": "http://a"}]}},
+        {"properties": {"const": {"$ref": "http://a"}}},
+        {"$defs": {"enum": {"$ref": "http://a"}}},
+        {"items": [{"$ref": "http://a"}]},
+        {"dependentSchemas": {"a": {"$ref": "http://a"}}},
+        {"const": {"$ref": "http://a"}, "$ref": "#/const"},
+        {
+            "properties": {"a": {"default": [{"$ref": "http://a"}]}},
+            "items": {"$ref": "#/properties/a/default/0"},
+        },
+    ],
+)
+def test_no_place_hides_a_foreign_reference(schema: Any) -> None:
+    refused(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"properties": {"$ref": {"type": "string"}}}, {"$ref": "http://a"}),
+        ({"const": {"$ref": "http://a"}}, {"$ref": "http://a"}),
+        ({"$defs": {"t": {"type": "integer"}}, "$ref": "#/$defs/t"}, 1),
+        ({"$defs": {"t": {"$anchor": "here", "type": "integer"}}, "$ref": "#here"}, 1),
+        ({"$defs": {"a/b %": {"type": "integer"}}, "$ref": "#/$defs/a~1b%20%25"}, 1),
+        ({"type": ["object", "integer"], "additionalProperties": {"$ref": "#"}}, {"a": {"b": 1}}),
+        ({"$id": "https://example.com/tool", "$defs": {"t": {}}, "$ref": "#/$defs/t"}, 1),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "definitions": {"t": {}},
+                "$ref": "#/definitions/t",
+            },
+            1,
+        ),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}, 2),
+        ({"type": "integer"}, 1.0),
+        ({"format": "email"}, "no address"),
+        ({"format": "uint32"}, -1),
+        ({"pattern": r"^\d+$"}, "12"),
+        ({"x-unknown": 5, "nullable": True}, 1),
+        ({"x-meta": {"id": "a"}, "default": {"$id": "b"}, "$defs": {"t": {}}, "$ref": "#/$defs/t"}, 1),
+        ({"components": {"schemas": {"t": {"type": "integer"}}}, "$ref": "#/components/schemas/t"}, 1),
+    ],
+)
+def test_accepted(schema: Any, value: Any) -> None:
+    assert flaws(schema, value) == []
+    assert checker.compile(schema).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "words"),
+    [
+        ({"type": "strin"}, "/type", "matches none of 2 alternatives"),
+        ({"properties": {"a": {"minLength": -1}}}, "/properties/a/minLength", "minimum of 0"),
+        (
+            {"items": {"pattern": "(?=a)"}},
+            "/items/pattern",
+            "lookaround and back-references are not supported",
+        ),
+        ({"pattern": r"(a)\1"}, "/pattern", "linear time"),
+        ({"pattern": "(a{1000}){1000}"}, "/pattern", "very large repetitions"),
+        ({"patternProperties": {"(": {}}}, "/patternProperties/(", "linear time"),
+        ({"properties": {"a": {"$ref": "#/$defs/no"}}}, "/properties/a/$ref", "does not exist"),
+        ({"$ref": "#nowhere"}, "/$ref", "does not exist"),
+        ({"$schema": "http://example.com/mine"}, "/$schema", "not known"),
+        ({"$defs": {"a": {"$id": "http://a/b", "$ref": "#"}}}, "/$defs/a", "another $id"),
+        ({"const": {"$id": "http://a", "$ref": "#/x", "x": {}}, "$ref": "#/const"}, "", "leads into data"),
+        (
+            {"$schema": "http://json-schema.org/draft-04/schema#", "not": {"id": "a", "$ref": "#"}},
+            "/not",
+            "another $id",
+        ),
+        ({"maximum": float("nan")}, "", "nan"),
+        ({"maximum": {1: 2}}, "", "JSON"),
+        (nested(300, True), "", "JSON"),
+    ],
+)
+def test_a_refused_schema_says_where(schema: Any, pointer: str, words: str) -> None:
+    at, message = refused(schema)
+    assert at == pointer
+    assert words in message
+
+
+def test_a_pattern_cannot_stall() -> None:
+    compiled = checker.compile({"pattern": "^(a+)+$"})
+    began = time.perf_counter()
+    assert compiled.errors("a" * 50_000 + "b")
+    assert time.perf_counter() - began < 1
+
+
+def definitions(count: int, keyword: str) -> dict[str, Any]:
+    """Each refers to the next one twice."""
+    chain: dict[str, Any] = {
+        f"a{i}": {keyword: [{"$ref": f"#/$defs/a{i + 1}"}, {"$ref": f"#/$defs/a{i + 1}"}]}
+        for i in range(count)
+    }
+    return {"$defs": {**chain, f"a{count}": {"type": "string"}}, "$ref": "#/$defs/a0"}
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_references_that_double_are_refused_before_they_explode(keyword: str) -> None:
+    assert "50,000" in refused(definitions(26, keyword))[1]
+    assert "50,000" in refused(definitions(60, keyword))[1]
+    assert flaws(definitions(8, keyword), 1)
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+def test_unevaluated_is_bounded_as_it_evaluates_again(keyword: str) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(8):
+        schema = {"allOf": [schema], keyword: {}}
+    assert flaws(schema, {"a": 1}) == []
+    for _ in range(8):
+        schema = {"allOf": [schema], keyword: {}}
+    assert "50,000" in refused(schema)[1]
+    recursive = {"allOf": [{"additionalProperties": {"$ref": "#"}}], "items": {keyword: {}}}
+    assert refused(recursive) == (f"/items/{keyword}", "unevaluated... cannot stand in a recursive schema")
+
+
+def test_long_chains_of_references_do_not_overflow_the_stack() -> None:
+    chain = {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(20_000)}
+    for order in (chain, dict(reversed(chain.items()))):
+        schema = {"properties": order, "$defs": {**order, "a20000": {}}}
+        assert "200 levels" in refused(schema)[1]
+
+
+RECURSIVE: list[dict[str, Any]] = [
+    {"type": ["object", "integer"], "additionalProperties": {kind: [{"$ref": "#"}, {"$ref": "#"}]}}
+    for kind in ("anyOf", "oneOf", "allOf")
+]
+
+
+@pytest.mark.parametrize("schema", RECURSIVE)
+def test_recursive_schemas_over_deep_values_answer_at_once(schema: Any) -> None:
+    began = time.perf_counter()
+    found = flaws(schema, nested(60, "x"))
+    assert time.perf_counter() - began < 2
+    assert found == [("", "the value does not match the schema, and is too large or too deep to say where")]
+    assert flaws(schema, nested(3, "x"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"items": {"type": "string"}}, list(range(300_000))),
+        ({"allOf": [{"type": "integer"}] * 1000}, list(range(100_000))),
+        ({"required": [f"p{i}" for i in range(20_000)]}, {}),
+        ({"allOf": [{"enum": list(range(5_000))}] * 100}, "x"),
+        ({"type": "integer"}, "x" * 10_000_000),
+        ({"allOf": [*[{"items": True}] * 1000, {"type": "null"}]}, [0] * 500_000),
+    ],
+)
+def test_errors_that_would_cost_seconds_are_not_built(schema: Any, value: Any) -> None:
+    compiled = checker.compile(schema)
+    began = time.perf_counter()
+    assert [flaw.pointer for flaw in compiled.errors(value)] == [""]
+    assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"\ud800": 1}, object(), b"x"])
+def test_what_is_no_json_is_a_flaw(value: Any) -> None:
+    compiled = checker.compile({"type": "object", "additionalProperties": {"maxLength": 3}})
+    assert not compiled.is_valid(value)
+    assert "not JSON" in compiled.errors(value)[0].message
+
+
+def test_compiled_schemas_are_kept_by_content_and_the_oldest_goes() -> None:
+    small = SchemaChecker(capacity=2)
+    first = small.compile({"type": "string", "minLength": 1})
+    assert small.compile({"minLength": 1, "type": "string"}) is first
+    small.compile({"type": "integer"})
+    assert small.compile({"type": "string", "minLength": 1}) is first
+    small.compile({"type": "null"})
+    assert small.compile({"type": "string", "minLength": 1}) is first
+    assert len(small._kept) == 2
+
+
+def test_changing_a_schema_afterwards_changes_nothing() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
+    compiled = checker.compile(schema)
+    schema["properties"]["a"]["type"] = "integer"
+    assert compiled.errors({"a": "x"}) == []
+    assert checker.compile(schema).errors({"a": "x"})
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+schemas = st.recursive(
+    st.booleans()
+    | st.fixed_dictionaries(
+        {"type": st.sampled_from(["string", "integer", "number", "object", "array", "null"])}
+    )
+    | st.fixed_dictionaries({"enum": st.lists(json_values, min_size=1, max_size=3)})
+    | st.just({"$ref": "#/$defs/t"})
+    | st.fixed_dictionaries({"required": st.lists(st.sampled_from("abc"), max_size=2, unique=True)}),
+    lambda inner: (
+        st.fixed_dictionaries({"properties": st.dictionaries(st.sampled_from("abc"), inner, max_size=3)})
+        | st.fixed_dictionaries({"items": inner})
+        | st.fixed_dictionaries({"not": inner})
+        | st.fixed_dictionaries({"contains": inner})
+        | st.fixed_dictionaries({"additionalProperties": inner})
+        | st.fixed_dictionaries({"unevaluatedProperties": inner})
+        | st.sampled_from(["allOf", "anyOf", "oneOf"]).flatmap(
+            lambda key: st.fixed_dictionaries({key: st.lists(inner, min_size=1, max_size=3)})
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@given(schemas, json_values)
+def test_flaws_exist_exactly_when_the_standard_says_so(schema: Any, value: Any) -> None:
+    document = {"allOf": [schema], "$defs": {"t": {"type": ["integer", "object"]}}}
+    compiled = checker.compile(document)
+    found = compiled.errors(value)
+    assert (
+        (found == [])
+        == compiled.is_valid(value)
+        == jsonschema_rs.Draft202012Validator(document).is_valid(value)
+    )
+    assert all(flaw.message for flaw in found)

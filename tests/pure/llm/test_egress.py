@@ -1,0 +1,312 @@
+"""The tricks with addresses, names and answers that the way out must not fall for, on loopback only."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+from app.base.egress import (
+    EgressPolicy,
+    EgressRefused,
+    egress_client_httpx,
+    egress_client_httpx2,
+    system_resolver,
+    why_refused,
+)
+
+PUBLIC = "93.184.215.14"
+CLIENTS: list[Callable[..., Any]] = [egress_client_httpx, egress_client_httpx2]
+
+
+class FakeResolver:
+    """Answers the first question with the first answer, the next with the next, and counts."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, int]] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append((host, port))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if not answer:
+            raise OSError("no such name")
+        return answer
+
+
+REFUSED_ADDRESSES = [
+    "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254",
+    "168.63.129.16", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.192", "192.0.2.1",
+    "192.88.99.1", "192.168.1.1", "198.18.0.1", "198.51.100.7", "203.0.113.7", "224.0.0.1", "240.0.0.1",
+    "255.255.255.255", "::", "::1", "::7f00:1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "64:ff9b::a00:1",
+    "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::",
+    "2002:a00:1::1", "2002:c0a8:101::", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1",
+    "fe80::1%eth0",
+    "2606:4700::1%eth0", "fec0::1", "ff02::1", "ff0e::1", "not an address", "",
+]  # fmt: skip
+PUBLIC_ADDRESSES = [
+    PUBLIC, "8.8.8.8", "100.63.255.255", "100.128.0.1", "172.32.0.1", "2606:4700::1111", "64:ff9b::808:808",
+    "2002:808:808::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", REFUSED_ADDRESSES)
+async def test_a_name_with_an_address_that_is_not_public_is_refused(address: str) -> None:
+    for answer in ([address], [PUBLIC, address], [address, PUBLIC]):
+        with pytest.raises(EgressRefused) as refused:
+            await EgressPolicy(resolver=FakeResolver(answer)).addresses("tenant.example", 443)
+        assert "'tenant.example'" in str(refused.value)
+        assert "PLANGATE_ALLOW_HOSTS" in str(refused.value)
+
+
+@pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
+async def test_public_addresses_are_reached(address: str) -> None:
+    policy = EgressPolicy(resolver=FakeResolver([address, address]))
+    assert await policy.addresses("tenant.example", 443) == [address]
+
+
+SPELLINGS = [
+    "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0X7F.1", "0177.0.0.1", "017700000001",
+    "127.0.0.1.", "127.0.0.1..", "0", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+    "[0:0:0:0:0:0:0:1]", "169.254.169.254", "0xa9fea9fe", "2852039166", "[64:ff9b::7f00:1]", "10.1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+async def test_an_address_in_the_url_is_refused_in_any_spelling(
+    client_for: Callable[..., Any], spelling: str
+) -> None:
+    policy = EgressPolicy(resolver=FakeResolver([]))
+    async with client_for(policy) as client:
+        with pytest.raises((EgressRefused, httpx.InvalidURL, httpx2.InvalidURL)):
+            await client.get(f"http://{spelling}:9/")
+    with pytest.raises(EgressRefused):
+        policy.check_url(f"http://{spelling}:9/")
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+@pytest.mark.parametrize("host", ["localhost", "localhost.", "LOCALHOST", "ip6-localhost", "a.localhost"])
+async def test_names_of_this_machine_are_refused_by_the_system_resolver(
+    client_for: Callable[..., Any], host: str
+) -> None:
+    async with client_for(EgressPolicy()) as client:
+        with pytest.raises((EgressRefused, httpx.ConnectError, httpx2.ConnectError)):
+            await client.get(f"http://{host}:9/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://example.com/", "file:///etc/passwd", "ws://example.com/", "gopher://example.com/", "//a.com",
+     "http://", "http://localhost/", "http://x.localhost:80/", "http://user:pw@127.0.0.1/", "http://[::1]/"],
+)  # fmt: skip
+async def test_urls_that_the_door_refuses(url: str) -> None:
+    with pytest.raises(EgressRefused):
+        EgressPolicy().check_url(url)
+
+
+def test_urls_that_the_door_lets_pass() -> None:
+    policy = EgressPolicy.of(["localhost:8080", "10.0.0.5"])
+    for url in ("https://example.com/x", "http://localhost:8080/", "http://10.0.0.5:1/", f"http://{PUBLIC}"):
+        policy.check_url(url)
+    with pytest.raises(EgressRefused):
+        policy.check_url("http://localhost:8081/")
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_other_schemes_are_refused(client_for: Callable[..., Any]) -> None:
+    async with client_for(EgressPolicy.of(["example.com"], resolver=FakeResolver([PUBLIC]))) as client:
+        for url in ("ftp://example.com/", "ws://example.com/", "wss://example.com/"):
+            with pytest.raises((EgressRefused, httpx.UnsupportedProtocol, httpx2.UnsupportedProtocol)):
+                await client.get(url)
+
+
+async def test_exceptions_name_hosts_as_they_stand_in_the_url() -> None:
+    policy = EgressPolicy.of(
+        ["Tools.Internal.", "127.0.0.1:8080", "[::1]:9", "fd00::7", "localhost"],
+        resolver=FakeResolver(["10.0.0.7"]),
+    )
+    assert await policy.addresses("tools.internal", 1) == ["10.0.0.7"]
+    assert await policy.addresses("TOOLS.internal.", 1) == ["10.0.0.7"]
+    assert await policy.addresses("127.1", 8080) == ["127.0.0.1"]
+    assert await policy.addresses("::1", 9) == ["::1"]
+    assert await policy.addresses("fd00::7", 443) == ["fd00::7"]
+    for host, port in (("127.0.0.1", 8081), ("::1", 10), ("x.tools.internal", 1), ("127.0.0.2", 8080)):
+        with pytest.raises(EgressRefused):
+            await policy.addresses(host, port)
+
+
+@pytest.mark.parametrize("entry", ["", "http://x", "*.example.com", "x:0", "x:99999", "x:http", "[::1]x"])
+def test_exceptions_that_cannot_be_read(entry: str) -> None:
+    with pytest.raises(ValueError, match="not a host"):
+        EgressPolicy.of([entry])
+
+
+async def test_a_name_is_no_path_and_has_no_zone() -> None:
+    for host in ("", "fe80::1%lo", "a/b"):
+        with pytest.raises(EgressRefused):
+            await EgressPolicy().addresses(host, 80)
+
+
+def test_why_says_what_the_address_is() -> None:
+    assert "loopback" in (why_refused(ipaddress.ip_address("127.0.0.1")) or "")
+    assert "inside of 64:ff9b::7f00:1" in (why_refused(ipaddress.ip_address("64:ff9b::7f00:1")) or "")
+
+
+# --- Real connections to loopback ---
+
+
+class Site:
+    """A small server that remembers the heads it got and answers with the same bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.heads: list[str] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                self.heads.append(head.decode())
+                writer.write(self.answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+def http(body: bytes = b"ok", *lines: str, status: str = "200 OK") -> bytes:
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *lines]
+    return ("\r\n".join(head) + "\r\n\r\n").encode() + body
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[tuple[Site, int]]:
+    served = Site(http())
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    yield served, server.sockets[0].getsockname()[1]
+    server.close()
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_the_name_is_resolved_once_and_its_checked_address_is_the_one_connected_to(
+    client_for: Callable[..., Any], site: tuple[Site, int]
+) -> None:
+    served, port = site
+    resolver = FakeResolver(["127.0.0.1"], ["127.0.0.2"])
+    async with client_for(EgressPolicy.of([f"tools.example:{port}"], resolver=resolver)) as client:
+        for _ in range(2):
+            assert (await client.get(f"http://tools.example:{port}/")).text == "ok"
+    assert resolver.asked == [("tools.example", port)]
+    assert f"host: tools.example:{port}" in served.heads[0].lower()
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_a_name_that_turns_inwards_later_is_refused(
+    client_for: Callable[..., Any], site: tuple[Site, int]
+) -> None:
+    """Rebinding: what was public when a URL was registered points to loopback when it is called."""
+    served, port = site
+    resolver = FakeResolver(["127.0.0.1"])
+    async with client_for(EgressPolicy(resolver=resolver)) as client:
+        with pytest.raises(EgressRefused, match="loopback"):
+            await client.get(f"http://tools.example:{port}/")
+    assert not served.heads
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_the_next_address_is_tried_where_one_does_not_answer(
+    client_for: Callable[..., Any], site: tuple[Site, int]
+) -> None:
+    _, port = site
+    resolver = FakeResolver(["127.0.0.3", "127.0.0.1"])
+    async with client_for(EgressPolicy.of(["tools.example"], resolver=resolver)) as client:
+        assert (await client.get(f"http://tools.example:{port}/")).text == "ok"
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_redirects_cookies_and_the_environment(
+    client_for: Callable[..., Any], site: tuple[Site, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, port = site
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    served.answer = http(b"", "Location: http://127.0.0.9/", "Set-Cookie: a=1", status="302 Found")
+    async with client_for(EgressPolicy.of(["127.0.0.1"])) as client:
+        for _ in range(2):
+            assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 302
+    assert "cookie" not in served.heads[1].lower()
+    assert "accept-encoding: identity" in served.heads[0].lower()
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_large_and_compressed_answers_are_stopped(
+    client_for: Callable[..., Any], site: tuple[Site, int]
+) -> None:
+    served, port = site
+    policy = EgressPolicy.of(["127.0.0.1"])
+    served.answer = http(b"x" * 1000)
+    async with client_for(policy, max_response_bytes=999) as client:
+        with pytest.raises(EgressRefused, match="larger than 999 bytes"):
+            await client.get(f"http://127.0.0.1:{port}/")
+    async with client_for(policy, max_response_bytes=1000) as client:
+        assert len((await client.get(f"http://127.0.0.1:{port}/")).content) == 1000
+        served.answer = http(b"x", "Content-Encoding: gzip")
+        with pytest.raises(EgressRefused, match="compressed"):
+            await client.get(f"http://127.0.0.1:{port}/")
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_a_name_that_does_not_resolve_or_not_in_time_is_an_error_of_the_connection(
+    client_for: Callable[..., Any],
+) -> None:
+    async def never(host: str, port: int) -> Sequence[str]:
+        await asyncio.sleep(60)
+        return []
+
+    async with client_for(EgressPolicy(resolver=FakeResolver([]))) as client:
+        with pytest.raises((httpx.ConnectError, httpx2.ConnectError), match="cannot be resolved"):
+            await client.get("http://nowhere.example/")
+    async with client_for(EgressPolicy(resolver=never)) as client:
+        with pytest.raises((httpx.ConnectTimeout, httpx2.ConnectTimeout)):
+            await client.get("http://slow.example/", timeout=0.1)
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_tls_asks_for_the_name_and_checks_its_certificate(client_for: Callable[..., Any]) -> None:
+    """The server name of TLS is the host of the URL, although the connection goes to an address."""
+    seen: list[bytes] = []
+    reached = asyncio.Event()
+
+    async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.read(4096))
+        reached.set()
+        writer.close()
+
+    server = await asyncio.start_server(hello, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    policy = EgressPolicy.of(["tools.example"], resolver=FakeResolver(["127.0.0.1"]))
+    async with client_for(policy) as client:
+        with pytest.raises((httpx.ConnectError, httpx2.ConnectError, ssl.SSLError)):
+            await client.get(f"https://tools.example:{port}/")
+        context = client._transport._pool._ssl_context
+        assert context.verify_mode == ssl.CERT_REQUIRED
+        assert context.check_hostname
+    await asyncio.wait_for(reached.wait(), 5)
+    assert b"tools.example" in seen[0]
+    server.close()
+
+
+async def test_the_system_resolver_gives_addresses() -> None:
+    assert "127.0.0.1" in await system_resolver("127.0.0.1", 80)
+
+
+@pytest.mark.parametrize("client_for", CLIENTS)
+async def test_unix_sockets_are_refused(client_for: Callable[..., Any]) -> None:
+    async with client_for(EgressPolicy()) as client:
+        with pytest.raises(EgressRefused, match="unix socket"):
+            await client._transport._pool._network_backend.connect_unix_socket("/run/docker.sock")

@@ -1,0 +1,163 @@
+"""Who has which builtin tools, and what their schemas ask of them."""
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from plangate.spec.models import RuntimeSpec
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS, BuiltinTool, builtin_tools
+
+ACTION = {
+    "type": "object",
+    "properties": {"kind": {"const": "refund"}, "amount": {"type": "integer"}},
+    "required": ["kind", "amount"],
+    "additionalProperties": False,
+}
+PLAN = {
+    "type": "object",
+    "description": "Refunds to make.",
+    "properties": {"actions": {"type": "array", "items": {"$ref": "#/$defs/Action"}}},
+    "required": ["actions"],
+    "$defs": {"Action": ACTION},
+}
+
+
+def tools_of(role: str, toolkits: Any = (), plan: Any = None, **fields: Any) -> dict[str, BuiltinTool]:
+    agent = {
+        "name": "a",
+        "role": role,
+        "model": "m",
+        "toolkits": toolkits,
+        "plan": plan,
+        "routes": fields.pop("routes", ["x", "y"]),
+    }
+    fields["toolkits"] = fields.pop("runtime", [])
+    spec = RuntimeSpec.model_validate({"tenant": {"resourceId": "acme"}, "agents": [agent], **fields})
+    return {tool.name: tool for tool in builtin_tools(spec, spec.agents[0])}
+
+
+REFERENCES = ["resolveRef", "glimpseRef"]
+
+
+@pytest.mark.parametrize(
+    ("role", "toolkits", "names"),
+    [
+        ("coordinator", [], ["call_agent"]),
+        ("planner", [], ["storePlan", "getPlan"]),
+        ("executor", [], ["getPlan", "executePlan", *REFERENCES]),
+        ("specialist", [], []),
+        ("specialist", ["plans"], ["getPlan"]),
+        ("coordinator", ["plans"], ["call_agent", "getPlan"]),
+        ("planner", ["plans"], ["storePlan", "getPlan"]),
+        ("specialist", ["references"], REFERENCES),
+        ("specialist", ["agents"], ["call_agent"]),
+        ("executor", [{"id": "plans", "config": {"tools": ["executePlan"]}}], ["executePlan", *REFERENCES]),
+        ("executor", [{"id": "references", "config": {"tools": []}}], ["getPlan", "executePlan"]),
+        ("executor", [{"id": "references", "config": {}}], ["getPlan", "executePlan", *REFERENCES]),
+        ("specialist", [{"id": "plans", "config": {"tools": ["storePlan"]}}], []),
+    ],
+)
+def test_roles_and_toolkits_give_tools(role: str, toolkits: Any, names: list[str]) -> None:
+    assert list(tools_of(role, toolkits)) == names
+
+
+def test_the_runtimes_entry_narrows_for_everybody_and_gives_nothing() -> None:
+    entry = [{"id": "references", "config": {"tools": ["glimpseRef"]}}]
+
+    assert list(tools_of("executor", runtime=entry)) == ["getPlan", "executePlan", "glimpseRef"]
+    assert list(tools_of("specialist", ["references"], runtime=entry)) == ["glimpseRef"]
+    assert list(tools_of("specialist", runtime=entry)) == []
+
+
+def test_an_agent_without_routes_cannot_call_agents() -> None:
+    assert tools_of("specialist", ["agents"], routes=[]) == {}
+
+
+def test_call_agent_is_cut_to_the_routes() -> None:
+    tool = tools_of("coordinator")["call_agent"]
+
+    assert tool.toolkit == "agents"
+    assert tool.input_schema["properties"]["agent"]["enum"] == ["x", "y"]
+    check = jsonschema_rs.validator_for(dict(tool.input_schema))
+    assert check.is_valid({"agent": "x", "prompt": "do it"})
+    assert check.is_valid({"agent": "x", "prompt": {"tool": "t", "args": {}}})
+    assert not check.is_valid({"agent": "z", "prompt": "do it"})
+    assert not check.is_valid({"agent": "x", "prompt": 3})
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_store_plan_asks_for_the_agents_own_plan(declared: bool) -> None:
+    plan = {"name": "Refunds", "schema": PLAN}
+    held = tools_of("planner", plan="Refunds", plans=[plan]) if declared else tools_of("planner", plan=plan)
+    schema = dict(held["storePlan"].input_schema)
+
+    assert schema["properties"]["specName"]["enum"] == ["Refunds"]
+    assert schema["properties"]["body"]["description"] == "Refunds to make."
+    check = jsonschema_rs.validator_for(schema)
+    body = {"actions": [{"kind": "refund", "amount": 3}]}
+    assert check.is_valid({"specName": "Refunds", "body": body})
+    assert check.is_valid({"specName": "Refunds", "planId": "mine", "body": body})
+    assert not check.is_valid({"specName": "Other", "body": body})
+    assert not check.is_valid({"specName": "Refunds", "body": {"actions": [{"kind": "refund"}]}})
+
+
+def test_actions_may_name_references_where_there_are_kinds_of_them() -> None:
+    action = {"kind": "refund", "amount": 3, "references": [{"kind": "Order", "id": "1"}]}
+    arguments = {"specName": "Refunds", "body": {"actions": [action]}}
+    plan = {"name": "Refunds", "schema": PLAN}
+    kinds = [{"name": "Order", "schema": {"type": "object"}}]
+
+    def valid(**fields: Any) -> bool:
+        tool = tools_of("planner", plan=plan, **fields)["storePlan"]
+        return bool(jsonschema_rs.validator_for(dict(tool.input_schema)).is_valid(arguments))
+
+    assert valid(references=kinds)
+    assert not valid()
+    assert "references" not in ACTION["properties"]
+
+
+def test_references_inside_the_plans_schema_still_lead_to_their_targets() -> None:
+    step = {
+        "type": "object",
+        "properties": {
+            "kind": {"const": "s"},
+            "again": {"$ref": "#/properties/actions/items"},
+            "all": {"$ref": "#"},
+            "old": {"$ref": "#/definitions/D"},
+            "$ref": {"const": "#"},
+        },
+    }
+    plan = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {"actions": {"type": "array", "items": step}},
+        "definitions": {"D": {"const": "#"}},
+        "required": ["actions"],
+    }
+    tool = tools_of("planner", plan={"name": "P", "schema": plan})["storePlan"]
+    check = jsonschema_rs.validator_for(dict(tool.input_schema))
+
+    def valid(**fields: Any) -> bool:
+        return bool(check.is_valid({"specName": "P", "body": {"actions": [{"kind": "s", **fields}]}}))
+
+    assert valid(again={"kind": "s"}, all={"actions": []}, old="#", **{"$ref": "#"})
+    assert not valid(again={"kind": "t"})
+    assert not valid(all={})
+    assert not valid(old="x")
+
+
+def test_the_rule_of_use_of_references_is_told() -> None:
+    resolve, glimpse = TOOLKITS["references"]
+
+    assert "only when the full value is needed" in resolve.description
+    assert "do not ask for it again" in glimpse.description
+    assert "hydrate" in resolve.description
+    assert "hydrates" in glimpse.description
+
+
+def test_every_builtin_schema_is_one() -> None:
+    for tools in TOOLKITS.values():
+        for tool in tools:
+            jsonschema_rs.meta.validate(dict(tool.input_schema))
+            assert BUILTIN_TOOL_TOOLKITS[tool.name] == tool.toolkit
+            assert tool.description
