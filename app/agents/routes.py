@@ -11,8 +11,8 @@ from app.agents.schemas import SubmitQuery
 from app.agents.service import Queries, links
 from app.base.database import Tx
 from app.base.errors import Conflict
+from app.journal.http import allowed, event_stream, streams_of, wants_stream
 from app.journal.hub import Hub
-from app.journal.routes import allowed, event_stream, streams_of, wants_stream
 from app.tenancy import idempotency
 from app.tenancy.http import (
     Cursor,

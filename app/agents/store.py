@@ -19,7 +19,7 @@ SELECT id, thread_id, runtime_id, kind, agent, principal, prompt, request, wake 
 WORK_COLUMNS = """id, parent_id, kind, name, agent, status, position, tool_invocation_id, attempts, sent, input_tokens,
  output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, input, output, error, started_at,
  ended_at"""
-WORK = f"SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = $2 ORDER BY id"  # noqa: S608
+WORK = f"SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = $2 ORDER BY id"
 # A stateful agent remembers its finished runs in this thread, oldest first; the newest runs win when cut.
 MEMORY_RUNS = """
 SELECT id, input, query_id FROM work_records
@@ -29,7 +29,7 @@ SELECT id, input, query_id FROM work_records
 MEMORY_RECORDS = f"""
 SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = ANY ($2) AND parent_id = ANY ($3)
    AND kind IN ('model_call', 'tool_call') ORDER BY id
-"""  # noqa: S608
+"""
 LOCK_FOR_END = "SELECT status, thread_id, agent, lease_epoch FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
 # A higher epoch fences off whoever works on it: cancelling needs nobody's consent.
 CANCEL = """
@@ -151,7 +151,7 @@ FULL = f"""
 SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
        SELECT {USAGE} FROM work_records w WHERE w.tenant_id = q.tenant_id AND w.query_id = q.id) u
  WHERE q.tenant_id = $1 AND q.id = $2
-"""  # noqa: S608
+"""
 PAGE = f"""
 SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
        SELECT {USAGE} FROM work_records w WHERE w.tenant_id = q.tenant_id AND w.query_id = q.id) u
@@ -159,11 +159,11 @@ SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
    AND ($4::text IS NULL OR q.thread_id = $4) AND ($5::text IS NULL OR q.runtime_id = $5)
    AND ($6::text IS NULL OR q.agent = $6)
  ORDER BY q.id DESC LIMIT $7
-"""  # noqa: S608
+"""
 WORK_FULL = f"""
 SELECT {WORK_COLUMNS}, query_id, thread_id, model, prompt_cache_key, price_date FROM work_records
  WHERE tenant_id = $1 AND query_id = $2 ORDER BY id
-"""  # noqa: S608
+"""
 
 
 async def full(tx: Tx, query_id: str) -> Any:

@@ -18,32 +18,34 @@ INSERT INTO approvals (tenant_id, id, kind, target, digest, subject, glimpses, r
 VALUES ($1, $2, $3, $4, sha256($5), $5, $6, $7, $8, $9, $10, $11, $12, $13, 'pending',
         now() + make_interval(secs => $14::float8 / 1000))
 ON CONFLICT (tenant_id, work_id) DO NOTHING RETURNING {COLUMNS}
-"""  # noqa: S608
+"""
 BY_WORK = "SELECT id, status, digest, decided_by, feedback, partial FROM approvals WHERE tenant_id = $1 AND work_id = $2"
-BY_ID = f"SELECT {COLUMNS} FROM approvals WHERE tenant_id = $1 AND id = $2"  # noqa: S608
+BY_ID = f"SELECT {COLUMNS} FROM approvals WHERE tenant_id = $1 AND id = $2"
 QUERY_OF = "SELECT query_id FROM approvals WHERE tenant_id = $1 AND id = $2"
-LOCK = f"SELECT {COLUMNS}, expires_at <= now() AS late FROM approvals WHERE tenant_id = $1 AND id = $2 FOR UPDATE"  # noqa: S608
+LOCK = f"SELECT {COLUMNS}, expires_at <= now() AS late FROM approvals WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
 SUBJECT = "SELECT subject FROM approvals WHERE tenant_id = $1 AND id = $2"
 # The compare-and-set: of any number of decisions one finds the row still pending, by the database's clock.
 DECIDE = f"""
 UPDATE approvals SET status = $3, decided_at = now(), decided_by = $4, decision = $5, feedback = $6, partial = $7
  WHERE tenant_id = $1 AND id = $2 AND status = 'pending' AND ($3 IN ('expired', 'cancelled') OR expires_at > now())
 RETURNING {COLUMNS}
-"""  # noqa: S608
+"""
 OPEN_OF_QUERY = (
     "SELECT id FROM approvals WHERE tenant_id = $1 AND query_id = $2 AND status = 'pending' ORDER BY id"
 )
 VOTE = """
 INSERT INTO approval_votes (tenant_id, approval_id, principal, decision) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 """
-VOTES = "SELECT approval_id, principal, decision, at FROM approval_votes WHERE tenant_id = $1 AND approval_id = ANY ($2) ORDER BY at"
+VOTES = """
+SELECT approval_id, principal, decision, at FROM approval_votes WHERE tenant_id = $1 AND approval_id = ANY ($2) ORDER BY at
+"""
 DUE = "SELECT tenant_id, id FROM due_approvals($1)"
 LIST = f"""
 SELECT {COLUMNS} FROM approvals
  WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) AND ($3::text IS NULL OR status = $3)
    AND ($4::text IS NULL OR query_id = $4) AND ($5::text IS NULL OR thread_id = $5) AND ($6::text IS NULL OR kind = $6)
  ORDER BY id DESC LIMIT $7
-"""  # noqa: S608
+"""
 
 
 def row_of(row: Any, votes: list[dict[str, Any]] | None = None) -> ApprovalRow:

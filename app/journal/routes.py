@@ -2,53 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events import EVENT_TYPES
-from sse_starlette import EventSourceResponse
 
 from app.base import jsongate
 from app.base.errors import Flaw, Invalid
 from app.journal import store
+from app.journal.http import allowed, event_stream, streams_of, wants_stream
 from app.journal.models import TERMINAL_TYPES
-from app.journal.streams import QueryCursor, Streams
+from app.journal.streams import QueryCursor
 from app.tenancy.http import GatedRoute, calling, door_of, json_response
 from app.tenancy.models import Caller
 
 router = APIRouter(route_class=GatedRoute, tags=["events"])
-
-HEARTBEAT_S = 15
-STALLED_S = 30
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-SSE = "text/event-stream"
 
 After = Annotated[
     str | None,
     Query(max_length=500, description="A cursor: the `id` of the last event seen. Last-Event-ID wins."),
 ]
 Types = Annotated[str | None, Query(max_length=1000, description="Only these types, separated by commas.")]
-
-
-def streams_of(request: Request) -> Streams:
-    streams: Streams = request.app.state.services.streams
-    return streams
-
-
-def event_stream(frames: AsyncIterator[bytes]) -> Response:
-    """A stream of encoded frames with a heartbeat; a reader that takes nothing for 30 s is dropped."""
-    return EventSourceResponse(frames, headers=HEADERS, ping=HEARTBEAT_S, send_timeout=STALLED_S)
-
-
-def allowed(request: Request) -> Any:
-    authorization = request.headers.get("authorization", "")
-    tenancy = door_of(request).tenancy
-
-    async def check() -> bool:
-        return await tenancy.still_valid(authorization)
-
-    return check
 
 
 def cursor_of(request: Request, after: str | None) -> str | None:
@@ -66,10 +41,6 @@ def wanted(types: str | None) -> Sequence[str] | None:
             [Flaw("query:types", f"{', '.join(unknown)}; known are {', '.join(EVENT_TYPES)}")],
         )
     return names
-
-
-def wants_stream(request: Request) -> bool:
-    return SSE in request.headers.get("accept", "")
 
 
 @router.get("/queries/{query_id}/events", summary="The journal of a query: a page, or a stream")

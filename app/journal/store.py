@@ -158,7 +158,8 @@ async def own_heads(tx: Tx, query_ids: Sequence[str]) -> list[Any]:
 
 
 IS_OVER_AFTER = """
-SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND seq > $3) AND status IN ('succeeded', 'failed', 'cancelled')
+SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND seq > $3)
+       AND status IN ('succeeded', 'failed', 'cancelled')
   FROM queries WHERE tenant_id = $1 AND id = $2
 """
 

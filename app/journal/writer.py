@@ -41,6 +41,8 @@ class JournalWriter:
         self._open: dict[Lease, Pending] = {}
         self._bytes = 0
         self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._room = asyncio.Event()
         self._room.set()
         self._task: asyncio.Task[None] | None = None
@@ -54,8 +56,7 @@ class JournalWriter:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
-                while self._queue:
-                    await asyncio.sleep(0.005)
+                await self._idle.wait()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -92,6 +93,7 @@ class JournalWriter:
         pending.opens_work |= entry.opens_work
         pending.change = entry.change
         self._work.set()
+        self._idle.clear()
         return pending
 
     async def _run(self) -> None:
@@ -100,6 +102,7 @@ class JournalWriter:
             self._work.clear()
             while batch := self._take():
                 await self._write(batch)
+            self._idle.set()
 
     def _take(self) -> list[Pending]:
         """The next batch: at most one entry a lease, in order."""
@@ -132,7 +135,7 @@ class JournalWriter:
             try:
                 outcomes, firsts = await store.commit_batch(self._db, self._origin, batch)
                 break
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told to the one that caused it
                 if isinstance(error, Unavailable) or is_outage(error):
                     log.warning("journal.outage", error=str(error), entries=len(batch))
                     await asyncio.sleep(delay)

@@ -115,7 +115,11 @@ def boundaries(spec: RuntimeSpec, kinds: list[str]) -> tuple[dict[str, Boundary]
     per_kind = spec.action_dispatchers
     if not per_kind:
         one = spec.action_dispatcher
-        return ({}, sorted(set(kinds))) if one is None else ({"*": _boundary("*", one)}, [])
+        if one is None:
+            return {}, sorted(set(kinds))
+        if isinstance(one, ToolDispatcher):  # a tool takes one action at a time
+            return {kind: _boundary(kind, one) for kind in sorted(set(kinds))}, []
+        return {"*": _boundary("*", one)}, []
     found: dict[str, Boundary] = {}
     missing: list[str] = []
     for kind in sorted(set(kinds)):

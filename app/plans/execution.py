@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from plangate.spec.models import ToolSpec
+from plangate.spec.transports import ToolDispatcher
 
 from app.agents.model_calls import work_data
 from app.agents.run import QueryRun
@@ -25,9 +27,10 @@ from app.plans.service import Plans, Who
 from app.plans.states import ActionStatus, PlanStatus
 from app.runtimes.models import Runtime
 from app.tools.client import ClientCalls
-from app.tools.models import DEFAULT_TIMEOUT_MS, CallOutcome, ClientCall
+from app.tools.models import DEFAULT_TIMEOUT_MS, CallOutcome, ClientCall, definition_digest
 
 CLIENT_HOLD_S = 2.0
+MAX_PARALLEL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Execution:
         if not self._run.tree.below(self._who.scope.work_id, "plan_execution"):
             told = event(self._scope(work.id), "work-start", data=work_data(work))
             await self._run.commit(Entry([told], [work], opens_work=True))
-        await self._run.branches([self._dispatch(work.id, d) for d in self._dispatches()])
+        await self._dispatch_all(work.id)
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
         answer = summary(rows)
         status = PlanStatus(answer["status"])
@@ -113,22 +116,39 @@ class Execution:
             for n, a in enumerate(self._actions)
         ]
 
+    async def _dispatch_all(self, execution_id: str) -> None:
+        """So many lanes that take the next dispatch in turn; what waits for a person holds its lane."""
+        dispatches = self._dispatches()
+        limits = self._runtime.spec.limits
+        lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(dispatches))
+        left = iter(dispatches)
+
+        async def lane() -> None:
+            for dispatch in left:
+                await self._dispatch(execution_id, dispatch)
+
+        if lanes:
+            await self._run.branches([lane() for _ in range(lanes)])
+
     async def _dispatch(self, execution_id: str, dispatch: Dispatch) -> None:
         """One dispatch to its end, from wherever its rows stand; a settled `retry` comes round again."""
-        while True:
-            work_id = await self._run.durably(lambda tx: self._send(tx, execution_id, dispatch))
-            if work_id is None:
-                return
-            outcome = await self._run.wait(
-                lambda: self._run.look(lambda tx: self._news(tx, dispatch, work_id)),
-                reason="client_call",
-                hold_s=CLIENT_HOLD_S,
+        while (
+            sent := await self._run.durably(lambda tx: self._send(tx, execution_id, dispatch))
+        ) is not None:
+            await self._outcome(execution_id, dispatch, sent)
+
+    async def _outcome(self, execution_id: str, dispatch: Dispatch, work_id: str) -> None:
+        """Waits for what became of a dispatch and records it; where nobody knows, waits for a person."""
+        outcome = await self._run.wait(
+            lambda: self._run.look(lambda tx: self._news(tx, dispatch, work_id)),
+            reason="client_call",
+            hold_s=CLIENT_HOLD_S,
+        )
+        await self._run.durably(lambda tx: self._record(tx, execution_id, dispatch, work_id, outcome))
+        if outcome.status == "unknown":
+            await self._run.wait(
+                lambda: self._run.look(lambda tx: self._settled(tx, dispatch)), reason="outcome_unknown"
             )
-            await self._run.durably(lambda tx: self._record(tx, execution_id, dispatch, work_id, outcome))
-            if outcome.status == "unknown":
-                await self._run.wait(
-                    lambda: self._run.look(lambda tx: self._settled(tx, dispatch)), reason="outcome_unknown"
-                )
 
     async def _rows(self, tx: Tx, dispatch: Dispatch) -> list[Any]:
         rows = await store.actions(tx, self._plan.id)
@@ -160,12 +180,13 @@ class Execution:
             tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=work_id
         )
         dispatcher = dispatch.boundary.dispatcher
+        tool = self._tool_of(dispatch)
         call = ClientCall(
             work_id=work_id,
             query_id=self._run.query.id,
             purpose="action",
             name=bodies.served_name(dispatch.boundary),
-            definition_digest=dispatch.boundary.digest,
+            definition_digest=definition_digest(tool) if tool else dispatch.boundary.digest,
             request=jsongate.dumps(self._request(dispatch, [r["attempts"] + 1 for r in open_rows])),
             replay=dispatcher.replay,
             timeout_ms=dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS,
@@ -175,6 +196,11 @@ class Execution:
             tx, work_id, self._run.query.id, self._run.query.thread_id, execution_id, call.name, scope.agent
         )
         return work_id
+
+    def _tool_of(self, dispatch: Dispatch) -> ToolSpec | None:
+        """The declared tool that carries the action out, where the dispatcher is one."""
+        dispatcher = dispatch.boundary.dispatcher
+        return self._runtime.tools[dispatcher.tool] if isinstance(dispatcher, ToolDispatcher) else None
 
     def _request(self, dispatch: Dispatch, attempts: list[int]) -> dict[str, Any]:
         tenant, plan = self._run.lease.tenant, self._plan
@@ -191,6 +217,7 @@ class Execution:
             "actions": actions,
             "inputs": self._inputs,
             "attempt": max(attempts),
+            **({"args": actions[0]["payload"]} if self._tool_of(dispatch) else {}),
             "context": {
                 "queryId": self._run.query.id,
                 "threadId": plan.thread_id,

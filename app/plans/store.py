@@ -11,8 +11,8 @@ from app.plans.states import PlanStatus
 COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
  p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback, r.partial"""
 JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = p.tenant_id AND r.plan_id = p.id AND r.revision = p.revision"
-BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"  # noqa: S608
-BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"  # noqa: S608
+BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"
+BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"
 LOCK = "SELECT 1 FROM plans WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
 STORED_BY = "SELECT plan_id, revision FROM plan_revisions WHERE tenant_id = $1 AND stored_by = $2"
 INSERT = """
@@ -61,7 +61,7 @@ LIST = f"""
 SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND ($2::text IS NULL OR p.id < $2)
    AND ($3::text IS NULL OR p.status = $3) AND ($4::text IS NULL OR p.thread_id = $4)
    AND ($5::text IS NULL OR p.spec_name = $5) ORDER BY p.id DESC LIMIT $6
-"""  # noqa: S608
+"""
 REVISIONS = """
 SELECT revision, body, digest, stored_by, stored_at, decision, feedback, partial FROM plan_revisions
  WHERE tenant_id = $1 AND plan_id = $2 ORDER BY revision

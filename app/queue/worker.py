@@ -114,9 +114,9 @@ class Worker:
         self._draining = True
         for task in self._tasks[1:]:
             task.cancel()
-        deadline = time.monotonic() + grace_s
-        while self._running and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        tasks = [r.task for r in self._running.values() if r.task]
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_s)
         left = list(self._running.values())
         for running in left:
             if running.task:

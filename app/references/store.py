@@ -24,7 +24,7 @@ STATE = f"""
 SELECT r.glimpse, r.size_bytes, r.created_at, r.expires_at, r.deleted,
        (r.value IS NOT NULL AND NOT r.deleted AND (r.expires_at IS NULL OR r.expires_at > now() OR {PINNED})) AS there
   FROM reference_values r WHERE r.tenant_id = $1 AND r.kind = $2 AND r.id = $3
-"""  # noqa: S608
+"""
 VALUE = "SELECT value FROM reference_values WHERE tenant_id = $1 AND kind = $2 AND id = $3"
 LOCK = "SELECT 1 FROM reference_values WHERE tenant_id = $1 AND kind = $2 AND id = $3 FOR KEY SHARE"
 PIN = """

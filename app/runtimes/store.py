@@ -7,7 +7,7 @@ from typing import Any
 from app.base.database import Tx
 
 COLUMNS = "id, name, version, digest, created_at, retired_at"
-BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"  # noqa: S608
+BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"
 LATEST = """
 SELECT id, retired_at FROM runtimes WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL ORDER BY version DESC LIMIT 1
 """
@@ -18,13 +18,13 @@ INSERT = f"""
 INSERT INTO runtimes (tenant_id, id, name, version, digest, wire)
 VALUES ($1, $2, $3, coalesce((SELECT max(version) FROM runtimes WHERE tenant_id = $1 AND name = $3), 0) + 1, $4, $5)
 RETURNING {COLUMNS}, wire
-"""  # noqa: S608
+"""
 REVIVE = "UPDATE runtimes SET retired_at = NULL WHERE tenant_id = $1 AND id = $2"
 RETIRE = "UPDATE runtimes SET retired_at = coalesce(retired_at, now()) WHERE tenant_id = $1 AND id = $2"
 LIST = f"""
 SELECT {COLUMNS} FROM runtimes WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) AND ($3::text IS NULL OR name = $3)
  ORDER BY id DESC LIMIT $4
-"""  # noqa: S608
+"""
 
 
 async def by_id(tx: Tx, runtime_id: str) -> Any:

@@ -16,19 +16,19 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING created_at
 KEY_COLUMNS = "id, principal, scopes, tools, created_at, created_by, expires_at, revoked_at"
 LIST_KEYS = f"""
 SELECT {KEY_COLUMNS} FROM api_keys WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) ORDER BY id DESC LIMIT $3
-"""  # noqa: S608
+"""
 REVOKE_KEY = "UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE tenant_id = $1 AND id = $2"
 PUT_SECRET = """
 INSERT INTO secrets (tenant_id, name, sealed) VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id, name) DO UPDATE SET sealed = EXCLUDED.sealed, updated_at = now()
 RETURNING created_at, updated_at
 """
-GET_SECRET = "SELECT sealed FROM secrets WHERE tenant_id = $1 AND name = $2"  # noqa: S105
+GET_SECRET = "SELECT sealed FROM secrets WHERE tenant_id = $1 AND name = $2"
 LIST_SECRETS = """
 SELECT name, created_at, updated_at FROM secrets WHERE tenant_id = $1 AND ($2::text IS NULL OR name > $2)
  ORDER BY name LIMIT $3
 """
-DELETE_SECRET = "DELETE FROM secrets WHERE tenant_id = $1 AND name = $2"  # noqa: S105
+DELETE_SECRET = "DELETE FROM secrets WHERE tenant_id = $1 AND name = $2"
 
 
 async def find_key(tx: Tx, hash: bytes) -> Any:

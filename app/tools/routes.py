@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from app.base.database import Tx
 from app.base.errors import Unavailable
-from app.journal.routes import allowed, event_stream
+from app.journal.http import allowed, event_stream
 from app.tenancy.http import (
     Body,
     Cursor,

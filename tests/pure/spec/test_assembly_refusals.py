@@ -406,7 +406,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         [agent(tools=["t"])],
         {"tools": [T], "actionDispatcher": {"kind": "tool", "tool": "t"}},
         "/actionDispatcher/tool",
-        "the tool 't' dispatches approved actions, so no agent may call it: remove it from the tools of 'helper'",
+        "the tool 't' dispatches approved actions, so no agent may call it: remove it from",
     ),
     (
         "a dispatcher's tool that is none",
@@ -466,6 +466,13 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         {},
         "/agents/0/toolkits/0",
         "agent 'helper' names the toolkit 'agents' but has no routes",
+    ),
+    (
+        "prompts that grow beyond measure",
+        [agent(f"a{n}", tools=["t"]) for n in range(100)],
+        {"tools": [tool("t", description="x" * 90_000)]},
+        "/agents",
+        "come to 9000100 characters, more than 8000000",
     ),
     (
         "two prompts",
@@ -537,22 +544,22 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         limit={},
     )
 
-    assert [at for at, _ in found] == [
+    assert sorted(at for at, _ in found) == [
+        "/actionDispatchers/b",
+        "/agents/0/routes/1",
         "/agents/1/maxTurns",
         "/agents/1/plan/schema",
+        "/agents/1/routes/0",
         "/agents/2/model",
         "/agents/2/role",
+        "/approvalOverrides/agents/y",
+        "/approvalPolicies/plans",
+        "/approvalPolicies/tools",
+        "/limit",
         "/tools/0/inputSchema",
         "/tools/1/transport/url",
-        "/approvalPolicies/plans",
-        "/actionDispatchers/b",
-        "/limit",
         "/tools/2/name",
-        "/agents/0/routes/1",
-        "/agents/1/routes/0",
-        "/approvalOverrides/agents/y",
-        "/approvalPolicies/tools",
-    ] or sorted(at for at, _ in found) == sorted(at for at, _ in found), found
+    ]
 
 
 def test_what_only_follows_from_something_unreadable_is_not_said() -> None:
@@ -627,4 +634,4 @@ def test_a_flood_of_mistakes_is_answered_in_time(fields: Any) -> None:
         assemble({"tenant": {"resourceId": "acme"}, "agents": [agent()], **fields})
 
     assert 0 < len(caught.value.problems) <= MAX_PROBLEMS
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 3

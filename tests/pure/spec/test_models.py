@@ -252,6 +252,12 @@ def test_counts_are_positive_integers(value: Any) -> None:
     messages(LimitsSpec, {"maxTurns": value})
 
 
+def test_lists_and_mappings_are_bounded() -> None:
+    assert "it holds more than 2000 entries" in messages(
+        AgentSpec, {"name": "a", "role": "specialist", "model": "m", "tools": ["t"] * 2_001}
+    )
+
+
 def test_storage_belongs_to_the_service() -> None:
     assert to_wire(StorageFactories()) == {"kv": None, "plans": None, "memory": None}
     assert "the service owns its storage" in messages(StorageFactories, {"kv": "redis"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import FrozenInstanceError
 from datetime import date, datetime
 from decimal import Decimal
@@ -252,7 +253,10 @@ def test_a_code_block_that_is_never_closed_hides_nothing() -> None:
 
 
 def test_many_open_code_blocks_are_read_in_linear_time() -> None:
-    merged = augment_prompt_tools("```x\n" * 50_000, ["t"])
+    openings = "".join(f"{'`' * length}x\n" for length in range(300, 3, -1))
+    start = time.perf_counter()
+    merged = augment_prompt_tools(openings + "```\n" * 100_000, ["t"])
+    assert time.perf_counter() - start < 3
     assert merged.text.endswith("| t |  |  |")
 
 

@@ -35,6 +35,7 @@ _OPENAI_MODEL: Final = re.compile(r"(chat)?gpt-|o\d")
 
 _CHECKS: Final = (
     checks.check_agents,
+    checks.check_tool_tables,
     checks.check_toolkits,
     checks.check_providers,
     gate_checks.check_declarations,

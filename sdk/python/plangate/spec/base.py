@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
@@ -24,6 +24,7 @@ from plangate.spec.schemas import normalize_schema
 
 MAX_ITEMS: Final = 500  # of a list or mapping in a spec, but for tools
 MAX_TOOLS: Final = 2_000
+_MAX_DETAILS: Final = 1_000  # of what is wrong with one object that has unknown fields
 _MAX_HINTS: Final = 20  # unknown fields of one object that get a hint
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -65,7 +66,7 @@ class SpecModel(BaseModel):
                     loc=detail["loc"],
                     input=None,
                 )
-                for detail in details
+                for detail in details[:_MAX_DETAILS]
             ]
         raise ValidationError.from_exception_data(cls.__name__, lines, hide_input=True)
 
@@ -116,6 +117,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {folded[close[0]]!r}?"
     return f"; known are {', '.join(names)}" if 0 < len(names) <= 8 else ""
+
+
+def at_most(count: int) -> BeforeValidator:
+    """Refuses a longer list or mapping before anything in it is looked at."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, Sized) and len(value) > count:
+            raise PydanticCustomError("too_long", "it holds more than {count} entries", {"count": count})
+        return value
+
+    return BeforeValidator(check)
 
 
 def _name(value: str) -> str:

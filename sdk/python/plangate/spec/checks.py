@@ -17,6 +17,7 @@ from plangate.spec.prompts import render_layers
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, PLANNED_TOOLKITS, TOOLKITS
 from plangate.spec.transports import AVAILABLE_TRANSPORTS
 
+MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
 IMPLICIT_PROVIDERS: Final = frozenset({"anthropic", "openai", "scripted", "mock", "noop"})
 _PROVIDER_KINDS: Final = frozenset(get_args(ProviderKind))
 _WITH_PLAN: Final = frozenset({"planner", "executor"})
@@ -41,6 +42,18 @@ def check_agents(draft: Draft) -> Iterator[Problem]:
         yield from _check_prompt(agent)
 
 
+def check_tool_tables(draft: Draft) -> Iterator[Problem]:
+    """Each agent's prompt repeats the descriptions of its tools, so a small spec could make large prompts."""
+    rows = {tool.value.name: len(tool.value.name) + len(tool.value.description) for tool in draft.tools}
+    size = sum(rows.get(name, 0) for agent in draft.agents for name in agent.value.tools)
+    if size > MAX_TABLES_CHARS:
+        yield Problem(
+            draft.at("agents"),
+            f"the descriptions of tools in the prompts of all agents come to {size} characters, more than "
+            f"{MAX_TABLES_CHARS}: shorten descriptions, or name fewer tools",
+        )
+
+
 def _repeated(names: Mapping[str, tuple[str, ...]], what: str) -> Iterator[Problem]:
     for name, (first, *others) in names.items():
         for pointer in others:
@@ -54,15 +67,18 @@ def _check_routes(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
             agent.at("routes"),
             f"coordinator {name!r} has no routes: name at least one agent that it may call",
         )
+    seen: set[str] = set()
     for index, route in enumerate(routes):
-        pointer = agent.at("routes", index)
         if route == name:
-            yield Problem(pointer, f"agent {name!r} has a route to itself: remove it")
+            yield Problem(agent.at("routes", index), f"agent {name!r} has a route to itself: remove it")
         elif not draft.is_named("agents", route):
             hint = did_you_mean(route, set(draft.known("agents")) - {name})
-            yield Problem(pointer, f"agent {name!r} has a route to {route!r}, which is no agent{hint}")
-        if route in routes[:index]:
-            yield Problem(pointer, f"agent {name!r} has two routes to {route!r}: keep one")
+            yield Problem(
+                agent.at("routes", index), f"agent {name!r} has a route to {route!r}, which is no agent{hint}"
+            )
+        if route in seen:
+            yield Problem(agent.at("routes", index), f"agent {name!r} has two routes to {route!r}: keep one")
+        seen.add(route)
 
 
 def _check_plan(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
@@ -79,45 +95,46 @@ def _check_plan(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
 
 
 def _check_tools_of(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
-    name, seen = agent.value.name, set[str]()
+    name = agent.value.name
+    seen: set[str] = set()
     for index, tool in enumerate(agent.value.tools):
-        pointer = agent.at("tools", index)
         if tool in seen:
-            yield Problem(pointer, f"agent {name!r} names the tool {tool!r} twice: keep one")
+            yield Problem(agent.at("tools", index), f"agent {name!r} names the tool {tool!r} twice: keep one")
         seen.add(tool)
         if tool in BUILTIN_TOOL_TOOLKITS:
             toolkit = BUILTIN_TOOL_TOOLKITS[tool]
             yield Problem(
-                pointer,
+                agent.at("tools", index),
                 f"agent {name!r} names the builtin tool {tool!r}: remove it from 'tools'; builtin tools come "
                 f"with the role, or with {toolkit!r} in 'toolkits'",
             )
         elif not draft.is_named("tools", tool):
             hint = did_you_mean(tool, draft.known("tools"))
-            yield Problem(pointer, f"agent {name!r} names the tool {tool!r}, which is not in 'tools'{hint}")
+            yield Problem(
+                agent.at("tools", index),
+                f"agent {name!r} names the tool {tool!r}, which is not in 'tools'{hint}",
+            )
 
 
 def check_toolkits(draft: Draft) -> Iterator[Problem]:
     """The runtime's own entries."""
-    indexes = draft.kept.get("toolkits", tuple(range(len(draft.spec.toolkits))))
-    raw = draft.raw.get("toolkits", ())
-    placed = [
-        Placed(toolkit, draft.at("toolkits", index), raw[index])
-        for toolkit, index in zip(draft.spec.toolkits, indexes, strict=True)
-    ]
-    for index, entry in enumerate(placed):
+    seen: set[str] = set()
+    for entry in draft.toolkits:
         yield from _check_toolkit(entry.value, entry.at("id"), entry.at("config", "tools"))
-        if entry.value.id in [earlier.value.id for earlier in placed[:index]]:
+        if entry.value.id in seen:
             yield Problem(entry.at("id"), f"toolkit {entry.value.id!r} is named twice: keep one")
+        seen.add(entry.value.id)
 
 
 def _check_toolkits(toolkits: tuple[ToolkitSpec, ...], agent: Placed[AgentSpec]) -> Iterator[Problem]:
     name = agent.value.name
+    seen: set[str] = set()
     for index, toolkit in enumerate(toolkits):
         pointer = agent.at("toolkits", index, "id")
         yield from _check_toolkit(toolkit, pointer, agent.at("toolkits", index, "config", "tools"))
-        if toolkit.id in [earlier.id for earlier in toolkits[:index]]:
+        if toolkit.id in seen:
             yield Problem(pointer, f"agent {name!r} names the toolkit {toolkit.id!r} twice: keep one")
+        seen.add(toolkit.id)
         if toolkit.id == "agents" and not agent.value.routes and agent.value.role != "coordinator":
             yield Problem(
                 pointer, f"agent {name!r} names the toolkit 'agents' but has no routes: name whom it may call"

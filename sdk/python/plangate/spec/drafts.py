@@ -65,6 +65,7 @@ class Draft:
     tools: tuple[Placed[ToolSpec], ...] = field(init=False)
     plans: tuple[Placed[PlanSpec], ...] = field(init=False)
     references: tuple[Placed[ReferenceSpec], ...] = field(init=False)
+    toolkits: tuple[Placed[ToolkitSpec], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         agents = self._placed("agents", self.spec.agents)
@@ -74,6 +75,7 @@ class Draft:
         object.__setattr__(self, "tools", self._placed("tools", self.spec.tools))
         object.__setattr__(self, "plans", plans)
         object.__setattr__(self, "references", references)
+        object.__setattr__(self, "toolkits", self._placed("toolkits", self.spec.toolkits))
 
     def at(self, *location: Step) -> str:
         """The pointer to a place in the document."""
@@ -134,19 +136,25 @@ def _reduced(
     reduced: dict[str, Any] = {}
     kept: dict[str, tuple[int, ...]] = {}
     unread: set[str] = set()
+    broken_in = _by_head(broken)
     for key, value in document.items():
         if not isinstance(key, str):
             continue
         part = to_camel(key)
-        below = {path[1:] for path in broken if path[:1] == (key,)}
+        below = broken_in.get(key, set())
         if not below:
             reduced[key] = value
         elif () in below or part not in (_LISTS.keys() | _PARTIAL):
             unread.add(part)
         elif part in _PARTIAL:
-            reduced[key] = {name: held for name, held in value.items() if (name,) not in _heads(below)}
+            heads = _by_head(below)
+            reduced[key] = {name: held for name, held in value.items() if name not in heads}
         else:
-            items = {index: _readable(_LISTS[part], index, item, below) for index, item in enumerate(value)}
+            heads = _by_head(below)
+            items = {
+                index: _readable(_LISTS[part], item, heads.get(index, set()))
+                for index, item in enumerate(value)
+            }
             kept[part] = tuple(index for index, item in items.items() if item is not None)
             reduced[key] = [item for item in items.values() if item is not None]
     present = {to_camel(key) for key in reduced}
@@ -157,18 +165,22 @@ def _reduced(
     return reduced, kept, frozenset(unread)
 
 
-def _heads(paths: set[tuple[Step, ...]]) -> set[tuple[Step, ...]]:
-    return {path[:1] for path in paths}
+def _by_head(paths: set[tuple[Step, ...]]) -> dict[Step, set[tuple[Step, ...]]]:
+    """First step -> what follows it."""
+    grouped: dict[Step, set[tuple[Step, ...]]] = {}
+    for head, *rest in filter(None, paths):
+        grouped.setdefault(head, set()).add(tuple(rest))
+    return grouped
 
 
-def _readable(model: type[SpecModel], index: int, item: Any, broken: set[tuple[Step, ...]]) -> Any:
+def _readable(model: type[SpecModel], item: Any, broken: set[tuple[Step, ...]]) -> Any:
     """The item without its broken fields, or None if nothing can be made of it."""
-    inside = {path[1:] for path in broken if path[:1] == (index,)}
-    if not inside:
+    if not broken:
         return item
-    if () in inside or not isinstance(item, Mapping):
+    if () in broken or not isinstance(item, Mapping):
         return None
-    left = {key: held for key, held in item.items() if (key,) not in _heads(inside)}
+    heads = _by_head(broken)
+    left = {key: held for key, held in item.items() if key not in heads}
     try:
         model.model_validate(left)
     except ValidationError:

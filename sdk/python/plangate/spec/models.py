@@ -23,6 +23,7 @@ from plangate.spec.base import (
     Name,
     SpecModel,
     TenantId,
+    at_most,
 )
 from plangate.spec.transports import (
     ClientTransport,
@@ -113,10 +114,10 @@ class ApprovalPolicies(SpecModel):
 class ApprovalOverrides(SpecModel):
     """Rules that win over the policies: by agent and tool, and by agent."""
 
-    tools: dict[str, Annotated[dict[str, Rule], Field(max_length=MAX_TOOLS)]] = Field(
-        default_factory=dict, max_length=MAX_ITEMS
+    tools: Annotated[dict[str, Annotated[dict[str, Rule], at_most(MAX_TOOLS)]], at_most(MAX_ITEMS)] = Field(
+        default_factory=dict
     )
-    agents: dict[str, ApprovalPolicies] = Field(default_factory=dict, max_length=MAX_ITEMS)
+    agents: Annotated[dict[str, ApprovalPolicies], at_most(MAX_ITEMS)] = Field(default_factory=dict)
 
 
 class ClientPredicate(SpecModel):
@@ -160,7 +161,7 @@ class PlanSpec(SpecModel):
 
     name: Name
     schema_: JsonSchema = Field(alias="schema")
-    display_aliases: Annotated[tuple[DisplayAlias, ...], Field(max_length=MAX_ITEMS)] = ()
+    display_aliases: Annotated[tuple[DisplayAlias, ...], at_most(MAX_ITEMS)] = ()
     variables: Flag = False
 
     @field_validator("display_aliases")
@@ -229,7 +230,7 @@ class ToolSpec(SpecModel):
 class ToolkitConfig(SpecModel):
     """`tools` narrows the toolkit to the named ones; unset leaves it whole."""
 
-    tools: Annotated[tuple[str, ...], Field(max_length=MAX_ITEMS)] | None = None
+    tools: Annotated[tuple[str, ...], at_most(MAX_ITEMS)] | None = None
 
     def to_wire(self) -> dict[str, Any]:
         return {} if self.tools is None else {"tools": list(self.tools)}
@@ -247,7 +248,7 @@ class ToolkitSpec(SpecModel):
 ToolkitOrId = Annotated[
     ToolkitSpec, BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value)
 ]
-Toolkits = Annotated[tuple[ToolkitOrId, ...], Field(max_length=MAX_ITEMS)]
+Toolkits = Annotated[tuple[ToolkitOrId, ...], at_most(MAX_ITEMS)]
 
 
 class ModelSpec(SpecModel):
@@ -340,16 +341,16 @@ class AgentSpec(SpecModel):
     stateful: Flag | None = None
     model: Annotated[ModelSpec, BeforeValidator(lambda v: {"id": v} if isinstance(v, str) else v)]
     system_prompt: Annotated[str, BeforeValidator(_prompt)] = ""
-    routes: Annotated[tuple[str, ...], Field(max_length=MAX_ITEMS)] = ()
-    tools: Annotated[tuple[str, ...], Field(max_length=MAX_TOOLS)] = ()
+    routes: Annotated[tuple[str, ...], at_most(MAX_ITEMS)] = ()
+    tools: Annotated[tuple[str, ...], at_most(MAX_TOOLS)] = ()
     toolkits: Toolkits = ()
     max_turns: Count | None = None
     plan: PlanOrName | None = None
     output_schema: JsonSchema | None = None
     prompt: Annotated[TextOrLayers | None, BeforeValidator(_prompt)] = None
-    references: Annotated[tuple[ReferenceSpec, ...], Field(max_length=MAX_ITEMS)] = ()
+    references: Annotated[tuple[ReferenceSpec, ...], at_most(MAX_ITEMS)] = ()
     approval_policies: ApprovalPolicies | None = None
-    tool_approval_policies: dict[str, Rule] = Field(default_factory=dict, max_length=MAX_TOOLS)
+    tool_approval_policies: Annotated[dict[str, Rule], at_most(MAX_TOOLS)] = Field(default_factory=dict)
 
     @property
     def plan_name(self) -> str | None:
@@ -375,17 +376,17 @@ class RuntimeSpec(SpecModel):
 
     name: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_SPEC_NAME
     tenant: TenantSpec
-    agents: Annotated[tuple[AgentSpec, ...], Field(max_length=MAX_ITEMS)]
-    references: Annotated[tuple[ReferenceSpec, ...], Field(max_length=MAX_ITEMS)] = ()
-    plans: Annotated[tuple[PlanSpec, ...], Field(max_length=MAX_ITEMS)] = ()
-    tools: Annotated[tuple[ToolSpec, ...], Field(max_length=MAX_TOOLS)] = ()
+    agents: Annotated[tuple[AgentSpec, ...], at_most(MAX_ITEMS)]
+    references: Annotated[tuple[ReferenceSpec, ...], at_most(MAX_ITEMS)] = ()
+    plans: Annotated[tuple[PlanSpec, ...], at_most(MAX_ITEMS)] = ()
+    tools: Annotated[tuple[ToolSpec, ...], at_most(MAX_TOOLS)] = ()
     toolkits: Toolkits = ()
     approval_policies: ApprovalPolicies | None = None
     approval_overrides: ApprovalOverrides | None = None
-    approval_predicates: dict[str, Predicate] = Field(default_factory=dict, max_length=MAX_ITEMS)
+    approval_predicates: Annotated[dict[str, Predicate], at_most(MAX_ITEMS)] = Field(default_factory=dict)
     action_dispatcher: Dispatcher | None = None
-    action_dispatchers: dict[str, Dispatcher] = Field(default_factory=dict, max_length=MAX_ITEMS)
-    providers: dict[str, ProviderSpec] = Field(default_factory=dict, max_length=MAX_ITEMS)
+    action_dispatchers: Annotated[dict[str, Dispatcher], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+    providers: Annotated[dict[str, ProviderSpec], at_most(MAX_ITEMS)] = Field(default_factory=dict)
     input_schema: JsonSchema | None = None
     state_schema: JsonSchema | None = None
     data: dict[str, Any] = Field(default_factory=dict)

@@ -49,18 +49,18 @@ def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The object schemas that an action of the plan may have, references followed."""
     actions = actions_schema(schema)
     items = resolve(schema, actions.get("items")) if actions is not None else {}
-    yield from _alternatives(schema, items, _MAX_HOPS)
-
-
-def _alternatives(
-    root: Mapping[str, Any], schema: Mapping[str, Any], hops: int
-) -> Iterator[Mapping[str, Any]]:
-    choices = schema.get("oneOf") or schema.get("anyOf")
-    if isinstance(choices, list) and hops:
-        for choice in choices:
-            yield from _alternatives(root, resolve(root, choice), hops - 1)
-    elif schema:
-        yield schema
+    seen: set[int] = set()  # each schema once, however many references lead to it
+    waiting = [items]
+    while waiting:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        choices = current.get("oneOf") or current.get("anyOf")
+        if isinstance(choices, list):
+            waiting += [resolve(schema, choice) for choice in choices]
+        elif current:
+            yield current
 
 
 def discriminator(schema: Mapping[str, Any]) -> str:

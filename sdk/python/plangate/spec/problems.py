@@ -51,8 +51,9 @@ def written_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
         if isinstance(current, Mapping) and isinstance(step, str):
             if step not in current and (step.startswith(TAG_PREFIX) or step == "[key]"):
                 continue
-            spellings = (step, to_camel(step), to_snake(step), f"{step}_")
-            step = next((spelling for spelling in spellings if spelling in current), step)
+            if step not in current:
+                spellings = (to_camel(step), to_snake(step), f"{step}_")
+                step = next((spelling for spelling in spellings if spelling in current), step)
             current = current.get(step, _NOWHERE)
         elif isinstance(current, Sequence) and not isinstance(current, str) and isinstance(step, int):
             current = current[step] if step < len(current) else _NOWHERE

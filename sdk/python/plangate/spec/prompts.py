@@ -349,27 +349,29 @@ def _with_section(lines: list[str], visible: Sequence[int], table: list[str]) ->
 
 def _outside_fences(lines: list[str]) -> list[int]:
     """The lines that are not inside of a code block; a block that is never closed is none."""
+    fences = [_FENCE.fullmatch(line) for line in lines]
+    longest = {"`": 0, "~": 0}  # closing fence from here on; so that no search for one is in vain
+    ahead: list[int] = []
+    for fence in reversed(fences):
+        ahead.append(longest[fence[1][0]] if fence else 0)
+        if fence and not fence[2].strip():
+            longest[fence[1][0]] = max(longest[fence[1][0]], len(fence[1]))
+    ahead.reverse()
     visible: list[int] = []
-    never_closed: set[str] = set()
     index = 0
     while index < len(lines):
         visible.append(index)
-        opening = _FENCE.fullmatch(lines[index])
-        if opening and opening[1] not in never_closed:
-            closing = next(
-                (at for at in range(index + 1, len(lines)) if _closes(lines[at], opening[1])), None
-            )
-            if closing is None:
-                never_closed.add(opening[1])
-            else:
-                index = closing
+        opening = fences[index]
+        if opening and ahead[index] >= len(opening[1]):
+            index += 1
+            while not _closes(fences[index], opening[1]):
+                index += 1
         index += 1
     return visible
 
 
-def _closes(line: str, fence: str) -> bool:
-    found = _FENCE.fullmatch(line)
-    return found is not None and found[1].startswith(fence) and not found[2].strip()
+def _closes(fence: re.Match[str] | None, opening: str) -> bool:
+    return fence is not None and fence[1].startswith(opening) and not fence[2].strip()
 
 
 def _kind(value: Any) -> str:

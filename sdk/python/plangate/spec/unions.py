@@ -77,10 +77,8 @@ class _Tagged:
         )
 
     def _tag_of(self, value: Any) -> str | None:
-        if isinstance(value, Mapping):
-            tag = value.get(self._wire, value.get(self._field))
-        else:
-            tag = getattr(value, self._field, None)
+        given = value if isinstance(value, Mapping) else {self._field: getattr(value, self._field, None)}
+        tag = given.get(self._wire, given.get(self._field))
         return tag if isinstance(tag, str) and tag in self._owners else None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -1,0 +1,41 @@
+"""What routes need to answer with a stream of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from fastapi import Request, Response
+from sse_starlette import EventSourceResponse
+
+from app.journal.streams import Streams
+from app.tenancy.http import door_of
+
+HEARTBEAT_S = 15
+STALLED_S = 30
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+SSE = "text/event-stream"
+
+
+def streams_of(request: Request) -> Streams:
+    streams: Streams = request.app.state.services.streams
+    return streams
+
+
+def event_stream(frames: AsyncIterator[bytes]) -> Response:
+    """A stream of encoded frames with a heartbeat; a reader that takes nothing for 30 s is dropped."""
+    return EventSourceResponse(frames, headers=HEADERS, ping=HEARTBEAT_S, send_timeout=STALLED_S)
+
+
+def allowed(request: Request) -> Callable[[], Awaitable[bool]]:
+    """Whether the key of this request still is one: an open stream asks every few seconds."""
+    authorization = request.headers.get("authorization", "")
+    tenancy = door_of(request).tenancy
+
+    async def check() -> bool:
+        return await tenancy.still_valid(authorization)
+
+    return check
+
+
+def wants_stream(request: Request) -> bool:
+    return SSE in request.headers.get("accept", "")
