@@ -27,7 +27,7 @@ from app.journal.writer import JournalWriter
 from app.plans.host import HostPlans
 from app.plans.service import Plans
 from app.plans.toolkit import PlanTools
-from app.queue.worker import Worker
+from app.queue.worker import Chore, Worker
 from app.references.service import References
 from app.runtimes.service import Runtimes
 from app.settings import Settings
@@ -62,12 +62,13 @@ class Services:
     plans: Plans
     host_plans: HostPlans
     schemas: SchemaChecker
+    chores: tuple[Chore, ...]
 
     async def start(self) -> None:
         self.journal.start()
         self.streams.start()
         self.listener.start()
-        self.worker.start()
+        self.worker.start(self.chores)
 
     async def aclose(self, grace_s: float = 3.0) -> None:
         """Ends streams, gives queries back, writes what is pending, closes the pool."""
@@ -162,14 +163,8 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     end_hooks = (client_calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
     tool_calls = ToolCalls(toolkits, approvals, references, client_calls, schemas)
     runner = Runner(db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks)
-    chores = (
-        approvals.expire_due,
-        client_calls.lapse_due,
-        references.sweep,
-        lambda: idempotency.sweep(db),
-    )
-    worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, chores)
-    queries = Queries(runtimes, approvals, schemas, end_hooks, worker)
+    worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance)
+    queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db)
 
     def journal_hint(payload: str) -> None:
         who, _, names = payload.partition("|")
@@ -207,4 +202,11 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         plans,
         HostPlans(plans, queries),
         schemas,
+        (
+            approvals.expire_due,
+            client_calls.lapse_due,
+            queries.fail_due_limits,
+            references.sweep,
+            lambda: idempotency.sweep(db),
+        ),
     )

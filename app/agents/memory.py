@@ -3,11 +3,13 @@ second store: the transcript is the memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from plangate.spec.models import AgentSpec
 
 from app.agents import store
 from app.agents.loop import messages
-from app.agents.models import WorkTree, transcript
+from app.agents.models import WorkRow, WorkTree, transcript
 from app.agents.run import QueryRun
 from app.llm.messages import Message, Text
 
@@ -21,6 +23,11 @@ async def recall(run: QueryRun, agent: AgentSpec, work_id: str) -> tuple[Message
     runs, records = await run.look(
         lambda tx: store.memory(tx, run.query.thread_id, agent.name, work_id, MAX_RUNS)
     )
+    return remembered(runs, records)
+
+
+def remembered(runs: Sequence[tuple[str, str]], records: Sequence[WorkRow]) -> tuple[Message, ...]:
+    """The messages of finished runs, from (work id, prompt) of each and the records below them."""
     tree = WorkTree.of(records)
     out: list[Message] = []
     for id, prompt in runs:

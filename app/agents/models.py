@@ -30,6 +30,7 @@ class QueryRecord:
     prompt: str
     request: dict[str, Any]
     wake: int = 0
+    worked_ms: int = 0
     thread_is_new: bool = False
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.agents.schemas import SubmitQuery
+from app.agents.schemas import MakeThread, Resume, SubmitQuery
 from app.agents.service import Queries, links
 from app.base.database import Tx
 from app.base.errors import Conflict
@@ -32,6 +32,7 @@ from app.tenancy.models import Caller
 router = APIRouter(route_class=GatedRoute, tags=["queries"])
 
 QueryId = Annotated[str, Path(max_length=100)]
+ThreadId = Annotated[str, Path(max_length=100)]
 
 
 def queries_of(request: Request) -> Queries:
@@ -137,6 +138,63 @@ async def cancel_query(
         return Reply(await queries.read(tx, query_id))
 
     return await answer(request, caller, cancel)
+
+
+@router.post("/queries/{query_id}/resume", summary="Raise the limits of a query that stopped at one")
+async def resume_query(
+    request: Request, query_id: QueryId, body: Resume, caller: Annotated[Caller, calling("queries:write")]
+) -> Response:
+    queries = queries_of(request)
+
+    async def resume(tx: Tx) -> Reply:
+        await queries.resume(tx, query_id, body.limits.wire())
+        return Reply(await queries.read(tx, query_id))
+
+    return await answer(request, caller, resume)
+
+
+@router.post("/threads", status_code=201, summary="Get the thread of a key, made on first use")
+async def make_thread(
+    request: Request, body: MakeThread, caller: Annotated[Caller, calling("queries:write")]
+) -> Response:
+    async def make(tx: Tx) -> Reply:
+        thread, new = await queries_of(request).make_thread(tx, body.thread_key)
+        return Reply(thread, 201 if new else 200, f"/threads/{thread['id']}", thread["id"])
+
+    return await answer(request, caller, make)
+
+
+@router.get("/threads", summary="List threads, newest first")
+async def list_threads(
+    request: Request, caller: Annotated[Caller, calling("read")], limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    position = before(request, "threads", cursor)
+
+    async def listed(tx: Tx) -> Any:
+        rows = await queries_of(request).threads(tx, str(position[0]) if position else None, limit + 1)
+        return page(request, "threads", rows, limit, lambda r: [r["id"]])
+
+    return await reading(request, caller, listed)
+
+
+@router.get("/threads/{thread_id}", summary="A thread and its active queries")
+async def read_thread(
+    request: Request, thread_id: ThreadId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    return await reading(request, caller, lambda tx: queries_of(request).thread(tx, thread_id))
+
+
+@router.get("/threads/{thread_id}/messages", summary="What its agents said and heard, oldest first")
+async def thread_messages(
+    request: Request,
+    thread_id: ThreadId,
+    caller: Annotated[Caller, calling("read")],
+    agent: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    async def messages(tx: Tx) -> Any:
+        return {"items": await queries_of(request).messages(tx, thread_id, agent), "nextCursor": None}
+
+    return await reading(request, caller, messages)
 
 
 @router.get("/queries/{query_id}/work", summary="The work records of a query, oldest first")

@@ -13,6 +13,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import orjson
+
+from app.agents import store
+from app.agents.limits import Limits
 from app.agents.models import QueryRecord, WorkTree
 from app.base.database import Database, Tx
 from app.base.errors import Unavailable
@@ -80,6 +84,8 @@ class QueryRun:
             for row in rows
             if row.kind == "model_call" and row.over
         }
+        self._began = time.monotonic()
+        self.limits = Limits.of(runtime.spec.limits, query.request.get("limits"))
         limits = runtime.spec.limits
         self.max_depth = (limits and limits.max_depth) or MAX_DEPTH
         # How much may be under way outside at once; held only around the sending itself, never while waiting.
@@ -139,6 +145,29 @@ class QueryRun:
                     work.reasoning_tokens,
                 )
                 self._spent[work.id] = (work.parent_id, usage, work.cost_usd)
+
+    async def within_limits(self) -> None:
+        """Returns when the query may make another model call. At a limit the branch waits, without memory, until
+        somebody raises it (`POST /queries/{id}/resume`)."""
+
+        async def raised() -> bool | None:
+            self.limits = Limits.of(self.runtime.spec.limits, (await self.look(self._asked)).get("limits"))
+            return None if self._limit_reached() else True
+
+        if self._limit_reached():
+            await self.wait(raised, reason="limit_reached")
+
+    async def _asked(self, tx: Tx) -> dict[str, Any]:
+        row = await store.request(tx, self.query.id)
+        asked: dict[str, Any] = orjson.loads(row["request"])
+        return asked
+
+    def _limit_reached(self) -> str | None:
+        usage = sum((s[1] for s in self._spent.values()), Usage())
+        tokens = usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        cost = sum(s[2] or 0 for s in self._spent.values())
+        worked_ms = self.query.worked_ms + (time.monotonic() - self._began) * 1000
+        return self.limits.reached(len(self._spent), tokens, cost, worked_ms)
 
     def totals(self, agent_work_id: str | None = None) -> dict[str, Any]:
         """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no

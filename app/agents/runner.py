@@ -249,6 +249,7 @@ class Runner:
         while True:
             match next_step(state, agent.max_turns or MAX_TURNS):
                 case CallModel() as step:
+                    await run.within_limits()
                     try:
                         turn, closing = await ask_model(run, provider, asked, step, entry)
                     except TurnFailed as failed:

@@ -12,6 +12,28 @@ from app.tenancy.http import Body
 YEAR_MS = 366 * 24 * 3600 * 1000
 
 
+class Limits(Body):
+    """What the query may use; the runtime's limits hold where one is left out."""
+
+    max_turns: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    max_cost_usd: Annotated[float, Field(gt=0, le=10**9)] | None = None
+    max_duration_ms: Annotated[int, Field(ge=1, le=YEAR_MS)] | None = None
+
+    def wire(self) -> dict[str, Any]:
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+class Resume(Body):
+    """New limits for a query that stopped at one."""
+
+    limits: Limits
+
+
+class MakeThread(Body):
+    thread_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
 class SubmitQuery(Body):
     """Starts a query. Name the runtime by id, or by name for its newest version (a thread keeps the version it
     began with); name the thread by id, or by a key of your own that makes it on first use."""
@@ -26,6 +48,7 @@ class SubmitQuery(Body):
     data: dict[str, Any] | None = None
     approval_expires_in_ms: Annotated[int, Field(ge=1, le=YEAR_MS)] | None = None
     metadata: dict[str, Any] | None = None
+    limits: Limits | None = None
     if_busy: Literal["queue", "reject", "interrupt"] = "queue"
 
     @model_validator(mode="after")
@@ -48,5 +71,6 @@ class SubmitQuery(Body):
             self.data,
             self.approval_expires_in_ms,
             self.metadata,
+            self.limits.wire() if self.limits else None,
             self.if_busy,
         )

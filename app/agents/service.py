@@ -9,18 +9,22 @@ from typing import Any, Literal
 import orjson
 
 from app.agents import store
+from app.agents.memory import MAX_RUNS, remembered
 from app.agents.models import QueryRecord
 from app.agents.runner import EndHook
 from app.agents.states import QUERY_LIFE, QueryStatus
 from app.approvals.service import Approvals
 from app.base import jsongate
 from app.base.clock import rfc3339
-from app.base.database import Tx
+from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooManyRequests
 from app.base.ids import is_id, new_id, with_prefix
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
+from app.llm.codec import block_wire
+from app.llm.messages import Message
+from app.queue import store as queue_store
 from app.queue.worker import LEASE_S, Worker
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
@@ -41,6 +45,7 @@ class Submission:
     data: Mapping[str, Any] | None = None
     approval_expires_in_ms: int | None = None
     metadata: Mapping[str, Any] | None = None
+    limits: Mapping[str, Any] | None = None
     if_busy: Literal["queue", "reject", "interrupt"] = "queue"
 
 
@@ -76,7 +81,9 @@ class Queries:
         schemas: SchemaChecker,
         end_hooks: tuple[EndHook, ...],
         worker: Worker,
+        db: Database,
     ) -> None:
+        self._db = db
         self._runtimes = runtimes
         self._approvals = approvals
         self._schemas = schemas
@@ -161,6 +168,7 @@ class Queries:
             "data": asked.data,
             "approvalExpiresInMs": asked.approval_expires_in_ms,
             "metadata": asked.metadata,
+            "limits": asked.limits,
             **(extra or {}),
         }
         request = {k: v for k, v in request.items() if v is not None}
@@ -236,6 +244,10 @@ class Queries:
     async def cancel(self, tx: Tx, query_id: str, reason: str = "cancelled") -> str:
         """Cancels at once, in this transaction: a higher epoch fences off whoever works on it, so nothing new is
         dispatched. Gates close, offered calls are withdrawn. Gives the status, also if it was over already."""
+        return await self._end(tx, query_id, "cancelled", reason, "The query was cancelled.")
+
+    async def _end(self, tx: Tx, query_id: str, to: str, reason: str, message: str) -> str:
+        """The one way to end a query from outside its run."""
         row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")
@@ -243,17 +255,74 @@ class Queries:
         if status in QUERY_LIFE.terminal:
             return status
         for hook in self._end_hooks:
-            await hook(tx, query_id, "cancelled")
-        error = {"code": reason, "message": "The query was cancelled."}
+            await hook(tx, query_id, reason)
+        error = {"code": reason, "message": message}
         scope = Scope(query_id, row["thread_id"], with_prefix("wrk_", query_id), None, row["agent"])
         told = [
-            event(scope, "query-status", **{"from": status, "to": "cancelled", "reason": reason}),
+            event(scope, "query-status", **{"from": status, "to": to, "reason": reason}),
             event(scope, "error", error=error),
         ]
         await journal_store.append(tx, query_id, told)
-        await store.cancel(tx, query_id, reason, orjson.dumps(error))
+        await store.end(tx, query_id, to, reason, orjson.dumps(error))
         tx.after_commit(lambda: self._worker.drop(query_id))
-        return "cancelled"
+        return to
+
+    # -- limits ----------------------------------------------------------------------------------------------
+
+    async def resume(self, tx: Tx, query_id: str, limits: Mapping[str, Any]) -> None:
+        """Raises limits of a query that stopped at one; it goes on where it stood."""
+        row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
+        if row is None:
+            raise NotFound(f"There is no query {query_id!r}.")
+        kept = await store.request(tx, query_id)
+        if kept["status"] != "waiting" or kept["reason"] != "limit_reached":
+            raise Conflict(f"The query is {kept['status']}; only one that waits at a limit can be resumed.")
+        request = orjson.loads(kept["request"])
+        request["limits"] = {**request.get("limits", {}), **limits}
+        await store.set_request(tx, query_id, jsongate.dumps(request))
+        await queue_store.wake(tx, query_id)
+
+    async def fail_due_limits(self) -> int:
+        """Fails what waited at a limit for seven days."""
+        async with self._db.transaction("") as tx:
+            due = await store.due_limits(tx, 100)
+        for tenant, query_id in due:
+            async with self._db.transaction(tenant) as tx:
+                await self._end(
+                    tx,
+                    query_id,
+                    "failed",
+                    "limit_reached",
+                    "The query stopped at a limit that nobody raised.",
+                )
+        return len(due)
+
+    # -- threads ---------------------------------------------------------------------------------------------
+
+    async def thread(self, tx: Tx, thread_id: str) -> dict[str, Any]:
+        row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
+        if row is None:
+            raise NotFound(f"There is no thread {thread_id!r}.")
+        return {**thread_wire(row), "activeQueries": await store.active_in_thread(tx, thread_id)}
+
+    async def threads(self, tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
+        return [thread_wire(r) for r in await store.threads(tx, before, limit)]
+
+    async def make_thread(self, tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
+        """The thread of this key, and whether it is new."""
+        thread_id = new_id("thr_")
+        found = await store.make_thread(tx, thread_id, key, None)
+        return await self.thread(tx, found), found == thread_id
+
+    async def messages(self, tx: Tx, thread_id: str, agent: str | None) -> list[dict[str, Any]]:
+        """What each agent's finished runs in this thread said and heard, oldest first."""
+        await self.thread(tx, thread_id)
+        agents = [agent] if agent is not None else await store.agents_of_thread(tx, thread_id)
+        out: list[dict[str, Any]] = []
+        for name in agents:
+            runs, records = await store.memory(tx, thread_id, name, "wrk_~", MAX_RUNS)
+            out += [{"agent": name, **message_wire(m)} for m in remembered(runs, records)]
+        return out
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -350,6 +419,19 @@ def work_wire(row: Any) -> dict[str, Any]:
         if row[name] is not None:
             out[name] = readable(row[name])
     return out
+
+
+def thread_wire(row: Any) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "key": row["key"],
+        "runtimeId": row["runtime_id"],
+        "createdAt": rfc3339(row["created_at"]),
+    }
+
+
+def message_wire(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "blocks": [block_wire(b) for b in message.blocks]}
 
 
 def readable(data: bytes) -> Any:

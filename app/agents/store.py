@@ -13,7 +13,7 @@ from app.llm.messages import Usage
 
 SUBMIT = "SELECT outcome, thread_id, epoch FROM submit_query($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13)"
 RECORD = """
-SELECT id, thread_id, runtime_id, kind, agent, principal, prompt, request, wake FROM queries
+SELECT id, thread_id, runtime_id, kind, agent, principal, prompt, request, wake, worked_ms FROM queries
  WHERE tenant_id = $1 AND id = $2
 """
 WORK_COLUMNS = """id, parent_id, kind, name, agent, status, position, tool_invocation_id, attempts, sent, input_tokens,
@@ -31,9 +31,9 @@ SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = ANY 
    AND kind IN ('model_call', 'tool_call') ORDER BY id
 """
 LOCK_FOR_END = "SELECT status, thread_id, agent, lease_epoch FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
-# A higher epoch fences off whoever works on it: cancelling needs nobody's consent.
-CANCEL = """
-UPDATE queries SET status = 'cancelled', reason = $3, error = $4, ended_at = now(), lease_epoch = lease_epoch + 1,
+# A higher epoch fences off whoever works on it: ending a query from outside needs nobody's consent.
+END = """
+UPDATE queries SET status = $5, reason = $3, error = $4, ended_at = now(), lease_epoch = lease_epoch + 1,
        lease_owner = NULL, lease_expires_at = NULL
  WHERE tenant_id = $1 AND id = $2
 """
@@ -68,6 +68,7 @@ async def record(tx: Tx, query_id: str) -> QueryRecord | None:
         row["prompt"],
         orjson.loads(row["request"]),
         row["wake"],
+        row["worked_ms"],
     )
 
 
@@ -119,8 +120,8 @@ async def lock_for_end(tx: Tx, query_id: str) -> Any:
     return await tx.row(LOCK_FOR_END, tx.tenant, query_id)
 
 
-async def cancel(tx: Tx, query_id: str, reason: str, error: bytes) -> None:
-    await tx.run(CANCEL, tx.tenant, query_id, reason, error)
+async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:
+    await tx.run(END, tx.tenant, query_id, reason, error, status)
     await tx.run(CLOSE_WORK, tx.tenant, query_id)
     await tx.run(TELL_WAKE, query_id)
 
@@ -184,5 +185,42 @@ ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id
 """
 
 
-async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str) -> str:
+async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str | None) -> str:
     return str(await tx.value(MAKE_THREAD, tx.tenant, thread_id, key, runtime_id))
+
+
+REQUEST = "SELECT request, status, reason FROM queries WHERE tenant_id = $1 AND id = $2"
+SET_REQUEST = "UPDATE queries SET request = $3 WHERE tenant_id = $1 AND id = $2"
+DUE_LIMITS = "SELECT tenant_id, id FROM due_limits($1)"
+THREAD_COLUMNS = "t.id, t.key, t.runtime_id, t.created_at"
+THREAD = f"SELECT {THREAD_COLUMNS} FROM threads t WHERE t.tenant_id = $1 AND t.id = $2"
+THREADS = f"""
+SELECT {THREAD_COLUMNS} FROM threads t WHERE t.tenant_id = $1 AND ($2::text IS NULL OR t.id < $2) ORDER BY t.id DESC LIMIT $3
+"""
+AGENTS_OF_THREAD = """
+SELECT DISTINCT agent FROM work_records WHERE tenant_id = $1 AND thread_id = $2 AND kind = 'agent' ORDER BY agent
+"""
+
+
+async def request(tx: Tx, query_id: str) -> Any:
+    return await tx.row(REQUEST, tx.tenant, query_id)
+
+
+async def set_request(tx: Tx, query_id: str, request: bytes) -> None:
+    await tx.run(SET_REQUEST, tx.tenant, query_id, request)
+
+
+async def due_limits(tx: Tx, limit: int) -> list[tuple[str, str]]:
+    return [(r["tenant_id"], r["id"]) for r in await tx.fetch(DUE_LIMITS, limit)]
+
+
+async def thread(tx: Tx, thread_id: str) -> Any:
+    return await tx.row(THREAD, tx.tenant, thread_id)
+
+
+async def threads(tx: Tx, before: str | None, limit: int) -> list[Any]:
+    return await tx.fetch(THREADS, tx.tenant, before, limit)
+
+
+async def agents_of_thread(tx: Tx, thread_id: str) -> list[str]:
+    return [r["agent"] for r in await tx.fetch(AGENTS_OF_THREAD, tx.tenant, thread_id)]

@@ -1,21 +1,20 @@
-"""One pool, one way to open a transaction and set its tenant, two styles inside it.
+"""One pool, and one way to open a transaction and set its tenant.
 
-The pool is SQLAlchemy's, in autocommit, so that only `transaction` below ever begins one. Named SQL goes over the
-pool's asyncpg connection; what people list is built with SQLAlchemy Core and runs on the same connection, in the
-same transaction. BEGIN and the tenant travel in one message. A connection works as the role `plangate_app`, which
-owns nothing and bypasses nothing.
+The pool is SQLAlchemy's, in autocommit, so that only `transaction` below ever begins one; statements are named SQL
+that the stores send over the pool's asyncpg connection (docs/decisions/0002). BEGIN and the tenant travel in one
+message. A connection works as the role `plangate_app`, which owns nothing and bypasses nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy import Executable, event
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -51,10 +50,9 @@ def is_outage(error: BaseException) -> bool:
 class Tx:
     """An open transaction of one tenant. Functions that take one join their caller's."""
 
-    __slots__ = ("_connection", "_done", "_undone", "raw", "tenant")
+    __slots__ = ("_done", "_undone", "raw", "tenant")
 
-    def __init__(self, connection: AsyncConnection, raw: Any, tenant: str) -> None:
-        self._connection = connection
+    def __init__(self, raw: Any, tenant: str) -> None:
         self.raw = raw
         self.tenant = tenant
         self._done: list[Callable[[], None]] = []
@@ -72,10 +70,6 @@ class Tx:
     async def run(self, sql: str, *args: Any) -> str:
         """Executes and gives the command tag, such as `UPDATE 1`."""
         return str(await self.raw.execute(sql, *args))
-
-    async def rows(self, statement: Executable) -> Sequence[Any]:
-        """The rows of a SQLAlchemy Core statement, as mappings."""
-        return (await self._connection.execute(statement)).mappings().all()
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Runs `call` once the transaction is durable; not at all if it is not."""
@@ -106,7 +100,7 @@ class Database:
             async with self._engine.connect() as connection:
                 raw = (await connection.get_raw_connection()).driver_connection
                 await _send(raw, f"BEGIN; SET LOCAL plangate.tenant = '{tenant}'")
-                tx = Tx(connection, raw, tenant)
+                tx = Tx(raw, tenant)
                 try:
                     yield tx
                     await _send(raw, "COMMIT")

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from app.llm.messages import StopReason, Text, Thinking, ToolUse
+from app.llm.messages import Block, StopReason, Text, Thinking, ToolResult, ToolUse
 
 
 def dump_turn(blocks: tuple[Text | Thinking | ToolUse, ...], stop_reason: StopReason) -> bytes:
@@ -18,6 +18,18 @@ def load_turn(data: bytes) -> tuple[tuple[Text | Thinking | ToolUse, ...], StopR
     """The inverse of `dump_turn`."""
     raw = orjson.loads(data)
     return tuple(_load(b) for b in raw["blocks"]), raw["stopReason"]
+
+
+def block_wire(block: Block) -> dict[str, Any]:
+    """A block of any message, for people to read."""
+    if isinstance(block, ToolResult):
+        return {
+            "type": "tool_result",
+            "toolUseId": block.tool_use_id,
+            "content": block.content,
+            "isError": block.is_error,
+        }
+    return _dump(block)
 
 
 def _dump(block: Text | Thinking | ToolUse) -> dict[str, Any]:

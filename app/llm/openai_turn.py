@@ -185,10 +185,7 @@ class OpenAITurn:
 
         Some servers leave the index out, and some give every parallel call the index 0.
         """
-        if piece.index is None:
-            same = self._calls[-1:]
-        else:
-            same = [call for call in self._calls if call.index == piece.index][-1:]
+        same = [call for call in self._calls if piece.index is None or call.index == piece.index][-1:]
         if same and not (piece.id and same[0].id and piece.id != same[0].id):
             return same[0]
         self._calls.append(_Call(piece.index))

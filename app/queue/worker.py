@@ -46,14 +46,11 @@ Chore = Callable[[], Awaitable[object]]
 class Worker:
     """`slots` queries at once. With no slots a process accepts queries and leaves them to others."""
 
-    def __init__(
-        self, db: Database, owner: str, slots: int, advance: Advance, chores: Sequence[Chore] = ()
-    ) -> None:
+    def __init__(self, db: Database, owner: str, slots: int, advance: Advance) -> None:
         self._db = db
         self.owner = owner
         self.slots = slots
         self._advance = advance
-        self._chores = chores
         self._running: dict[str, Running] = {}
         self._hint = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,11 +100,12 @@ class Worker:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, chores: Sequence[Chore] = ()) -> None:
+        """Begins to take queries, and to do the chores every second; a process without slots does neither."""
         self._tasks = [asyncio.create_task(self._keep(), name="worker-leases")]
         if self.slots:
             self._tasks.append(asyncio.create_task(self._claim_loop(), name="worker-claims"))
-            self._tasks.extend(asyncio.create_task(self._do(c), name="worker-chore") for c in self._chores)
+            self._tasks.extend(asyncio.create_task(self._do(c), name="worker-chore") for c in chores)
 
     async def drain(self, grace_s: float = 3.0) -> None:
         """Takes nothing new, gives running queries a moment to end, hands the others back."""

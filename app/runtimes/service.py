@@ -9,12 +9,14 @@ from typing import Any
 
 import orjson
 from plangate.spec.assembly import SpecInvalid, assemble
+from plangate.spec.models import RuntimeSpec
 
 from app.base.database import Database, Tx
 from app.base.errors import Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.jsongate import canonical
 from app.runtimes import store
+from app.runtimes.checks import service_flaws
 from app.runtimes.models import Runtime
 
 MAX_KEPT = 1000
@@ -23,13 +25,18 @@ MAX_KEPT = 1000
 def assembled_wire(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The spec as it is stored: assembled by the library's code. Invalid with every problem at once."""
     try:
-        return dict(assemble(raw).wire)
+        assembled = assemble(raw)
     except SpecInvalid as error:
-        count = len(error.problems)
-        raise Invalid(
-            f"The spec has {count} problem{'s' if count > 1 else ''}; see errors.",
-            [Flaw(p.pointer, p.message) for p in error.problems],
-        ) from error
+        raise _invalid([Flaw(p.pointer, p.message) for p in error.problems]) from error
+    flaws = service_flaws(assembled.spec)
+    if flaws:
+        raise _invalid(flaws)
+    return dict(assembled.wire)
+
+
+def _invalid(flaws: list[Flaw]) -> Invalid:
+    count = len(flaws)
+    return Invalid(f"The spec has {count} problem{'s' if count > 1 else ''}; see errors.", flaws)
 
 
 class Runtimes:
@@ -71,5 +78,6 @@ class Runtimes:
 
 
 def runtime_of(tenant: str, row: Any) -> Runtime:
-    spec = assemble(orjson.loads(row["wire"])).spec
+    """A stored version. It was checked when it was registered and is not judged again by later rules."""
+    spec = RuntimeSpec.model_validate(orjson.loads(row["wire"]))
     return Runtime.of(tenant, row["id"], row["name"], row["version"], row["digest"].hex(), spec)

@@ -71,10 +71,10 @@ BEGIN
         (SELECT count(*) FROM queries q WHERE q.tenant_id = v_tenant AND q.status = 'running')
             < (v_limits->>'runningQueries')::bigint);
     INSERT INTO queries (tenant_id, id, thread_id, runtime_id, kind, agent, status, principal, prompt, request,
-            started_at, lease_epoch, lease_owner, lease_expires_at, next_seq)
+            started_at, resumed_at, lease_epoch, lease_owner, lease_expires_at, next_seq)
     VALUES (v_tenant, p_id, v_thread, p_runtime, p_kind, p_agent,
             CASE WHEN v_started THEN 'running' ELSE 'queued' END, p_principal, p_prompt, p_request,
-            CASE WHEN v_started THEN now() END, v_started::int, CASE WHEN v_started THEN p_owner END,
+            CASE WHEN v_started THEN now() END, CASE WHEN v_started THEN now() END, v_started::int, CASE WHEN v_started THEN p_owner END,
             CASE WHEN v_started THEN clock_timestamp() + make_interval(secs => p_lease_s) END,
             CASE WHEN v_started THEN 3 ELSE 2 END);
     INSERT INTO work_records (tenant_id, id, query_id, thread_id, kind, name, agent, status)
@@ -121,6 +121,9 @@ BEGIN
            reason = CASE WHEN a.status IS NULL THEN q.reason ELSE a.reason END,
            output = coalesce(a.output, q.output), error = coalesce(a.error, q.error),
            ended_at = CASE WHEN a.status IN ('succeeded', 'failed', 'cancelled') THEN now() END,
+           parked_at = CASE WHEN a.status = 'waiting' THEN now() ELSE q.parked_at END,
+           worked_ms = CASE WHEN a.status IS NULL THEN q.worked_ms
+               ELSE q.worked_ms + extract(epoch FROM clock_timestamp() - q.resumed_at) * 1000 END,
            crashes = CASE WHEN a.status IS NULL THEN q.crashes ELSE 0 END,
            lease_owner = CASE WHEN a.status IS NULL THEN q.lease_owner END,
            lease_expires_at = CASE WHEN a.status IS NULL THEN q.lease_expires_at END
@@ -197,7 +200,7 @@ BEGIN
     UPDATE queries q SET lease_epoch = q.lease_epoch + 1, lease_owner = p_owner, last_entry = 0,
            lease_expires_at = clock_timestamp() + make_interval(secs => p_lease_s),
            next_seq = q.next_seq + (q.status = 'queued')::int,
-           status = 'running', started_at = coalesce(q.started_at, now()),
+           status = 'running', started_at = coalesce(q.started_at, now()), resumed_at = now(),
            crashes = CASE WHEN q.lease_expires_at IS NULL THEN q.crashes
                           WHEN q.progress_epoch = q.lease_epoch THEN 1 ELSE q.crashes + 1 END
      WHERE q.id = ANY (coalesce(v_ids, '{}') || coalesce(v_queued, '{}'))
@@ -279,6 +282,12 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT a.tenant_id, a.id FROM approvals a WHERE a.status = 'pending' AND a.expires_at <= now()
      ORDER BY a.expires_at LIMIT p_limit
 $$;
+-- Queries that stopped at a limit which nobody raised within seven days.
+CREATE FUNCTION due_limits(p_limit int) RETURNS TABLE (tenant_id text, id text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT q.tenant_id, q.id FROM queries q WHERE q.status = 'waiting' AND q.reason = 'limit_reached'
+       AND q.parked_at <= now() - interval '7 days' LIMIT p_limit
+$$;
 CREATE FUNCTION due_client_calls(p_limit int) RETURNS TABLE (tenant_id text, work_id text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     (SELECT c.tenant_id, c.work_id FROM client_calls c WHERE c.status = 'claimed' AND c.claimed_until <= now() LIMIT p_limit)
@@ -322,7 +331,7 @@ DO $$
 DECLARE f text;
 BEGIN
     FOREACH f IN ARRAY ARRAY['journal_commit', 'claim_queries', 'renew_leases', 'release_leases', 'query_heads', 'find_key',
-        'create_tenant', 'any_key', 'due_approvals', 'due_client_calls', 'sweep_references',
+        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_client_calls', 'sweep_references',
         'sweep_idempotency'] LOOP
         EXECUTE (SELECT format('ALTER FUNCTION %s OWNER TO plangate_scan; REVOKE ALL ON FUNCTION %s FROM PUBLIC; '
             'GRANT EXECUTE ON FUNCTION %s TO plangate_app', p.oid::regprocedure, p.oid::regprocedure, p.oid::regprocedure)

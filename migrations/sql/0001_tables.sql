@@ -99,6 +99,9 @@ CREATE TABLE queries (
     lease_expires_at timestamptz,
     crashes int NOT NULL DEFAULT 0,         -- epochs in a row that ended uncleanly and made no new work record
     progress_epoch bigint NOT NULL DEFAULT 0,  -- the last epoch that made a new work record
+    resumed_at timestamptz,                 -- since when this epoch works
+    worked_ms bigint NOT NULL DEFAULT 0,    -- what earlier epochs worked; waiting is not counted
+    parked_at timestamptz,
     wake bigint NOT NULL DEFAULT 0,         -- bumped by everything a parked query may wait for
     -- the journal's head
     next_seq bigint NOT NULL DEFAULT 1,
@@ -112,6 +115,7 @@ CREATE UNIQUE INDEX queries_one_active_a_thread ON queries (tenant_id, thread_id
 CREATE INDEX queries_of_thread ON queries (tenant_id, thread_id, id);
 CREATE INDEX queries_queued ON queries (id) WHERE status = 'queued';
 CREATE INDEX queries_queued_of_tenant ON queries (tenant_id, thread_id, id) WHERE status = 'queued';
+CREATE INDEX queries_at_limit ON queries (parked_at) WHERE status = 'waiting' AND reason = 'limit_reached';
 CREATE INDEX queries_running ON queries (tenant_id, id) WHERE status = 'running';
 
 CREATE TABLE work_records (

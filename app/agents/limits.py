@@ -1,0 +1,46 @@
+"""The limits of a query, summed over its agents. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from plangate.spec.models import LimitsSpec
+
+DEFAULT_TURNS = 100
+NAMES = ("maxTurns", "maxTokens", "maxCostUsd", "maxDurationMs")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a query may use: model turns, tokens in and out, US dollars, milliseconds of work (waiting is free)."""
+
+    turns: int = DEFAULT_TURNS
+    tokens: int | None = None
+    cost_usd: float | None = None
+    duration_ms: int | None = None
+
+    @classmethod
+    def of(cls, spec: LimitsSpec | None, asked: Mapping[str, Any] | None) -> Limits:
+        """What the query asked for, else what the runtime says, else the defaults."""
+        given = {} if spec is None else spec.to_wire()
+        given = {**given, **(asked or {})}
+        return cls(
+            given.get("maxTurns") or DEFAULT_TURNS,
+            given.get("maxTokens"),
+            given.get("maxCostUsd"),
+            given.get("maxDurationMs"),
+        )
+
+    def reached(self, turns: int, tokens: int, cost_usd: float, worked_ms: float) -> str | None:
+        """The name of the first limit that leaves no room for another model call, or None."""
+        if turns >= self.turns:
+            return "maxTurns"
+        if self.tokens is not None and tokens >= self.tokens:
+            return "maxTokens"
+        if self.cost_usd is not None and cost_usd >= self.cost_usd:
+            return "maxCostUsd"
+        if self.duration_ms is not None and worked_ms >= self.duration_ms:
+            return "maxDurationMs"
+        return None
