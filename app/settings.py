@@ -52,6 +52,14 @@ class Settings(BaseSettings):
     slots: Annotated[
         int, Field(ge=0, le=10_000, description="How many queries a process works on at once.")
     ] = 64
+    lease_s: Annotated[
+        float,
+        Field(
+            ge=1,
+            le=300,
+            description="Seconds that a process may be silent before others take its queries over.",
+        ),
+    ] = 10
     pool_size: Annotated[int, Field(ge=2, le=500, description="Database connections of a process.")] = 10
     allow_hosts: Annotated[
         list[str],

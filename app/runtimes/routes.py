@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import Annotated, Any
 
@@ -46,7 +47,7 @@ async def register_runtime(
     request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
     spec, literals = move_secrets(copy.deepcopy(spec))
-    wire = assembled_wire(spec)
+    wire = await asyncio.to_thread(assembled_wire, spec)  # a large spec takes its time
     if wire["tenant"]["resourceId"] != caller.tenant:
         raise NotFound(
             f"tenant.resourceId is {wire['tenant']['resourceId']!r}; this key works for {caller.tenant!r}."
@@ -69,7 +70,7 @@ async def validate_runtime(
 ) -> Response:
     spec, _ = move_secrets(copy.deepcopy(spec))
     try:
-        wire = assembled_wire(spec)
+        wire = await asyncio.to_thread(assembled_wire, spec)
     except Invalid as error:
         flaws = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
         return json_response({"valid": False, "errors": flaws})

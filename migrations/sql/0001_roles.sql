@@ -7,6 +7,7 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
 END $$;
 GRANT plangate_app, plangate_scan TO CURRENT_USER;
+GRANT SELECT ON alembic_version TO plangate_app;  -- /readyz compares it
 GRANT USAGE ON SCHEMA public TO plangate_app, plangate_scan;
 
 DO $$
@@ -40,3 +41,5 @@ END $$;
 GRANT INSERT ON queries, events, work_records, tenants, api_keys TO plangate_scan;
 GRANT UPDATE ON queries, work_records, api_keys, reference_values TO plangate_scan;
 GRANT DELETE ON idempotency TO plangate_scan;
+-- What /readyz asks: whether the schema is the one that this version knows.
+GRANT SELECT ON alembic_version TO plangate_app;
