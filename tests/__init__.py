@@ -1,0 +1,1 @@
+"""Tests, in folders by cost: pure, a real Postgres, real processes."""

@@ -1,0 +1,84 @@
+"""One Postgres a session, a migrated template in it, and a copy of that for each test."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+import asyncpg
+
+from app.assembly import Site, assemble
+from app.base import embedded_postgres
+from app.base.ids import new_id
+from app.base.keys import hash_key, new_key
+from app.base.migrate import migrate
+from app.settings import Settings
+
+MASTER = b"a master key of thirty-two bytes"
+TENANTS = ("acme", "other")
+FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "autovacuum": "off",
+    "max_connections": "200",
+}
+
+
+class Cluster:
+    """The server of a test session. `operator_key` works in every database that is made from the template."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="plangate-test-", dir="/tmp")).resolve()
+        self.folder.chmod(0o711)
+        self.postgres = embedded_postgres.start(
+            self.folder / "data", settings=FAST, state_dir=self.folder / "state"
+        )
+        self.operator_key, self._operator_hash = new_key()
+        self._numbers = itertools.count(1)
+        self._admin: asyncpg.Connection | None = None
+
+    def site(self, database: str) -> Site:
+        dsn = self.postgres.dsn(database)
+        return Site(dsn, dsn, dsn, MASTER)
+
+    async def prepare(self) -> None:
+        """Makes the template: the schema, the operator's key, two tenants without limits."""
+        self._admin = await asyncpg.connect(self.postgres.dsn())
+        await self._admin.execute("CREATE DATABASE template_plangate")
+        site = self.site("template_plangate")
+        await migrate(site.migrate_dsn)
+        owner = await asyncpg.connect(site.dsn)
+        await owner.execute(
+            "SELECT create_operator_key($1, $2, $3)", new_id("key_"), self._operator_hash, "tests"
+        )
+        await owner.close()
+        services = assemble(Settings(), site)
+        for tenant in TENANTS:
+            async with services.db.transaction(tenant) as tx:
+                await services.tenancy.create_tenant(tx, tenant, {})
+        await services.db.aclose()
+
+    async def create(self) -> Site:
+        """A new database from the template."""
+        assert self._admin is not None
+        name = f"test_{next(self._numbers)}"
+        await self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template_plangate STRATEGY wal_log")
+        return self.site(name)
+
+    async def drop(self, site: Site) -> None:
+        assert self._admin is not None
+        name = site.dsn.split("@/")[1].split("?")[0]
+        await self._admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    async def aclose(self) -> None:
+        if self._admin is not None:
+            await self._admin.close()
+
+    def remove(self) -> None:
+        self.postgres.release()
+        shutil.rmtree(self.folder, ignore_errors=True)
