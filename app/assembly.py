@@ -163,7 +163,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     end_hooks = (client_calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
     tool_calls = ToolCalls(toolkits, approvals, references, client_calls, schemas)
     runner = Runner(db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks)
-    worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance)
+    worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
     queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db)
 
     def journal_hint(payload: str) -> None:

@@ -7,6 +7,7 @@ with `step-retry`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass, replace
 
@@ -105,16 +106,19 @@ async def ask_model(
 async def _stream(
     run: QueryRun, provider: Provider, request: ModelRequest, scope: Scope, turn: int
 ) -> TurnDone:
-    async for part in provider.stream(request):
-        match part:
-            case TextDelta(text):
-                await run.post(Delta("text", scope, turn, text))
-            case ThinkingDelta(text):
-                await run.post(Delta("reasoning", scope, turn, text))
-            case TurnDone():
-                if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
-                    raise BrokenTurn(f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn.")
-                return part
+    async with contextlib.aclosing(provider.stream(request)) as parts:
+        async for part in parts:
+            match part:
+                case TextDelta(text):
+                    await run.post(Delta("text", scope, turn, text))
+                case ThinkingDelta(text):
+                    await run.post(Delta("reasoning", scope, turn, text))
+                case TurnDone():
+                    if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
+                        raise BrokenTurn(
+                            f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn."
+                        )
+                    return part
     raise BrokenTurn("The provider's stream ended without the end of the turn.")
 
 

@@ -25,7 +25,7 @@ from app.journal.models import Scope, event
 from app.llm.codec import block_wire
 from app.llm.messages import Message
 from app.queue import store as queue_store
-from app.queue.worker import LEASE_S, Worker
+from app.queue.worker import Worker
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tenancy.models import Caller
@@ -189,7 +189,7 @@ class Queries:
                 jsongate.dumps(request),
                 asked.if_busy,
                 worker.owner if worker else None,
-                LEASE_S,
+                self._worker.lease_s,
             )
             outcome, thread_id = row["outcome"], row["thread_id"]
             self._refuse(outcome, asked)

@@ -33,6 +33,8 @@ GONE = (
     asyncpg.exceptions.InternalServerError,
     asyncpg.exceptions.CannotConnectNowError,
     asyncpg.exceptions.ReadOnlySQLTransactionError,
+    asyncpg.exceptions.LockNotAvailableError,  # somebody holds a row for too long: a frozen process, until it is cut
+    asyncpg.exceptions.DeadlockDetectedError,
     asyncpg.exceptions.PostgresIOError,
     PoolTimeout,
     asyncio.TimeoutError,

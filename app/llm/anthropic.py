@@ -7,7 +7,7 @@ its parsed tool input hides invalid JSON behind `{}`, and a stream that was cut 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 import anthropic
@@ -114,7 +114,7 @@ class AnthropicProvider:
         # ANTHROPIC_CUSTOM_HEADERS would send the operator's headers to whatever host a tenant chose.
         self._client._custom_headers = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         turn = AnthropicTurn(request.model)
         try:
             async with await self._open(request) as stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from app.llm.messages import ModelRequest, StreamPart, Text, TextDelta, TurnDone, Usage
 from app.llm.pieces import pieces_of
@@ -26,7 +26,7 @@ class MockProvider:
             self._deltas = tuple(token for token in tokens if token)
         self._text = "".join(self._deltas)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         for delta in self._deltas:
             yield TextDelta(delta)
         blocks = (Text(self._text),) if self._text else ()

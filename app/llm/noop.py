@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from app.llm.messages import ModelRequest, StreamPart, Text, TextDelta, TurnDone, Usage
 from app.llm.pieces import pieces_of, prompt_index, text_of
@@ -11,7 +11,7 @@ from app.llm.pieces import pieces_of, prompt_index, text_of
 class NoopProvider:
     """Echoes. A run without any text of the user is answered with an empty turn."""
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         at = prompt_index(request.messages)
         text = "" if at is None else text_of(request.messages[at])
         for piece in pieces_of(text):

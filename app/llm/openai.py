@@ -7,7 +7,7 @@ stream is read as plain JSON and checked here.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Final
 
 import httpx2
@@ -98,7 +98,7 @@ class OpenAIProvider:
         self._client.organization = self._client.project = self._client.admin_api_key = None
         self._client._custom_headers = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         turn = OpenAITurn(request.model)
         try:
             async with await self._open(request) as stream:

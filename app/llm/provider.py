@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import ClassVar, Protocol
 
 from app.llm.messages import ModelRequest, StreamPart, Usage
@@ -85,6 +85,6 @@ class Provider(Protocol):
     closes the connection.
     """
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]: ...
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]: ...
 
     async def aclose(self) -> None: ...

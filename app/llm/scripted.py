@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -59,7 +59,7 @@ class Step:
 class ScriptedProvider:
     """Follows the script in the prompt. A prompt that is none is Refused, before anything is called."""
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         at = prompt_index(request.messages)
         if at is None:
             raise Refused(f"{EXPECTED} This run has no prompt.")

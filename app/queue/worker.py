@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 LEASE_S = 10.0
 TICK_S = 1.0
-RENEW_EVERY_S = 3.0
+RENEW_SHARE = 0.3  # of the lease: so much of it has passed when it is renewed
 
 
 @dataclass(slots=True, eq=False)
@@ -46,10 +46,13 @@ Chore = Callable[[], Awaitable[object]]
 class Worker:
     """`slots` queries at once. With no slots a process accepts queries and leaves them to others."""
 
-    def __init__(self, db: Database, owner: str, slots: int, advance: Advance) -> None:
+    def __init__(
+        self, db: Database, owner: str, slots: int, advance: Advance, lease_s: float = LEASE_S
+    ) -> None:
         self._db = db
         self.owner = owner
         self.slots = slots
+        self.lease_s = lease_s
         self._advance = advance
         self._running: dict[str, Running] = {}
         self._hint = asyncio.Event()
@@ -130,7 +133,7 @@ class Worker:
                     await store.release(tx, self.owner, [x.query_id for x in held], [x.epoch for x in held])
 
     def _start(self, claim: store.Claim, given: object = None) -> None:
-        lease = Lease(claim.tenant, claim.query_id, claim.epoch, time.monotonic() + LEASE_S)
+        lease = Lease(claim.tenant, claim.query_id, claim.epoch, time.monotonic() + self.lease_s)
         running = Running(lease, crashes=claim.crashes, given=given)
         old = self._running.get(claim.query_id)
         if old is not None:
@@ -156,7 +159,7 @@ class Worker:
                 continue
             try:
                 async with self._db.transaction("") as tx:
-                    claims = await store.claim(tx, self.owner, free, LEASE_S)
+                    claims = await store.claim(tx, self.owner, free, self.lease_s)
             except Unavailable:
                 await asyncio.sleep(TICK_S)
                 continue
@@ -176,18 +179,18 @@ class Worker:
             asked = time.monotonic()
             try:
                 async with self._db.transaction("") as tx:
-                    if asked - renewed >= RENEW_EVERY_S:
+                    if asked - renewed >= RENEW_SHARE * self.lease_s:
                         held = await store.renew(
                             tx,
                             self.owner,
                             [r.lease.query_id for r in running],
                             [r.lease.epoch for r in running],
-                            LEASE_S,
+                            self.lease_s,
                         )
                         renewed = asked
                         for one in running:
                             if one.lease.query_id in held:
-                                one.lease.valid_until = asked + LEASE_S
+                                one.lease.valid_until = asked + self.lease_s
                     heads = await journal_store.heads(tx, [r.lease.query_id for r in running])
             except Unavailable:
                 continue
