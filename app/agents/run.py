@@ -37,6 +37,17 @@ SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND 
 """
 
 
+async def through_outages(once: Callable[[], Awaitable[T]]) -> T:
+    """Tries again, ever more slowly, while the database cannot be reached."""
+    delay_s = 0.05
+    while True:
+        try:
+            return await once()
+        except Unavailable:
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, 1.0)
+
+
 class Parked(Exception):
     """Nothing of this query can move: unwind, keep nothing."""
 
@@ -103,30 +114,26 @@ class QueryRun:
     async def durably(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
         """Runs a verb that is idempotent by its work id in a transaction that holds the query under our epoch,
         again and again through outages. LeaseLost where another process has the query."""
-        delay = 0.05
-        while True:
-            try:
-                async with self.db.transaction(self.lease.tenant) as tx:
-                    if not await tx.value(FENCE, self.lease.tenant, self.lease.query_id, self.lease.epoch):
-                        self.lease.lost = True
-                        raise LeaseLost
-                    return await verb(tx)
-            except Unavailable:
-                if self.lease.lost:
-                    raise LeaseLost from None
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 1.0)
+
+        async def once() -> T:
+            if self.lease.lost:
+                raise LeaseLost
+            async with self.db.transaction(self.lease.tenant) as tx:
+                if not await tx.value(FENCE, self.lease.tenant, self.lease.query_id, self.lease.epoch):
+                    self.lease.lost = True
+                    raise LeaseLost
+                return await verb(tx)
+
+        return await through_outages(once)
 
     async def look(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
         """A read that survives outages."""
-        delay = 0.05
-        while True:
-            try:
-                async with self.db.transaction(self.lease.tenant) as tx:
-                    return await verb(tx)
-            except Unavailable:
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 1.0)
+
+        async def once() -> T:
+            async with self.db.transaction(self.lease.tenant) as tx:
+                return await verb(tx)
+
+        return await through_outages(once)
 
     def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:
         return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)
@@ -304,14 +311,11 @@ class QueryRun:
     async def _read_wake(self) -> None:
         """The counter first, then every waiting branch looks: what moves after is seen when parking."""
 
-        async def wake(tx: Tx) -> int:
-            rows = await journal_store.heads(tx, [self.query.id])
-            if not rows or rows[0]["epoch"] != self.lease.epoch:
-                self.lease.lost = True
-                raise LeaseLost
-            return int(rows[0]["wake"])
-
-        self._wake = self._running.wake_seen = await self.look(wake)
+        rows = await through_outages(lambda: journal_store.heads(self.db, [self.query.id]))
+        if not rows or rows[0]["epoch"] != self.lease.epoch:
+            self.lease.lost = True
+            raise LeaseLost
+        self._wake = self._running.wake_seen = int(rows[0]["wake"])
         self._look += 1
 
     async def _park(self) -> None:

@@ -116,6 +116,22 @@ class Database:
                 raise
             raise Unavailable("The database cannot be reached; try again in a moment.") from error
 
+    async def call(self, statement: str, *args: Any) -> list[Any]:
+        """One statement as a transaction of its own, for the functions that span tenants: without BEGIN, tenant
+        and COMMIT around it, it is one message. An unreachable database is `Unavailable`."""
+        try:
+            async with self._engine.connect() as connection:
+                raw: Any = (await connection.get_raw_connection()).driver_connection
+                try:
+                    return list(await raw.fetch(statement, *args))
+                except BaseException:
+                    await _roll_back(connection, raw)
+                    raise
+        except (DBAPIError, *GONE) as error:
+            if not is_outage(error):
+                raise
+            raise Unavailable("The database cannot be reached; try again in a moment.") from error
+
     async def aclose(self) -> None:
         await self._engine.dispose()
 

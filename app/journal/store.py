@@ -36,26 +36,25 @@ async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple
     changes = [p.change for p in batch]
     events = [(n, e) for n, p in enumerate(batch, 1) for e in p.events]
     work = [(n, w) for n, p in enumerate(batch, 1) for w in latest(p.work)]
-    async with db.transaction("") as tx:
-        row = await tx.row(
-            COMMIT,
-            origin,
-            [p.lease.tenant for p in batch],
-            [p.lease.query_id for p in batch],
-            [p.lease.epoch for p in batch],
-            [p.number for p in batch],
-            [p.opens_work for p in batch],
-            [c and c.status for c in changes],
-            [c and c.reason for c in changes],
-            [c.wake if c else None for c in changes],
-            [c.output if c else None for c in changes],
-            [c.error if c else None for c in changes],
-            [n for n, _ in events],
-            [e.type for _, e in events],
-            [e.body for _, e in events],
-            [n for n, _ in work],
-            *([getattr(w, column) for _, w in work] for column in WORK_COLUMNS),
-        )
+    (row,) = await db.call(
+        COMMIT,
+        origin,
+        [p.lease.tenant for p in batch],
+        [p.lease.query_id for p in batch],
+        [p.lease.epoch for p in batch],
+        [p.number for p in batch],
+        [p.opens_work for p in batch],
+        [c and c.status for c in changes],
+        [c and c.reason for c in changes],
+        [c.wake if c else None for c in changes],
+        [c.output if c else None for c in changes],
+        [c.error if c else None for c in changes],
+        [n for n, _ in events],
+        [e.type for _, e in events],
+        [e.body for _, e in events],
+        [n for n, _ in work],
+        *([getattr(w, column) for _, w in work] for column in WORK_COLUMNS),
+    )
     return row["outcomes"], row["first_seqs"]
 
 
@@ -120,8 +119,9 @@ async def page(
     return [StoredEvent(r["seq"], r["type"], r["body"]) for r in rows]
 
 
-async def heads(tx: Tx, query_ids: Sequence[str]) -> list[Any]:
-    return await tx.fetch(HEADS, list(query_ids))
+async def heads(db: Database, query_ids: Sequence[str]) -> list[Any]:
+    """Where the journals and wake counters of these queries stand, whoever's they are."""
+    return await db.call(HEADS, list(query_ids))
 
 
 async def tenant_page(

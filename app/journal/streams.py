@@ -153,8 +153,9 @@ class Streams:
         allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
         """The frames of a query's stream, many a chunk. Ends when the key of the reader is revoked."""
-        async with self._db.transaction(tenant) as tx:
-            await self.generation(tx)
+        if self._generation is None:
+            async with self._db.transaction(tenant) as tx:
+                await self.generation(tx)
         yield b"retry: 1000\n\n"
         async for batch in self._guarded(self.follow(tenant, query_id, after, types), allowed):
             yield b"".join(self.frame(query_id, e) for e in batch)
@@ -266,8 +267,7 @@ class Streams:
                 known.clear()
                 continue
             try:
-                async with self._db.transaction("") as tx:
-                    heads = {h["id"]: h["next_seq"] for h in await store.heads(tx, watched)}
+                heads = {h["id"]: h["next_seq"] for h in await store.heads(self._db, watched)}
             except Unavailable:
                 continue
             moved = [q for q, seq in heads.items() if known.get(q) != seq]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.base.database import Tx
+from app.base.database import Database, Tx
 
 CLAIM = "SELECT tenant_id, id, epoch, crashes FROM claim_queries($1, $2, $3)"
 RENEW = "SELECT id FROM renew_leases($1, $2, $3, $4)"
@@ -24,18 +24,20 @@ class Claim:
     crashes: int
 
 
-async def claim(tx: Tx, owner: str, limit: int, lease_s: float) -> list[Claim]:
-    rows = await tx.fetch(CLAIM, owner, limit, lease_s)
+async def claim(db: Database, owner: str, limit: int, lease_s: float) -> list[Claim]:
+    rows = await db.call(CLAIM, owner, limit, lease_s)
     return [Claim(r["tenant_id"], r["id"], r["epoch"], r["crashes"]) for r in rows]
 
 
-async def renew(tx: Tx, owner: str, ids: Sequence[str], epochs: Sequence[int], lease_s: float) -> set[str]:
+async def renew(
+    db: Database, owner: str, ids: Sequence[str], epochs: Sequence[int], lease_s: float
+) -> set[str]:
     """The ids whose lease is still this owner's, now for `lease_s` seconds more."""
-    return {r["id"] for r in await tx.fetch(RENEW, owner, list(ids), list(epochs), lease_s)}
+    return {r["id"] for r in await db.call(RENEW, owner, list(ids), list(epochs), lease_s)}
 
 
-async def release(tx: Tx, owner: str, ids: Sequence[str], epochs: Sequence[int]) -> None:
-    await tx.run(RELEASE, owner, list(ids), list(epochs))
+async def release(db: Database, owner: str, ids: Sequence[str], epochs: Sequence[int]) -> None:
+    await db.call(RELEASE, owner, list(ids), list(epochs))
 
 
 async def wake(tx: Tx, query_id: str) -> bool:

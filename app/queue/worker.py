@@ -129,8 +129,8 @@ class Worker:
         held = [r.lease for r in left if not r.lease.lost]
         if held:
             with contextlib.suppress(Unavailable):
-                async with self._db.transaction("") as tx:
-                    await store.release(tx, self.owner, [x.query_id for x in held], [x.epoch for x in held])
+                ids, epochs = [x.query_id for x in held], [x.epoch for x in held]
+                await store.release(self._db, self.owner, ids, epochs)
 
     def _start(self, claim: store.Claim, given: object = None) -> None:
         lease = Lease(claim.tenant, claim.query_id, claim.epoch, time.monotonic() + self.lease_s)
@@ -158,8 +158,7 @@ class Worker:
             if free <= 0:
                 continue
             try:
-                async with self._db.transaction("") as tx:
-                    claims = await store.claim(tx, self.owner, free, self.lease_s)
+                claims = await store.claim(self._db, self.owner, free, self.lease_s)
             except Unavailable:
                 await asyncio.sleep(TICK_S)
                 continue
@@ -178,25 +177,22 @@ class Worker:
                 continue
             asked = time.monotonic()
             try:
-                async with self._db.transaction("") as tx:
-                    if asked - renewed >= RENEW_SHARE * self.lease_s:
-                        held = await store.renew(
-                            tx,
-                            self.owner,
-                            [r.lease.query_id for r in running],
-                            [r.lease.epoch for r in running],
-                            self.lease_s,
-                        )
-                        renewed = asked
-                        for one in running:
-                            if one.lease.query_id in held:
-                                one.lease.valid_until = asked + self.lease_s
-                    heads = await journal_store.heads(tx, [r.lease.query_id for r in running])
+                if asked - renewed >= RENEW_SHARE * self.lease_s:
+                    await self._renew(running, asked)
+                    renewed = asked
+                heads = await journal_store.heads(self._db, [r.lease.query_id for r in running])
             except Unavailable:
                 continue
             known = {h["id"]: h for h in heads}
             for one in running:
                 self._compare(one, known.get(one.lease.query_id))
+
+    async def _renew(self, running: Sequence[Running], asked: float) -> None:
+        ids, epochs = [r.lease.query_id for r in running], [r.lease.epoch for r in running]
+        held = await store.renew(self._db, self.owner, ids, epochs, self.lease_s)
+        for one in running:
+            if one.lease.query_id in held:
+                one.lease.valid_until = asked + self.lease_s
 
     def _compare(self, running: Running, head: dict[str, object] | None) -> None:
         if self._running.get(running.lease.query_id) is not running:
