@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import structlog
 import uvicorn
+import uvloop
 
 from app.assembly import Services, Site, assemble, find_site, kept_secret
 from app.base.ids import new_id
@@ -43,7 +44,8 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
             server_header=False,
         )
         _say(listening, key_file, settings)
-        asyncio.run(_run_server(_Server(config, services), listening))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_Server(config, services).serve(sockets=[listening]))
     finally:
         site.release()
 
@@ -60,10 +62,6 @@ class _Server(uvicorn.Server):
         self._services.hub.hint(None)
         self._services.call_hints.close()
         await super().shutdown(sockets)
-
-
-async def _run_server(server: uvicorn.Server, listening: socket.socket) -> None:
-    await server.serve(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -143,7 +141,8 @@ def work(settings: Settings) -> None:
     site = find_site(settings)
     try:
         migrate_sync(site.migrate_dsn)
-        asyncio.run(_work(assemble(settings, site)))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_work(assemble(settings, site)))
     finally:
         site.release()
 
