@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed-$(shell cat requirements.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
+STAMP  := $(VENV)/.installed-$(shell cat requirements*.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
 
 .PHONY: help setup demo test check format lock openapi bench clean
 .DEFAULT_GOAL := help
@@ -17,11 +17,13 @@ $(STAMP):
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the locked dependencies into $(VENV) (about a minute the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: -r requirements-demo-build.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --no-build-isolation -r requirements-demo.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e sdk/python -e .
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-demo: setup  ## Run the flight recovery demo (ARGS=--yes approves by itself)
+demo: setup  ## Run the flight recovery demo (ARGS=--yes approves without asking)
 	@$(BIN)/python -m examples.flight_recovery $(ARGS)
 
 test: setup  ## Run every test (ARGS are passed to pytest)
@@ -32,15 +34,22 @@ check: setup  ## Lint, types, floors, generated files
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
+	@$(BIN)/plangate openapi | diff -u openapi/openapi.json - || (echo "openapi/openapi.json is not what the code says: run make openapi"; exit 1)
 
 format: setup  ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
+openapi: setup  ## Write openapi/openapi.json from the code
+	@$(BIN)/plangate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
+
 lock: setup  ## Resolve the dependencies again into requirements.lock
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-emit-package plangate --no-header -o requirements.lock --quiet --upgrade
+
+bench: setup  ## Measure the service against the floor (ARGS: --quick, --write)
+	@$(BIN)/python -m bench $(ARGS)
 
 clean:  ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

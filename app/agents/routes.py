@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from app.agents import views
 from app.agents.schemas import MakeThread, Resume, SubmitQuery
 from app.agents.service import Queries, links
 from app.base.database import Tx
 from app.base.errors import Conflict
 from app.journal.http import allowed, event_stream, streams_of, wants_stream
 from app.journal.hub import Hub
+from app.journal.views import STREAM
 from app.tenancy import idempotency
 from app.tenancy.http import (
     Cursor,
@@ -25,6 +27,7 @@ from app.tenancy.http import (
     door_of,
     json_response,
     page,
+    path_of,
     reading,
 )
 from app.tenancy.models import Caller
@@ -41,7 +44,13 @@ def queries_of(request: Request) -> Queries:
 
 
 @router.post(
-    "/queries", status_code=202, summary="Start a query; with Accept: text/event-stream, also follow it"
+    "/queries",
+    status_code=202,
+    summary="Start a query; with Accept: text/event-stream, also follow it",
+    description="Following needs the scope `read` too. Losing the stream does not touch the query; the same "
+    "Idempotency-Key gives it again.",
+    response_model=views.AcceptedQuery,
+    responses={200: {"description": "The query's events, from its first to its last.", "content": STREAM}},
 )
 async def submit_query(
     request: Request, body: SubmitQuery, caller: Annotated[Caller, calling("queries:write")]
@@ -66,7 +75,7 @@ async def _submit_and_follow(request: Request, caller: Caller, submit: Any) -> R
         if given is None:
             query_id = (await submit(tx)).object_id
         else:
-            key = idempotency.Key.of(caller.principal, "POST", request.url.path, given, await request.body())
+            key = idempotency.Key.of(caller.principal, "POST", path_of(request), given, await request.body())
             stored = await idempotency.begin(tx, key)
             if stored is None:
                 reply = await submit(tx)
@@ -81,7 +90,7 @@ async def _submit_and_follow(request: Request, caller: Caller, submit: Any) -> R
     return stream
 
 
-@router.get("/queries", summary="List queries, newest first")
+@router.get("/queries", summary="List queries, newest first", response_model=views.QueryPage)
 async def list_queries(
     request: Request,
     caller: Annotated[Caller, calling("read")],
@@ -103,7 +112,11 @@ async def list_queries(
     return await reading(request, caller, listed)
 
 
-@router.get("/queries/{query_id}", summary="Read a query; waitMs waits for its end")
+@router.get(
+    "/queries/{query_id}",
+    summary="Read a query; waitMs waits for its end",
+    response_model=views.QueryView,
+)
 async def read_query(
     request: Request,
     query_id: QueryId,
@@ -127,7 +140,7 @@ async def read_query(
                 return json_response(wire)
 
 
-@router.post("/queries/{query_id}/cancel", summary="Cancel a query at once")
+@router.post("/queries/{query_id}/cancel", summary="Cancel a query at once", response_model=views.QueryView)
 async def cancel_query(
     request: Request, query_id: QueryId, caller: Annotated[Caller, calling("queries:write")]
 ) -> Response:
@@ -140,7 +153,11 @@ async def cancel_query(
     return await answer(request, caller, cancel)
 
 
-@router.post("/queries/{query_id}/resume", summary="Raise the limits of a query that stopped at one")
+@router.post(
+    "/queries/{query_id}/resume",
+    summary="Raise the limits of a query that stopped at one",
+    response_model=views.QueryView,
+)
 async def resume_query(
     request: Request, query_id: QueryId, body: Resume, caller: Annotated[Caller, calling("queries:write")]
 ) -> Response:
@@ -153,7 +170,13 @@ async def resume_query(
     return await answer(request, caller, resume)
 
 
-@router.post("/threads", status_code=201, summary="Get the thread of a key, made on first use")
+@router.post(
+    "/threads",
+    status_code=201,
+    summary="Get the thread of a key, made on first use",
+    response_model=views.ThreadView,
+    responses={200: {"model": views.ThreadView, "description": "The key has this thread already."}},
+)
 async def make_thread(
     request: Request, body: MakeThread, caller: Annotated[Caller, calling("queries:write")]
 ) -> Response:
@@ -164,7 +187,7 @@ async def make_thread(
     return await answer(request, caller, make)
 
 
-@router.get("/threads", summary="List threads, newest first")
+@router.get("/threads", summary="List threads, newest first", response_model=views.ThreadPage)
 async def list_threads(
     request: Request, caller: Annotated[Caller, calling("read")], limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -177,14 +200,20 @@ async def list_threads(
     return await reading(request, caller, listed)
 
 
-@router.get("/threads/{thread_id}", summary="A thread and its active queries")
+@router.get(
+    "/threads/{thread_id}", summary="A thread and its active queries", response_model=views.ThreadView
+)
 async def read_thread(
     request: Request, thread_id: ThreadId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     return await reading(request, caller, lambda tx: queries_of(request).thread(tx, thread_id))
 
 
-@router.get("/threads/{thread_id}/messages", summary="What its agents said and heard, oldest first")
+@router.get(
+    "/threads/{thread_id}/messages",
+    summary="What its agents said and heard, oldest first",
+    response_model=views.MessageList,
+)
 async def thread_messages(
     request: Request,
     thread_id: ThreadId,
@@ -197,7 +226,11 @@ async def thread_messages(
     return await reading(request, caller, messages)
 
 
-@router.get("/queries/{query_id}/work", summary="The work records of a query, oldest first")
+@router.get(
+    "/queries/{query_id}/work",
+    summary="The work records of a query, oldest first",
+    response_model=views.WorkList,
+)
 async def query_work(
     request: Request, query_id: QueryId, caller: Annotated[Caller, calling("read")]
 ) -> Response:

@@ -206,9 +206,15 @@ class Runner:
     # -- an agent --------------------------------------------------------------------------------------------
 
     async def _agent(
-        self, run: QueryRun, agent: AgentSpec, prompt: str, parent_id: str, depth: int
+        self,
+        run: QueryRun,
+        agent: AgentSpec,
+        prompt: str,
+        parent_id: str,
+        depth: int,
+        told: Event | None = None,
     ) -> Result:
-        """One agent's run, from wherever its records stand."""
+        """One agent's run, from wherever its records stand; `told` says that it begins, if it does."""
         record = next(iter(run.tree.below(parent_id, "agent")), None)
         if record is not None and record.over:  # a crash came between its end and what was to follow
             return _recorded(record)
@@ -221,15 +227,16 @@ class Runner:
             status="running",
             input=prompt.encode(),
         )
-        return await self._converse(run, agent, work, record is None, prompt, depth)
+        entry = Entry()
+        if record is None:
+            began = event(run.scope(work.id, parent_id, agent.name), "work-start", data=work_data(work))
+            entry = Entry([told, began] if told else [began], [work], opens_work=True)
+        return await self._converse(run, agent, work, entry, prompt, depth)
 
     async def _converse(
-        self, run: QueryRun, agent: AgentSpec, work: Work, new: bool, prompt: str, depth: int
+        self, run: QueryRun, agent: AgentSpec, work: Work, entry: Entry, prompt: str, depth: int
     ) -> Result:
         scope = run.scope(work.id, work.parent_id, agent.name)
-        entry = Entry()
-        if new:
-            entry = Entry([event(scope, "work-start", data=work_data(work))], [work], opens_work=True)
         tools = self._tools(run.runtime, agent)
         memory = await recall(run, agent, work.id)
         state = transcript(run.tree, work.id, prompt, memory)
@@ -306,20 +313,20 @@ class Runner:
             return ToolError(
                 f"Agents may call each other {run.max_depth} deep; this call would be deeper.", "too_deep"
             )
-        if not run.tree.below(scope.work_id, "agent"):
-            await run.commit(Entry(items=[event(scope, "tool-agent", agentName=agent.name, state="call")]))
+        told = event(scope, "tool-agent", agentName=agent.name, state="call")
         if agent.stateful:
             async with run.one_at_a_time(agent.name):
-                result = await self._agent(run, agent, prompt, scope.work_id, depth)
+                result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
         else:
-            result = await self._agent(run, agent, prompt, scope.work_id, depth)
-        used = run.totals(result.work_id)
-        data = {"agentName": agent.name, "model": agent.model.id, **used}
-        result.entry.items += [
-            event(scope, "data-tool-agent", data=data),
-            event(scope, "tool-agent", agentName=agent.name, state="result", artifacts=[]),
-        ]
-        await run.commit(result.entry)
+            result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
+        if result.entry.work:  # else it was over before a crash, and was told of
+            used = run.totals(result.work_id)
+            data = {"agentName": agent.name, "model": agent.model.id, **used}
+            result.entry.items += [
+                event(scope, "data-tool-agent", data=data),
+                event(scope, "tool-agent", agentName=agent.name, state="result", artifacts=[]),
+            ]
+            await run.commit(result.entry)
         if result.error_code is not None:
             return ToolError(f"{agent.name} failed ({result.error_code}): {result.text}", "agent_failed")
         return Answer(result.text)

@@ -116,7 +116,7 @@ class Queries:
             if kept is not None and kept.name == name:
                 return kept
             runtime_id = await self._runtimes.latest_id(tx, name)
-        return await self._runtimes.get(tx.tenant, runtime_id)
+        return await self._runtimes.get(tx.tenant, runtime_id, tx)
 
     async def _thread_runtime(self, tx: Tx, asked: Submission) -> Runtime | None:
         row = None
@@ -126,7 +126,7 @@ class Queries:
             row = await store.thread_by_key(tx, asked.thread_key)
         if row is None or row["runtime_id"] is None:
             return None
-        return await self._runtimes.get(tx.tenant, row["runtime_id"])
+        return await self._runtimes.get(tx.tenant, row["runtime_id"], tx)
 
     def _agent_for(self, runtime: Runtime, agent: str | None) -> str:
         known = ", ".join(runtime.agents)
@@ -236,6 +236,8 @@ class Queries:
             raise Conflict(
                 "The thread has an active query. Wait for it, or send ifBusy 'queue' or 'interrupt'."
             )
+        if outcome == "retired":
+            raise Conflict("This version of the runtime is retired; register it again, or name another.")
         if outcome == "full":
             raise TooManyRequests("The tenant's queue is full; wait for queries to finish.", retry_after_s=5)
 

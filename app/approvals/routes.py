@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field
+from plangate.events import ApprovalInfo
+from pydantic import Field, JsonValue
 
+from app.approvals import views
 from app.approvals.service import Approvals, Decision
 from app.base.database import Tx
 from app.base.errors import Conflict, Flaw, Invalid
@@ -56,7 +58,7 @@ def approvals_of(request: Request) -> Approvals:
     return approvals
 
 
-@router.get("/approvals", summary="The inbox: approvals, newest first")
+@router.get("/approvals", summary="The inbox: approvals, newest first", response_model=views.ApprovalPage)
 async def list_approvals(
     request: Request,
     caller: Annotated[Caller, calling("read")],
@@ -78,7 +80,7 @@ async def list_approvals(
     return await reading(request, caller, listed)
 
 
-@router.get("/approvals/{approval_id}", summary="One approval")
+@router.get("/approvals/{approval_id}", summary="One approval", response_model=ApprovalInfo)
 async def read_approval(
     request: Request, approval_id: ApprovalId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
@@ -91,6 +93,7 @@ async def read_approval(
 @router.get(
     "/approvals/{approval_id}/subject",
     summary="The exact bytes that are approved; their SHA-256 is the digest",
+    response_model=dict[str, JsonValue],
 )
 async def approval_subject(
     request: Request, approval_id: ApprovalId, caller: Annotated[Caller, calling("read")]
@@ -100,7 +103,13 @@ async def approval_subject(
     return Response(subject, media_type="application/json")
 
 
-@router.post("/approvals/{approval_id}", summary="Decide: approve, reject or revise")
+@router.post(
+    "/approvals/{approval_id}",
+    summary="Decide: approve, reject or revise",
+    description="Of any number of decisions one wins. The same decision again by the same principal gives the first "
+    "answer; a different one is a 409 that shows the winner.",
+    response_model=ApprovalInfo,
+)
 async def decide(
     request: Request,
     approval_id: ApprovalId,
@@ -113,7 +122,7 @@ async def decide(
     return await answer(request, caller, deciding)
 
 
-@router.post("/approvals", summary="Decide many, all or nothing")
+@router.post("/approvals", summary="Decide many, all or nothing", response_model=views.DecidedApprovals)
 async def decide_many(
     request: Request, body: DecideMany, caller: Annotated[Caller, calling("approvals:decide")]
 ) -> Response:

@@ -18,7 +18,7 @@ from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Forbidden, NotFound
-from app.base.ids import is_id, new_id, with_prefix
+from app.base.ids import is_id, new_id
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.queue import store as queue_store
@@ -99,7 +99,8 @@ class Approvals:
                 extra={"digest": row.digest.hex()},
             )
         if row.status != "pending":
-            return self._repeated(row, decision)
+            votes = (await store.votes(tx, [approval_id])).get(approval_id, [])
+            return self._repeated(self._with_votes(row, votes), decision)
         if late:
             raise Conflict(
                 "This approval has expired; nothing can be decided any more.", extra={"approval": row.wire()}
@@ -138,7 +139,8 @@ class Approvals:
         return store.row_of(row), bool(row["late"])
 
     def _repeated(self, row: ApprovalRow, decision: Decision) -> ApprovalRow:
-        if row.decision == decision.decision and row.decided_by == decision.by:
+        voted = any(v["principal"] == decision.by and v["decision"] == decision.decision for v in row.votes)
+        if voted and row.decision == decision.decision:
             return row
         who = f" by {row.decided_by}" if row.decided_by else ""
         raise Conflict(f"This approval is already {row.status}{who}.", extra={"approval": row.wire()})
@@ -163,13 +165,13 @@ class Approvals:
         if row is None:
             return None
         ended = store.row_of(row)
-        scope = Scope(
-            ended.query_id, ended.thread_id, ended.work_id, with_prefix("wrk_", ended.query_id), ended.agent
+        # The event stands where the gate opened: under the same parent as its `approval-required`.
+        scope = await journal_store.scope_of(tx, ended.work_id) or Scope(
+            ended.query_id, ended.thread_id, ended.work_id, None, ended.agent
         )
         data: dict[str, Any] = {
             "id": ended.id,
             "outcome": {"outcome": decision or status},
-            "status": ended.status,
             "decidedBy": by,
         }
         if feedback is not None:

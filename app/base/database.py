@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -23,10 +23,13 @@ from app.base.errors import Unavailable
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
+TRANSACTION_S = 4.0  # so that a request is answered within five seconds, whatever the database does
+
 # What the database says when it, or the way to it, is not there: worth asking again later.
 GONE = (
     OSError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server said goodbye to a connection that was just taken
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
     asyncpg.exceptions.InsufficientResourcesError,
@@ -98,33 +101,36 @@ class Database:
         rolls back on any error. An unreachable database is `Unavailable`."""
         if tenant and not TENANT_ID.match(tenant):
             raise ValueError(f"not a tenant id: {tenant!r}")
-        try:
-            async with self._engine.connect() as connection:
-                raw = (await connection.get_raw_connection()).driver_connection
+        async with self._connected() as raw:
+            tx = Tx(raw, tenant)
+            try:
                 await _send(raw, f"BEGIN; SET LOCAL plangate.tenant = '{tenant}'")
-                tx = Tx(raw, tenant)
-                try:
-                    yield tx
-                    await _send(raw, "COMMIT")
-                except BaseException:
-                    tx.ended(durable=False)
-                    await _roll_back(connection, raw)
-                    raise
-                tx.ended(durable=True)
-        except (DBAPIError, *GONE) as error:
-            if not is_outage(error):
+                yield tx
+                await _send(raw, "COMMIT")
+            except BaseException:
+                tx.ended(durable=False)
                 raise
-            raise Unavailable("The database cannot be reached; try again in a moment.") from error
+            tx.ended(durable=True)
 
     async def call(self, statement: str, *args: Any) -> list[Any]:
         """One statement as a transaction of its own, for the functions that span tenants: without BEGIN, tenant
         and COMMIT around it, it is one message. An unreachable database is `Unavailable`."""
+        async with self._connected() as raw:
+            return list(await raw.fetch(statement, *args))
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        """A connection of the pool for TRANSACTION_S at most, the wait for it included; it goes back clean, or not
+        at all."""
+        deadline = asyncio.timeout(TRANSACTION_S)
         try:
-            async with self._engine.connect() as connection:
+            async with deadline, self._engine.connect() as connection:
                 raw: Any = (await connection.get_raw_connection()).driver_connection
                 try:
-                    return list(await raw.fetch(statement, *args))
+                    yield raw
                 except BaseException:
+                    if deadline.expired():
+                        raw.terminate()  # a server that does not answer would not roll back either
                     await _roll_back(connection, raw)
                     raise
         except (DBAPIError, *GONE) as error:
@@ -177,7 +183,14 @@ def open_database(dsn: str, *, size: int = 10) -> Database:
     def become_app(adapted: Any, _record: Any) -> None:
         adapted.run_async(_become_app)
 
+    event.listen(engine.sync_engine, "checkout", _refuse_dead)
     return Database(engine)
+
+
+def _refuse_dead(adapted: Any, _record: Any, _proxy: Any) -> None:
+    """A server that went away took every connection with it: none that lay in the pool meanwhile is handed out."""
+    if adapted.driver_connection.is_closed():
+        raise InvalidatePoolError
 
 
 async def _become_app(raw: Any) -> None:

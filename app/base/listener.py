@@ -14,6 +14,14 @@ log = structlog.get_logger(__name__)
 
 Heard = Callable[[str], None]
 
+LOST = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # used in the moment in which the server said goodbye
+    TimeoutError,
+)
+
 
 class Listener:
     """Keeps LISTEN alive through outages. `on_gap` is called after every (re)connect: hints may have been lost."""
@@ -38,7 +46,7 @@ class Listener:
         while True:
             try:
                 connection = await asyncpg.connect(self._dsn, timeout=5)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+            except LOST as error:
                 log.warning("listener.outage", error=str(error))
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
@@ -63,7 +71,7 @@ class Listener:
                 await asyncio.wait_for(
                     connection.execute("SELECT 1"), 5
                 )  # a half-open connection says nothing
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+        except LOST as error:
             log.warning("listener.lost", error=str(error))
 
     def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:

@@ -50,7 +50,7 @@ def problem(
         "title": title,
         "status": status,
         "detail": detail,
-        "instance": request.url.path[:500],
+        "instance": request.scope["path"][:500],
         **(extra or {}),
     }
     return Response(jsongate.dumps(body), status, headers, media_type=PROBLEM)
@@ -114,7 +114,7 @@ async def of_http(request: Request, error: Exception) -> Response:
 
 async def of_outage(request: Request, error: Exception) -> Response:
     if not is_outage(error):
-        log.exception("http.internal_error", path=request.url.path, exc_info=error)
+        log.exception("http.internal_error", path=request.scope["path"], exc_info=error)
         return problem(
             request, 500, "internal_error", "The service failed", "This is a defect; the log has the trace."
         )

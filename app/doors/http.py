@@ -19,7 +19,7 @@ import app.tools.routes
 from app.assembly import Services
 from app.base.errors import Unavailable
 from app.base.migrate import schema_is_current
-from app.doors import errors, openapi
+from app.doors import errors, openapi, views
 from app.tenancy.http import json_response
 
 ROUTERS = (
@@ -49,7 +49,14 @@ def create_app(services: Services | None = None) -> FastAPI:
             if services is not None:
                 await services.aclose()
 
-    api = FastAPI(title="Plangate", version="0.1.0", lifespan=life, redoc_url=None)
+    api = FastAPI(
+        title="Plangate",
+        version="0.1.0",
+        lifespan=life,
+        redoc_url=None,
+        redirect_slashes=False,  # a path that is not in the document is a 404, not a redirect to the Host header
+        generate_unique_id_function=lambda route: route.name,
+    )
     if services is not None:
         api.state.services = services
         api.state.door = services.door
@@ -62,11 +69,16 @@ def create_app(services: Services | None = None) -> FastAPI:
 
 
 def _operations(api: FastAPI) -> None:
-    @api.get("/healthz", tags=["operations"], summary="The process runs")
+    @api.get("/healthz", tags=["operations"], summary="The process runs", response_model=views.Health)
     async def healthz() -> Response:
         return json_response({"status": "ok"})
 
-    @api.get("/readyz", tags=["operations"], summary="The process can work: its database answers")
+    @api.get(
+        "/readyz",
+        tags=["operations"],
+        summary="The process can work: its database answers",
+        response_model=views.Readiness,
+    )
     async def readyz(request: Request) -> Response:
         services: Services = request.app.state.services
         if services.streams.draining.is_set():

@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
     configure(settings.log_level)
+    signal.signal(signal.SIGTERM, _leave)
     site = find_site(settings)
     try:
         migrate_sync(site.migrate_dsn)
@@ -48,6 +49,11 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
             runner.run(_Server(config, services).serve(sockets=[listening]))
     finally:
         site.release()
+
+
+def _leave(_number: int, _frame: object) -> None:
+    """Unwinds the process, so that what it holds is given back: outside its own loop uvicorn leaves signals to us."""
+    raise SystemExit(0)
 
 
 class _Server(uvicorn.Server):
@@ -138,6 +144,7 @@ def _need_keys(site: Site) -> None:
 
 def work(settings: Settings) -> None:
     configure(settings.log_level)
+    signal.signal(signal.SIGTERM, _leave)
     site = find_site(settings)
     try:
         migrate_sync(site.migrate_dsn)

@@ -33,13 +33,17 @@ class Channel:
 
     def add(self, first: int, events: Sequence[Event]) -> None:
         if self.ring and self.ring[-1].seq + 1 != first:
-            self.ring.clear()  # somebody else wrote in between: the ring begins anew
-            self.size = 0
+            self.forget()  # somebody else wrote in between: the ring begins anew
         for offset, event in enumerate(events):
             self.ring.append(StoredEvent(first + offset, event.type, event.body))
             self.size += len(event.body)
         while self.size > RING_BYTES and self.ring:
             self.size -= len(self.ring.popleft().body)
+
+    def forget(self) -> None:
+        """Somebody else may have written what comes next: readers who have the newest of these look it up."""
+        self.ring.clear()
+        self.size = 0
 
     def after(self, seq: int) -> list[StoredEvent] | None:
         """What follows `seq`, or None where the ring cannot tell."""
@@ -101,6 +105,7 @@ class Hub:
             else [c for q in query_ids if (c := self._channels.get(q)) is not None]
         )
         for channel in channels:
+            channel.forget()
             for watch in channel.watches:
                 watch.woken.set()
         self._wake_tenants()

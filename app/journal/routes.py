@@ -14,6 +14,7 @@ from app.journal import store
 from app.journal.http import allowed, event_stream, streams_of, wants_stream
 from app.journal.models import TERMINAL_TYPES
 from app.journal.streams import QueryCursor
+from app.journal.views import STREAM, EventPage
 from app.tenancy.http import GatedRoute, calling, door_of, json_response
 from app.tenancy.models import Caller
 
@@ -43,7 +44,13 @@ def wanted(types: str | None) -> Sequence[str] | None:
     return names
 
 
-@router.get("/queries/{query_id}/events", summary="The journal of a query: a page, or a stream")
+@router.get(
+    "/queries/{query_id}/events",
+    summary="The journal of a query: a page, or a stream",
+    description="With Accept: text/event-stream the events come as they happen, until the terminal one.",
+    response_model=EventPage,
+    responses={200: {"description": "A page of events, or a stream of them.", "content": STREAM}},
+)
 async def query_events(
     request: Request,
     query_id: Annotated[str, Path(max_length=100)],
@@ -61,7 +68,7 @@ async def query_events(
             last = rows[-1].seq if rows else position
             done = bool(rows) and rows[-1].type in TERMINAL_TYPES
             if not done and len(rows) < limit:
-                done = await store.is_over_after(tx, query_id, last)
+                done = await store.is_over_after(tx, query_id, last, names)
             cursor = QueryCursor.encode(await streams.generation(tx), query_id, last)
     if wants_stream(request):
         return event_stream(streams.sse(caller.tenant, query_id, position, names, allowed(request)))
@@ -70,7 +77,14 @@ async def query_events(
     return json_response(b'{"events":[%s],%s' % (events, tail[1:]))
 
 
-@router.get("/events", summary="Everything of the tenant: a page, or a stream")
+@router.get(
+    "/events",
+    summary="Everything of the tenant: a page, or a stream",
+    description="Without a cursor it begins now. Deltas and progress (`text`, `reasoning`, `tool-progress`) come "
+    "only where `types` names them. With Accept: text/event-stream it does not end.",
+    response_model=EventPage,
+    responses={200: {"description": "A page of events, or a stream of them.", "content": STREAM}},
+)
 async def tenant_events(
     request: Request,
     caller: Annotated[Caller, calling("read")],

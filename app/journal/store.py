@@ -11,10 +11,15 @@ from app.journal.models import Event, Pending, Scope, StoredEvent, Work
 # One function call a batch: migrations/sql/0001_functions.sql says why it is right.
 COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
+# As many as were asked for, but no more bytes than one reader may cost; at least one.
 PAGE = """
-SELECT seq, type, body FROM events
- WHERE tenant_id = $1 AND query_id = $2 AND seq > $3 AND ($4::text[] IS NULL OR type = ANY ($4))
- ORDER BY seq LIMIT $5
+SELECT seq, type, body FROM (
+    SELECT seq, type, body, row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total FROM (
+        SELECT seq, type, body FROM events
+         WHERE tenant_id = $1 AND query_id = $2 AND seq > $3 AND ($4::text[] IS NULL OR type = ANY ($4))
+         ORDER BY seq LIMIT $5) p
+    WINDOW w AS (ORDER BY seq)) s
+ WHERE n = 1 OR total <= 262144 ORDER BY seq
 """
 HEADS = "SELECT id, next_seq, wake, epoch, live FROM query_heads($1)"
 # Only what committed before the oldest open transaction: nothing can still appear below that line.
@@ -158,12 +163,13 @@ async def own_heads(tx: Tx, query_ids: Sequence[str]) -> list[Any]:
 
 
 IS_OVER_AFTER = """
-SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND seq > $3)
+SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND seq > $3
+                      AND ($4::text[] IS NULL OR type = ANY ($4)))
        AND status IN ('succeeded', 'failed', 'cancelled')
   FROM queries WHERE tenant_id = $1 AND id = $2
 """
 
 
-async def is_over_after(tx: Tx, query_id: str, seq: int) -> bool:
-    """Whether the query is over and nothing follows `seq`."""
-    return bool(await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq))
+async def is_over_after(tx: Tx, query_id: str, seq: int, types: Sequence[str] | None = None) -> bool:
+    """Whether the query is over and nothing (of these types) follows `seq`."""
+    return bool(await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq, types))

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import structlog
+
 from app.base.cursors import Signer
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Malformed, NotFound, Unavailable
@@ -21,10 +23,12 @@ from app.journal import store
 from app.journal.hub import Hub
 from app.journal.models import TERMINAL_TYPES, StoredEvent
 
+log = structlog.get_logger(__name__)
+
 PAGE = 500
 LOOK_EVERY_S = 1.0
 TENANT_STREAM_KIND = "events"
-CHECK_KEY_EVERY_S = 4.0
+CHECK_KEY_EVERY_S = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
 
 
 class HistoryRewound(Conflict):
@@ -110,12 +114,17 @@ class Streams:
     ) -> AsyncIterator[list[StoredEvent]]:
         """Batches of events after a position, live, until the terminal one. Types filter what is given, not what
         is passed over."""
+        over = None
         with self._hub.watch(query_id) as (channel, watch):
             while True:
                 watch.woken.clear()
                 batch = channel.after(after)
                 if batch is None:
                     batch = await self._read(tenant, query_id, after)
+                    if not batch and over is None:  # who resumes after the terminal event waits for nothing
+                        over = await self._over(tenant, query_id, after)
+                        if over:
+                            return
                 if batch:
                     after = batch[-1].seq
                     wanted = [e for e in batch if types is None or e.type in types]
@@ -139,6 +148,13 @@ class Streams:
                     return []
                 await asyncio.sleep(LOOK_EVERY_S)
 
+    async def _over(self, tenant: str, query_id: str, after: int) -> bool | None:
+        try:
+            async with self._db.transaction(tenant) as tx:
+                return await store.is_over_after(tx, query_id, after)
+        except Unavailable:
+            return None
+
     def frame(self, query_id: str, event: StoredEvent) -> bytes:
         """An event as it stands in a stream: id, type, and the envelope on one line."""
         cursor = QueryCursor.encode(self._generation or "", query_id, event.seq)
@@ -153,10 +169,15 @@ class Streams:
         allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
         """The frames of a query's stream, many a chunk. Ends when the key of the reader is revoked."""
-        if self._generation is None:
-            async with self._db.transaction(tenant) as tx:
-                await self.generation(tx)
         yield b"retry: 1000\n\n"
+        while self._generation is None:
+            try:
+                async with self._db.transaction(tenant) as tx:
+                    await self.generation(tx)
+            except Unavailable:
+                if self.draining.is_set():
+                    return
+                await asyncio.sleep(LOOK_EVERY_S)
         async for batch in self._guarded(self.follow(tenant, query_id, after, types), allowed):
             yield b"".join(self.frame(query_id, e) for e in batch)
 
@@ -165,19 +186,23 @@ class Streams:
     ) -> AsyncIterator[list[StoredEvent]]:
         """Looks every few seconds whether the reader's key still is one."""
         pending: asyncio.Future[list[StoredEvent]] | None = None
+        clock = asyncio.get_running_loop().time
+        due = clock() + CHECK_KEY_EVERY_S
         try:
             while True:
                 pending = pending or asyncio.ensure_future(anext(batches))
-                done, _ = await asyncio.wait((pending,), timeout=CHECK_KEY_EVERY_S)
-                if done:
+                await asyncio.wait((pending,), timeout=max(due - clock(), 0))
+                if clock() >= due:
+                    if not await allowed():
+                        return
+                    due = clock() + CHECK_KEY_EVERY_S
+                if pending.done():
                     try:
                         batch = pending.result()
                     except StopAsyncIteration:
                         return
                     pending = None
                     yield batch
-                elif not await allowed():
-                    return
         finally:
             if pending is not None:
                 pending.cancel()
@@ -246,9 +271,9 @@ class Streams:
                         % (self.tenant_cursor(at).encode(), e.type.encode(), e.envelope())
                         for at, e in rows
                     )
-                    continue
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(watch.woken.wait(), LOOK_EVERY_S)
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(watch.woken.wait(), LOOK_EVERY_S)
                 now = asyncio.get_running_loop().time()
                 if now - checked >= CHECK_KEY_EVERY_S:
                     checked = now
@@ -269,6 +294,9 @@ class Streams:
             try:
                 heads = {h["id"]: h["next_seq"] for h in await store.heads(self._db, watched)}
             except Unavailable:
+                continue
+            except Exception:
+                log.exception("streams.look_failed")
                 continue
             moved = [q for q, seq in heads.items() if known.get(q) != seq]
             known = heads

@@ -118,8 +118,8 @@ def boundaries(spec: RuntimeSpec, kinds: list[str]) -> tuple[dict[str, Boundary]
         if one is None:
             return {}, sorted(set(kinds))
         if isinstance(one, ToolDispatcher):  # a tool takes one action at a time
-            return {kind: _boundary(kind, one) for kind in sorted(set(kinds))}, []
-        return {"*": _boundary("*", one)}, []
+            return {kind: _boundary(spec, kind, one) for kind in sorted(set(kinds))}, []
+        return {"*": _boundary(spec, "*", one)}, []
     found: dict[str, Boundary] = {}
     missing: list[str] = []
     for kind in sorted(set(kinds)):
@@ -127,12 +127,14 @@ def boundaries(spec: RuntimeSpec, kinds: list[str]) -> tuple[dict[str, Boundary]
         if dispatcher is None:
             missing.append(kind)
         else:
-            found[kind] = _boundary(kind, dispatcher)
+            found[kind] = _boundary(spec, kind, dispatcher)
     return found, missing
 
 
-def _boundary(kind: str, dispatcher: Dispatcher) -> Boundary:
-    return Boundary(kind, dispatcher, hashlib.sha256(canonical(dispatcher.to_wire())).hexdigest())
+def _boundary(spec: RuntimeSpec, kind: str, dispatcher: Dispatcher) -> Boundary:
+    """The digest has the runtime's name, so that a process of another runtime does not take its actions."""
+    named = {"runtime": spec.name, "dispatcher": dispatcher.to_wire()}
+    return Boundary(kind, dispatcher, hashlib.sha256(canonical(named)).hexdigest())
 
 
 def served_name(boundary: Boundary) -> str:

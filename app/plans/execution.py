@@ -18,6 +18,7 @@ from app.agents.run import QueryRun
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.ids import new_id
+from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, event
 from app.plans import body as bodies
 from app.plans import store
@@ -74,6 +75,8 @@ class Execution:
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
         answer = summary(rows)
         status = PlanStatus(answer["status"])
+        ended = replace(work, status="succeeded" if status is PlanStatus.EXECUTED else "failed")
+        told = event(self._scope(work.id), "work-end", data=work_data(ended))
 
         async def close(tx: Tx) -> None:
             await store.lock(tx, self._plan.id)
@@ -82,12 +85,10 @@ class Execution:
                 await self._plans.move(
                     tx, self._runtime, plan, status, self._who, result=jsongate.dumps(answer)
                 )
+                await store.close_action_work(tx, work.id, ended.status, None, None)
+                await journal_store.append(tx, self._run.query.id, [told])
 
         await self._run.durably(close)
-        ended = replace(work, status="succeeded" if status is PlanStatus.EXECUTED else "failed")
-        await self._run.commit(
-            Entry([event(self._scope(work.id), "work-end", data=work_data(ended))], [ended])
-        )
         return answer
 
     def _execution_work(self) -> Work:
@@ -191,7 +192,10 @@ class Execution:
             replay=dispatcher.replay,
             timeout_ms=dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS,
         )
-        await self._calls.offer(tx, call)
+        if open_rows[0]["work_id"]:
+            await self._calls.offer_again(tx, call)
+        else:
+            await self._calls.offer(tx, call)
         await store.open_action_work(
             tx, work_id, self._run.query.id, self._run.query.thread_id, execution_id, call.name, scope.agent
         )

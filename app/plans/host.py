@@ -8,13 +8,12 @@ import orjson
 
 from app.agents.service import Accepted, Queries, Submission
 from app.base.database import Tx
-from app.base.errors import Conflict
 from app.base.ids import new_id
 from app.journal.models import Scope
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.models import Plan
-from app.plans.service import PlanGateOpen, Plans, Who
+from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
 from app.tenancy.models import Caller
 
@@ -61,7 +60,7 @@ class HostPlans:
             flat = bodies.flat(runtime.plans[plan.spec_name], orjson.loads(plan.body))
             plan = await self._plans.store(tx, runtime, plan.spec_name, flat, None, who, plan.id)
         elif plan.decision is not None:
-            raise Conflict(
+            raise PlanRejected(
                 f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."
             )
         asked = Submission("", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, model_validator
 
 from app.base.database import Tx
+from app.plans import views
 from app.plans.service import Plans
 from app.tenancy.http import (
     Body,
@@ -64,7 +65,13 @@ def plans_of(request: Request) -> Plans:
     return plans
 
 
-@router.post("/plans", status_code=201, summary="Store a plan without a model")
+@router.post(
+    "/plans",
+    status_code=201,
+    summary="Store a plan without a model",
+    description="The same `planId` in the same thread makes the next revision of a draft.",
+    response_model=views.PlanView,
+)
 async def store_plan(
     request: Request, body: StorePlan, caller: Annotated[Caller, calling("plans:write")]
 ) -> Response:
@@ -88,7 +95,11 @@ async def store_plan(
 
 
 @router.post(
-    "/plans/{plan_id}/execute", status_code=202, summary="Execute a plan through its gate, as a query"
+    "/plans/{plan_id}/execute",
+    status_code=202,
+    summary="Execute a plan through its gate, as a query",
+    description="A plan that was ever approved runs once: executing it again executes a copy.",
+    response_model=views.AcceptedPlan,
 )
 async def execute_plan(
     request: Request, plan_id: PlanId, body: ExecutePlan, caller: Annotated[Caller, calling("plans:write")]
@@ -103,7 +114,7 @@ async def execute_plan(
     return await answer(request, caller, execute)
 
 
-@router.get("/plans", summary="List plans, newest first")
+@router.get("/plans", summary="List plans, newest first", response_model=views.PlanPage)
 async def list_plans(
     request: Request,
     caller: Annotated[Caller, calling("read")],
@@ -124,7 +135,7 @@ async def list_plans(
     return await reading(request, caller, listed)
 
 
-@router.get("/plans/{plan_id}", summary="A plan at its current revision")
+@router.get("/plans/{plan_id}", summary="A plan at its current revision", response_model=views.PlanView)
 async def read_plan(
     request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
@@ -134,21 +145,33 @@ async def read_plan(
     return await reading(request, caller, read)
 
 
-@router.get("/plans/{plan_id}/revisions", summary="Every revision that was stored")
+@router.get(
+    "/plans/{plan_id}/revisions",
+    summary="Every revision that was stored",
+    response_model=views.RevisionList,
+)
 async def plan_revisions(
     request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     return await reading(request, caller, lambda tx: _items(plans_of(request).revisions(tx, plan_id)))
 
 
-@router.get("/plans/{plan_id}/transitions", summary="Every change of its status, by whom and why")
+@router.get(
+    "/plans/{plan_id}/transitions",
+    summary="Every change of its status, by whom and why",
+    response_model=views.TransitionList,
+)
 async def plan_transitions(
     request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     return await reading(request, caller, lambda tx: _items(plans_of(request).transitions(tx, plan_id)))
 
 
-@router.get("/plans/{plan_id}/actions", summary="Its actions: status, attempts, results")
+@router.get(
+    "/plans/{plan_id}/actions",
+    summary="Its actions: status, attempts, results",
+    response_model=views.ActionList,
+)
 async def plan_actions(
     request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
@@ -159,7 +182,11 @@ async def _items(rows: Any) -> dict[str, Any]:
     return {"items": await rows, "nextCursor": None}
 
 
-@router.post("/plans/{plan_id}/actions/{index}", summary="Settle an action whose outcome is unknown")
+@router.post(
+    "/plans/{plan_id}/actions/{index}",
+    summary="Settle an action whose outcome is unknown",
+    response_model=views.ActionView,
+)
 async def settle_action(
     request: Request,
     plan_id: PlanId,

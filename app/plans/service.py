@@ -227,11 +227,14 @@ class Plans:
 
     async def end_of_query(self, tx: Tx, query_id: str, reason: str) -> None:
         """A query that ends while it executes plans: what was never taken is skipped, what somebody had taken is
-        unknown, and the plan is failed. Runs after the offers of the query were withdrawn."""
+        unknown, and the plan is failed; a draft whose gate closes keeps its references for a while. Runs after the
+        offers of the query were withdrawn and before its gates are."""
+        for plan_id in await store.gates_of_query(tx, query_id):
+            await self._references.hold(tx, plan_id, open_gate=False)
         for plan_id in await store.executing_of_query(tx, query_id):
             await store.lock(tx, plan_id)
             plan = await self.named(tx, None, plan_id)
-            runtime = await self._runtimes.get(tx.tenant, plan.runtime_id)
+            runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
             scope = await self.scope_of_execution(tx, plan)
             rows = await store.actions(tx, plan_id)
             skipped = [r for r in rows if r["status"] == "pending"]
@@ -281,7 +284,6 @@ class Plans:
             if over:
                 raise Conflict("The plan is over: nothing of it is sent any more. Say succeeded or failed.")
             await self.move_actions(tx, plan.id, scope, together, ActionStatus.PENDING, settled_by=by)
-            await calls_store.reopen(tx, rows[index]["work_id"])
         else:
             data = jsongate.dumps({"settledBy": by, "details": details})
             parts = {"result": data} if outcome == "succeeded" else {"error": data}

@@ -24,7 +24,7 @@ from app.plans import body as bodies
 from app.plans import store
 from app.plans.execution import Execution
 from app.plans.models import Plan
-from app.plans.service import PlanRejected, Plans, Who
+from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
 from app.references.service import References
 from app.runtimes.models import Runtime
@@ -103,10 +103,9 @@ class PlanTools:
         except PlangateError as error:
             return refused(error)
         if plan.status in (PlanStatus.EXECUTED, PlanStatus.FAILED):  # a crash came after its end
-            return Answer(orjson.loads(plan.result or b"{}"))
-        return Answer(
-            await Execution(self._plans, self._calls, run, run.runtime, plan, who, inputs).carry_out()
-        )
+            return answered(orjson.loads(plan.result or b"{}"))
+        execution = Execution(self._plans, self._calls, run, run.runtime, plan, who, inputs)
+        return answered(await execution.carry_out())
 
     async def _ask(self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, rule: ResolvedRule) -> Plan:
         """Opens the gate for the current revision, or finds the one that this work opened."""
@@ -126,6 +125,8 @@ class PlanTools:
                 + (f": {plan.feedback}. " if plan.feedback else ". ")
                 + "Store the next revision first; it needs an approval of its own."
             )
+        if await store.open_gate(tx, plan.id):
+            raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
         subject, glimpses = await self._subject(tx, run.runtime, plan, inputs)
         request = ApprovalRequest(
             kind="plan",
@@ -204,6 +205,7 @@ class PlanTools:
         """A rejected or revised revision stays a draft that carries what was said."""
         word = {"revised": "revise", "rejected": "reject"}.get(decided.status)
         if word is None:
+            await run.durably(lambda tx: self._references.hold(tx, plan.id, open_gate=False))
             if decided.status == "expired":
                 return ToolError(
                     "Nobody decided in time. Execute the plan again to ask anew.", "approval_expired"
@@ -213,6 +215,13 @@ class PlanTools:
         if word == "revise":
             return Answer({"should_revise": True, "feedback": decided.feedback, "partial": decided.partial})
         return Answer({"rejected": True, "feedback": decided.feedback})
+
+
+def answered(result: dict[str, Any]) -> Outcome:
+    """What executePlan answers; a dispatcher that returned what it must not fails the call (plans.md)."""
+    errors = [action["error"] for action in result.get("actions", ()) if "error" in action]
+    bad = next((e["message"] for e in errors if e.get("code") == "bad_dispatch_result"), None)
+    return Answer(result) if bad is None else ToolError(bad, "bad_dispatch_result")
 
 
 def refused(error: PlangateError) -> ToolError:

@@ -162,6 +162,10 @@ class Worker:
             except Unavailable:
                 await asyncio.sleep(TICK_S)
                 continue
+            except Exception:
+                log.exception("worker.claim_failed")
+                await asyncio.sleep(TICK_S)
+                continue
             for claim in claims:
                 self._start(claim)
             if len(claims) == free:
@@ -182,6 +186,9 @@ class Worker:
                     renewed = asked
                 heads = await journal_store.heads(self._db, [r.lease.query_id for r in running])
             except Unavailable:
+                continue
+            except Exception:
+                log.exception("worker.keep_failed")
                 continue
             known = {h["id"]: h for h in heads}
             for one in running:

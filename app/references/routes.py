@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, model_validator
 from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import Invalid
-from app.references import store
+from app.references import store, views
 from app.references.service import MAX_REFERENCE_BYTES, References
 from app.tenancy.http import (
     Body,
@@ -63,7 +63,13 @@ def references_of(request: Request) -> References:
     return references
 
 
-@large.post("/references", status_code=201, summary="Store a value; the same value gives the same handle")
+@large.post(
+    "/references",
+    status_code=201,
+    summary="Store a value; the same value gives the same handle",
+    response_model=views.ReferenceView,
+    responses={200: {"model": views.ReferenceView, "description": "The value was there."}},
+)
 async def create_reference(
     request: Request, body: CreateReference, caller: Annotated[Caller, calling("data:write")]
 ) -> Response:
@@ -82,7 +88,7 @@ async def create_reference(
     return await answer(request, caller, create)
 
 
-@router.get("/references", summary="Handles and glimpses, newest first")
+@router.get("/references", summary="Handles and glimpses, newest first", response_model=views.ReferencePage)
 async def list_references(
     request: Request,
     caller: Annotated[Caller, calling("read")],
@@ -120,7 +126,12 @@ async def list_references(
     return await reading(request, caller, listed)
 
 
-@router.get("/references/{kind}/{id}", summary="The value")
+@router.get(
+    "/references/{kind}/{id}",
+    summary="The value",
+    response_model=JsonValue,
+    response_description="The value, any JSON that the kind's schema allows.",
+)
 async def read_reference(
     request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
@@ -129,14 +140,22 @@ async def read_reference(
     return Response(data, media_type="application/json")
 
 
-@router.get("/references/{kind}/{id}/glimpse", summary="The handle and its glimpse")
+@router.get(
+    "/references/{kind}/{id}/glimpse",
+    summary="The handle and its glimpse",
+    response_model=views.ReferenceView,
+)
 async def read_glimpse(
     request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     return await reading(request, caller, lambda tx: references_of(request).glimpse(tx, kind, id))
 
 
-@router.delete("/references/{kind}/{id}", summary="Delete a value by hand, pinned or not")
+@router.delete(
+    "/references/{kind}/{id}",
+    summary="Delete a value by hand, pinned or not",
+    response_model=views.ReferenceDeleted,
+)
 async def delete_reference(
     request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("data:write")]
 ) -> Response:

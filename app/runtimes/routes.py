@@ -14,7 +14,7 @@ from plangate.spec.toolkits import builtin_tools
 from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import Invalid, NotFound
-from app.runtimes import store
+from app.runtimes import store, views
 from app.runtimes.secrets import move_secrets
 from app.runtimes.service import Runtimes, assembled_wire
 from app.tenancy.http import (
@@ -34,6 +34,7 @@ from app.tenancy.models import Caller
 router = APIRouter(route_class=GatedRoute, tags=["runtimes"])
 
 RuntimeId = Annotated[str, Path(max_length=100)]
+AgentName = Annotated[str, Path(max_length=100)]
 Spec = Annotated[dict[str, Any], Body(description="A RuntimeSpec.")]
 
 
@@ -42,7 +43,14 @@ def runtimes_of(request: Request) -> Runtimes:
     return runtimes
 
 
-@router.post("/runtimes", status_code=201, summary="Register a spec; the same content gives the same runtime")
+@router.post(
+    "/runtimes",
+    status_code=201,
+    summary="Register a spec; the same content gives the same runtime",
+    description="A literal `apiKey` of a provider is moved into a secret before anything is stored.",
+    response_model=views.RuntimeView,
+    responses={200: {"model": views.RuntimeView, "description": "This version is registered already."}},
+)
 async def register_runtime(
     request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
@@ -64,7 +72,11 @@ async def register_runtime(
     return await answer(request, caller, register)
 
 
-@router.post("/runtimes/validate", summary="Check a spec without storing it; every problem at once")
+@router.post(
+    "/runtimes/validate",
+    summary="Check a spec without storing it; every problem at once",
+    response_model=views.Validation,
+)
 async def validate_runtime(
     request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
@@ -77,7 +89,7 @@ async def validate_runtime(
     return json_response({"valid": True, "errors": [], "spec": wire})
 
 
-@router.get("/runtimes", summary="List registered versions, newest first")
+@router.get("/runtimes", summary="List registered versions, newest first", response_model=views.RuntimePage)
 async def list_runtimes(
     request: Request,
     caller: Annotated[Caller, calling("read")],
@@ -94,7 +106,9 @@ async def list_runtimes(
     return await reading(request, caller, listed)
 
 
-@router.get("/runtimes/{runtime_id}", summary="Read a version with its spec")
+@router.get(
+    "/runtimes/{runtime_id}", summary="Read a version with its spec", response_model=views.RuntimeView
+)
 async def read_runtime(
     request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
@@ -105,7 +119,9 @@ async def read_runtime(
 
 
 @router.delete(
-    "/runtimes/{runtime_id}", summary="Retire a version: running queries keep it, new ones cannot name it"
+    "/runtimes/{runtime_id}",
+    summary="Retire a version: running queries keep it, new ones cannot name it",
+    response_model=views.RuntimeView,
 )
 async def retire_runtime(
     request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("runtimes:write")]
@@ -118,9 +134,13 @@ async def retire_runtime(
     return await reading(request, caller, retire)
 
 
-@router.get("/runtimes/{runtime_id}/agents/{agent}/prompt", summary="The assembled prompt of an agent")
+@router.get(
+    "/runtimes/{runtime_id}/agents/{agent}/prompt",
+    summary="The assembled prompt of an agent",
+    response_model=views.AssembledPrompt,
+)
 async def agent_prompt(
-    request: Request, runtime_id: RuntimeId, agent: str, caller: Annotated[Caller, calling("read")]
+    request: Request, runtime_id: RuntimeId, agent: AgentName, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
     found = runtime.agent(agent)
@@ -128,10 +148,12 @@ async def agent_prompt(
 
 
 @router.get(
-    "/runtimes/{runtime_id}/agents/{agent}/tools", summary="An agent's tools, each with the rule in force"
+    "/runtimes/{runtime_id}/agents/{agent}/tools",
+    summary="An agent's tools, each with the rule in force",
+    response_model=views.AgentToolList,
 )
 async def agent_tools(
-    request: Request, runtime_id: RuntimeId, agent: str, caller: Annotated[Caller, calling("read")]
+    request: Request, runtime_id: RuntimeId, agent: AgentName, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
     found = runtime.agent(agent)

@@ -51,16 +51,20 @@ class Runtimes:
         name = wire.get("name") or "default"
         return await store.register(tx, new_id("rt_"), name, hashlib.sha256(data).digest(), data)
 
-    async def get(self, tenant: str, runtime_id: str) -> Runtime:
-        """A version by its id; NotFound if this tenant has none such."""
+    async def get(self, tenant: str, runtime_id: str, tx: Tx | None = None) -> Runtime:
+        """A version by its id; NotFound if this tenant has none such. Who has a transaction hands it over: one that
+        waits for a second connection of the pool while it holds a first can wait for ever."""
         kept = self._kept.get((tenant, runtime_id))
         if kept is not None:
             self._kept.move_to_end((tenant, runtime_id))
             return kept
         row = None
         if is_id("rt_", runtime_id):
-            async with self._db.transaction(tenant) as tx:
+            if tx is not None:
                 row = await store.by_id(tx, runtime_id)
+            else:
+                async with self._db.transaction(tenant) as own:
+                    row = await store.by_id(own, runtime_id)
         if row is None:
             raise NotFound(f"There is no runtime {runtime_id!r}.")
         runtime = runtime_of(tenant, row)

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from app.base import jsongate
 from app.base.cursors import Signer
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, TooLarge, UnsupportedMediaType
+from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooLarge, UnsupportedMediaType
 from app.tenancy import idempotency
 from app.tenancy.models import Caller
 from app.tenancy.service import Tenancy
@@ -58,11 +58,25 @@ class GatedRoute(APIRoute):
         limit = self.max_body_bytes
 
         async def gated(request: Request) -> Response:
+            _refuse_nul(request)
             if request.method in ("POST", "PUT", "PATCH"):
                 await _gate(request, limit)
             return await handle(request)
 
         return gated
+
+
+def _refuse_nul(request: Request) -> None:
+    """Postgres holds no NUL: nothing is named by one, and nothing can be looked for with one."""
+    if "\0" in path_of(request):
+        raise NotFound("The path contains NUL (%00), and nothing is named so.")
+    flaws = [
+        Flaw(f"query:{name}", "contains NUL")
+        for name, value in request.query_params.multi_items()
+        if "\0" in value
+    ]
+    if flaws:
+        raise Invalid("A parameter contains NUL (%00), which cannot be stored or found.", flaws)
 
 
 async def _gate(request: Request, limit: int) -> None:
@@ -94,6 +108,12 @@ class Door:
     signer: Signer
 
 
+def path_of(request: Request) -> str:
+    """The path that was asked for. `request.url` is put together with the Host header and may say another."""
+    path: str = request.scope["path"]
+    return path
+
+
 def door_of(request: Request) -> Door:
     door: Door = request.app.state.door
     return door
@@ -108,7 +128,7 @@ async def _caller(
     _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
 ) -> Caller:
     spec_tenant = None
-    if request.method == "POST" and request.url.path == "/runtimes":
+    if request.method == "POST" and path_of(request) == "/runtimes":
         spec_tenant = _resource_id(getattr(request, "_json", None))
     caller = await door_of(request).tenancy.authenticate(
         request.headers.get("authorization"),
@@ -157,7 +177,7 @@ async def answer(request: Request, caller: Caller, verb: Callable[[Tx], Awaitabl
         async with db.transaction(caller.tenant) as tx:
             reply = await verb(tx)
         return json_response(reply.body, reply.status, reply.location)
-    key = idempotency.Key.of(caller.principal, request.method, request.url.path, given, await request.body())
+    key = idempotency.Key.of(caller.principal, request.method, path_of(request), given, await request.body())
     async with db.transaction(caller.tenant) as tx:
         stored = await idempotency.begin(tx, key)
         if stored is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, field_validator
 from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import NotFound
-from app.tenancy import store
+from app.tenancy import store, views
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -35,21 +35,33 @@ class CreateKey(Body):
     """A key for `principal`. `tools` are the only names it may serve with `tools:serve`."""
 
     principal: Annotated[str, Field(min_length=1, max_length=200)]
-    scopes: Annotated[list[str], Field(min_length=1, max_length=50)]
+    scopes: Annotated[list[views.Scope], Field(min_length=1, max_length=50)]
     tools: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=1000)] | None = None
     expires_at: AwareDatetime | None = None
 
     @field_validator("expires_at", mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        return datetime.fromisoformat(value) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        given = datetime.fromisoformat(value)
+        try:
+            return given.astimezone(UTC) if given.tzinfo else given
+        except OverflowError as error:
+            raise ValueError("must be within the years 1 to 9999 in UTC") from error
 
 
 class PutSecret(Body):
     value: Annotated[str, Field(min_length=1, max_length=65_536)]
 
 
-@router.post("/keys", status_code=201, summary="Make an API key; it is shown this once")
+@router.post(
+    "/keys",
+    status_code=201,
+    summary="Make an API key; it is shown this once",
+    description="Never wider than the key that makes it. A repeated Idempotency-Key is a 409 with the id that was made.",
+    response_model=views.NewKey,
+)
 async def create_key(
     request: Request, body: CreateKey, caller: Annotated[Caller, calling("admin")]
 ) -> Response:
@@ -64,7 +76,7 @@ async def create_key(
     return await answer(request, caller, create)
 
 
-@router.get("/keys", summary="List keys, newest first; never their text")
+@router.get("/keys", summary="List keys, newest first; never their text", response_model=views.KeyPage)
 async def list_keys(
     request: Request, caller: Annotated[Caller, calling("admin")], limit: Limit = 50, cursor: Cursor = None
 ) -> Response:
@@ -77,7 +89,11 @@ async def list_keys(
     return await reading(request, caller, listed)
 
 
-@router.delete("/keys/{key_id}", summary="Revoke a key; it stops working within five seconds")
+@router.delete(
+    "/keys/{key_id}",
+    summary="Revoke a key; it stops working within five seconds",
+    response_model=views.KeyRevoked,
+)
 async def revoke_key(
     request: Request,
     key_id: Annotated[str, Path(max_length=100)],
@@ -92,7 +108,11 @@ async def revoke_key(
     return await reading(request, caller, revoke)
 
 
-@router.put("/secrets/{name}", summary="Set or rotate a secret; it can be used and not read")
+@router.put(
+    "/secrets/{name}",
+    summary="Set or rotate a secret; it can be used and not read",
+    response_model=views.SecretView,
+)
 async def put_secret(
     request: Request, name: SecretName, body: PutSecret, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
@@ -103,7 +123,7 @@ async def put_secret(
     return await reading(request, caller, put)
 
 
-@router.get("/secrets", summary="List the names of secrets")
+@router.get("/secrets", summary="List the names of secrets", response_model=views.SecretPage)
 async def list_secrets(
     request: Request,
     caller: Annotated[Caller, calling("runtimes:write")],
@@ -123,7 +143,7 @@ async def list_secrets(
     return await reading(request, caller, listed)
 
 
-@router.delete("/secrets/{name}", summary="Delete a secret")
+@router.delete("/secrets/{name}", summary="Delete a secret", response_model=views.SecretDeleted)
 async def delete_secret(
     request: Request, name: SecretName, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:

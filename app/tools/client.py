@@ -59,6 +59,11 @@ class ClientCalls:
         if made:
             await store.tell(tx)
 
+    async def offer_again(self, tx: Tx, call: ClientCall) -> None:
+        """A person decided that a call whose outcome is unknown is to be made again."""
+        await store.reopen(tx, call.work_id, call.request, float(call.claim_within_ms))
+        await store.tell(tx)
+
     async def outcome(self, tx: Tx, work_id: str) -> CallOutcome | None:
         """How the call ended; None while it is open or somebody works on it."""
         row = await store.outcome(tx, work_id)

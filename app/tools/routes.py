@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, model_validator
 
 from app.base.database import Tx
 from app.base.errors import Unavailable
-from app.journal.http import allowed, event_stream
+from app.journal.http import SSE, allowed, event_stream
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -26,6 +26,7 @@ from app.tenancy.http import (
     reading,
 )
 from app.tenancy.models import Caller
+from app.tools import views
 from app.tools.client import ClientCalls
 from app.tools.models import MAX_RESULT_BYTES
 
@@ -33,7 +34,7 @@ router = APIRouter(route_class=GatedRoute, tags=["client tools"])
 
 WorkId = Annotated[str, Path(max_length=100)]
 Token = Annotated[str, Field(min_length=1, max_length=200)]
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S = 2.0
 
 
 class ResultRoute(GatedRoute):
@@ -92,7 +93,14 @@ def calls_of(request: Request) -> ClientCalls:
     return calls
 
 
-@router.get("/tool-calls/stream", summary="Announces that there may be calls to claim; never the calls")
+@router.get(
+    "/tool-calls/stream",
+    summary="Announces that there may be calls to claim; never the calls",
+    description="Does not end. On each message, and after a reconnection, claim.",
+    response_class=Response,
+    response_description="Messages of the type `calls`, whose data is an empty object.",
+    responses={200: {"content": {SSE: {"schema": {"type": "object"}}}}},
+)
 async def announce(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
     return event_stream(_hints(request, caller.tenant))
 
@@ -112,7 +120,13 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
             yield b"event: calls\ndata: {}\n\n"
 
 
-@router.post("/tool-calls/claim", summary="Take open calls; each goes to one claimant")
+@router.post(
+    "/tool-calls/claim",
+    summary="Take open calls; each goes to one claimant",
+    description="Actions of plans are given only to keys with the scope `actions:serve`. The answer carries claim "
+    "tokens, so it is not kept for a repeated Idempotency-Key.",
+    response_model=views.ClaimedCalls,
+)
 async def claim(request: Request, body: Claim, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
     served = [(t.name, t.definition_digest) for t in body.tools]
 
@@ -123,7 +137,7 @@ async def claim(request: Request, body: Claim, caller: Annotated[Caller, calling
     return await answer(request, caller, claiming)
 
 
-@router.get("/tool-calls", summary="Calls for client tools, newest first")
+@router.get("/tool-calls", summary="Calls for client tools, newest first", response_model=views.CallPage)
 async def list_calls(
     request: Request,
     caller: Annotated[Caller, calling("read")],
@@ -144,7 +158,9 @@ async def list_calls(
 
 
 @router.post(
-    "/tool-calls/{work_id}/heartbeat", summary="Hold a claim longer, never beyond the tool's timeout"
+    "/tool-calls/{work_id}/heartbeat",
+    summary="Hold a claim longer, never beyond the tool's timeout",
+    response_model=views.ClaimHeld,
 )
 async def heartbeat(
     request: Request, work_id: WorkId, body: Held, caller: Annotated[Caller, calling("tools:serve")]
@@ -156,7 +172,11 @@ async def heartbeat(
     return await answer(request, caller, holding)
 
 
-@router.post("/tool-calls/{work_id}/progress", summary="Tell the readers of the query how far a call is")
+@router.post(
+    "/tool-calls/{work_id}/progress",
+    summary="Tell the readers of the query how far a call is",
+    response_model=views.ProgressTold,
+)
 async def progress(
     request: Request, work_id: WorkId, body: Progress, caller: Annotated[Caller, calling("tools:serve")]
 ) -> Response:
@@ -169,7 +189,9 @@ async def progress(
     return await answer(request, caller, telling)
 
 
-@results.post("/tool-calls/{work_id}/result", summary="Post what a call returned")
+@results.post(
+    "/tool-calls/{work_id}/result", summary="Post what a call returned", response_model=views.ResultPosted
+)
 async def result(
     request: Request, work_id: WorkId, body: Result, caller: Annotated[Caller, calling("tools:serve")]
 ) -> Response:
@@ -182,7 +204,11 @@ async def result(
     return await answer(request, caller, posting)
 
 
-@router.post("/tool-calls/{work_id}/release", summary="Give back a call that was claimed and not begun")
+@router.post(
+    "/tool-calls/{work_id}/release",
+    summary="Give back a call that was claimed and not begun",
+    response_model=views.ClaimReleased,
+)
 async def release(
     request: Request, work_id: WorkId, body: Release, caller: Annotated[Caller, calling("tools:serve")]
 ) -> Response:

@@ -18,7 +18,7 @@ OUTCOME = "SELECT status, result FROM client_calls WHERE tenant_id = $1 AND work
 # Each open call goes to one claimant: locked rows are skipped, and the state changes with the claim.
 CLAIM = """
 UPDATE client_calls c SET status = 'claimed', claim_token_hash = $6, claimed_by = $5, attempts = c.attempts + 1,
-       claimed_until = now() + make_interval(secs => $7::float8 / 1000),
+       claimed_until = now() + make_interval(secs => least($7::float8, c.timeout_ms) / 1000),
        run_before = now() + make_interval(secs => c.timeout_ms::float8 / 1000)
  WHERE c.tenant_id = $1 AND c.work_id = ANY (ARRAY(
     SELECT o.work_id FROM client_calls o
@@ -148,12 +148,10 @@ async def tell(tx: Tx) -> None:
 
 REOPEN = """
 UPDATE client_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL, result = NULL,
-       done_at = NULL, claim_before = now() + interval '1 hour'
+       done_at = NULL, request = $3, claim_before = now() + make_interval(secs => $4::float8 / 1000)
  WHERE tenant_id = $1 AND work_id = $2 AND status = 'unknown'
 """
 
 
-async def reopen(tx: Tx, work_id: str) -> None:
-    """A person decided that a call whose outcome is unknown is to be made again."""
-    await tx.run(REOPEN, tx.tenant, work_id)
-    await tell(tx)
+async def reopen(tx: Tx, work_id: str, request: bytes, claim_within_ms: float) -> None:
+    await tx.run(REOPEN, tx.tenant, work_id, request, claim_within_ms)

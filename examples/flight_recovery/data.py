@@ -43,11 +43,15 @@ class Flight(BaseModel):
 
 
 class DelayedFlights(BaseModel):
-    """The departures of a day that were late by a limit or more, the worst first."""
+    """The departures of a day that were late by a limit or more, the worst first.
+
+    `scheduled` departures there were on that day, `cancelled` of them never left.
+    """
 
     day: date
     limit_minutes: int
-    departures: int
+    scheduled: int
+    cancelled: int
     flights: list[Flight]
 
 
@@ -78,24 +82,23 @@ def airlines() -> dict[str, str]:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
 
-def departures(day: date) -> list[Flight]:
-    """The flights of a day that departed: those with a departure time; the others were cancelled."""
-    wanted = (str(day.year), str(day.month), str(day.day))
-    return [
-        _flight(row)
-        for row in read_flights()
-        if (row["year"], row["month"], row["day"]) == wanted and _known(row["dep_time"])
-    ]
-
-
 def find_delayed(day: date, limit_minutes: int) -> DelayedFlights:
-    """The departures of a day that were `limit_minutes` late or more."""
-    departed = departures(day)
+    """The departures of a day that were `limit_minutes` late or more. A flight without a departure time was
+    scheduled and cancelled."""
+    wanted = (str(day.year), str(day.month), str(day.day))
+    scheduled = [row for row in read_flights() if (row["year"], row["month"], row["day"]) == wanted]
+    departed = [_flight(row) for row in scheduled if _known(row["dep_time"])]
     late = sorted(
         (flight for flight in departed if flight.minutes_late >= limit_minutes),
         key=lambda flight: (-flight.minutes_late, flight.key),
     )
-    return DelayedFlights(day=day, limit_minutes=limit_minutes, departures=len(departed), flights=late)
+    return DelayedFlights(
+        day=day,
+        limit_minutes=limit_minutes,
+        scheduled=len(scheduled),
+        cancelled=len(scheduled) - len(departed),
+        flights=late,
+    )
 
 
 def glimpse_of(delayed: DelayedFlights) -> dict[str, Any]:
@@ -105,7 +108,8 @@ def glimpse_of(delayed: DelayedFlights) -> dict[str, Any]:
         "day": delayed.day.isoformat(),
         "limit_minutes": delayed.limit_minutes,
         "flights": len(delayed.flights),
-        "of_departures": delayed.departures,
+        "scheduled": delayed.scheduled,
+        "cancelled": delayed.cancelled,
         "at_least_240_minutes": sum(f.minutes_late >= SEVERE_MINUTES for f in delayed.flights),
         "worst": worst
         and {

@@ -88,6 +88,20 @@ class Ledger:
             held = db.execute("SELECT count(*) FROM notifications WHERE idempotency_key = ?", (key,))
             return Written(rows=held.fetchone()[0], new=max(written.rowcount, 0))
 
+    def totals(self, keys: Iterable[str]) -> dict[str, int]:
+        """How many rows each table holds of the actions with these keys."""
+        wanted = set(keys)
+        with self._writing() as db:
+            counted = {
+                "vouchers": db.execute(
+                    "SELECT idempotency_key, count(*) FROM vouchers GROUP BY 1"
+                ).fetchall(),
+                "notifications": db.execute(
+                    "SELECT idempotency_key, count(*) FROM notifications GROUP BY 1"
+                ).fetchall(),
+            }
+        return {table: sum(count for key, count in rows if key in wanted) for table, rows in counted.items()}
+
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction on a connection of its own."""

@@ -36,7 +36,7 @@ END $$;
 
 -- Accepts a query: thread, row, root work record and first events in one call. With p_owner it is also begun
 -- here, under a lease, when its thread is free and the tenant has room. Outcomes: accepted, started, busy,
--- full, no_thread.
+-- full, no_thread, retired.
 CREATE FUNCTION submit_query(p_id text, p_thread text, p_new_thread text, p_thread_key text, p_runtime text, p_kind text,
     p_agent text, p_principal text, p_prompt text, p_request bytea, p_if_busy text, p_owner text, p_lease_s float8)
 RETURNS TABLE (outcome text, thread_id text, epoch bigint) LANGUAGE plpgsql AS $$
@@ -61,6 +61,11 @@ BEGIN
         SELECT EXISTS (SELECT FROM queries q WHERE q.tenant_id = v_tenant AND q.thread_id = v_thread
                         AND q.status IN ('queued', 'running', 'waiting')) INTO v_busy;
         IF v_busy AND p_if_busy = 'reject' THEN RETURN QUERY SELECT 'busy', v_thread, 0::bigint; RETURN; END IF;
+    END IF;
+    IF p_kind = 'agent' AND EXISTS (SELECT FROM runtimes r WHERE r.tenant_id = v_tenant AND r.id = p_runtime
+            AND r.retired_at IS NOT NULL) AND NOT (v_old AND EXISTS (SELECT FROM threads t WHERE t.tenant_id = v_tenant
+            AND t.id = v_thread AND t.runtime_id = p_runtime)) THEN  -- a thread keeps the version it began with
+        RETURN QUERY SELECT 'retired', v_thread, 0::bigint; RETURN;
     END IF;
     SELECT t.limits INTO v_limits FROM tenants t WHERE t.tenant_id = v_tenant;
     IF (v_limits->>'queuedQueries') IS NOT NULL AND (SELECT count(*) FROM queries q WHERE q.tenant_id = v_tenant
@@ -180,15 +185,19 @@ BEGIN
          ORDER BY q.lease_expires_at NULLS FIRST, q.id LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) s;
     IF coalesce(cardinality(v_ids), 0) < p_limit THEN
         SELECT array_agg(s.id) INTO v_queued FROM (
-            SELECT q.id FROM queries q
-              JOIN tenants t ON t.tenant_id = q.tenant_id
-              CROSS JOIN LATERAL (SELECT count(*) AS n FROM queries r
-                                   WHERE r.tenant_id = q.tenant_id AND r.status = 'running') busy
-             WHERE q.status = 'queued'
-               AND NOT EXISTS (SELECT FROM queries o WHERE o.tenant_id = q.tenant_id AND o.thread_id = q.thread_id
-                    AND (o.status IN ('running', 'waiting') OR (o.status = 'queued' AND o.id < q.id)))
-               AND (t.limits->>'runningQueries' IS NULL OR busy.n < (t.limits->>'runningQueries')::bigint)
-             ORDER BY busy.n, q.id LIMIT p_limit - coalesce(cardinality(v_ids), 0)
+            SELECT q.id FROM (
+                SELECT c.tenant_id, c.id, busy.n + row_number() OVER (PARTITION BY c.tenant_id ORDER BY c.id) AS place,
+                       (t.limits->>'runningQueries')::bigint AS most
+                  FROM queries c
+                  JOIN tenants t ON t.tenant_id = c.tenant_id
+                 CROSS JOIN LATERAL (SELECT count(*) AS n FROM queries r
+                                      WHERE r.tenant_id = c.tenant_id AND r.status = 'running') busy
+                 WHERE c.status = 'queued'
+                   AND NOT EXISTS (SELECT FROM queries o WHERE o.tenant_id = c.tenant_id AND o.thread_id = c.thread_id
+                        AND (o.status IN ('running', 'waiting') OR (o.status = 'queued' AND o.id < c.id)))) ready
+              JOIN queries q ON q.tenant_id = ready.tenant_id AND q.id = ready.id
+             WHERE q.status = 'queued' AND (ready.most IS NULL OR ready.place <= ready.most)
+             ORDER BY ready.place, q.id LIMIT p_limit - coalesce(cardinality(v_ids), 0)
                FOR NO KEY UPDATE OF q SKIP LOCKED) s;
     END IF;
     IF v_ids IS NULL AND v_queued IS NULL THEN RETURN; END IF;

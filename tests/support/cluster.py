@@ -67,7 +67,7 @@ class Cluster:
         """A new database from the template."""
         assert self._admin is not None
         name = f"test_{next(self._numbers)}"
-        await self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template_plangate STRATEGY wal_log")
+        await self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template_plangate STRATEGY file_copy")
         return self.site(name)
 
     async def drop(self, site: Site) -> None:

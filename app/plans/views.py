@@ -1,0 +1,100 @@
+"""Answers of the routes of plans."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from plangate.events import ActionStatus, Decision, JsonObject, PlanStatus
+from pydantic import Field, JsonValue
+
+from app.agents.views import AcceptedQuery
+from app.tenancy.http import View
+from app.tenancy.views import Page, WholeList
+
+
+class PlanView(View):
+    """A plan at its current revision. `body` has its actions as `{kind, payload, references}`, `digest` is the
+    SHA-256 of its stored bytes; `decision` is what was said of a revision that was not approved; `result` what
+    executing it answered."""
+
+    id: str
+    key: str | None
+    thread_id: str
+    runtime_id: str
+    spec_name: str
+    status: PlanStatus
+    revision: int
+    digest: str
+    body: JsonObject
+    copied_from: str | None
+    query_id: str | None
+    decision: Decision | None
+    feedback: str | None
+    partial: JsonValue
+    result: JsonValue
+    created_at: datetime
+    updated_at: datetime
+
+
+class PlanPage(Page):
+    items: list[PlanView]
+
+
+class AcceptedPlan(AcceptedQuery):
+    """The query that executes the plan `planId`: a copy, where the plan had been approved before."""
+
+    plan_id: str
+
+
+class RevisionView(View):
+    """A revision as it was stored, by which work record, and what was decided about it."""
+
+    revision: int
+    body: JsonObject
+    digest: str
+    stored_by: str
+    stored_at: datetime
+    decision: Decision | None
+    feedback: str | None
+    partial: JsonValue
+
+
+class RevisionList(WholeList):
+    items: list[RevisionView]
+
+
+class TransitionView(View):
+    """One change of a plan's status. `from` is null when it was first stored."""
+
+    from_: PlanStatus | None = Field(alias="from")
+    to: PlanStatus
+    revision: int
+    at: datetime
+    by: str
+    work_id: str
+    approval_id: str | None
+    digest: str
+
+
+class TransitionList(WholeList):
+    items: list[TransitionView]
+
+
+class ActionView(View):
+    """An action of a plan that executes or did. `idempotencyKey` is the same for every attempt at it."""
+
+    index: int
+    revision: int
+    kind: str
+    status: ActionStatus
+    attempts: int
+    idempotency_key: str
+    work_id: str | None
+    result: JsonValue
+    error: JsonValue
+    settled_by: str | None
+    updated_at: datetime
+
+
+class ActionList(WholeList):
+    items: list[ActionView]

@@ -1,0 +1,38 @@
+"""Answers of the routes of references."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import JsonValue
+
+from app.tenancy.http import View
+from app.tenancy.views import Page
+
+
+class ReferenceView(View):
+    """The handle `{kind, id}` of a value, and its glimpse; never the value."""
+
+    kind: str
+    id: str
+    glimpse: JsonValue
+    size_bytes: int
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class ListedReference(ReferenceView):
+    """`workId` is the work record that made it, where one did."""
+
+    work_id: str | None
+
+
+class ReferencePage(Page):
+    items: list[ListedReference]
+
+
+class ReferenceDeleted(View):
+    kind: str
+    id: str
+    deleted: Literal[True]

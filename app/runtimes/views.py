@@ -1,0 +1,73 @@
+"""Answers of the routes of runtimes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from plangate.events import JsonObject
+from plangate.spec.models import ApprovalRule, RuntimeSpec
+
+from app.tenancy.http import View
+from app.tenancy.views import Page
+
+
+class RuntimeSummary(View):
+    """A version of a line `name`. `digest` is the SHA-256 of the spec's canonical bytes in hex."""
+
+    id: str
+    name: str
+    version: int
+    digest: str
+    created_at: datetime
+    retired_at: datetime | None
+
+
+class RuntimeView(RuntimeSummary):
+    """A version with its spec as it was assembled."""
+
+    spec: RuntimeSpec
+
+
+class RuntimePage(Page):
+    items: list[RuntimeSummary]
+
+
+class SpecProblem(View):
+    """One thing wrong with a spec: where (a JSON pointer) and what."""
+
+    pointer: str
+    message: str
+
+
+class Validation(View):
+    """Whether a spec could be registered: the assembled spec, or everything that is wrong with it."""
+
+    valid: bool
+    errors: list[SpecProblem]
+    spec: RuntimeSpec | None = None
+
+
+class AssembledPrompt(View):
+    """The system prompt of an agent as models get it. `cacheKey` is its SHA-256 in hex."""
+
+    agent: str
+    text: str
+    cache_key: str
+
+
+class AgentTool(View):
+    """A tool that an agent may call. `approval` is the rule in force, `approvalOrigin` where it was written."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    transport: Literal["builtin", "http", "client", "mcp", "python"]
+    toolkit: str | None = None
+    approval: ApprovalRule
+    approval_origin: str
+
+
+class AgentToolList(View):
+    agent: str
+    tools: list[AgentTool]

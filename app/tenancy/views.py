@@ -1,0 +1,73 @@
+"""Answers of the routes of keys and secrets, and what pages of every list have in common."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.tenancy.http import View
+from app.tenancy.models import SCOPES
+
+Scope = Annotated[str, Field(json_schema_extra={"enum": list(SCOPES)})]
+
+
+class Page(View):
+    """A page of a list, newest first."""
+
+    next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]
+
+
+class WholeList(View):
+    """A list that is short enough to come at once, oldest first."""
+
+    next_cursor: Annotated[None, Field(description="Always null: everything is here.")]
+
+
+class KeyView(View):
+    """An API key, without its text. `tools` null may serve any."""
+
+    id: str
+    principal: str
+    scopes: list[Scope]
+    tools: list[str] | None
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewKey(KeyView):
+    """A key just made. `key` is its text, shown this once."""
+
+    key: str
+
+
+class KeyPage(Page):
+    items: list[KeyView]
+
+
+class KeyRevoked(View):
+    id: str
+    revoked: Literal[True]
+
+
+class SecretView(View):
+    """A secret by its name; its value is never shown."""
+
+    name: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class SecretPage(View):
+    """A page of secrets by name, in alphabetical order."""
+
+    items: list[SecretView]
+    next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]
+
+
+class SecretDeleted(View):
+    name: str
+    deleted: Literal[True]

@@ -1,0 +1,117 @@
+"""Answers of the routes of client calls."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from plangate.events import JsonObject
+from pydantic import Field, JsonValue
+
+from app.tenancy.http import View
+from app.tenancy.views import Page
+
+
+class CallContext(View):
+    """Where in which query the call was made."""
+
+    tool_use_id: str | None = None
+    query_id: str
+    thread_id: str
+    agent: str | None = None
+    runtime_id: str
+
+
+class Claimed(View):
+    """A call that is now the claimant's. Its result needs `claimToken`; `claims` counts who had it before, too."""
+
+    work_id: str
+    query_id: str
+    name: str
+    definition_digest: str
+    claim_token: str
+    claimed_until: datetime
+    timeout_ms: int
+    claims: int
+    context: CallContext
+
+
+class ToolCall(Claimed):
+    """A tool to run with `args`."""
+
+    purpose: Literal["tool"]
+    args: JsonValue
+
+
+class ReferenceName(View):
+    kind: str
+    id: str
+
+
+class ActionToDo(View):
+    """An approved action; its key is the same for every attempt at it."""
+
+    index: int
+    kind: str
+    payload: JsonObject
+    references: list[ReferenceName]
+    idempotency_key: str
+
+
+class ActionCall(Claimed):
+    """Approved actions to carry out. `resolvedRefs` has the values of their references by kind and id; `args` is the
+    payload where a declared tool carries the one action out."""
+
+    purpose: Literal["action"]
+    plan_id: str
+    spec_name: str
+    revision: int
+    digest: str
+    idempotency_key: str
+    actions: list[ActionToDo]
+    inputs: JsonObject | None
+    attempt: int
+    resolved_refs: dict[str, dict[str, JsonValue]]
+    args: JsonValue = None
+
+
+class ClaimedCalls(View):
+    calls: list[Annotated[ToolCall | ActionCall, Field(discriminator="purpose")]]
+
+
+class CallView(View):
+    """A call for a client tool or dispatcher, without its arguments."""
+
+    work_id: str
+    query_id: str
+    purpose: Literal["tool", "action"]
+    name: str
+    status: Literal["open", "claimed", "done", "unknown", "withdrawn"]
+    attempts: int
+    claimed_by: str | None
+    created_at: datetime
+    done_at: datetime | None
+
+
+class CallPage(Page):
+    items: list[CallView]
+
+
+class ClaimHeld(View):
+    claimed_until: datetime
+
+
+class ProgressTold(View):
+    told: Literal[True]
+
+
+class ResultPosted(View):
+    """`adopted` is false for a result that came late: it is kept as evidence and changes nothing."""
+
+    work_id: str
+    adopted: bool
+
+
+class ClaimReleased(View):
+    work_id: str
+    released: Literal[True]

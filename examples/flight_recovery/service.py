@@ -1,0 +1,58 @@
+"""The service that the demo talks to: one of its own, on its own data, or one that runs already."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from plangate import PlangateError
+
+REQUEST_TIMEOUT_S = 30.0
+ELSEWHERE = ("PLANGATE_URL", "PLANGATE_API_KEY")
+
+
+class SubjectDiffers(PlangateError):
+    """The bytes of an approval's subject are not those of its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which service: `url` is None for one of the demo's own, which the library starts on `data_dir`."""
+
+    url: str | None
+    data_dir: Path
+    tenant: str
+
+    def choose(self) -> None:
+        """Tells the library where the own service keeps its data, and to look at no other one."""
+        if self.url is None:
+            for name in ELSEWHERE:
+                os.environ.pop(name, None)
+            os.environ["PLANGATE_DATA_DIR"] = str(self.data_dir)
+
+    @property
+    def api_key(self) -> str:
+        if self.url is not None:
+            return os.environ["PLANGATE_API_KEY"]
+        return (self.data_dir / "local-key").read_text(encoding="utf-8").strip()
+
+    async def subject(self, url: str, approval: dict[str, Any]) -> dict[str, Any]:
+        """What an approval is about: the very bytes that its digest is of.
+
+        Raises:
+            SubjectDiffers: if they are not.
+        """
+        headers = {"Authorization": f"Bearer {self.api_key}", "Plangate-Tenant": self.tenant}
+        async with httpx.AsyncClient(headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
+            answer = await client.get(f"{url}/approvals/{approval['id']}/subject")
+        answer.raise_for_status()
+        if hashlib.sha256(answer.content).hexdigest() != approval["digest"]:
+            raise SubjectDiffers(
+                f"The subject of {approval['id']} is not that of its digest: do not approve it."
+            )
+        subject: dict[str, Any] = answer.json()
+        return subject

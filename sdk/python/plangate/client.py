@@ -1,0 +1,245 @@
+"""HTTP to the service: requests that are repeated through short outages, and server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import random
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+from httpx_sse import EventSource, ServerSentEvent, SSEError
+
+from plangate.errors import ApiError, ServiceUnavailable, api_error
+
+log = logging.getLogger("plangate")
+
+CONNECT_TIMEOUT_S: Final = 5.0
+READ_TIMEOUT_S: Final = 30.0
+STREAM_TIMEOUT_S: Final = 45.0  # three heartbeats of a stream
+REQUEST_PATIENCE_S: Final = 30.0
+LONGEST_PAUSE_S: Final = 2.0
+
+_PASSING: Final = frozenset({429, 502, 503, 504})
+_EVENT_STREAM: Final = "text/event-stream"
+
+
+class Outage:
+    """The time without an answer: pauses that grow, until patience ends."""
+
+    def __init__(self, client: ServiceClient, patience_s: float) -> None:
+        self._client = client
+        self._patience_s = patience_s
+        self.over()
+
+    def over(self) -> None:
+        """The service does its work again."""
+        self.answered()
+        self._pause_s = 0.05
+
+    def answered(self) -> None:
+        """The service is there; what it answered may still be of no use."""
+        self._since: float | None = None
+
+    async def wait(self, cause: Exception) -> None:
+        """Pauses, where the same call may work later.
+
+        Raises:
+            ApiError: the cause itself, if it is a refusal.
+            ServiceUnavailable: if there has been no answer for longer than the patience.
+        """
+        if not passes(cause):
+            raise cause
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            if self._patience_s > 0:
+                log.info("%s does not answer (%s); trying again", self._client.url, _reason(cause))
+        asked = getattr(cause, "retry_after_s", None) or 0.0
+        pause_s = max(asked, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
+        ended = self._client.ended()
+        if ended is None and now - self._since + pause_s <= self._patience_s:
+            self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s)
+            return
+        if isinstance(cause, ApiError) and cause.status not in (502, 503, 504):
+            raise cause
+        waited = f" for {round(now - self._since)} s" if now - self._since >= 1 else ""
+        raise ServiceUnavailable(
+            ended
+            or f"{self._client.url} did not answer{waited} ({_reason(cause)}). Is the service running there? "
+            "Look at its log, then make the same call again."
+        ) from cause
+
+
+class ServiceClient:
+    """The service at an address, as one tenant. Belongs to the event loop that first uses it."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        tenant: str,
+        *,
+        ended: Callable[[], str | None] = lambda: None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`ended` tells why the service will not come back, if that is known."""
+        self.url = url.rstrip("/")
+        self._ended = ended
+        self._closed = False
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {api_key}", "Plangate-Tenant": tenant},
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+            trust_env=not _is_loopback(self.url),
+            transport=transport,
+        )
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await self._http.aclose()
+
+    def ended(self) -> str | None:
+        """Why there will be no answer any more; None where nobody knows of a reason."""
+        return (
+            "The runtime was closed. Its queries go on; open it again to follow them."
+            if self._closed
+            else self._ended()
+        )
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        once: bool = False,
+        patience_s: float = REQUEST_PATIENCE_S,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> Any:
+        """Sends a request and gives the JSON of its answer.
+
+        It is sent again, under the same Idempotency-Key, while the service cannot be reached or is not ready.
+
+        Args:
+            once: The service does not keep this answer for repetitions: no key is sent.
+            patience_s: For how long it is sent again; 0 is never.
+            timeout_s: How long one answer may take.
+
+        Raises:
+            ApiError: if the service refuses.
+            ServiceUnavailable: if it does not answer.
+            ValueError: if the body is no JSON.
+        """
+        headers = {}
+        if method == "POST" and not once:
+            headers["Idempotency-Key"] = uuid.uuid4().hex
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        content = None if body is None else to_json(body)
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        outage = Outage(self, patience_s)
+        while True:
+            self._check_open()
+            try:
+                answer = await self._http.request(
+                    method, path, content=content, params=params, headers=headers, timeout=timeout
+                )
+                if answer.is_success:
+                    return answer.json()
+                raise _refusal(answer)
+            except (httpx.TransportError, ApiError) as error:
+                await outage.wait(error)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ServiceUnavailable(self.ended())
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[ServerSentEvent]]]:
+        """One connection of server-sent events. Raises ApiError, or httpx.TransportError when it is lost."""
+        self._check_open()
+        sent = {**(headers or {}), "Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        timeout = httpx.Timeout(STREAM_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        content = None if body is None else to_json(body)
+        async with self._http.stream(
+            method, path, content=content, headers=sent, timeout=timeout
+        ) as response:
+            if not response.is_success:
+                await response.aread()
+                raise _refusal(response)
+            async with aclosing(_events(response)) as events:
+                yield response, events
+
+
+async def _events(response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:
+    try:
+        async with aclosing(EventSource(response).aiter_sse()) as all_sent:
+            async for sent in all_sent:
+                if sent.data:
+                    yield sent
+    except SSEError as error:  # a proxy that answers with a page of its own
+        raise httpx.RemoteProtocolError(str(error)) from error
+
+
+def path(*segments: str) -> str:
+    """The path of segments, each quoted. Raises ValueError for one that cannot be a segment."""
+    for segment in segments:
+        if not isinstance(segment, str) or segment in ("", ".", ".."):
+            raise ValueError(f"{segment!r} is no id")
+    return "".join("/" + quote(segment, safe="") for segment in segments)
+
+
+def to_json(value: Any) -> bytes:
+    """UTF-8 JSON. Raises ValueError for what JSON has no form for."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"this cannot be sent as JSON: {error}") from error
+
+
+def _refusal(answer: httpx.Response) -> ApiError:
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        problem = {"type": "unknown", "detail": f"{answer.url.host} answered without a problem document."}
+    try:
+        retry_after_s = float(answer.headers["retry-after"])
+    except (KeyError, ValueError):
+        retry_after_s = None
+    return api_error(answer.status_code, problem, retry_after_s)
+
+
+def passes(error: Exception) -> bool:
+    """Whether the same call may work later."""
+    if isinstance(error, ApiError):
+        return error.status in _PASSING or error.type == "in_progress"
+    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "detail", "") or str(error) or type(error).__name__
+
+
+def _is_loopback(url: str) -> bool:
+    """A proxy of the environment is not for this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,230 @@
+"""What a handler is given beside its arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from plangate.authoring import DefinedReference
+from plangate.client import ServiceClient, path
+from plangate.errors import NotAvailable, PlangateError
+from plangate.spec.glimpses import glimpse
+from plangate.spec.models import ReferenceSpec
+
+log = logging.getLogger("plangate")
+
+RESERVED: Final = frozenset({"tool_use_id", "services", "references", "artifacts", "state", "progress"})
+"""Names that no service may have, because the context has them itself."""
+
+PROGRESS_PATIENCE_S: Final = 5.0
+
+
+def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A copy of the services. Raises TypeError for what is no mapping of names, ValueError for a reserved name."""
+    if services is None:
+        return {}
+    if not isinstance(services, Mapping) or not all(isinstance(name, str) for name in services):
+        raise TypeError("services is a mapping of names to objects")
+    taken = sorted(RESERVED & services.keys())
+    if taken:
+        raise ValueError(
+            f"services cannot be called {', '.join(taken)}: handlers find something else under "
+            f"{', '.join(sorted(RESERVED))}; rename them"
+        )
+    return dict(services)
+
+
+def plain(value: Any) -> Any:
+    """A value of a handler as JSON: Decimals as strings, dates in ISO 8601, models and dataclasses as objects.
+
+    Raises:
+        ValueError: if the value contains itself.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> plain([Decimal("1.50")])
+        ['1.50']
+    """
+    return glimpse({"value": value})["value"]
+
+
+class Bridge:
+    """Lets a handler call the service from wherever it runs: the event loop, a thread, or a loop of its own."""
+
+    def __init__(self, home: asyncio.AbstractEventLoop) -> None:
+        self._home = home
+        self._open: set[asyncio.Task[Any]] = set()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Starts the work at once. On an event loop it gives something to await; in a thread, the result."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run_coroutine_threadsafe(work, self._home).result()
+        if here is not self._home:
+            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
+        task = here.create_task(work)
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        return task
+
+    async def settled(self) -> None:
+        """What was started and not awaited has had its time."""
+        if self._open:
+            await asyncio.wait(self._open, timeout=PROGRESS_PATIENCE_S)
+
+
+class ReferenceCalls:
+    """Creating and reading references, with a client. `work_id` is the call that does it."""
+
+    def __init__(
+        self,
+        client: ServiceClient,
+        runtime_id: str,
+        kinds: Mapping[str, ReferenceSpec],
+        work_id: str | None = None,
+    ) -> None:
+        self._client = client
+        self._runtime_id = runtime_id
+        self._kinds = kinds
+        self._work_id = work_id
+
+    def of_call(self, work_id: str) -> ReferenceCalls:
+        return ReferenceCalls(self._client, self._runtime_id, self._kinds, work_id)
+
+    async def create(self, spec: ReferenceSpec | str, payload: Any) -> dict[str, Any]:
+        kind, value, made = self._packed(spec, payload)
+        body = {"runtimeId": self._runtime_id, "kind": kind, "value": value}
+        if made is not None:
+            body["glimpse"] = made
+        if self._work_id is not None:
+            body["workId"] = self._work_id
+        kept = await self._client.request("POST", "/references", body)
+        return {"kind": kept["kind"], "id": kept["id"], "glimpse": kept["glimpse"]}
+
+    def _packed(self, spec: ReferenceSpec | str, payload: Any) -> tuple[str, Any, Any]:
+        known = self._kinds.get(spec, spec) if isinstance(spec, str) else spec
+        if isinstance(known, DefinedReference):
+            packed = known.pack(payload)
+            return known.name, packed.value, packed.glimpse
+        return (known if isinstance(known, str) else known.name), plain(payload), None
+
+    async def resolve(self, kind: str, id: str) -> Any:
+        return await self._client.request("GET", path("references", kind, id))
+
+    async def glimpse(self, kind: str, id: str) -> Any:
+        handle = await self._client.request("GET", path("references", kind, id, "glimpse"))
+        return handle["glimpse"]
+
+
+class References:
+    """`ctx.references`. In an async handler each call is awaited; in a sync one it returns its result."""
+
+    def __init__(self, calls: ReferenceCalls, bridge: Bridge) -> None:
+        self._calls = calls
+        self._bridge = bridge
+
+    def create(self, spec: ReferenceSpec | str, payload: Any) -> Any:
+        """Stores a value: `{"kind", "id", "glimpse"}`. Raises as `Runtime.create_reference`."""
+        return self._bridge.run(self._calls.create(spec, payload))
+
+    def resolve(self, kind: str, id: str) -> Any:
+        """The value. Raises as `Runtime.resolve_reference`."""
+        return self._bridge.run(self._calls.resolve(kind, id))
+
+    def glimpse(self, kind: str, id: str) -> Any:
+        """Its glimpse. Raises as `Runtime.reference_glimpse`."""
+        return self._bridge.run(self._calls.glimpse(kind, id))
+
+
+class CallContext:
+    """The `ctx` of a handler; everything in it is an attribute and a key.
+
+    tool_use_id: Identifies the call; the same when it is made again after a crash.
+    query_id, thread_id, agent, runtime_id: Who asks; no agent where a host executes a plan.
+    services: What `create_runtime(services=...)` was given; each also as an attribute and a key.
+    references: `create(Spec, payload)`, `resolve(kind, id)`, `glimpse(kind, id)`.
+    progress: Tells the readers of the query how far the call is.
+
+    A dispatcher also has plan_id, spec_name, revision, digest, idempotency_key (the same for every attempt),
+    attempt (from 1), inputs, and resolved_refs, the values of the references of the actions by kind and id.
+
+    Example:
+        >>> ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": "a connection"})
+        >>> ctx.db, ctx["db"], ctx["services"]["db"], ctx["tool_use_id"]
+        ('a connection', 'a connection', 'a connection', 'wrk_1')
+    """
+
+    def __init__(self, held: Mapping[str, Any], services: Mapping[str, Any]) -> None:
+        self._held = {**services, **held, "services": MappingProxyType(dict(services))}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in ("artifacts", "state"):
+            raise NotAvailable(
+                f"ctx.{name} is not available in this version. Keep values as references, with ctx.references."
+            )
+        if name in self._held:
+            return self._held[name]
+        raise KeyError(f"this call has no {name!r}; it has {', '.join(sorted(self._held))}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+    def __repr__(self) -> str:
+        return f"CallContext({', '.join(sorted(self._held))})"
+
+
+class Progress:
+    """`ctx.progress`."""
+
+    def __init__(self, client: ServiceClient, work_id: str, token: str, bridge: Bridge) -> None:
+        self._client = client
+        self._path = path("tool-calls", work_id, "progress")
+        self._token = token
+        self._bridge = bridge
+        self._in_order = asyncio.Lock()
+
+    def __call__(
+        self,
+        label: str,
+        *,
+        phase_index: int | None = None,
+        total_phases: int | None = None,
+        milestone: str | None = None,
+    ) -> Any:
+        """Tells the readers of the query how far the call is, as an event `tool-progress`.
+
+        It may be awaited in an async handler, and need not be. What cannot be told is logged and forgotten.
+
+        Example:
+            >>> def scan(args, ctx):
+            ...     ctx.progress("reading", phase_index=1, total_phases=2)
+        """
+        told = {
+            "label": label,
+            "phaseIndex": phase_index,
+            "totalPhases": total_phases,
+            "milestone": milestone,
+        }
+        body = {"claimToken": self._token, **{key: value for key, value in told.items() if value is not None}}
+        return self._bridge.run(self._tell(body))
+
+    async def _tell(self, body: Mapping[str, Any]) -> None:
+        async with self._in_order:
+            try:
+                await self._client.request(
+                    "POST", self._path, body, once=True, patience_s=PROGRESS_PATIENCE_S
+                )
+            except (PlangateError, ValueError) as error:
+                log.warning("progress was not told: %s", error)

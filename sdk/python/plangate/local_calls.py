@@ -1,0 +1,384 @@
+"""Serving calls in the user's process: claimed from the service, run, kept alive, answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import inspect
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import httpx
+from pydantic_core import to_json as compact_json
+
+from plangate.authoring import ActionDispatcher, DefinedTool, Handler
+from plangate.client import (
+    LONGEST_PAUSE_S,
+    READ_TIMEOUT_S,
+    REQUEST_PATIENCE_S,
+    ServiceClient,
+    passes,
+    path,
+)
+from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, plain
+from plangate.errors import ApiError, PlangateError
+from plangate.spec.plan_schemas import action_kinds
+
+log = logging.getLogger("plangate")
+
+MAX_CONCURRENT: Final = 16
+LEASE_MS: Final = 30_000
+CLOSE_WITHIN_S: Final = 10.0
+RESULT_PATIENCE_S: Final = 60.0
+"""A claim that could not be kept alive has lapsed by then: what is posted later is evidence at most."""
+NAMES_A_CLAIM: Final = 500
+MAX_ERROR_CHARS: Final = 20_000
+REFUSED_PAUSE_S: Final = 30.0
+
+_DISPATCH_FIELDS: Final = {
+    "idempotency_key": "idempotencyKey",
+    "plan_id": "planId",
+    "spec_name": "specName",
+    "revision": "revision",
+    "digest": "digest",
+    "attempt": "attempt",
+    "inputs": "inputs",
+    "resolved_refs": "resolvedRefs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Calls of `name` under exactly this definition go to `handler`."""
+
+    name: str
+    digest: str
+    handler: Handler
+
+
+def served_here(
+    wire: Mapping[str, Any],
+    tools: Mapping[str, DefinedTool],
+    dispatcher: ActionDispatcher | None,
+    dispatchers: Mapping[str, ActionDispatcher],
+) -> list[Served]:
+    """What the functions of a program serve of a registered spec. Digests are those of what is registered."""
+    served = [
+        Served(tool["name"], _definition_digest(tool), handler)
+        for tool in wire.get("tools", ())
+        if tool["name"] in tools and (handler := tools[tool["name"]].handler) is not None
+    ]
+    shared, by_kind = wire.get("actionDispatcher"), wire.get("actionDispatchers") or {}
+    if not by_kind:
+        return served + _served_actions(wire, "actions", shared, dispatcher)
+    kinds = [action_kinds(plan["schema"]) for plan in wire["plans"]]
+    for kind in sorted({kind for held in kinds for kind in held or ()} | by_kind.keys()):
+        written, own = (by_kind[kind], dispatchers.get(kind)) if kind in by_kind else (shared, dispatcher)
+        served += _served_actions(wire, f"actions.{kind}", written, own)
+    return served
+
+
+def _served_actions(
+    wire: Mapping[str, Any], name: str, written: Mapping[str, Any] | None, own: ActionDispatcher | None
+) -> list[Served]:
+    if own is None or written is None or written["kind"] != "client":
+        return []
+    runtime = wire.get("name") or "default"
+    return [Served(name, _digest({"runtime": runtime, "dispatcher": written}), own.handler)]
+
+
+def _definition_digest(tool: Mapping[str, Any]) -> str:
+    return _digest(
+        {
+            "name": tool["name"],
+            "description": tool.get("description") or "",
+            "inputSchema": tool["inputSchema"],
+            "outputSchema": tool.get("outputSchema"),
+        }
+    )
+
+
+def _digest(value: Any) -> str:
+    """As the service computes it: SHA-256 of compact UTF-8 JSON with the keys of every object sorted."""
+    return hashlib.sha256(compact_json(_in_order(value))).hexdigest()
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(held) for held in value] if isinstance(value, list) else value
+
+
+class LocalCalls:
+    """Takes calls for the handlers at hand for as long as it is open, so many at a time."""
+
+    def __init__(
+        self,
+        client: ServiceClient,
+        served: Sequence[Served],
+        services: Mapping[str, Any],
+        references: ReferenceCalls,
+        *,
+        max_concurrent: int = MAX_CONCURRENT,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        self._client = client
+        self._handlers = {(one.name, one.digest): one.handler for one in served}
+        self._services = services
+        self._references = references
+        self._max = max_concurrent
+        self._lease_ms = lease_ms
+        self._pool = ThreadPoolExecutor(max_concurrent, thread_name_prefix="plangate-call")
+        self._hint = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._closing = False
+        self._in_trouble = False
+
+    async def start(self) -> None:
+        """Takes what is open already, then listens.
+
+        Raises:
+            ApiError: if the key may not serve these calls.
+            ServiceUnavailable: if the service does not answer.
+        """
+        for call in await self._claim(self._max, REQUEST_PATIENCE_S):
+            self._begin(call)
+        self._hint.set()
+        self._loops = [
+            asyncio.create_task(self._listen(), name="plangate-listen"),
+            asyncio.create_task(self._take(), name="plangate-take"),
+        ]
+
+    async def aclose(self) -> None:
+        """Takes nothing more, gives back what has not begun, and waits for what has; what then still runs is
+        cancelled and not answered, since nobody knows what it did."""
+        self._closing = True
+        self._hint.set()
+        if self._loops:
+            listening, taking = self._loops
+            listening.cancel()
+            await asyncio.wait({taking}, timeout=CLOSE_WITHIN_S)
+            taking.cancel()
+            await asyncio.gather(listening, taking, return_exceptions=True)
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=CLOSE_WITHIN_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # -- taking ----------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        pause_s = 0.1
+        while True:
+            longest_s = LONGEST_PAUSE_S
+            try:
+                async with self._client.stream("GET", "/tool-calls/stream") as (_, hints):
+                    async for _ in hints:
+                        pause_s = 0.1
+                        self._hint.set()
+            except (httpx.TransportError, ApiError) as error:
+                longest_s = LONGEST_PAUSE_S if passes(error) else REFUSED_PAUSE_S
+                self._trouble(error)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
+            pause_s = min(pause_s * 2, longest_s)
+
+    async def _take(self) -> None:
+        while not self._closing:
+            await self._hint.wait()
+            self._hint.clear()
+            while not self._closing and (free := self._max - len(self._running)) > 0:
+                try:
+                    calls = await self._claim(free, 0)
+                except PlangateError as error:
+                    self._trouble(error)
+                    break
+                self._in_trouble = False
+                for call in calls:
+                    self._begin(call)
+                if len(calls) < free:
+                    break
+
+    def _trouble(self, error: Exception) -> None:
+        """Told once until things go well again: the next hint, at the latest the next connection, tries again."""
+        if not self._in_trouble and not self._closing:
+            level = logging.INFO if passes(error) else logging.WARNING
+            log.log(level, "calls for tools cannot be taken at the moment: %s", error or type(error).__name__)
+        self._in_trouble = True
+
+    async def _claim(self, limit: int, patience_s: float) -> list[dict[str, Any]]:
+        names = [{"name": name, "definitionDigest": digest} for name, digest in self._handlers]
+        calls: list[dict[str, Any]] = []
+        for at in range(0, len(names), NAMES_A_CLAIM):
+            if len(calls) < limit:
+                body = {
+                    "tools": names[at : at + NAMES_A_CLAIM],
+                    "max": limit - len(calls),
+                    "leaseMs": self._lease_ms,
+                }
+                answer = await self._client.request(
+                    "POST", "/tool-calls/claim", body, once=True, patience_s=patience_s
+                )
+                calls += answer["calls"]
+        return calls
+
+    def _begin(self, call: Mapping[str, Any]) -> None:
+        task = asyncio.create_task(self._serve(call), name=f"plangate-call-{call['workId']}")
+        self._running.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if len(self._running) == self._max - 1:
+            self._hint.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a call ended in a way it should not", exc_info=task.exception())
+
+    # -- one call --------------------------------------------------------------------------------------------
+
+    async def _serve(self, call: Mapping[str, Any]) -> None:
+        if self._closing:
+            await self._release(call)
+            return
+        alive = asyncio.create_task(self._keep(call), name=f"plangate-keep-{call['workId']}")
+        try:
+            await self._answer(call, await self._outcome(call))
+        finally:
+            alive.cancel()
+            await asyncio.gather(alive, return_exceptions=True)
+
+    async def _outcome(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """`{"output"}` or `{"error"}` of the handler, whatever it does."""
+        bridge = Bridge(asyncio.get_running_loop())
+        handler = self._handlers[(call["name"], call["definitionDigest"])]
+        given = call["args"] if "args" in call else call["actions"]
+        try:
+            result = await self._run(handler, given, self._context(call, bridge))
+            return {"output": plain(result)}
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return self._failed(call, error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the model is told of every failure
+            return self._failed(call, error)
+        finally:
+            await bridge.settled()
+
+    async def _run(self, handler: Handler, given: Any, ctx: CallContext) -> Any:
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            getattr(handler, "__call__", None)  # noqa: B004 - asks what kind of call it is, not whether
+        ):
+            return await handler(given, ctx)
+        work = partial(contextvars.copy_context().run, _caught, handler, given, ctx)
+        result, error = await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        if error is not None:
+            raise error
+        return await result if inspect.isawaitable(result) else result
+
+    def _context(self, call: Mapping[str, Any], bridge: Bridge) -> CallContext:
+        work_id, asked = call["workId"], call.get("context") or {}
+        held = {
+            "tool_use_id": asked.get("toolUseId") or work_id,
+            "query_id": call["queryId"],
+            "thread_id": asked.get("threadId"),
+            "agent": asked.get("agent"),
+            "runtime_id": asked.get("runtimeId"),
+            "references": References(self._references.of_call(work_id), bridge),
+            "progress": Progress(self._client, work_id, call["claimToken"], bridge),
+        }
+        if call["purpose"] == "action":
+            held |= {name: call.get(field) for name, field in _DISPATCH_FIELDS.items()}
+        return CallContext(held, self._services)
+
+    def _failed(self, call: Mapping[str, Any], error: BaseException) -> dict[str, Any]:
+        log.warning("the handler of %s failed", call["name"], exc_info=error)
+        return {"error": error_text(error)}
+
+    async def _keep(self, call: Mapping[str, Any]) -> None:
+        """Holds the claim while the handler runs and its result is on its way, through outages too."""
+        beat_s = self._lease_ms / 3000
+        pause_s = beat_s
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await self._post(call, "heartbeat", {"leaseMs": self._lease_ms}, 0, timeout_s=beat_s)
+                pause_s = beat_s
+            except ApiError as error:
+                if not passes(error):
+                    log.warning("the claim on a call of %s is lost: %s", call["name"], error)
+                    return
+            except PlangateError:
+                pause_s = min(1.0, beat_s)
+
+    async def _answer(self, call: Mapping[str, Any], outcome: dict[str, Any]) -> None:
+        try:
+            answer = await self._post(call, "result", outcome, RESULT_PATIENCE_S)
+        except (ValueError, ApiError) as error:
+            refused = not isinstance(error, ApiError) or error.status in (400, 413, 422)
+            if "output" in outcome and refused:
+                told = f"{call['name']} ran, but its result cannot be used: {error}"
+                await self._answer(call, {"error": _clean(told)})
+                return
+            log.warning("the result of %s was not taken: %s", call["name"], error)
+        except PlangateError as error:
+            log.warning("the result of %s could not be posted: %s", call["name"], error)
+        else:
+            if not answer["adopted"]:
+                log.warning("the result of %s came too late; it is kept as evidence", call["name"])
+
+    async def _release(self, call: Mapping[str, Any]) -> None:
+        try:
+            await self._post(call, "release", {}, 1.0)
+        except PlangateError as error:
+            log.warning("a call of %s could not be given back: %s", call["name"], error)
+
+    async def _post(
+        self,
+        call: Mapping[str, Any],
+        what: str,
+        body: Mapping[str, Any],
+        patience_s: float,
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> Any:
+        return await self._client.request(
+            "POST",
+            path("tool-calls", call["workId"], what),
+            {"claimToken": call["claimToken"], **body},
+            once=True,
+            patience_s=patience_s,
+            timeout_s=timeout_s,
+        )
+
+
+def _caught(handler: Handler, given: Any, ctx: CallContext) -> tuple[Any, BaseException | None]:
+    """A future cannot carry every exception (StopIteration), so that they come as values."""
+    try:
+        return handler(given, ctx), None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again where the result is awaited
+        return None, error
+
+
+def error_text(error: BaseException) -> str:
+    """What the model is told of an exception: its type and message, never a traceback.
+
+    Example:
+        >>> error_text(ValueError("no such flight"))
+        'ValueError: no such flight'
+    """
+    message = str(error).strip()
+    return _clean(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+
+
+def _clean(text: str) -> str:
+    """Text that JSON over HTTP carries: no lone surrogates, no NUL, not too long."""
+    kept = text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return kept if len(kept) <= MAX_ERROR_CHARS else kept[: MAX_ERROR_CHARS - 1] + "…"

@@ -1,0 +1,162 @@
+"""A service on this machine for the life of the program: started as a child, shared, ended with its last user."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import ClassVar, Final
+
+from plangate.errors import ServiceNotInstalled, ServiceNotStarted
+
+log = logging.getLogger("plangate.service")
+
+START_WITHIN_S: Final = 120.0  # the first start makes a database
+END_WITHIN_S: Final = 15.0
+KEPT_LINES: Final = 40
+
+_LISTENS: Final = "Plangate listens on "
+_KEY_IN: Final = "key of this machine is in "
+
+
+class LocalService:
+    """One `plangate serve` that is a child of this process. `acquire` starts it or gives the one there is."""
+
+    _running: ClassVar[LocalService | None] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.api_key = ""
+        self._users = 0
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._said = threading.Event()
+        folder = _service_folder()
+        child = str(Path(__file__).with_name("serve_child.py"))
+        served = ["serve", "--host", "127.0.0.1", "--port", "0"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", child, str(os.getpid()), str(folder), *served],
+            stdin=subprocess.PIPE,  # ends when this process does, however it ends
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            text=True,
+            errors="replace",
+            start_new_session=True,  # an interrupt from the keyboard is for the program, which then ends the child
+        )
+        self._reader = threading.Thread(target=self._read, name="plangate-service", daemon=True)
+        self._reader.start()
+
+    # -- shared ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def acquire(cls) -> LocalService:
+        """The service of this process, started if it does not run. Blocks until it listens.
+
+        Raises:
+            ServiceNotInstalled: if there is nothing to start.
+            ServiceNotStarted: if it ended, or did not listen within two minutes.
+        """
+        with cls._lock:
+            held = cls._running
+            if held is None or held.ended() is not None:
+                held = cls()
+                try:
+                    held._wait()
+                except ServiceNotStarted:
+                    held._end()
+                    raise
+                cls._running = held
+                atexit.register(held._end)
+            held._users += 1
+            return held
+
+    def release(self) -> None:
+        """Ends the child with its last user. Blocks until it has ended."""
+        with self._lock:
+            self._users -= 1
+            if self._users > 0:
+                return
+            if LocalService._running is self:
+                LocalService._running = None
+            self._end()
+        atexit.unregister(self._end)
+
+    def ended(self) -> str | None:
+        """Why the child is not there any more; None while it is."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        return (
+            f"The service that was started here has ended (exit code {code}). It last said:\n{self._tail()}"
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    # -- the child -------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.rstrip("\n")
+            self._lines.append(text)
+            log.debug("%s", text)
+            if text.startswith(_LISTENS):
+                self.url = text.removeprefix(_LISTENS).strip()
+            elif _KEY_IN in text:
+                with contextlib.suppress(OSError):
+                    path = Path(text.partition(_KEY_IN)[2].strip())
+                    self.api_key = path.read_text(encoding="utf-8").strip()
+                self._said.set()
+        self._said.set()
+
+    def _wait(self) -> None:
+        in_time = self._said.wait(START_WITHIN_S)
+        if self.url and self.api_key:
+            return
+        what = "ended before it listened" if in_time else f"did not listen within {START_WITHIN_S:.0f} s"
+        raise ServiceNotStarted(f"The service that was started here {what}. It said:\n{self._tail()}")
+
+    def _end(self) -> None:
+        """SIGTERM, time to end, SIGKILL: to this one child."""
+        process = self._process
+        process.terminate()
+        try:
+            process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdin is not None:
+            process.stdin.close()  # not before: the end of its input would be a second signal to the child
+        self._reader.join(1.0)
+        if process.stdout is not None and not self._reader.is_alive():
+            process.stdout.close()
+
+    def _tail(self) -> str:
+        return "\n".join(f"  {line}" for line in self._lines) or "  (nothing)"
+
+
+def _service_folder() -> Path:
+    """Where the package of the service is. A package `app` of somebody else is passed over."""
+    for entry in sys.path:
+        folder = Path(entry or os.curdir)
+        if (folder / "app" / "doors" / "serving.py").is_file():
+            return folder.resolve()
+    raise ServiceNotInstalled(
+        "No url was given (nor PLANGATE_URL), and the service is not installed here to be started: "
+        "`pip install plangate-server`, or pass the url of a service that runs."
+    )
+
+
+def _environment() -> dict[str, str]:
+    """The child's: its own database in PLANGATE_DATA_DIR or the default place, never that of DATABASE_URL,
+    which may be the program's."""
+    return {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}

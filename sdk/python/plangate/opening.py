@@ -1,0 +1,171 @@
+"""Opening a runtime: everything that can be checked is, before anything is started or sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from plangate.authoring import ActionDispatcher, DefinedRuntime
+from plangate.context import check_services
+from plangate.errors import NotAvailable
+from plangate.events import EVENT_TYPES
+from plangate.runtime import EventHook, Prepared, Runtime
+from plangate.spec.assembly import assemble
+from plangate.spec.base import did_you_mean
+from plangate.spec.models import RuntimeSpec
+
+
+def create_runtime(
+    spec: DefinedRuntime | RuntimeSpec | Mapping[str, Any],
+    *,
+    url: str | None = None,
+    api_key: str | None = None,
+    services: Mapping[str, Any] | None = None,
+    approval_predicates: Mapping[str, str] | None = None,
+    action_dispatcher: ActionDispatcher | Callable[[Any, Any], Any] | None = None,
+    event_hooks: Mapping[str, EventHook] | None = None,
+    testing: Mapping[str, str] | None = None,
+    interpreter: Literal["scripted", "mock", "noop"] | None = None,
+) -> Runtime:
+    """Prepares a runtime; `await` it, or enter it with `async with`, to register the spec and open it.
+
+    While it is open, calls for the spec's local tools and its dispatcher are taken and run in this process.
+
+    Args:
+        spec: From `define_runtime`; a RuntimeSpec, or its wire form, where nothing runs here but a dispatcher.
+        url: The service; without it PLANGATE_URL, and without that a service is started on this machine for
+            as long as runtimes of this process use it, with its data in PLANGATE_DATA_DIR or the default place.
+        api_key: A key of the tenant; without it PLANGATE_API_KEY. A service that is started here has its own.
+        services: Objects that handlers find in their `ctx`, by name.
+        approval_predicates: CEL expressions by id, in addition to the spec's.
+        action_dispatcher: The function `(actions, ctx)` that carries approved actions out, or an
+            `ActionDispatcher`. A spec without a dispatcher gets one that runs here.
+        event_hooks: By type of event, or `"*"`, a function that is called with each event that is read
+            through this runtime. What it raises is logged.
+        testing: `{"mock_response": text}`: every agent answers this text, without a model.
+        interpreter: Runs every agent without a model.
+
+    Raises:
+        TypeError: for an argument of the wrong kind.
+        ValueError: for an argument that cannot be used, such as `testing` with another interpreter.
+        plangate.SpecInvalid: (a ValueError) with everything that is wrong with the spec.
+        NotAvailable: for approval predicates that are functions.
+
+        On opening also ApiError, ServiceUnavailable, ServiceNotInstalled and ServiceNotStarted.
+
+    Example:
+        >>> from plangate import define_runtime, define_specialist
+        >>> helper = define_specialist("helper", "m-1", "You help.")
+        >>> spec = define_runtime("acme", [helper])
+        >>> async def ask():
+        ...     async with create_runtime(spec, testing={"mock_response": "Hello."}) as runtime:
+        ...         async for event in runtime.run_specialist("helper", "Hi"):
+        ...             print(event["type"])
+    """
+    address = url or os.environ.get("PLANGATE_URL") or None
+    if address is not None and urlsplit(address).scheme not in ("http", "https"):
+        raise ValueError(f"url is an address such as http://127.0.0.1:8700, not {address!r}")
+    key = api_key or (os.environ.get("PLANGATE_API_KEY") if address is not None else None) or None
+    if address is not None and key is None:
+        raise ValueError(
+            f"a key is needed for {address}: pass api_key or set PLANGATE_API_KEY (`plangate serve` on this "
+            "machine prints in which file its key is)"
+        )
+    chosen, mock_response = _interpreter(interpreter, testing)
+    prepared = _prepared(spec, approval_predicates, _dispatcher(action_dispatcher), chosen, mock_response)
+    return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks))
+
+
+def _interpreter(interpreter: str | None, testing: Any) -> tuple[str | None, str | None]:
+    if testing is None:
+        return interpreter, None
+    if not isinstance(testing, Mapping):
+        raise TypeError(f'testing is {{"mock_response": text}}, not a {type(testing).__name__}')
+    if set(testing) != {"mock_response"} or not isinstance(testing["mock_response"], str):
+        raise ValueError('testing is {"mock_response": text}, with this one key and a string')
+    if interpreter not in (None, "mock"):
+        raise ValueError(f"testing answers with a mock; leave interpreter={interpreter!r} out")
+    return "mock", testing["mock_response"]
+
+
+def _dispatcher(given: Any) -> ActionDispatcher | None:
+    if given is None or isinstance(given, ActionDispatcher):
+        return given
+    return ActionDispatcher(given)
+
+
+def _hooks(given: Mapping[str, EventHook] | None) -> dict[str, EventHook]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError('event_hooks is a mapping of types of event, or "*", to functions')
+    for kind, hook in given.items():
+        if kind != "*" and kind not in EVENT_TYPES:
+            raise ValueError(
+                f"event_hooks: there is no type of event {kind!r}{did_you_mean(kind, EVENT_TYPES)}"
+            )
+        if not callable(hook):
+            raise TypeError(f"event_hooks: the hook for {kind!r} is not a function")
+    return dict(given)
+
+
+def _prepared(
+    spec: Any,
+    predicates: Mapping[str, Any] | None,
+    dispatcher: ActionDispatcher | None,
+    interpreter: str | None,
+    mock_response: str | None,
+) -> Prepared:
+    _refuse_functions(predicates or {})
+    if isinstance(spec, DefinedRuntime):
+        _refuse_functions(spec.predicates)
+        _one_interpreter(spec.wire.get("interpreter"), mock_response)
+        written = None if spec.dispatcher else spec.wire.get("actionDispatcher")
+        made = spec.completed(
+            approval_predicates=predicates,
+            action_dispatcher=_late(written, dispatcher),
+            interpreter=interpreter,
+            mock_response=mock_response,
+        )
+        own = made.dispatcher or dispatcher
+        return Prepared(made.wire, made.tools, made.references, own, made.dispatchers)
+    if not isinstance(spec, RuntimeSpec | Mapping):
+        raise TypeError(f"spec is what define_runtime returns, not a {type(spec).__name__}")
+    wire = assemble(spec, check_predicates=False).wire
+    _one_interpreter(wire.get("interpreter"), mock_response)
+    if (late := _late(wire.get("actionDispatcher"), dispatcher)) is not None:
+        wire["actionDispatcher"] = {"kind": "client", "replay": late.replay}
+    if predicates:
+        wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates}
+    chosen = {"interpreter": interpreter, "mockResponse": mock_response}
+    wire |= {key: value for key, value in chosen.items() if value is not None}
+    return Prepared(assemble(wire).wire, {}, MappingProxyType({}), dispatcher, {})
+
+
+def _refuse_functions(predicates: Mapping[str, Any]) -> None:
+    functions = sorted(id_ for id_, rule in predicates.items() if callable(rule))
+    if functions:
+        raise NotAvailable(
+            f"approval predicates that are functions are not available in this version: write "
+            f"{', '.join(functions)} as CEL over args and ctx, such as 'args.amount > 100.0'"
+        )
+
+
+def _one_interpreter(written: str | None, mock_response: str | None) -> None:
+    if mock_response is not None and written not in (None, "mock"):
+        raise ValueError(f"testing answers with a mock, but the spec's interpreter is {written!r}")
+
+
+def _late(written: Mapping[str, Any] | None, dispatcher: ActionDispatcher | None) -> ActionDispatcher | None:
+    """The dispatcher to register. One that is written as data stays; of kind client, it is served here."""
+    if written is None or dispatcher is None:
+        return dispatcher
+    if written["kind"] != "client":
+        raise ValueError(
+            f"the spec's actionDispatcher is of kind {written['kind']!r}, so no action would reach "
+            "action_dispatcher: leave one of them out"
+        )
+    return None

@@ -1,0 +1,52 @@
+"""The child process: runs the service's `serve`, and ends it when the program that started it is gone.
+
+Run as a script, with the standard library alone until the service itself is loaded:
+`python -P serve_child.py PARENT_PID FOLDER ARGUMENTS...`; FOLDER holds the package of the service, which is
+loaded from there and nowhere else, since many a program has a package of its own called `app`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from importlib.machinery import PathFinder
+
+LOOK_EVERY_S = 1.0
+END_WITHIN_S = 20.0
+
+
+def end_with(parent: int) -> None:
+    """Ends this process when its input does, or when it has another parent: a killed program says nothing."""
+    while os.getppid() == parent:
+        readable, _, _ = select.select([0], [], [], LOOK_EVERY_S)
+        if readable and not os.read(0, 1):
+            break
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(END_WITHIN_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parent, folder, *arguments = sys.argv[1:]
+    threading.Thread(target=end_with, args=(int(parent),), daemon=True).start()
+    sys.path.append(
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    )  # this library, for the service
+    found = PathFinder.find_spec("app", [folder])
+    if found is None or found.loader is None:
+        sys.exit(f"The service is not in {folder} any more.")
+    package = importlib.util.module_from_spec(found)
+    sys.modules["app"] = package
+    found.loader.exec_module(package)
+    sys.argv = ["plangate", *arguments]
+    importlib.import_module("app.doors.cli").main()
+
+
+if __name__ == "__main__":
+    main()

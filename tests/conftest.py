@@ -1,0 +1,74 @@
+"""Fixtures of everything that needs a database. Nothing starts before a test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from app.assembly import Services, Site
+from tests.support.client import Caller
+from tests.support.cluster import Cluster
+from tests.support.world import World, world
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def cluster() -> AsyncIterator[Cluster]:
+    """The Postgres of the session."""
+    running = Cluster()
+    try:
+        await running.prepare()
+        yield running
+        await running.aclose()
+    finally:
+        running.remove()
+
+
+@pytest_asyncio.fixture
+async def site(cluster: Cluster) -> AsyncIterator[Site]:
+    """A database of the test's own: migrated, with the tenants `acme` and `other` and the operator's key."""
+    made = await cluster.create()
+    yield made
+    await cluster.drop(made)
+
+
+@pytest_asyncio.fixture
+async def plangate(cluster: Cluster, site: Site) -> AsyncIterator[World]:
+    """A running process with API and worker."""
+    async with world(site, cluster.operator_key) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def second(cluster: Cluster, site: Site, plangate: World) -> AsyncIterator[World]:
+    """Another process on the same database."""
+    async with world(site, cluster.operator_key) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def idle(cluster: Cluster, site: Site) -> AsyncIterator[World]:
+    """A process that accepts queries and works on none."""
+    async with world(site, cluster.operator_key, with_worker=False) as running:
+        yield running
+
+
+@pytest.fixture
+def services(plangate: World) -> Services:
+    return plangate.services
+
+
+@pytest.fixture
+def api(plangate: World) -> Caller:
+    """The operator's key at work for the tenant `acme`."""
+    return plangate.api
+
+
+@pytest_asyncio.fixture
+async def owner(site: Site) -> AsyncIterator[asyncpg.Connection]:
+    """The owner of the database: sees and changes everything, for arranging and checking."""
+    connection = await asyncpg.connect(site.dsn)
+    yield connection
+    await connection.close()

@@ -1,0 +1,204 @@
+"""What the database holds whatever the code does: tenants apart, roles without power, plans without long scans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.journal import store as journal_store
+from app.plans import store as plans_store
+from app.tools import store as calls_store
+from tests.support.world import World
+
+SPANNING = {
+    "journal_commit",
+    "claim_queries",
+    "renew_leases",
+    "release_leases",
+    "query_heads",
+    "find_key",
+    "create_tenant",
+    "any_key",
+    "due_approvals",
+    "due_limits",
+    "due_client_calls",
+    "sweep_references",
+    "sweep_idempotency",
+}
+
+
+async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> None:
+    rows = await owner.fetch(
+        "SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity, array_agg(p.policyname::text) AS policies"
+        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'"
+        " LEFT JOIN pg_policies p ON p.tablename = c.relname"
+        " WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace GROUP BY 1, 2, 3"
+    )
+    assert len(rows) >= 18
+    for row in rows:
+        assert row["relrowsecurity"] and row["relforcerowsecurity"], row["relname"]
+        assert "of_tenant" in row["policies"], row["relname"]
+    without = await owner.fetch(
+        "SELECT relname FROM pg_class c WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND NOT EXISTS"
+        " (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id')"
+    )
+    assert {r["relname"] for r in without} == {"alembic_version"}
+    keys = await owner.fetch(
+        "SELECT c.relname, a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid"
+        " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]"
+        " WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND c.relname <> 'alembic_version'"
+    )
+    assert {r["attname"] for r in keys} == {"tenant_id"}
+
+
+async def test_the_policies_of_the_service_name_its_tenant_both_ways(owner: Any) -> None:
+    rows = await owner.fetch("SELECT * FROM pg_policies WHERE policyname = 'of_tenant'")
+    for row in rows:
+        assert row["roles"] == ["plangate_app"]
+        assert "current_setting('plangate.tenant'" in row["qual"] and row["qual"] == row["with_check"]
+
+
+@pytest.mark.parametrize("role", ["plangate_app", "plangate_scan"])
+async def test_the_roles_have_no_power_of_their_own(owner: Any, role: str) -> None:
+    row = await owner.fetchrow("SELECT * FROM pg_roles WHERE rolname = $1", role)
+    for power in ("rolsuper", "rolbypassrls", "rolcreaterole", "rolcreatedb", "rolcanlogin", "rolreplication"):
+        assert row[power] is False, power
+    owned = await owner.fetchval(
+        "SELECT count(*) FROM pg_class WHERE relowner = $1::regrole", row["rolname"]
+    )
+    assert owned == 0
+    assert not await owner.fetchval("SELECT has_schema_privilege($1, 'public', 'CREATE')", role)
+
+
+async def test_the_functions_that_span_tenants_are_the_named_few(owner: Any) -> None:
+    rows = await owner.fetch(
+        "SELECT p.oid, proname, proowner::regrole::text AS owner, proconfig FROM pg_proc p"
+        " WHERE prosecdef AND pronamespace = 'public'::regnamespace"
+    )
+    assert {r["proname"] for r in rows} == SPANNING | {"create_operator_key"}
+    for row in rows:
+        assert row["proconfig"] == ["search_path=public, pg_temp"], row["proname"]
+        callable_ = await owner.fetchval(
+            "SELECT has_function_privilege('plangate_app', $1::oid, 'EXECUTE')", row["oid"]
+        )
+        if row["proname"] == "create_operator_key":
+            assert not callable_, "the service makes no operator keys"
+        else:
+            assert (row["owner"], callable_) == ("plangate_scan", True), row["proname"]
+            assert not await owner.fetchval(
+                "SELECT has_function_privilege('public', $1::oid, 'EXECUTE')", row["oid"]
+            )
+
+
+async def test_the_service_works_as_its_role_and_sees_one_tenant(plangate: World) -> None:
+    assert await plangate.value("SELECT current_user::text") == "plangate_app"
+    assert await plangate.sql("SELECT tenant_id FROM tenants") == [("acme",)]
+    assert await plangate.sql("SELECT tenant_id FROM tenants", tenant="other") == [("other",)]
+    async with plangate.services.db.transaction("") as tx:
+        assert await tx.fetch("SELECT tenant_id FROM tenants") == []
+
+
+async def test_a_pooled_connection_carries_no_tenant_over(plangate: World) -> None:
+    for _ in range(10):
+        await plangate.value("SELECT 1")
+        (row,) = await plangate.services.db.call("SELECT current_setting('plangate.tenant', true) AS t")
+        assert not row["t"]
+
+
+async def test_nobody_writes_for_another_tenant(plangate: World) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await plangate.sql("INSERT INTO threads (tenant_id, id) VALUES ('other', 'thr_x')")
+    assert await plangate.sql("UPDATE tenants SET limits = '{}' WHERE tenant_id = 'other' RETURNING 1") == []
+    for statement in (
+        "UPDATE events SET type = 'x'",
+        "DELETE FROM events",
+        "UPDATE plan_transitions SET by = 'x'",
+        "DELETE FROM approvals",
+        "UPDATE approval_votes SET decision = 'approve'",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await plangate.sql(statement)
+
+
+@pytest.mark.parametrize("tenant", ["a'b", "A", "a b", "'; DROP TABLE events; --", "a" * 64, "-a"])
+async def test_what_is_no_tenant_opens_no_transaction(plangate: World, tenant: str) -> None:
+    with pytest.raises(ValueError, match="not a tenant id"):
+        async with plangate.services.db.transaction(tenant):
+            pass
+
+
+# -- plans of the statements that carry concurrency, on tables that are worth an index
+
+
+@pytest.fixture
+async def filled(owner: Any) -> Any:
+    await owner.execute(FILL)
+    return owner
+
+
+FILL = """
+INSERT INTO runtimes (tenant_id, id, name, version, digest, wire) VALUES ('acme', 'rt_1', 'r', 1, 'x', '{}');
+INSERT INTO threads (tenant_id, id) SELECT 'acme', 'thr_' || lpad(n::text, 6, '0') FROM generate_series(1, 4000) n;
+INSERT INTO queries (tenant_id, id, thread_id, runtime_id, kind, agent, status, principal, prompt, request, ended_at)
+SELECT 'acme', 'qry_' || lpad(n::text, 6, '0'), 'thr_' || lpad((n % 4000 + 1)::text, 6, '0'), 'rt_1', 'agent', 'a',
+       CASE WHEN n > 20000 THEN 'queued' WHEN n > 19990 THEN 'running' ELSE 'succeeded' END, 'p', 'x', '{}',
+       CASE WHEN n <= 19990 THEN now() END
+  FROM generate_series(1, 20050) n;
+INSERT INTO events (tenant_id, query_id, seq, type, body)
+SELECT 'acme', 'qry_' || lpad((n / 10 + 1)::text, 6, '0'), n % 10 + 1, 'text', '{}' FROM generate_series(0, 30000) n;
+INSERT INTO approvals (tenant_id, id, kind, target, digest, subject, glimpses, rule, query_id, work_id, agent, thread_id,
+       runtime_id, requested_by, status, expires_at, decided_at)
+SELECT 'acme', 'apr_' || n, 'tool', 't', sha256('x'), 'x', '{}', '{}', 'qry_000001', 'wrk_' || n, 'a', 'thr_000001',
+       'rt_1', 'p', CASE WHEN n % 100 = 0 THEN 'pending' ELSE 'approved' END, now() + n * interval '1 s',
+       CASE WHEN n % 100 <> 0 THEN now() END FROM generate_series(1, 5000) n;
+INSERT INTO client_calls (tenant_id, work_id, query_id, purpose, name, definition_digest, request, replay, status,
+       claim_before, timeout_ms, claimed_until)
+SELECT 'acme', 'wrk_' || n, 'qry_000001', 'tool', 'add', '', '{}', 'never',
+       CASE WHEN n % 200 = 0 THEN 'open' WHEN n % 200 = 1 THEN 'claimed' ELSE 'done' END, now() + interval '1 hour', 1000,
+       now() + n * interval '1 s' FROM generate_series(1, 5000) n;
+ANALYZE;
+"""
+BIG = {"queries", "events", "approvals", "client_calls", "threads"}
+
+
+async def scanned(owner: Any, sql: str, *args: Any, as_app: bool = True) -> set[str]:
+    """The big tables that the statement would read from end to end under the service's role."""
+    tx = owner.transaction()
+    await tx.start()
+    try:
+        await owner.execute("SET LOCAL plangate.tenant = 'acme'")
+        if as_app:
+            await owner.execute("SET LOCAL ROLE plangate_app")
+        statement = await owner.prepare(f"EXPLAIN {sql}")
+        text = "\n".join(r[0] for r in await statement.fetch(*args))
+    finally:
+        await tx.rollback()
+    return {table for table in BIG if f"Seq Scan on {table}" in text}
+
+
+async def body_of(owner: Any, function: str) -> str:
+    return str(await owner.fetchval("SELECT prosrc FROM pg_proc WHERE proname = $1", function))
+
+
+async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) -> None:
+    page = (journal_store.PAGE, "acme", "qry_000005", 3, None, 100)
+    assert await scanned(filled, *page) == set()
+    tenant_page = (journal_store.TENANT_PAGE, "acme", "1", "", 0, None, None, None, 100)
+    assert await scanned(filled, *tenant_page) == set()
+    claim = (calls_store.CLAIM, "acme", ["add"], [None], 10, "me", b"x", 1000.0, True)
+    assert await scanned(filled, *claim) == set()
+    assert await scanned(filled, plans_store.OPEN_GATE, "acme", "pln_1") == set()
+    for due in ("due_approvals", "due_client_calls"):
+        sql = (await body_of(filled, due)).replace("p_limit", "$1")
+        assert await scanned(filled, sql, 10, as_app=False) == set(), due
+
+
+async def test_claiming_scans_no_big_table(filled: Any) -> None:
+    source = await body_of(filled, "claim_queries")
+    moving = source[source.index("SELECT q.id") : source.index(") s;")]
+    queued = source[source.index("SELECT q.id FROM (") : source.index(") s;", source.index("SELECT q.id FROM ("))]
+    for sql in (moving, queued):
+        sql = sql.replace("coalesce(cardinality(v_ids), 0)", "0").replace("p_limit", "$1::int")
+        assert await scanned(filled, sql, 10, as_app=False) == set(), sql

@@ -1,0 +1,213 @@
+"""The door: one JSON gate, one shape of problem, one table of errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.agents.service import Queries
+from app.base import errors
+from app.doors.errors import STATUS, status_of
+from app.doors.http import create_app
+from tests.support import specs
+from tests.support.client import Caller, good, refused
+from tests.support.world import World
+
+JSON = {"content-type": "application/json"}
+
+
+async def send(api: Caller, body: bytes, path: str = "/queries", **headers: str) -> Any:
+    return await api.request("POST", path, content=body, headers={**JSON, **headers})
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "not JSON"),
+        (b"nonsense", "not JSON"),
+        (b'{"prompt": "a", "prompt": "b"}', "twice"),
+        (b'{"prompt": NaN}', "NaN"),
+        (b'{"prompt": 1e999}', "beyond the range"),
+        (b'{"metadata": {"n": 18446744073709551616}}', "64 bits"),
+        (b'{"prompt": "\\u0000"}', "NUL"),
+        (b'{"prompt": "\\ud800"}', "surrogate"),
+        (b'{"prompt": "\xff"}', "UTF-8"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        ('{"prompt": "x"}'.encode("utf-16"), "UTF-16"),
+        (b"[" * 65 + b"]" * 65, "deeper than 64"),
+        (b" ", "empty"),
+    ],
+)
+async def test_what_cannot_be_kept_as_it_is_is_refused(api: Caller, body: bytes, says: str) -> None:
+    assert says in refused(await send(api, body), 400, "malformed")["detail"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
+async def test_a_body_says_that_it_is_json(api: Caller, kind: str) -> None:
+    response = await api.request("POST", "/queries", content=b"{}", headers={"content-type": kind})
+    refused(response, 415, "unsupported_media_type")
+
+
+async def test_a_body_may_be_so_large_and_no_larger(api: Caller) -> None:
+    refused(await send(api, b'{"prompt": "' + b"x" * (1024 * 1024) + b'"}'), 413, "too_large")
+
+    async def chunks() -> Any:
+        for _ in range(40):
+            yield b"x" * 64 * 1024
+
+    response = await api.request("POST", "/queries", content=chunks(), headers=JSON)
+    refused(response, 413, "too_large")
+    await api.register(specs.mock())
+    accepted = await api.submit("x" * 1_000_000)
+    assert (await api.ended(accepted["id"]))["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "says"),
+    [
+        ({}, "/prompt", "required"),
+        ({"prompt": "x", "nonsense": 1}, "/nonsense", "unknown field"),
+        ({"prompt": 5}, "/prompt", "string"),
+        ({"prompt": "x", "ifBusy": "shout"}, "/ifBusy", "'queue'"),
+        ({"prompt": "x", "thread_key": "t"}, "/thread_key", "unknown field"),
+        ({"prompt": "x", "approvalExpiresInMs": 0}, "/approvalExpiresInMs", "greater"),
+        ({"prompt": "x", "approvalExpiresInMs": "5"}, "/approvalExpiresInMs", "integer"),
+        ({"prompt": "x", "threadKey": "k" * 201}, "/threadKey", "200"),
+        ({"prompt": "x", "threadKey": "t", "threadId": "thr_1"}, "", "not both"),
+        ({"prompt": "x", "runtime": "t", "runtimeId": "rt_1"}, "", "not both"),
+    ],
+)
+async def test_what_is_wrong_is_named_with_its_place(api: Caller, body: Any, pointer: str, says: str) -> None:
+    found = refused(await api.post("/queries", body), 422, "invalid")
+    assert [f["pointer"] for f in found["errors"]] == [pointer]
+    assert says in found["errors"][0]["message"]
+
+
+@pytest.mark.parametrize("body", [[], "text", 5, None, True])
+async def test_a_body_that_is_no_object_is_refused(api: Caller, body: Any) -> None:
+    refused(await send(api, json.dumps(body).encode()), 422, "invalid")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/queries?limit=0",
+        "/queries?limit=501",
+        "/queries?limit=x",
+        "/queries?status=sleeping",
+        "/queries/qry_1?waitMs=60001",
+    ],
+)
+async def test_parameters_are_named_as_they_are(api: Caller, path: str) -> None:
+    found = refused(await api.get(path), 422, "invalid")
+    assert found["errors"][0]["pointer"].startswith("query:")
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/queries/a/b/c", "//", "/runtimes/"])
+async def test_a_route_that_is_not_there(api: Caller, path: str) -> None:
+    refused(await api.get(path), 404, "not_found")
+
+
+async def test_a_method_that_is_not_possible_says_which_are(api: Caller) -> None:
+    response = await api.request("PUT", "/runtimes/x")
+    refused(response, 405, "method_not_allowed")
+    assert response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/queries/%00",
+        "/runtimes/%00",
+        "/plans/pln_%00",
+        "/approvals/%00",
+        "/references/a%00/b",
+        "/queries/x%00/events",
+        "/threads/%00",
+        "/runtimes?name=%00",
+        "/queries?threadId=%00",
+        "/plans?specName=%00",
+        "/queries/%ED%A0%80",
+        "/runtimes/%ff%fe",
+        "/plans/pln_%F0%9F%99%82",
+    ],
+)
+async def test_characters_that_the_database_cannot_hold_are_nobodys_id(api: Caller, path: str) -> None:
+    response = await api.get(path)
+    assert response.status_code in (200, 400, 404, 422), response.text
+    if response.status_code != 200:
+        refused(response, response.status_code)
+
+
+@pytest.mark.parametrize("value", ["x", "plg_short", "plg_" + "0" * 49, "é"])
+async def test_what_is_no_key_opens_nothing(plangate: World, value: str) -> None:
+    for header in (f"Bearer {value}", value, f"Basic {value}"):
+        headers = [(b"authorization", header.encode())]
+        response = await plangate.http.request("GET", "/queries", headers=headers)
+        assert refused(response, 401, "unauthenticated")
+        assert response.headers["www-authenticate"] == "Bearer"
+    refused(await Caller(plangate.http, None).get("/queries"), 401)
+
+
+def subclasses(kind: type[errors.PlangateError]) -> list[type[errors.PlangateError]]:
+    return [k for sub in kind.__subclasses__() for k in (sub, *subclasses(sub))]
+
+
+def test_every_error_has_its_status_its_slug_and_its_title() -> None:
+    assert Queries, "every module that defines errors is imported with the application"
+    found = subclasses(errors.PlangateError)
+    assert len(found) > len(STATUS)
+    for kind in found:
+        assert status_of(kind.__new__(kind)) in {400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503}, kind
+        assert kind.kind.replace("_", "").isalpha(), kind
+        assert kind.kind == kind.kind.lower()
+        assert kind.title[0].isupper()
+    slugs = [k.kind for k in found]
+    assert len(slugs) == len(set(slugs)), "a slug means one thing"
+
+
+async def test_the_document_names_every_route_and_its_scope(plangate: World) -> None:
+    document = good(await plangate.http.get("/openapi.json"))
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert operation["summary"], (method, path)
+            if path not in ("/healthz", "/readyz", "/metrics"):
+                assert any(s for entry in operation["security"] for s in entry.values()), (method, path)
+    named = {path for path, _ in document["paths"].items()}
+    from fastapi.routing import APIRoute
+
+    def routes(router: Any) -> set[str]:
+        out: set[str] = set()
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                out.add(route.path)
+            elif hasattr(route, "original_router"):
+                out |= routes(route.original_router)
+            elif hasattr(route, "router"):
+                out |= routes(route.router)
+        return out
+
+    from app.doors.http import ROUTERS
+
+    declared = set().union(*(routes(r) for r in ROUTERS))
+    assert declared <= named
+    assert len(declared) > 30
+    assert create_app().openapi()["paths"].keys() == document["paths"].keys()
+
+
+async def test_operations_answer_without_a_key(plangate: World) -> None:
+    assert good(await plangate.http.get("/healthz")) == {"status": "ok"}
+    assert good(await plangate.http.get("/readyz"))["status"] == "ready"
+    plangate.services.streams.draining.set()
+    response = await plangate.http.get("/readyz")
+    refused(response, 503, "unavailable")
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_expiries_at_the_ends_of_time_are_answered(api: Caller) -> None:
+    for text in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "nonsense", "2030-01-01T00:00:00"):
+        body = {"principal": "a", "scopes": ["read"], "expiresAt": text}
+        response = await api.post("/keys", body)
+        assert response.status_code in (201, 422), response.text

@@ -1,0 +1,171 @@
+"""The group-commit writer: in order, in few transactions, each entry once, a bad one alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.base.errors import Unavailable
+from app.journal import store as journal_store
+from app.journal.models import Delta, Entry, Event, Lease, Scope, Work, event
+from app.queue import store as queue_store
+from tests.support import specs
+from tests.support.world import World
+
+
+async def leased(idle: World, count: int, tenant: str = "acme") -> list[Lease]:
+    """Leases on new queries of a tenant."""
+    caller = idle.operator(tenant)
+    await caller.register(specs.mock(tenant=tenant))
+    ids = {(await caller.submit())["id"] for _ in range(count)}
+    claims = await queue_store.claim(idle.services.db, "me", 1000, 100.0)
+    return [Lease(c.tenant, c.query_id, c.epoch, 1e12) for c in claims if c.query_id in ids]
+
+
+def custom(lease: Lease, n: int) -> Event:
+    return event(Scope(lease.query_id, "thr", "wrk", None, "solo"), "custom", eventType="n", data={"n": n})
+
+
+async def numbers(idle: World, lease: Lease) -> list[tuple[int, int]]:
+    found = await idle.operator(lease.tenant).events(lease.query_id, "custom")
+    return [(e["seq"], e["data"]["n"]) for e in found]
+
+
+class Counting:
+    """Counts the commits of a writer's database, and fails or doubles them on demand."""
+
+    def __init__(self, world: World) -> None:
+        self._db = world.services.db
+        self.calls = 0
+        self.lose_answers = 0
+        self.fail = 0
+
+    async def call(self, sql: str, *args: Any) -> list[Any]:
+        self.calls += 1
+        if self.fail:
+            self.fail -= 1
+            raise Unavailable("test")
+        rows = await self._db.call(sql, *args)
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise Unavailable("the answer was lost")
+        return rows
+
+
+@pytest.fixture
+def counted(idle: World) -> Counting:
+    counting = Counting(idle)
+    idle.services.journal._db = counting  # type: ignore[assignment]
+    return counting
+
+
+async def test_entries_stand_in_the_order_in_which_they_were_committed(idle: World) -> None:
+    (lease,) = await leased(idle, 1)
+    journal = idle.services.journal
+    for n in range(10):
+        await journal.commit(lease, Entry([custom(lease, n)]))
+    await asyncio.gather(*(journal.commit(lease, Entry([custom(lease, n)])) for n in range(10, 60)))
+    assert await numbers(idle, lease) == [(3 + n, n) for n in range(60)]
+
+
+async def test_what_many_queries_of_many_tenants_produce_meanwhile_is_one_commit(
+    idle: World, counted: Counting
+) -> None:
+    leases = [*await leased(idle, 20), *await leased(idle, 20, "other")]
+    journal = idle.services.journal
+    await asyncio.gather(*(journal.commit(x, Entry([custom(x, n)])) for n in range(3) for x in leases))
+    assert counted.calls <= 2
+    for lease in leases:
+        assert await numbers(idle, lease) == [(3, 0), (4, 1), (5, 2)]
+
+
+async def test_a_bad_entry_fails_alone(idle: World, counted: Counting) -> None:
+    leases = await leased(idle, 9)
+    bad = leases[4]
+    journal = idle.services.journal
+
+    def entry(lease: Lease) -> Entry:
+        work = Work(f"wrk_{lease.query_id[4:]}x", None, "nonsense", "n", "a", "running")  # type: ignore[arg-type]
+        return Entry([custom(lease, 0)], [work] if lease is bad else [])
+
+    results = await asyncio.gather(
+        *(journal.commit(x, entry(x)) for x in leases), return_exceptions=True
+    )
+    for lease, result in zip(leases, results, strict=True):
+        assert isinstance(result, Exception) == (lease is bad)
+        assert await numbers(idle, lease) == ([] if lease is bad else [(3, 0)])
+    assert not bad.lost
+    await journal.commit(bad, Entry([custom(bad, 1)]))
+    assert await numbers(idle, bad) == [(3, 1)]
+
+
+@pytest.mark.parametrize("body", ["no bytes", None])
+async def test_an_entry_that_cannot_even_be_sent_is_no_outage(idle: World, body: Any) -> None:
+    (lease,) = await leased(idle, 1)
+    async with asyncio.timeout(5):
+        with pytest.raises(Exception, match=r"invalid input|expected|null value"):
+            await idle.services.journal.commit(lease, Entry([Event("custom", body)]))
+        await idle.services.journal.commit(lease, Entry([custom(lease, 1)]))
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_applied_twice(idle: World, counted: Counting) -> None:
+    leases = await leased(idle, 3)
+    counted.lose_answers = 2
+    journal = idle.services.journal
+    await asyncio.gather(*(journal.commit(x, Entry([custom(x, 1)])) for x in leases))
+    await asyncio.gather(*(journal.commit(x, Entry([custom(x, 2)])) for x in leases))
+    for lease in leases:
+        assert await numbers(idle, lease) == [(3, 1), (4, 2)]
+
+
+async def test_the_writer_keeps_what_it_has_through_an_outage(idle: World, counted: Counting) -> None:
+    (lease,) = await leased(idle, 1)
+    counted.fail = 3
+    journal = idle.services.journal
+    scope = Scope(lease.query_id, "thr", "wrk", None, "solo")
+    await journal.post(lease, Delta("text", scope, 1, "a"))
+    await journal.post(lease, Delta("text", scope, 1, "b"))
+    await journal.commit(lease, Entry([custom(lease, 1)]))
+    found = await idle.api.events(lease.query_id, "text", "custom")
+    assert [e.get("text", "custom") for e in found] == ["ab", "custom"]
+
+
+async def test_a_record_that_opens_and_closes_in_one_batch_is_written_once(idle: World) -> None:
+    (lease,) = await leased(idle, 1)
+    opened = Work("wrk_1", None, "agent", "solo", "solo", "running", input=b'"in"')
+    closed = Work("wrk_1", None, "agent", "solo", "solo", "succeeded", output=b'"out"')
+    await idle.services.journal.commit(lease, Entry([custom(lease, 1)], [opened, closed], opens_work=True))
+    (row,) = await idle.sql("SELECT status, input, output, ended_at FROM work_records WHERE id = 'wrk_1'")
+    assert (row["status"], row["input"], row["output"]) == ("succeeded", b'"in"', b'"out"')
+    assert row["ended_at"] is not None
+
+
+async def test_numbers_have_no_gap_when_the_door_writes_too(idle: World) -> None:
+    (lease,) = await leased(idle, 1)
+
+    async def door(n: int) -> None:
+        async with idle.services.db.transaction("acme") as tx:
+            await journal_store.append(tx, lease.query_id, [custom(lease, n), custom(lease, n)])
+
+    async def door_undone(n: int) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with idle.services.db.transaction("acme") as tx:
+                await journal_store.append(tx, lease.query_id, [custom(lease, n)])
+                raise ZeroDivisionError
+
+    journal = idle.services.journal
+    await asyncio.gather(
+        *(journal.commit(lease, Entry([custom(lease, n)])) for n in range(20)),
+        *(door(n) for n in range(10)),
+        *(door_undone(n) for n in range(10)),
+    )
+    assert [s for s, _ in await numbers(idle, lease)] == list(range(3, 43))
+
+
+async def test_appending_under_a_lost_epoch_writes_nothing(idle: World) -> None:
+    (lease,) = await leased(idle, 1)
+    async with idle.services.db.transaction("acme") as tx:
+        assert await journal_store.append(tx, lease.query_id, [custom(lease, 1)], lease.epoch + 1) is None
+        assert await journal_store.append(tx, lease.query_id, [custom(lease, 1)], lease.epoch) == 3

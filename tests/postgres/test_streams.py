@@ -1,0 +1,408 @@
+"""Streams: contiguous, resumable, the same bytes for everybody, and ended by their terminal event."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from app.journal.models import Scope, event
+from app.journal.store import append
+from app.journal.streams import QueryCursor
+from tests.support import specs
+from tests.support.client import Caller, good, refused
+from tests.support.sse import Frame, always, follow, frames, wire
+from tests.support.world import World
+
+HOSTILE = 'CR\rLF\nboth\r\nsep\u2028par\u2029nel\x85quote"back\\slash tab\t emoji 🙂 \x1b data: x\n\nid: 9\n\n'
+SSE = {"accept": "text/event-stream"}
+
+
+pytestmark = pytest.mark.timeout(20)
+
+
+async def finished(api: Caller, text: str = "Hello there.", **parts: Any) -> str:
+    await api.register(specs.mock(text, **parts))
+    query = await api.run()
+    assert query["status"] == "succeeded"
+    return str(query["id"])
+
+
+def check_contiguous(got: list[Frame], first: int = 1) -> None:
+    seqs = [f.envelope["seq"] for f in got]
+    assert seqs == list(range(first, first + len(got)))
+    assert [f.event for f in got] == [f.envelope["type"] for f in got]
+    terminal = [f.event for f in got if f.event in ("finish", "error")]
+    assert terminal == [got[-1].event]
+
+
+async def test_a_finished_query_replays_from_one_to_its_end(plangate: World, api: Caller) -> None:
+    query = await finished(api)
+    got = await follow(plangate, query)
+    check_contiguous(got)
+    assert [f.event for f in got[:3]] == ["query-status", "query-status", "work-start"]
+    assert "".join(f.envelope["text"] for f in got if f.event == "text") == "Hello there."
+    assert got[-1].envelope["output"] == "Hello there."
+
+
+async def test_live_replayed_and_listed_are_the_same_bytes(plangate: World, api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    live = asyncio.create_task(follow(plangate, query))
+    await api.serve("add", HOSTILE)
+    seen = await live
+    check_contiguous(seen)
+    assert await follow(plangate, query) == seen
+    listed = await api.get(f"/queries/{query}/events", limit=500)
+    assert listed.content.startswith(b'{"events":[' + ",".join(f.data for f in seen).encode() + b"]")
+    for n in range(len(seen)):
+        assert (await follow(plangate, query, n)) == seen[n:]
+
+
+async def test_resuming_by_the_id_of_an_event_gives_the_next(plangate: World, api: Caller) -> None:
+    query = await finished(api)
+    seen = await follow(plangate, query)
+    async with wire(plangate) as client:
+        path = f"/queries/{query}/events"
+        for n in (1, 3, len(seen) - 1):
+            by_header = await client.get(path, headers={**SSE, "last-event-id": seen[n - 1].id})
+            by_query = await client.get(path, headers=SSE, params={"after": seen[n - 1].id})
+            both = {**SSE, "last-event-id": seen[n - 1].id}
+            header_wins = await client.get(path, headers=both, params={"after": seen[0].id})
+            assert frames(by_header.text) == frames(by_query.text) == frames(header_wins.text) == seen[n:]
+        over = await client.get(path, headers={**SSE, "last-event-id": seen[-1].id})
+        assert frames(over.text) == []
+
+
+async def test_the_wire_says_what_proxies_and_browsers_need(plangate: World, api: Caller) -> None:
+    query = await finished(api)
+    async with wire(plangate) as client:
+        got = await client.get(f"/queries/{query}/events", headers=SSE)
+    assert got.headers["content-type"].startswith("text/event-stream")
+    assert got.headers["cache-control"] == "no-store"
+    assert got.headers["x-accel-buffering"] == "no"
+    assert got.text.startswith("retry: ")
+
+
+async def test_framing_survives_any_content(plangate: World, api: Caller) -> None:
+    text = HOSTILE + "x" * 100
+    query = await finished(api, text)
+    async with wire(plangate) as client:
+        got = frames((await client.get(f"/queries/{query}/events", headers=SSE)).text)
+    check_contiguous(got)
+    assert "".join(f.envelope["text"] for f in got if f.event == "text") == text
+    assert got[-1].envelope["output"] == text
+
+
+async def test_five_megabytes_in_one_field_arrive_whole(plangate: World, api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    await api.until(query, "waiting")
+    text = "é\r\n" * 1_250_000
+    scope = Scope(query, "thr", "wrk", None, "solo")
+    async with plangate.services.db.transaction("acme") as tx:
+        await append(tx, query, [event(scope, "custom", eventType="big", data=text)])
+    await api.do(f"/queries/{query}/cancel")
+    async with wire(plangate) as client:
+        got = frames((await client.get(f"/queries/{query}/events", headers=SSE)).text)
+    check_contiguous(got)
+    assert [f.envelope["data"] for f in got if f.event == "custom"] == [text]
+
+
+async def test_what_the_database_wrote_last_reaches_a_reader_who_had_caught_up(
+    plangate: World, api: Caller
+) -> None:
+    """A cancellation is written by the door, after events that this process's writer handed over itself."""
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    live = asyncio.create_task(follow(plangate, query, patience_s=5))
+    await api.until(query, "waiting")
+    await asyncio.sleep(0.1)
+    await api.do(f"/queries/{query}/cancel")
+    seen = await live
+    check_contiguous(seen)
+    assert seen[-1].envelope["error"]["code"] == "cancelled"
+
+
+async def test_a_reader_in_another_process_sees_the_same(plangate: World, second: World, api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    here = asyncio.create_task(follow(plangate, query))
+    there = asyncio.create_task(follow(second, query))
+    await second.api.serve("add", 1)
+    assert await here == await there
+
+
+async def test_lost_hints_are_found_within_seconds(plangate: World, api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    await api.until(query, "waiting")
+    await plangate.services.listener.aclose()
+    live = asyncio.create_task(follow(plangate, query, patience_s=8))
+    await api.serve("add", 1)
+    check_contiguous(await live)
+
+
+async def test_types_filter_what_is_given_and_not_where_it_ends(plangate: World, api: Caller) -> None:
+    query = await finished(api)
+    everything = await follow(plangate, query)
+    texts = await follow(plangate, query, 0, "text")
+    assert texts == [f for f in everything if f.event == "text"]
+    path = f"/queries/{query}/events"
+    page = await api.read(path, types="text,finish")
+    assert [e["type"] for e in page["events"]] == ["text", "finish"]
+    assert page["done"] is True
+    page = await api.read(path, types="text")
+    assert [e["type"] for e in page["events"]] == ["text"]
+    assert page["done"] is True, "nothing more of these types will come"
+    body = refused(await api.get(path, types="text,nonsense"), 422, "invalid")
+    assert body["errors"][0]["pointer"] == "query:types"
+    assert "nonsense" in body["errors"][0]["message"]
+
+
+async def test_pages_cover_the_journal_once(api: Caller) -> None:
+    query = await finished(api)
+    everything = await api.events(query)
+    seen: list[Any] = []
+    params: dict[str, str] = {}
+    while True:
+        page = await api.read(f"/queries/{query}/events", limit=2, **params)
+        seen += page["events"]
+        if page["done"]:
+            break
+        params = {"after": page["nextCursor"]}
+    assert seen == everything
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "00000000.0.1", "0123456789", "9" * 400, "G.b.c", "00000000.0000000000.-1", "1"]
+)
+async def test_a_cursor_that_is_none_is_malformed(api: Caller, cursor: str) -> None:
+    query = await finished(api)
+    response = await api.request("GET", f"/queries/{query}/events", headers={"last-event-id": cursor or "?"})
+    refused(response, 400, "malformed")
+
+
+async def test_a_cursor_of_another_query_or_ahead_or_of_another_history_is_refused(
+    plangate: World, api: Caller
+) -> None:
+    query = await finished(api)
+    another = (await api.run())["id"]
+    path = f"/queries/{query}/events"
+    last = (await follow(plangate, query))[-1].id
+    generation, tail, seq = last.split(".")
+    assert "another query" in refused(await api.get(f"/queries/{another}/events", after=last), 400)["detail"]
+    ahead = f"{generation}.{tail}.{int(seq) + 1}"
+    assert "ahead" in refused(await api.get(path, after=ahead), 400)["detail"]
+    old = QueryCursor.encode("0" * 8, query, 1)
+    assert "restored" in refused(await api.get(path, after=old), 409, "history_rewound")["detail"]
+    response = await api.request("GET", path, headers={**SSE, "last-event-id": old})
+    refused(response, 409, "history_rewound")
+
+
+async def test_deltas_of_one_turn_are_fewer_than_they_were_and_join_to_the_text(api: Caller) -> None:
+    text = "".join(f"word{n} " for n in range(500))
+    query = await finished(api, text, providers={"anthropic": {"kind": "mock", "tokens": 500}})
+    told = await api.events(query, "text")
+    assert "".join(e["text"] for e in told) == text
+    assert len(told) < 250
+    assert {e["turn"] for e in told} == {1}
+
+
+async def test_posting_with_accept_event_stream_starts_and_follows(plangate: World, api: Caller) -> None:
+    await api.register(specs.mock())
+    async with wire(plangate) as client:
+        got = await client.post("/queries", json={"prompt": "hi"}, headers=SSE)
+    assert got.status_code == 200
+    seen = frames(got.text)
+    check_contiguous(seen)
+    assert got.headers["location"] == f"/queries/{seen[0].envelope['queryId']}"
+
+
+async def test_losing_the_connection_does_not_touch_the_query(plangate: World, api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    async with (
+        wire(plangate) as client,
+        client.stream(
+            "POST", "/queries", json={"prompt": specs.script(("add", {"n": 1}))}, headers=SSE
+        ) as response,
+    ):
+        query = response.headers["location"].split("/")[-1]
+        async for line in response.aiter_lines():
+            if line.startswith("data:"):
+                break
+    await api.serve("add", 1)
+    assert (await api.ended(query))["status"] == "succeeded"
+
+
+async def test_a_revoked_key_ends_its_streams_however_busy(plangate: World, api: Caller) -> None:
+    caller = await plangate.key("read", principal="leaver")
+    key = next(k for k in (await api.read("/keys"))["items"] if k["principal"] == "leaver")
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    await api.until(query, "waiting")
+    scope = Scope(query, "thr", "wrk", None, "solo")
+    busy = True
+
+    async def chatter() -> None:
+        while busy:
+            async with plangate.services.db.transaction("acme") as tx:
+                await append(tx, query, [event(scope, "custom", eventType="tick", data={})])
+            await asyncio.sleep(0.3)
+
+    noise = asyncio.create_task(chatter())
+    async with wire(plangate) as client:
+        started = asyncio.get_running_loop().time()
+
+        async def read(path: str) -> float:
+            async with client.stream("GET", path, headers={**SSE, **caller.headers}) as response:
+                assert response.status_code == 200
+                async for _ in response.aiter_bytes():
+                    pass
+            return asyncio.get_running_loop().time()
+
+        readers = [asyncio.create_task(read(p)) for p in (f"/queries/{query}/events", "/events")]
+        await asyncio.sleep(0.2)
+        good(await api.delete(f"/keys/{key['id']}"))
+        revoked = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(8):
+                ends = await asyncio.gather(*readers)
+        finally:
+            busy = False
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, noise, return_exceptions=True)
+    assert revoked - started < 1
+    assert max(ends) - revoked < 5
+
+
+# -- everything of a tenant
+
+
+async def tenant_stream(world: World, after: str | None, stop: asyncio.Event, *types: str) -> list[Frame]:
+    streams = world.services.streams
+    async with world.services.db.transaction("acme") as tx:
+        position = await streams.tenant_position(tx, after)
+    out: list[bytes] = []
+    chunks = streams.tenant_sse("acme", position, types or None, None, None, always)
+    while True:
+        reading = asyncio.ensure_future(anext(chunks))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not reading.done():
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await chunks.aclose()  # type: ignore[attr-defined]
+            return frames(b"".join(out).decode())
+        out.append(reading.result())
+
+
+async def test_the_tenants_stream_loses_and_repeats_nothing_under_concurrent_writers(
+    plangate: World, second: World, api: Caller
+) -> None:
+    await api.register(specs.mock())
+    stop = asyncio.Event()
+    streaming = asyncio.create_task(tenant_stream(plangate, None, stop))
+    await asyncio.sleep(0.1)
+    submitted = await asyncio.gather(
+        *((plangate if n % 2 else second).api.submit(threadKey=f"t{n % 7}") for n in range(30))
+    )
+    for accepted in submitted:
+        await api.ended(accepted["id"])
+    await asyncio.sleep(0.3)
+    stop.set()
+    seen = [(f.envelope["queryId"], f.envelope["seq"]) for f in await streaming]
+    wanted = await plangate.sql("SELECT query_id, seq FROM events WHERE type <> 'text'")
+    assert sorted(seen) == sorted((r["query_id"], r["seq"]) for r in wanted)
+    for query in {q for q, _ in seen}:
+        seqs = [s for q, s in seen if q == query]
+        assert seqs == sorted(seqs)
+
+
+async def test_the_tenants_stream_resumes_after_any_event(plangate: World, api: Caller) -> None:
+    await api.register(specs.mock())
+    start = (await api.read("/events"))["nextCursor"]
+    for _ in range(3):
+        await api.run()
+    whole = await api.read("/events", after=start, limit=500)
+    assert whole["events"]
+    stop = asyncio.Event()
+    streaming = asyncio.create_task(tenant_stream(plangate, start, stop))
+    await asyncio.sleep(0.2)
+    stop.set()
+    seen = await streaming
+    assert [f.envelope for f in seen] == whole["events"]
+    assert [e["type"] for e in whole["events"]].count("finish") == 3
+    for n in (0, 5, len(seen) - 2):
+        rest = await api.read("/events", after=seen[n].id, limit=500)
+        assert rest["events"] == whole["events"][n + 1 :]
+
+
+async def test_an_open_write_holds_the_tenants_stream_back_and_nothing_is_skipped(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(specs.mock())
+    start = (await api.read("/events"))["nextCursor"]
+    query = (await api.run())["id"]
+    scope = Scope(query, "thr", "wrk", None, "solo")
+    async with plangate.services.db.transaction("acme") as tx:
+        await append(tx, query, [event(scope, "custom", eventType="slow", data={})])
+        await api.run()
+        during = await api.read("/events", after=start, types="custom,finish", limit=500)
+        assert len(during["events"]) == 1, "only what began before the open write"
+    after = await api.read("/events", after=during["nextCursor"], types="custom,finish", limit=500)
+    assert [e["type"] for e in after["events"]] == ["custom", "finish"]
+
+
+async def test_the_tenants_stream_filters(plangate: World, api: Caller) -> None:
+    await api.register(specs.mock())
+    start = (await api.read("/events"))["nextCursor"]
+    one, two = await api.run(), await api.run()
+    listed = await api.read("/events", after=start, types="text", threadId=two["threadId"])
+    assert [(e["type"], e["queryId"]) for e in listed["events"]] == [("text", two["id"])]
+    assert one["id"] != two["id"]
+    other = await api.read("/events", after=start, runtimeId="rt_" + "0" * 26)
+    assert other["events"] == []
+
+
+async def test_cursors_of_the_tenants_stream_are_signed(plangate: World, api: Caller) -> None:
+    start = (await api.read("/events"))["nextCursor"]
+    flipped = start[:-1] + ("A" if start[-1] != "A" else "B")
+    refused(await api.get("/events", after=flipped), 400, "malformed")
+    refused(await api.get("/events", after="nonsense"), 400, "malformed")
+    rewound = plangate.services.streams._signer.encode("events", ["00000000", 1, "", 0])
+    refused(await api.get("/events", after=rewound), 409, "history_rewound")
+
+
+async def test_no_tenant_sees_the_events_of_another(plangate: World, api: Caller) -> None:
+    await api.register(specs.mock())
+    start = (await plangate.other.read("/events"))["nextCursor"]
+    await api.run()
+    assert (await plangate.other.read("/events", after=start))["events"] == []
+
+
+async def test_a_stream_ends_between_events_when_the_process_drains(plangate: World, api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    await api.until(query, "waiting")
+    live = asyncio.create_task(follow(plangate, query))
+    await asyncio.sleep(0.1)
+    plangate.services.streams.draining.set()
+    plangate.services.hub.hint(None)
+    seen = await live
+    assert seen[-1].event == "query-status"
+    assert [f.envelope["seq"] for f in seen] == list(range(1, len(seen) + 1))
+
+
+async def test_the_stream_of_a_query_that_is_not_there_is_a_404_before_any_frame(api: Caller) -> None:
+    path = "/queries/qry_" + "0" * 26 + "/events"
+    refused(await api.request("GET", path, headers=SSE), 404, "not_found")
+
+
+def test_the_parser_of_these_tests_knows_the_format() -> None:
+    assert frames("id: 1\r\nevent: a\rdata: {}\n\n: note\n\n") == [Frame("1", "a", "{}")]
+    assert json.loads(frames('data: "\u2028"\n\n')[0].data) == "\u2028"

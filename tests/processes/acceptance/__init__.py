@@ -1,0 +1,1 @@
+"""The service as its users meet it: real processes, killed and frozen at every moment, judged from outside."""

@@ -1,0 +1,36 @@
+"""A slow model and a house with a running service, one a module: making a database is most of what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes.acceptance.house import House
+from tests.processes.acceptance.model_server import SlowModel
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[SlowModel]:
+    slow = SlowModel().start()
+    yield slow
+    slow.close()
+
+
+@pytest.fixture(scope="module")
+def home(model: SlowModel) -> Iterator[House]:
+    """With short leases, so that a killed process is missed soon."""
+    made = House(lease_s=2, allow_hosts=f"127.0.0.1:{model.port}")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def house(home: House) -> Iterator[House]:
+    """The module's house, with its service running."""
+    if home.service is None or not home.service.alive:
+        home.serve()
+    yield home
+    home.end_users()

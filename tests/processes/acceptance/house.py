@@ -1,0 +1,280 @@
+"""One data directory and the real processes on it. Every process is ended by its pid; none outlives the house."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import httpx
+
+from app.base import embedded_postgres
+from app.base.embedded import places, wire
+from tests.processes.acceptance.reader import Reader
+
+T = TypeVar("T")
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+START_S = 30.0
+# Lines that no fault from outside explains: a defect, whatever else the test sees.
+DEFECTS = ("internal_error", "chore_failed", "entry_refused", "never retrieved", "Traceback", "not_mapped")
+
+
+def eventually(holds: Callable[[], T], what: str, patience_s: float = 30.0) -> T:
+    """The first true value of `holds`."""
+    deadline = time.monotonic() + patience_s
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+class Process:
+    """A process of ours in a session of its own; what it says is in `log`."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: dict[str, str]) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=REPOSITORY,
+                env={**os.environ, **env},
+                start_new_session=True,
+            )
+        self.pid = self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._child.poll() is None
+
+    def kill(self) -> None:
+        """kill -9, and gone when this returns."""
+        if self.alive:
+            self._child.kill()
+        self._child.wait()
+
+    def stop(self, within_s: float = 20.0) -> float:
+        """SIGTERM; the seconds until it was gone."""
+        began = time.monotonic()
+        if self.alive:
+            self._child.terminate()
+        self._child.wait(within_s)
+        return time.monotonic() - began
+
+    def freeze(self) -> None:
+        self._child.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._child.send_signal(signal.SIGCONT)
+
+
+class Ledger:
+    """What a user process left on record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def lines(self, name: str, query_id: str | None = None) -> list[dict[str, Any]]:
+        path = self.folder / name
+        text = path.read_text("utf-8") if path.exists() else ""
+        found = [json.loads(line) for line in text.splitlines()]
+        return [x for x in found if query_id in (None, x["queryId"])]
+
+    def hold(self) -> None:
+        (self.folder / "hold").touch()
+
+    def let_go(self) -> None:
+        (self.folder / "hold").unlink(missing_ok=True)
+
+
+class House:
+    """`env` is for every process of the service: `lease_s=2` is PLANGATE_LEASE_S."""
+
+    def __init__(self, **env: object) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="plangate-test-", dir="/tmp")).resolve()
+        self.folder.chmod(0o711)
+        self.data_dir = self.folder / "data"
+        self.env = {f"PLANGATE_{name.upper()}": str(value) for name, value in env.items()}
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.service: Process | None = None
+        self._processes: list[Process] = []
+        self._users: list[Process] = []
+        self._readers: list[Reader] = []
+        self._ledgers = 0
+        self._http: httpx.Client | None = None
+
+    # -- processes -------------------------------------------------------------------------------------------
+
+    def serve(self, *flags: str, wait: bool = True) -> Process:
+        arguments = ["serve", "--port", str(self.port), "--data-dir", str(self.data_dir), *flags]
+        self.service = self._start("service", [sys.executable, "-m", "app", *arguments])
+        if wait:
+            self.until_ready()
+        return self.service
+
+    def kill_service(self) -> float:
+        """kill -9; when that was."""
+        assert self.service is not None
+        at = time.monotonic()
+        self.service.kill()
+        return at
+
+    def restart(self, *flags: str) -> float:
+        """kill -9 and a new start on the same port; when the kill was."""
+        at = self.kill_service()
+        self.serve(*flags)
+        return at
+
+    def until_ready(self) -> None:
+        service = self.service
+        assert service is not None
+
+        def ready() -> bool:
+            assert service.alive, service.log.read_text("utf-8")[-3000:]
+            try:
+                return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        eventually(ready, "the service is ready", START_S)
+
+    def worker(self) -> Process:
+        count = len(self._processes)
+        command = [sys.executable, "-m", "app", "worker", "--data-dir", str(self.data_dir)]
+        worker = self._start(f"worker-{count}", command)
+        eventually(lambda: "worker runs" in worker.log.read_text("utf-8"), "the worker runs", START_S)
+        return worker
+
+    def user(self, ledger: Ledger, *names: str, lease_ms: int = 2000) -> Process:
+        script = str(Path(__file__).with_name("user_process.py"))
+        arguments = [self.url, str(self.data_dir / "local-key"), str(ledger.folder), ",".join(names)]
+        user = self._start("user", [sys.executable, script, *arguments, str(lease_ms)])
+        self._users.append(user)
+        return user
+
+    def end_users(self) -> None:
+        """None of them takes the calls of the next test."""
+        while self._users:
+            self._users.pop().kill()
+
+    def _start(self, name: str, command: Sequence[str]) -> Process:
+        process = Process(command, self.folder / f"{name}.log", self.env)
+        self._processes.append(process)
+        return process
+
+    def ledger(self) -> Ledger:
+        self._ledgers += 1
+        return Ledger(self.folder / f"ledger-{self._ledgers}")
+
+    def close(self) -> None:
+        """Ends everything, Postgres too, and says what the logs have that should not be there."""
+        for reader in self._readers:
+            reader.close()
+        if self._http is not None:
+            self._http.close()
+        for process in reversed(self._processes):
+            if process.alive:
+                process.thaw()
+                process.kill()
+        postmaster = self.postmaster()
+        if postmaster is not None:
+            embedded_postgres.start(self.data_dir).release()
+            eventually(lambda: self.postmaster() is None, "Postgres ends with its last user")
+        logs = {path.name: path.read_text("utf-8", "replace") for path in self.folder.glob("*.log")}
+        shutil.rmtree(self.folder)
+        for name, text in logs.items():
+            lines = text.splitlines()
+            found = [n for n, line in enumerate(lines) if any(word in line for word in DEFECTS)]
+            assert not found, f"{name}:\n" + "\n".join(x[:6000] for x in lines[found[0] : found[0] + 40])
+
+    # -- the database ----------------------------------------------------------------------------------------
+
+    def _socket_dir(self) -> Path:
+        found, account = places.locate(self.data_dir, places.SYSTEM_STATE)
+        return places.socket_dir(found, account)
+
+    def postmaster(self) -> int | None:
+        """The pid of the database's first process, as the kernel tells it."""
+        if not (self.data_dir / "cluster").exists() and not (self.data_dir / "location").exists():
+            return None
+        return wire.ask(wire.socket_path(self._socket_dir(), places.PORT), "plangate").pid
+
+    def sql(self, statement: str, *args: object) -> list[dict[str, Any]]:
+        """Rows as the database itself has them, whichever tenant's."""
+
+        async def run() -> list[dict[str, Any]]:
+            connection = await asyncpg.connect(
+                user="plangate", database="plangate", host=str(self._socket_dir()), port=places.PORT
+            )
+            try:
+                return [dict(row) for row in await connection.fetch(statement, *args)]
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+    # -- HTTP ------------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        return (self.data_dir / "local-key").read_text("utf-8").strip()
+
+    @property
+    def http(self) -> httpx.Client:
+        if self._http is None:
+            headers = {"Authorization": f"Bearer {self.key}"}
+            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return self._http
+
+    def get(self, path: str) -> Any:
+        answer = self.http.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, body: Any, status: int = 200) -> Any:
+        answer = self.http.post(path, json=body)
+        assert answer.status_code == status, f"{answer.status_code} {answer.text}"
+        return answer.json()
+
+    def register(self, spec: dict[str, Any]) -> str:
+        answer = self.http.post("/runtimes", json=spec)
+        assert answer.status_code in (200, 201), answer.text
+        return str(answer.json()["id"])
+
+    def submit(self, runtime_id: str, prompt: object, **more: Any) -> str:
+        text = prompt if isinstance(prompt, str) else json.dumps(prompt)
+        asked = {"runtimeId": runtime_id, "prompt": text, "threadKey": uuid.uuid4().hex, **more}
+        return str(self.post("/queries", asked, 202)["id"])
+
+    def follow(self, query_id: str, after: str | None = None) -> Reader:
+        reader = Reader(self.url, self.key, query_id, after)
+        self._readers.append(reader)
+        return reader
+
+    def start(self, runtime_id: str, prompt: object, **more: Any) -> Reader:
+        return self.follow(self.submit(runtime_id, prompt, **more))
+
+    def approve(self, reader: Reader) -> dict[str, Any]:
+        """Approves what the query's newest gate shows."""
+        asked = reader.wait_type("approval-required").event["data"]
+        body = {"decision": "approve", "digest": asked["digest"]}
+        answer: dict[str, Any] = self.post(f"/approvals/{asked['id']}", body)
+        return answer

@@ -1,0 +1,121 @@
+"""The database goes away under a running service and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from app.base import embedded_postgres
+from tests.processes.acceptance import specs
+from tests.processes.acceptance.house import House, eventually
+from tests.processes.acceptance.model_server import SlowModel
+from tests.processes.acceptance.verdict import arrivals, judge
+
+ANSWERED_S = 5
+
+
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, signal.SIGQUIT, signal.SIGINT], ids=["kill", "immediate", "fast"]
+)
+def test_it_recovers_by_itself(house: House, model: SlowModel, how: signal.Signals) -> None:
+    ledger = house.ledger()
+    ledger.hold()
+    house.user(ledger, "actions", lease_ms=60_000)
+    runtime = house.register(specs.talker("talk", model.provider("anthropic")))
+    prompts = [model.prompt(seconds) for seconds in (1.0, 4.0)]
+    talks = [house.start(runtime, prompt, agent="talker") for prompt in prompts]
+    notices = house.register(specs.notices())
+    waiting, sent = (house.start(notices, specs.plan_and_execute()) for _ in range(2))
+    house.approve(sent)
+    eventually(lambda: ledger.lines("arrivals"), "the actions have arrived")
+    waiting.wait_type("query-status", to="waiting")
+    for reader in talks:
+        reader.wait(lambda e: e["type"] == "text" and "w5 " in e["text"], "text of the model")
+
+    postmaster = house.postmaster()
+    assert postmaster is not None
+    os.kill(postmaster, how)
+    eventually(lambda: house.postmaster() is None, "the database is gone")
+    refuse(house, waiting.query_id)
+    time.sleep(1)
+
+    back = time.monotonic()
+    used = embedded_postgres.start(house.data_dir)
+    try:
+        eventually(lambda: httpx.get(f"{house.url}/readyz").status_code == 200, "it recovers", 10)
+        recovered = time.monotonic() - back
+        with ThreadPoolExecutor(20) as clients:
+            asked = list(clients.map(lambda _: house.http.get("/queries").status_code, range(60)))
+        assert set(asked) == {200}, "no dead connection is left in the pool"
+        ledger.let_go()
+        house.approve(waiting)
+        for prompt, reader in zip(prompts, talks, strict=True):
+            assert reader.wait_end()["output"] == model.text(prompt)
+        for reader in (waiting, sent):
+            judge(house, reader, ledger)
+            assert set(arrivals(ledger, reader.query_id).values()) == {1}
+        for reader in talks:
+            judge(house, reader)
+        assert recovered < 10
+    finally:
+        used.release()
+
+
+def test_one_that_does_not_answer_is_as_good_as_none(house: House, model: SlowModel) -> None:
+    """Its processes stand still: no request waits for them, and all goes on when they do."""
+    runtime = house.register(specs.talker("talk", model.provider("openai")))
+    prompt = model.prompt(1)
+    reader = house.start(runtime, prompt, agent="talker")
+    reader.wait(lambda e: e["type"] == "text" and "w5 " in e["text"], "text of the model")
+    backends = [
+        row["pid"] for row in house.sql("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    ]
+    frozen = [house.postmaster(), *backends]
+    try:
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        refuse(house, reader.query_id, clients=1)
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    assert reader.wait_end()["output"] == model.text(prompt)
+    judge(house, reader)
+
+
+def refuse(house: House, query_id: str, clients: int = 4) -> None:
+    """Every kind of request, many at once and again and again, is answered 503 as a problem, in time."""
+    answers: list[tuple[float, httpx.Response]] = []
+
+    def ask(method: str, path: str, body: object) -> None:
+        with httpx.Client(base_url=house.url, headers=house.http.headers, timeout=30) as http:
+            for _ in range(2):
+                began = time.monotonic()
+                answer = http.request(method, path, json=body)
+                answers.append((time.monotonic() - began, answer))
+
+    asked = [
+        ("GET", "/readyz", None),
+        ("GET", "/queries", None),
+        ("GET", f"/queries/{query_id}", None),
+        ("GET", f"/queries/{query_id}/events", None),
+        ("POST", "/queries", {"runtimeId": "rt_unknown", "prompt": "hello"}),
+        ("POST", "/tool-calls/claim", {"tools": [{"name": "actions"}]}),
+        ("POST", "/approvals/apr_unknown", {"decision": "approve"}),
+    ] * clients
+    threads = [threading.Thread(target=ask, args=args) for args in asked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 2 * len(asked)
+    for seconds, answer in answers:
+        assert answer.status_code == 503, f"{answer.request.url} {answer.status_code} {answer.text}"
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"] == "unavailable"
+        assert seconds < ANSWERED_S

@@ -1,0 +1,805 @@
+"""The Python library against a real service: queries, approvals, local handlers, kills, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import plangate
+import pytest
+from plangate import define_runtime, define_specialist, define_tool
+from plangate.client import ServiceClient
+from plangate.context import ReferenceCalls
+from plangate.journal import Journal
+from plangate.local_calls import LocalCalls, Served, error_text, served_here
+from plangate.local_service import LocalService
+from pydantic import BaseModel
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+START_S, PATIENCE_S = 60.0, 20.0
+Event = dict[str, Any]
+
+
+class Server:
+    """`plangate serve` as an operator runs it; killed and started again on its port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = self.key = ""
+        self._port = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
+        command = [sys.executable, "-m", "app", "serve", "--port", str(self._port)]
+        with (self.folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, "--data-dir", str(self.folder / "data")],
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        listens, key_in = (self._process.stdout.readline().strip() for _ in range(2))
+        assert listens, (self.folder / "log").read_text()[-2000:]
+        self.url = listens.rsplit(" ", 1)[1]
+        self.key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()
+        self._port = int(self.url.rsplit(":", 1)[1])
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(START_S)
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def runtime(self, spec: Any, **parts: Any) -> plangate.Runtime:
+        return plangate.create_runtime(spec, url=self.url, api_key=self.key, **parts)
+
+    def client(self, tenant: str, transport: httpx.AsyncBaseTransport | None = None) -> ServiceClient:
+        return ServiceClient(self.url, self.key, tenant, transport=transport)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="plangate-test-", dir="/tmp"))
+    made.chmod(0o711)  # Postgres runs as another user when the tests run as root
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Server]:
+    running = Server(folder)
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+# Specs.
+
+
+class Refund(BaseModel):
+    kind: Literal["refund"]
+    order: str
+    amount: Decimal
+
+
+class Note(BaseModel):
+    kind: Literal["note"]
+    text: str
+
+
+AnyAction = plangate.TaggedUnion(Refund, Note)
+
+
+class RefundPlan(BaseModel):
+    actions: list[AnyAction]  # type: ignore[valid-type]
+    reason: str = ""
+
+
+Refunds = plangate.define_plan("Refunds", RefundPlan)
+Orders = plangate.define_reference("Orders", {"orders": list[str]}, glimpse={"count": "length(orders)"})
+
+
+def call(tool: str, **args: Any) -> dict[str, Any]:
+    return {"tool": tool, "args": args}
+
+
+def script(*calls: dict[str, Any]) -> dict[str, Any]:
+    return {"script": list(calls)}
+
+
+def solo(tenant: str, *tools: plangate.DefinedTool, **parts: Any) -> plangate.DefinedRuntime:
+    """One agent with tools that its prompt calls."""
+    agent = define_specialist("solo", "m-1", "You help.", tools=list(tools))
+    return define_runtime(tenant, [agent], interpreter="scripted", **parts)
+
+
+def desk(tenant: str, *tools: plangate.DefinedTool, **parts: Any) -> plangate.DefinedRuntime:
+    """A coordinator, a planner with tools and an executor."""
+    planner = plangate.define_planner(
+        "planner", "m-1", "You plan.", plan=Refunds, tools=list(tools), references=[Orders]
+    )
+    executor = plangate.define_executor("executor", "m-1", "You execute.", plan=Refunds)
+    front = plangate.define_coordinator("front", "m-1", "You route.", routes=[planner, executor])
+    return define_runtime(tenant, [front, planner, executor], interpreter="scripted", **parts)
+
+
+def delegated(*planning: dict[str, Any]) -> dict[str, Any]:
+    """The coordinator's script: the planner does this, the executor executes plan p1."""
+    return script(
+        call("call_agent", agent="planner", prompt=json.dumps(script(*planning))),
+        call("call_agent", agent="executor", prompt=script(call("executePlan", planId="p1"))),
+    )
+
+
+def stored(*actions: dict[str, Any]) -> dict[str, Any]:
+    return call("storePlan", specName="Refunds", planId="p1", body={"actions": list(actions)})
+
+
+async def all_of(events: AsyncIterator[Event]) -> list[Event]:
+    async with asyncio.timeout(PATIENCE_S):
+        return [event async for event in events]
+
+
+async def approving(runtime: plangate.Runtime, events: AsyncIterator[Event]) -> list[Event]:
+    seen = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in events:
+            seen.append(event)
+            if event["type"] == "approval-required":
+                approval = event["data"]
+                await runtime.respond_to_approval(approval["id"], "approve", digest=approval["digest"])
+    return seen
+
+
+def of(events: list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["type"] == kind]
+
+
+def contiguous(events: list[Event]) -> bool:
+    return [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
+def outcomes(events: list[Event], tool: str) -> list[Any]:
+    """What the calls of a tool came to: results and the messages of errors."""
+    ended = [e for e in of(events, "tool-invocation") if e["toolName"] == tool and e["state"] != "call"]
+    return [e["result"] if e["state"] == "result" else e["error"]["message"] for e in ended]
+
+
+async def until(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+# Queries.
+
+
+async def test_a_mock_query_streams_its_journal(server: Server) -> None:
+    heard: list[str] = []
+
+    async def every(event: Event) -> None:
+        heard.append(event["type"])
+
+    def broken(event: Event) -> None:
+        raise RuntimeError("a hook must not end the query")
+
+    spec = define_runtime("mocked", [define_specialist("helper", "m-1", "You help.")])
+    answer = {"mock_response": "Hello there."}
+    async with server.runtime(spec, testing=answer, event_hooks={"*": every, "text": broken}) as runtime:
+        events = await all_of(runtime.run_specialist("helper", "Hi", "thread-1"))
+        assert contiguous(events)
+        assert "".join(e["text"] for e in of(events, "text")) == "Hello there."
+        assert events[-1]["type"] == "finish"
+        assert events[-1]["output"] == "Hello there."
+        assert heard == [e["type"] for e in events]
+
+        query = await runtime.get_query(events[0]["queryId"], wait_ms=1)
+        assert (query["status"], query["output"]) == ("succeeded", "Hello there.")
+        assert {w["kind"] for w in await runtime.work(query["id"])} == {"query", "agent", "model_call"}
+
+        again = await all_of(runtime.query(None, None, resume=query["id"]))
+        rest = await all_of(runtime.query(None, None, resume=events[2]))
+        assert again == events
+        assert rest == events[3:]
+
+        other = await all_of(runtime.run_specialist("helper", {"any": ["json"]}))
+        assert other[0]["threadId"] != events[0]["threadId"]
+        assert (await runtime.get_query(other[0]["queryId"]))["prompt"] == '{"any": ["json"]}'
+
+
+async def test_registering_again_is_the_same_runtime(server: Server) -> None:
+    spec = solo("registered")
+    async with server.runtime(spec) as one:
+        async with server.runtime(spec) as two:
+            assert (two.id, two.version, two.url) == (one.id, 1, server.url)
+        runtime = await server.runtime(one.spec)
+        assert (runtime.id, runtime.spec) == (one.id, one.spec)
+        await runtime.aclose()
+        await runtime.aclose()
+        with pytest.raises(plangate.PlangateError, match="not open"):
+            await runtime.get_query("qry_1")
+
+
+async def test_a_plan_is_made_approved_and_dispatched(server: Server) -> None:
+    dispatched: list[tuple[Any, plangate.CallContext]] = []
+
+    @define_tool("look_up", {"order": str})
+    async def look_up(args: Any, ctx: plangate.CallContext) -> Any:
+        ctx.progress("looking", phase_index=1, total_phases=2)
+        await ctx.progress("found", milestone="order")
+        handle = await ctx.references.create(Orders, {"orders": [args["order"], "o-2"]})
+        assert await ctx.references.glimpse("Orders", handle["id"]) == {"count": 2}
+        return handle
+
+    @define_tool("price", {"order": str})
+    def price(args: Any, ctx: plangate.CallContext) -> Any:
+        ctx.progress("counting")
+        kept = ctx.references.create("Orders", {"orders": [args["order"]]})
+        value = ctx.references.resolve("Orders", kept["id"])
+        assert ctx.prices is ctx["prices"] is ctx["services"]["prices"]
+        return {"price": ctx.prices[value["orders"][0]], "call": ctx.tool_use_id, "agent": ctx["agent"]}
+
+    def dispatch(actions: Any, ctx: plangate.CallContext) -> Any:
+        dispatched.append((actions, ctx))
+        return {"entitiesAffected": len(actions), "summary": "Refunded.", "details": Decimal("9.90")}
+
+    prompt = delegated(
+        call("look_up", order="o-1"),
+        call("price", order="o-1"),
+        stored(
+            {
+                "kind": "refund",
+                "order": "o-1",
+                "amount": {"$result": "[1].price"},
+                "references": [{"kind": "Orders", "id": {"$result": "[0].id"}}],
+            },
+            {"kind": "note", "text": "sorry"},
+        ),
+    )
+    spec = desk("planned", look_up, price)
+    services = {"prices": {"o-1": Decimal("9.90")}}
+    async with server.runtime(spec, services=services, action_dispatcher=dispatch) as runtime:
+        assert runtime.spec["actionDispatcher"] == {"kind": "client"}
+        events = await approving(runtime, runtime.query(prompt, "desk-1"))
+        assert contiguous(events)
+        assert events[-1]["type"] == "finish"
+        assert [e["label"] for e in of(events, "tool-progress")] == ["looking", "found", "counting"]
+        (priced,) = outcomes(events, "price")
+        assert (priced["price"], priced["agent"]) == ("9.90", "planner")
+        assert priced["call"].startswith("wrk_")
+
+        ((actions, ctx),) = dispatched
+        assert [a["kind"] for a in actions] == ["refund", "note"]
+        assert actions[0]["payload"] == {"order": "o-1", "amount": "9.90"}
+        (handle,) = actions[0]["references"]
+        assert ctx["resolved_refs"] == {"Orders": {handle["id"]: {"orders": ["o-1", "o-2"]}}}
+        assert (ctx.attempt, ctx["revision"], len(ctx.idempotency_key)) == (1, 1, 40)
+
+        plan = await runtime.get_plan(ctx.plan_id)
+        assert (plan["status"], plan["digest"]) == ("executed", ctx.digest)
+        rows = await runtime.plan_actions(ctx.plan_id)
+        assert [row["status"] for row in rows] == ["succeeded", "succeeded"]
+        assert rows[0]["result"]["details"] == "9.90"
+        assert await runtime.resolve_reference("Orders", handle["id"]) == {"orders": ["o-1", "o-2"]}
+        assert await runtime.reference_glimpse("Orders", handle["id"]) == {"count": 2}
+        made = await runtime.create_reference(Orders, {"orders": ["o-1", "o-2"]})
+        assert made == {"kind": "Orders", "id": handle["id"], "glimpse": {"count": 2}}
+
+        (approval,) = of(events, "approval-required")
+        with pytest.raises(plangate.Conflict):
+            await runtime.respond_to_approval(approval["data"]["id"], "reject", "no")
+
+
+async def test_actions_go_to_the_dispatcher_of_their_kind(server: Server) -> None:
+    done: list[Any] = []
+
+    @define_tool("write_note", {"text": str})
+    async def write_note(args: Any, ctx: plangate.CallContext) -> None:
+        done.append(("note", args["text"], ctx.attempt))
+
+    def refund(actions: Any, ctx: plangate.CallContext) -> Any:
+        done.append(("refund", [a["payload"]["order"] for a in actions], ctx.attempt))
+        raise RuntimeError("the bank is closed")
+
+    spec = desk(
+        "kinds", tools=[write_note], action_dispatchers={"note": {"kind": "tool", "tool": "write_note"}}
+    )
+    actions = ({"kind": "refund", "order": "o-1", "amount": "1"}, {"kind": "note", "text": "hi"})
+    dispatcher = plangate.ActionDispatcher(refund, replay="safe")
+    async with server.runtime(spec, action_dispatcher=dispatcher) as runtime:
+        assert runtime.spec["actionDispatcher"] == {"kind": "client", "replay": "safe"}
+        events = await approving(runtime, runtime.query(delegated(stored(*actions)), "kinds-1"))
+        assert sorted(done) == [("note", "hi", 1), ("refund", ["o-1"], 1)]
+        plan_id = of(events, "approval-required")[0]["data"]["target"]
+        rows = await runtime.plan_actions(plan_id)
+        assert [row["status"] for row in rows] == ["failed", "succeeded"]
+        assert rows[0]["error"]["message"] == "RuntimeError: the bank is closed"
+
+
+async def test_another_runtime_does_not_take_its_actions(server: Server) -> None:
+    def never(actions: Any, ctx: Any) -> None:
+        raise AssertionError("actions of another runtime")
+
+    note = {"kind": "note", "text": "hi"}
+    written = desk("shared", name="mine", action_dispatcher={"kind": "client", "replay": "safe"})
+    async with (
+        server.runtime(desk("shared", name="other").wire, action_dispatcher=never),
+        server.runtime(written, action_dispatcher=lambda actions, ctx: None) as mine,
+    ):
+        events = await approving(mine, mine.query(delegated(stored(note)), "shared-1"))
+    assert outcomes(events, "executePlan")[0]["status"] == "executed"
+
+
+async def test_cancelling_ends_the_stream(server: Server) -> None:
+    async with server.runtime(desk("cancelled"), action_dispatcher=lambda actions, ctx: None) as runtime:
+        seen = []
+        async for event in runtime.query(delegated(stored({"kind": "note", "text": "hi"})), "c-1"):
+            seen.append(event)
+            if event["type"] == "approval-required":
+                assert (await runtime.cancel(event["queryId"]))["status"] == "cancelled"
+        assert contiguous(seen)
+        assert (seen[-1]["type"], seen[-1]["error"]["code"]) == ("error", "cancelled")
+
+
+# Outages.
+
+
+async def test_a_killed_service_loses_and_repeats_nothing(server: Server) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    calls: list[int] = []
+
+    @define_tool("count", {"n": int})
+    async def count(args: Any, ctx: Any) -> int:
+        calls.append(args["n"])
+        if args["n"] == 3:
+            begun.set()
+            await go_on.wait()
+        return int(args["n"] * 10)
+
+    async def kill_and_restart() -> None:
+        await begun.wait()
+        await asyncio.to_thread(server.stop, signal.SIGKILL)
+        go_on.set()  # the result finds nobody at first
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(server.start)
+
+    prompt = script(*(call("count", n=n) for n in range(1, 6)))
+    async with server.runtime(solo("killed", count)) as runtime:
+        killing = asyncio.create_task(kill_and_restart())
+        async with asyncio.timeout(45):
+            events = [event async for event in runtime.run_specialist("solo", prompt, "k-1")]
+        await killing
+    assert contiguous(events)
+    assert events[-1]["type"] == "finish"
+    assert outcomes(events, "count") == [10, 20, 30, 40, 50]
+    assert calls == [1, 2, 3, 4, 5]
+
+
+CARELESS = """
+import asyncio
+from plangate import create_runtime, define_runtime, define_specialist, define_tool
+tool = define_tool("act", {}, handler=lambda args, ctx: 1)
+helper = define_specialist("helper", "m-1", "You help.", tools=[tool])
+async def main():
+    runtime = await create_runtime(define_runtime("careless", [helper], interpreter="scripted"))
+    events = runtime.run_specialist("helper", {"tool": "act"})
+    await anext(events)
+    async for event in runtime.run_specialist("helper", {"tool": "act"}):
+        break
+    print("left")
+asyncio.run(main())
+"""
+
+
+class Forgetful(httpx.AsyncBaseTransport):
+    """Loses the answers to the first requests of a kind, after the service has done its work."""
+
+    def __init__(self, method: str, path: str, times: int) -> None:
+        self._inner = httpx.AsyncHTTPTransport()
+        self._forgets = (method, path)
+        self.left = times
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._inner.handle_async_request(request)
+        if (request.method, request.url.path) == self._forgets and self.left:
+            self.left -= 1
+            await answer.aclose()
+            raise httpx.ReadError("the answer was lost")
+        return answer
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def test_a_lost_answer_starts_a_query_once(server: Server) -> None:
+    spec = define_runtime("lost", [define_specialist("helper", "m-1", "You help.")], interpreter="noop")
+    async with server.runtime(spec) as runtime:
+        transport = Forgetful("POST", "/queries", 2)
+        client = server.client("lost", transport)
+        body = {"runtimeId": runtime.id, "prompt": "Hi", "agent": "helper", "threadKey": "l-1"}
+        events = await all_of(Journal(body).events(client))
+        assert transport.left == 0
+        assert contiguous(events)
+        listed = await client.request("GET", "/queries", params={"runtimeId": runtime.id})
+        assert [query["id"] for query in listed["items"]] == [events[0]["queryId"]]
+        await client.aclose()
+
+
+async def test_nobody_there_is_said(server: Server) -> None:
+    client = ServiceClient("http://127.0.0.1:9", "key", "acme")
+    with pytest.raises(plangate.ServiceUnavailable, match=r"127\.0\.0\.1:9 did not answer"):
+        await client.request("GET", "/queries", patience_s=0.2)
+    await client.aclose()
+    with pytest.raises(plangate.ServiceUnavailable, match="closed"):
+        await client.request("GET", "/queries")
+
+
+async def test_a_loop_may_be_left(server: Server) -> None:
+    """The reader ends with the iterator that nobody holds; the query goes on."""
+    spec = define_runtime("left", [define_specialist("helper", "m-1", "You help.")], interpreter="noop")
+    async with server.runtime(spec) as runtime:
+        async for event in runtime.run_specialist("helper", "Hi"):
+            query_id = event["queryId"]
+            break
+        await until(lambda: not [t for t in asyncio.all_tasks() if t.get_name() == "plangate-read"], "an end")
+        assert (await runtime.get_query(query_id, wait_ms=5_000))["status"] == "succeeded"
+
+
+async def test_a_program_that_closes_nothing_ends_quietly(server: Server) -> None:
+    environment = {**os.environ, "PLANGATE_URL": server.url, "PLANGATE_API_KEY": server.key}
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CARELESS, env=environment, stdout=-1, stderr=-1
+    )
+    said, complained = await asyncio.wait_for(program.communicate(), PATIENCE_S)
+    assert (program.returncode, said, complained) == (0, b"left\n", b"")
+
+
+async def test_closing_ends_readers(server: Server) -> None:
+    runtime = await server.runtime(desk("closed"), action_dispatcher=lambda actions, ctx: None)
+    gate = asyncio.Event()
+
+    async def read() -> None:
+        async for event in runtime.query(delegated(stored({"kind": "note", "text": "hi"})), "c-1"):
+            if event["type"] == "approval-required":
+                gate.set()
+
+    reading = asyncio.create_task(read())
+    await asyncio.wait_for(gate.wait(), PATIENCE_S)
+    await runtime.aclose()
+    with pytest.raises(plangate.ServiceUnavailable, match="closed"):
+        await asyncio.wait_for(reading, PATIENCE_S)
+
+
+# Handlers.
+
+
+class Odd:
+    """What JSON has no form for comes as its text."""
+
+    def __str__(self) -> str:
+        return "an odd thing"
+
+
+def raised(error: BaseException) -> Any:
+    raise error
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+HANDLED: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "none": (lambda ctx: None, None),
+    "model": (lambda ctx: Note(kind="note", text="hi"), {"kind": "note", "text": "hi"}),
+    "odd": (lambda ctx: {"odd": Odd(), 1: {2}}, {"odd": "an odd thing", "1": [2]}),
+    "error": (lambda ctx: raised(ValueError("no such order")), "ValueError: no such order"),
+    "silent": (lambda ctx: raised(LookupError()), "LookupError"),
+    "stop": (lambda ctx: raised(StopIteration("over")), "coroutine raised StopIteration"),
+    "exit": (lambda ctx: raised(SystemExit(3)), "SystemExit: 3"),
+    "endless": (lambda ctx: ENDLESS, "ValueError: the value contains itself"),
+    "large": (lambda ctx: 2**70, "ran, but its result cannot be used"),
+    "surrogate": (lambda ctx: "\ud800", "ran, but its result cannot be used"),
+    "raw": (lambda ctx: raised(ValueError("\ud800\0")), "ValueError: ?\N{REPLACEMENT CHARACTER}"),
+    "state": (lambda ctx: ctx.state, "NotAvailable: ctx.state is not available in this version"),
+    "artifacts": (lambda ctx: ctx["artifacts"], "NotAvailable: ctx.artifacts is not available"),
+    "unknown": (lambda ctx: ctx.db, "AttributeError: this call has no 'db'; it has agent, "),
+    "reference": (lambda ctx: ctx.references.create("Nothing", 1), "InvalidRequest: "),
+}
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+async def test_whatever_a_handler_does_the_model_is_told(server: Server, sync: bool) -> None:
+    def blocking(args: Any, ctx: Any) -> Any:
+        return HANDLED[args["what"]][0](ctx)
+
+    async def awaited(args: Any, ctx: Any) -> Any:
+        result = HANDLED[args["what"]][0](ctx)
+        return await result if args["what"] == "reference" else result
+
+    tool = define_tool("act", {"what": str}, handler=blocking if sync else awaited)
+    prompt = script(*(call("act", what=what) for what in HANDLED))
+    async with server.runtime(solo("handlers", tool)) as runtime:
+        events = await all_of(runtime.run_specialist("solo", prompt))
+    for (what, (_, expected)), found in zip(HANDLED.items(), outcomes(events, "act"), strict=True):
+        assert found == expected or (isinstance(expected, str) and expected in found), what
+        assert "Traceback" not in str(found)
+
+
+async def test_handlers_run_side_by_side(server: Server) -> None:
+    together = threading.Barrier(4)
+
+    @define_tool("meet", {})
+    def meet(args: Any, ctx: Any) -> int:
+        return int(together.wait(PATIENCE_S) >= 0)
+
+    async with server.runtime(solo("together", meet)) as runtime:
+        queries = [all_of(runtime.run_specialist("solo", script(call("meet")))) for _ in range(4)]
+        for events in await asyncio.gather(*queries):
+            assert outcomes(events, "meet") == [1]
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    runtime: plangate.Runtime, client: ServiceClient, served: Served, lease_ms: int = 30_000
+) -> AsyncIterator[LocalCalls]:
+    calls = LocalCalls(client, [served], {}, ReferenceCalls(client, runtime.id, {}), lease_ms=lease_ms)
+    await calls.start()
+    try:
+        yield calls
+    finally:
+        await calls.aclose()
+
+
+async def test_a_claim_is_held_while_its_handler_runs(server: Server) -> None:
+    tool = define_tool("slow", {})
+
+    @tool
+    def slow(args: Any, ctx: Any) -> str:
+        time.sleep(2.5)
+        return "done"
+
+    client = server.client("slow")
+    async with server.runtime(solo("slow", tool)) as runtime:
+        (served,) = served_here(runtime.spec, {"slow": slow}, None, {})
+        async with serving(runtime, client, served, lease_ms=1_000):
+            events = await all_of(runtime.run_specialist("solo", script(call("slow"))))
+    await client.aclose()
+    assert outcomes(events, "slow") == ["done"]
+
+
+async def test_closing_gives_back_what_has_not_begun(server: Server) -> None:
+    begun: list[Any] = []
+    tool = define_tool("late", {})
+    late = tool(lambda args, ctx: begun.append(args))
+    client = server.client("released")
+    claimed, closing = asyncio.Event(), asyncio.Event()
+    ask = client.request
+
+    async def held_back(method: str, where: str, *args: Any, **named: Any) -> Any:
+        answer = await ask(method, where, *args, **named)
+        if where.endswith("/claim") and answer["calls"]:
+            claimed.set()
+            await closing.wait()
+        return answer
+
+    client.request = held_back  # type: ignore[assignment,method-assign]
+    async with server.runtime(solo("released", tool)) as runtime:
+        served = served_here(runtime.spec, {"late": late}, None, {})
+        calls = LocalCalls(client, served, {}, ReferenceCalls(client, runtime.id, {}))
+        await calls.start()
+        query = runtime.run_specialist("solo", script(call("late")))
+        first = await anext(query)
+        await asyncio.wait_for(claimed.wait(), PATIENCE_S)
+        ending = asyncio.create_task(calls.aclose())
+        await asyncio.sleep(0)
+        closing.set()
+        await ending
+        listed = await ask("GET", "/tool-calls", params={"queryId": first["queryId"]})
+        assert [c["status"] for c in listed["items"]] == ["open"]
+        assert begun == []
+        await query.aclose()
+    await client.aclose()
+
+
+async def test_only_the_exact_definition_gets_calls(server: Server) -> None:
+    """The digest is the service's, for floats and texts too."""
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "number", "minimum": 1e-7, "description": "é\u2028\U0001f600"}},
+    }
+    taken: list[Any] = []
+    tool = define_tool("exact", schema, 'Takes "x".')
+
+    def take(args: Any, ctx: Any) -> Any:
+        taken.append(args)
+        return args["x"]
+
+    exact = tool(take)
+    client = server.client("exact")
+    runtime = await server.runtime(solo("exact", tool))
+    (right,) = served_here(runtime.spec, {"exact": exact}, None, {})
+    wrong = Served(right.name, "0" * 64, right.handler)
+    events = runtime.run_specialist("solo", script(call("exact", x=0.5)))
+    seen = [await anext(events)]
+    async with serving(runtime, client, wrong):
+        while seen[-1]["type"] != "tool-invocation":
+            seen.append(await anext(events))
+        await asyncio.sleep(0.3)
+        assert taken == []
+    async with serving(runtime, client, right):
+        seen += await all_of(events)
+    assert outcomes(seen, "exact") == [0.5]
+    assert contiguous(seen)
+    await client.aclose()
+    await runtime.aclose()
+
+
+# What is refused.
+
+
+async def test_refusals_of_the_service_are_errors(server: Server) -> None:
+    spec = define_runtime(
+        "refused",
+        [define_specialist("helper", "m-1", "You help.")],
+        interpreter="noop",
+        input_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+    )
+    async with server.runtime(spec) as runtime:
+        with pytest.raises(plangate.InvalidRequest, match="inputSchema") as invalid:
+            await all_of(runtime.run_specialist("helper", "Hi", inputs={"n": "x"}))
+        assert invalid.value.status == 422
+        assert invalid.value.errors[0]["pointer"] == "/inputs/n"
+        assert (await all_of(runtime.run_specialist("helper", "Hi", inputs={"n": 1})))[-1]["type"] == "finish"
+        with pytest.raises(plangate.NotFound):
+            await runtime.get_query("qry_1")
+        with pytest.raises(plangate.NotFound):
+            await all_of(runtime.query(None, None, resume="qry_1"))
+        with pytest.raises(plangate.NotAvailable):
+            _ = runtime.artifacts
+        for wrong in ({"decision": "maybe"}, {"id": ".."}):
+            with pytest.raises(ValueError, match=r"decision|id"):
+                await runtime.respond_to_approval(**{"id": "apr_1", "decision": "approve", **wrong})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="thread_id"):
+            runtime.query("Hi", None)
+        with pytest.raises(ValueError, match="200 characters"):
+            runtime.query("Hi", "x" * 201)
+        with pytest.raises(ValueError, match="resume"):
+            runtime.query("Hi", "t", resume="17")
+        with pytest.raises(ValueError, match="did you mean 'helper'"):
+            runtime.run_specialist("helpr", "Hi")
+    with pytest.raises(plangate.Unauthenticated):
+        await plangate.create_runtime(spec, url=server.url, api_key="not a key")
+
+
+SPEC = solo("eager")
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"testing": "text"}, TypeError, "mock_response"),
+    ({"testing": {}}, ValueError, "mock_response"),
+    ({"testing": {"mock_response": 1}}, ValueError, "mock_response"),
+    ({"testing": {"mock_response": "a"}, "interpreter": "noop"}, ValueError, "interpreter='noop'"),
+    ({"testing": {"mock_response": "a"}}, ValueError, "interpreter is 'scripted'"),
+    ({"interpreter": "magic"}, plangate.SpecInvalid, "interpreter"),
+    ({"services": ["db"]}, TypeError, "services"),
+    ({"services": {"references": 1}}, ValueError, "references"),
+    ({"services": {"tool_use_id": 1}}, ValueError, "tool_use_id"),
+    ({"action_dispatcher": "client"}, TypeError, "ActionDispatcher"),
+    ({"action_dispatcher": lambda actions: None}, TypeError, "actions, ctx"),
+    ({"approval_predicates": {"p": lambda args, ctx: True}}, plangate.NotAvailable, "CEL"),
+    ({"event_hooks": {"txt": print}}, ValueError, "did you mean 'text'"),
+    ({"event_hooks": {"text": 1}}, TypeError, "not a function"),
+    ({"url": "localhost:8700"}, ValueError, "http://"),
+    ({"url": "http://localhost:8700", "api_key": None}, ValueError, "PLANGATE_API_KEY"),
+    ({"spec": "spec"}, TypeError, "define_runtime"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), REFUSED)
+def test_what_cannot_work_is_refused_at_once(
+    given: dict[str, Any], error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PLANGATE_API_KEY", raising=False)
+    parts = {"spec": SPEC, "url": "http://127.0.0.1:9", "api_key": "key", **given}
+    with pytest.raises(error, match=message):
+        plangate.create_runtime(parts.pop("spec"), **parts)
+
+
+def test_a_dispatcher_that_would_never_be_called_is_refused() -> None:
+    tools = [define_tool("send", {})]
+    spec = desk("eager", tools=tools, action_dispatcher={"kind": "tool", "tool": "send"})
+    with pytest.raises(ValueError, match="of kind 'tool'"):
+        plangate.create_runtime(
+            spec, url="http://127.0.0.1:9", api_key="key", action_dispatcher=lambda actions, ctx: None
+        )
+
+
+def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANGATE_URL", "not an address")
+    with pytest.raises(ValueError, match="not an address"):
+        plangate.create_runtime(SPEC)
+
+
+def test_texts_of_errors_are_bounded() -> None:
+    assert len(error_text(ValueError("x" * 50_000))) == 20_000
+    assert error_text(KeyError("k")) == "KeyError: 'k'"
+
+
+# A service of one's own.
+
+USER = """
+import sys, time
+from plangate.local_service import LocalService
+print(LocalService.acquire().pid, flush=True)
+time.sleep(60)
+"""
+
+
+def start_user() -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", USER], stdout=subprocess.PIPE, text=True)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_without_an_address_a_service_is_started_and_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PLANGATE_URL", "PLANGATE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PLANGATE_DATA_DIR", str(folder / "own"))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:9/the-program's")
+    spec = define_runtime("own", [define_specialist("helper", "m-1", "You help.")], interpreter="noop")
+    async with plangate.create_runtime(spec) as one:
+        async with plangate.create_runtime(spec) as two:
+            assert one.url == two.url
+        service = LocalService._running
+        assert service is not None
+        assert (await all_of(one.run_specialist("helper", "Hi")))[-1]["type"] == "finish"
+        assert alive(service.pid)
+    assert not alive(service.pid)
+    assert LocalService._running is None
+
+    user = start_user()
+    assert user.stdout is not None
+    pid = int(await asyncio.to_thread(user.stdout.readline))
+    assert alive(pid)
+    user.kill()
+    user.wait()
+    user.stdout.close()
+    await until(lambda: not alive(pid), "the service ends with the program that started it")
+
+
+async def test_a_service_that_ends_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLANGATE_URL", raising=False)
+    monkeypatch.setenv("PLANGATE_DATA_DIR", str(folder / "not-a-folder"))
+    (folder / "not-a-folder").write_text("")
+    with pytest.raises(plangate.ServiceNotStarted, match=r"ended before it listened(.|\n)*not-a-folder"):
+        await plangate.create_runtime(SPEC)
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    with pytest.raises(plangate.ServiceNotInstalled, match="pip install plangate-server"):
+        await plangate.create_runtime(SPEC)

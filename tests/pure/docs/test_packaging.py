@@ -1,0 +1,101 @@
+"""The image and the compose file, read without Docker: what they name is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+
+from app.doors.cli import cli
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+OURS = [name for name, service in COMPOSE["services"].items() if "build" in service]
+
+
+def instructions(name: str) -> list[str]:
+    return re.findall(rf"^{name} +(.*)$", DOCKERFILE, re.MULTILINE)
+
+
+def copied() -> list[str]:
+    return [source for line in instructions("COPY") for source in line.split()[:-1]]
+
+
+def commands() -> set[str]:
+    group = typer.main.get_command(cli)
+    return set(getattr(group, "commands", {}))
+
+
+def test_what_is_copied_is_there_and_not_ignored() -> None:
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert "*" in ignored
+    for source in copied():
+        assert (ROOT / source).exists(), source
+        assert f"!{source}" in ignored, source
+
+
+def test_everything_that_the_packages_are_built_from_is_copied() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], project["project"]["readme"], "pyproject.toml"}
+    assert needed <= set(copied())
+
+
+def test_the_image_starts_a_command_that_there_is() -> None:
+    (entry,) = instructions("ENTRYPOINT")
+    (command,) = instructions("CMD")
+    (script,) = (e for e in entry_points(group="console_scripts") if [e.name] == json.loads(entry))
+    assert callable(script.load())
+    assert json.loads(command)[0] in commands()
+
+
+def test_the_image_runs_as_a_user_that_it_makes_and_stops_on_sigterm() -> None:
+    (user,) = instructions("USER")
+    assert user != "root"
+    assert f" {user}\n" in DOCKERFILE.partition("RUN useradd")[2].partition("WORKDIR")[0]
+    assert instructions("STOPSIGNAL") == ["SIGTERM"]
+
+
+def test_the_dependencies_come_from_the_lock_with_hashes() -> None:
+    assert "--require-hashes -r requirements.lock" in DOCKERFILE
+    assert "--no-deps --no-build-isolation -e sdk/python -e ." in DOCKERFILE
+
+
+def test_the_health_check_is_python_that_asks_readyz() -> None:
+    (check,) = re.findall(r"^HEALTHCHECK .*? CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    program, option, code = json.loads(check)
+    assert (program, option) == ("python", "-c")
+    compile(code, "healthcheck", "exec")
+    assert "/readyz" in code
+
+
+def test_the_compose_file_runs_an_api_two_workers_and_a_postgres() -> None:
+    services = COMPOSE["services"]
+    assert services["db"]["image"].startswith("postgres:")
+    assert services["api"]["command"] == ["serve", "--no-worker"]
+    assert services["worker"]["command"] == ["worker"]
+    assert services["worker"]["deploy"]["replicas"] == 2
+    assert services["worker"]["healthcheck"] == {"disable": True}
+    assert {services[name]["command"][0] for name in OURS} <= commands()
+
+
+def test_the_compose_file_gives_each_process_the_same_database_and_key() -> None:
+    variables = {str(f.validation_alias or f"PLANGATE_{n.upper()}") for n, f in Settings.model_fields.items()}
+    given = [COMPOSE["services"][name]["environment"] for name in OURS]
+    assert len(OURS) == 3
+    assert all(environment == given[0] for environment in given)
+    assert {"DATABASE_URL", "PLANGATE_SECRET_KEY"} <= set(given[0]) <= variables
+
+
+def test_no_password_stands_in_the_compose_file() -> None:
+    text = (ROOT / "docker-compose.yml").read_text("utf-8")
+    for name in ("POSTGRES_PASSWORD", "PLANGATE_SECRET_KEY"):
+        assert f"${{{name}:?" in text

@@ -1,0 +1,163 @@
+"""The OpenAPI document: the committed one is the code's, and each operation says all that its callers need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from plangate.events import EVENT_TYPES
+from plangate.spec.models import RuntimeSpec
+
+from app.doors.admin import openapi_text
+from app.doors.errors import STATUS
+from app.doors.openapi import BODIES, HEADER_PARAMETERS, MORE_PROBLEMS, TAGS, operations, scope_of
+from app.tenancy.models import SCOPES
+
+ROOT = Path(__file__).parents[3]
+OPEN_TO_ALL = {"healthz", "readyz"}
+
+
+@cache
+def document() -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(openapi_text())
+    return made
+
+
+def every() -> list[Any]:
+    return [
+        pytest.param(path, method, found, id=found["operationId"])
+        for path, method, found in operations(document())
+    ]
+
+
+def nodes(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+    for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from nodes(item)
+
+
+def resolved(reference: str) -> Any:
+    found: Any = document()
+    for step in reference.removeprefix("#/").split("/"):
+        found = found[step]
+    return found
+
+
+def whole(node: dict[str, Any]) -> dict[str, Any]:
+    return resolved(node["$ref"]) if "$ref" in node else node
+
+
+def test_the_committed_document_is_the_codes() -> None:
+    committed = (ROOT / "openapi" / "openapi.json").read_text()
+    assert committed == openapi_text(), "run `make openapi`"
+
+
+def test_names_are_told_apart() -> None:
+    names = [found["operationId"] for _, _, found in operations(document())]
+    assert len(names) == len(set(names))
+    assert not (MORE_PROBLEMS.keys() | BODIES.keys()) - set(names), "the tables name operations that are gone"
+
+
+def test_references_lead_somewhere() -> None:
+    for node in nodes(document()):
+        if isinstance(node.get("$ref"), str):
+            resolved(node["$ref"])
+        for reference in node.get("discriminator", {}).get("mapping", {}).values():
+            resolved(reference)
+
+
+@pytest.mark.parametrize("name", sorted(document()["components"]["schemas"]))
+def test_schemas_are_schemas(name: str) -> None:
+    jsonschema_rs.validator_for(
+        {"$ref": f"#/components/schemas/{name}", "components": document()["components"]}
+    )
+
+
+@pytest.mark.parametrize(("path", "method", "found"), every())
+def test_an_operation_says_what_it_does_and_who_may(path: str, method: str, found: dict[str, Any]) -> None:
+    assert found["summary"]
+    assert set(found["tags"]) <= {name for name, _ in TAGS}
+    scope = scope_of(found)
+    if found["operationId"] in OPEN_TO_ALL:
+        assert scope is None
+        return
+    assert scope in SCOPES
+    assert found["security"] == [{"HTTPBearer": [scope]}]
+    assert found["x-plangate-scope"] == scope
+    assert f"`{scope}`" in found["description"]
+
+
+@pytest.mark.parametrize(("path", "method", "found"), every())
+def test_every_success_has_a_model(path: str, method: str, found: dict[str, Any]) -> None:
+    good = {status: answer for status, answer in found["responses"].items() if status.startswith("2")}
+    assert good
+    for answer in good.values():
+        assert answer["description"] != "Successful Response"
+        assert answer["content"]
+        for content in answer["content"].values():
+            assert content["schema"]
+    if {"201", "202"} & good.keys():
+        assert all(answer["headers"]["Location"]["required"] for answer in good.values())
+
+
+@pytest.mark.parametrize(("path", "method", "found"), every())
+def test_problems_are_listed(path: str, method: str, found: dict[str, Any]) -> None:
+    answers = {status: whole(answer) for status, answer in found["responses"].items()}
+    bad = {status: answer for status, answer in answers.items() if not status.startswith("2")}
+    assert set(bad) <= {str(status) for status in STATUS.values()} | {"default"}
+    for answer in bad.values():
+        assert answer["content"]["application/problem+json"]["schema"] == {
+            "$ref": "#/components/schemas/Problem"
+        }
+    for status in {"429", "503"} & bad.keys():
+        assert bad[status]["headers"]["Retry-After"]["required"]
+    if found["operationId"] not in OPEN_TO_ALL:
+        assert {"401", "403", "422", "429", "503", "default"} <= bad.keys()
+    if "requestBody" in found:
+        assert {"400", "413", "415"} <= bad.keys()
+
+
+@pytest.mark.parametrize(("path", "method", "found"), every())
+def test_headers_are_named_where_they_are_read(path: str, method: str, found: dict[str, Any]) -> None:
+    named = {whole(p)["name"] for p in found.get("parameters", ()) if whole(p)["in"] == "header"}
+    keyed = found["operationId"] not in OPEN_TO_ALL
+    expected = {"Plangate-Tenant", "Plangate-Principal"} if keyed else set()
+    if method == "post":
+        expected.add("Idempotency-Key")
+    if path.endswith("/events"):
+        expected.add("Last-Event-ID")
+    assert named == expected
+    assert named <= HEADER_PARAMETERS.keys()
+
+
+def test_events_are_the_catalogue() -> None:
+    event = resolved("#/components/schemas/Event")
+    assert event["discriminator"]["propertyName"] == "type"
+    assert tuple(event["discriminator"]["mapping"]) == tuple(sorted(EVENT_TYPES))
+    for path, method, status in (
+        ("/events", "get", "200"),
+        ("/queries/{query_id}/events", "get", "200"),
+        ("/queries", "post", "200"),
+    ):
+        content = document()["paths"][path][method]["responses"][status]["content"]
+        assert content["text/event-stream"]["schema"] == {"$ref": "#/components/schemas/Event"}
+
+
+def test_a_spec_is_the_librarys() -> None:
+    for path in ("/runtimes", "/runtimes/validate"):
+        body = document()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        assert body["schema"] == {"$ref": "#/components/schemas/RuntimeSpec"}
+    fields = {field.alias for field in RuntimeSpec.model_fields.values()}
+    assert set(resolved("#/components/schemas/RuntimeSpec")["properties"]) == fields
+
+
+def test_fields_are_in_camel_case() -> None:
+    for name, schema in document()["components"]["schemas"].items():
+        for field in schema.get("properties", {}):
+            assert "_" not in field, f"{name}.{field}"

@@ -1,0 +1,91 @@
+"""Deltas of one turn that stand next to each other become one event; nothing else moves."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.journal.hub import RING_BYTES, Channel
+from app.journal.models import Delta, Event, Scope, StoredEvent, Work, event
+from app.journal.store import latest
+from app.journal.writer import merge
+
+SCOPES = [Scope("qry_1", "thr_1", f"wrk_{n}", None, "a") for n in range(2)]
+DELTAS = st.builds(
+    Delta, st.sampled_from(["text", "reasoning"]), st.sampled_from(SCOPES), st.integers(1, 2), st.text(max_size=4)
+)
+EVENTS = st.builds(lambda n: event(SCOPES[0], "custom", eventType="n", data=n), st.integers(0, 9))
+
+
+def read(item: Event) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(item.body)
+    return found
+
+
+@given(st.lists(DELTAS | EVENTS, max_size=30))
+def test_runs_of_deltas_join_and_the_order_stands(items: list[Event | Delta]) -> None:
+    def key(item: Event | Delta) -> Any:
+        return id(item) if isinstance(item, Event) else (item.type, item.scope, item.turn)
+
+    wanted = [list(run) for _, run in groupby(items, key)]
+    got = merge(items)
+    assert len(got) == len(wanted)
+    for one, run in zip(got, wanted, strict=True):
+        if isinstance(run[0], Event):
+            assert one is run[0]
+            continue
+        told = read(one)
+        assert told["text"] == "".join(d.text for d in run if isinstance(d, Delta))
+        assert (told["type"], told["turn"], told["workId"]) == (run[0].type, run[0].turn, run[0].scope.work_id)
+
+
+def test_an_event_is_one_line_whatever_it_holds() -> None:
+    body = event(SCOPES[0], "text", turn=1, text="a\nb\rc\u2028d\x85").body
+    assert b"\n" not in body
+    assert b"\r" not in body
+    assert StoredEvent(7, "text", body).envelope().startswith(b'{"seq":7,"type":"text"')
+
+
+def test_a_record_of_one_entry_is_laid_over_itself() -> None:
+    opened = Work("w", "p", "tool_call", "n", "a", "running", sent=True, input=b"in")
+    closed = Work("w", "p", "tool_call", "n", "a", "succeeded", output=b"out")
+    (merged,) = latest([opened, closed])
+    assert (merged.status, merged.input, merged.output, merged.sent) == ("succeeded", b"in", b"out", True)
+
+
+def numbered(first: int, count: int, size: int = 10) -> list[StoredEvent]:
+    return [StoredEvent(first + n, "text", b"x" * size) for n in range(count)]
+
+
+def filled(channel: Channel, first: int, count: int, size: int = 10) -> None:
+    channel.add(first, [Event("text", b"x" * size)] * count)
+
+
+def test_a_channel_tells_what_follows_or_that_it_cannot() -> None:
+    channel = Channel()
+    assert channel.after(0) is None
+    filled(channel, 3, 4)
+    assert channel.after(1) is None
+    assert channel.after(2) == numbered(3, 4)
+    assert channel.after(5) == numbered(6, 1)
+    assert channel.after(6) == []
+    assert channel.after(7) is None
+    filled(channel, 9, 1)
+    assert channel.after(6) is None, "somebody else wrote 7 and 8"
+    assert channel.after(8) == numbered(9, 1)
+    channel.forget()
+    assert channel.after(9) is None, "somebody else may have written 10"
+
+
+def test_a_channel_is_bounded() -> None:
+    channel = Channel()
+    for n in range(100):
+        filled(channel, 1 + n, 1, 10_000)
+    assert channel.size == sum(len(e.body) for e in channel.ring) <= RING_BYTES
+    assert channel.ring[-1].seq == 100
+    filled(channel, 101, 1, RING_BYTES + 1)
+    assert channel.after(100) is None

@@ -1,0 +1,121 @@
+"""Bodies of plans: normalised, hashed, dispatched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plangate.spec.assembly import assemble
+from plangate.spec.models import PlanSpec
+
+from app.base.schemacheck import SchemaChecker
+from app.plans import body as bodies
+from tests.support import specs
+
+SPEC = PlanSpec.model_validate(specs.ROUTING)
+SCHEMAS = SchemaChecker()
+HANDLE = {"kind": "Seats", "id": "f" * 64}
+ACTIONS = st.one_of(
+    st.builds(lambda s: {"kind": "book", "seat": s}, st.text(max_size=5)),
+    st.builds(lambda c: {"kind": "refund", "cents": c}, st.integers(1, 10**6)),
+    st.builds(lambda n: {**specs.BOOK, "references": [HANDLE] * n}, st.integers(1, 2)),
+)
+
+
+@given(st.lists(ACTIONS, max_size=6))
+def test_what_was_normalised_flattens_to_what_normalises_the_same(actions: list[Any]) -> None:
+    normal, flaws = bodies.normalise(SPEC, {"reason": "r", "actions": actions}, SCHEMAS)
+    assert flaws == []
+    assert [a["kind"] for a in normal["actions"]] == [a["kind"] for a in actions]
+    assert all(a.keys() == {"kind", "payload", "references"} for a in normal["actions"])
+    assert bodies.normalise(SPEC, bodies.flat(SPEC, normal), SCHEMAS) == (normal, [])
+
+
+def test_references_are_taken_out_before_validation_and_context_is_kept() -> None:
+    body = {"reason": "storm", "actions": [{**specs.BOOK, "references": [{**HANDLE, "glimpse": {"n": 1}}]}]}
+    normal, _ = bodies.normalise(SPEC, body, SCHEMAS)
+    assert normal == {
+        "reason": "storm",
+        "actions": [{"kind": "book", "payload": {"seat": "12A"}, "references": [HANDLE]}],
+    }
+    assert bodies.references_of(bodies.actions_of(normal)) == [("Seats", "f" * 64)]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ([], ["/actions"]),
+        ({}, ["/actions"]),
+        ({"actions": {}}, ["/actions"]),
+        ({"actions": [{**specs.BOOK, "_outputPath": "x"}]}, ["/actions/0/_outputPath"]),
+        ({"actions": [specs.BOOK, {**specs.BOOK, "references": 5}]}, ["/actions/1/references"]),
+        (
+            {"actions": [{**specs.BOOK, "references": [HANDLE, {"kind": "S"}, {"kind": "S", "id": 5}, 7]}]},
+            ["/actions/0/references/1", "/actions/0/references/2", "/actions/0/references/3"],
+        ),
+    ],
+)
+def test_every_flaw_has_its_place(body: Any, pointers: list[str]) -> None:
+    normal, flaws = bodies.normalise(SPEC, body, SCHEMAS)
+    assert normal == {}
+    assert [f.pointer for f in flaws] == pointers
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["t", "u"]),
+            st.sampled_from(["pln_1", "pln_2"]),
+            st.integers(1, 12),
+            st.none() | st.integers(0, 12),
+        ),
+        unique=True,
+        max_size=20,
+    )
+)
+def test_an_idempotency_key_is_one_actions_alone(names: list[Any]) -> None:
+    keys = [bodies.idempotency_key(*name) for name in names]
+    assert len(set(keys)) == len(keys)
+    assert keys == [bodies.idempotency_key(*name) for name in names]
+    assert all(len(k) == 40 for k in keys)
+
+
+@pytest.mark.parametrize(
+    ("output", "wrong"),
+    [
+        (None, None),
+        ({"entitiesAffected": 0}, None),
+        ({"entitiesAffected": 2, "summary": "s", "details": [1]}, None),
+        ({}, "entitiesAffected"),
+        ({"entitiesAffected": 1.0}, "entitiesAffected"),
+        ({"entitiesAffected": None}, "entitiesAffected"),
+        ({"entitiesAffected": 1, "summary": None}, "summary"),
+        ({"entitiesAffected": 1, "sumary": ""}, "'sumary'"),
+        ("done", "it returned str"),
+        (False, "it returned bool"),
+    ],
+)
+def test_a_dispatcher_returns_nothing_or_what_it_did(output: Any, wrong: str | None) -> None:
+    result, said = bodies.dispatch_result(output)
+    if wrong is None:
+        assert (result, said) == (output or {}, None)
+    else:
+        assert result == {}
+        assert said is not None
+        assert wrong in said
+        assert "None or an object" in said
+
+
+def test_one_dispatcher_takes_a_batch_and_one_a_kind_takes_its_own() -> None:
+    one = assemble(specs.planning()).spec
+    found, missing = bodies.boundaries(one, ["book", "refund"])
+    assert (found.keys(), missing, bodies.served_name(found["*"])) == ({"*"}, [], "actions")
+    per_kind = assemble(
+        specs.planning(actionDispatcher=None, actionDispatchers={"book": "client", "refund": "client"})
+    ).spec
+    found, missing = bodies.boundaries(per_kind, ["refund", "book", "fly"])
+    assert (list(found), missing) == (["book", "refund"], ["fly"])
+    assert bodies.served_name(found["book"]) == "actions.book"
+    assert found["book"].digest == found["refund"].digest, "of what a dispatcher is, not of its kind"
