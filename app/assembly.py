@@ -164,7 +164,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     tool_calls = ToolCalls(toolkits, approvals, references, client_calls, schemas)
     runner = Runner(db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks)
     worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
-    queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db)
+    queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db, hub)
 
     def journal_hint(payload: str) -> None:
         who, _, names = payload.partition("|")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -57,12 +58,14 @@ async def submit_query(
 ) -> Response:
     queries = queries_of(request)
 
+    follow = wants_stream(request)
+
     async def submit(tx: Tx) -> Reply:
-        accepted = await queries.submit(tx, caller, body.asked())
+        accepted = await queries.submit(tx, caller, replace(body.asked(), follow=follow))
         wire = accepted.wire()
         return Reply(wire, 202, wire["links"]["self"], accepted.id)
 
-    if not wants_stream(request):
+    if not follow:
         return await answer(request, caller, submit)
     caller.need("read")
     return await _submit_and_follow(request, caller, submit)

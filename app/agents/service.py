@@ -21,7 +21,8 @@ from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooManyRequests
 from app.base.ids import is_id, new_id, with_prefix
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
-from app.journal.models import Scope, event
+from app.journal.hub import Hub
+from app.journal.models import Event, Scope, event
 from app.llm.codec import block_wire
 from app.llm.messages import Message
 from app.queue import store as queue_store
@@ -47,6 +48,7 @@ class Submission:
     metadata: Mapping[str, Any] | None = None
     limits: Mapping[str, Any] | None = None
     if_busy: Literal["queue", "reject", "interrupt"] = "queue"
+    follow: bool = False  # whoever asks streams the query from its first event
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,9 @@ class Queries:
         end_hooks: tuple[EndHook, ...],
         worker: Worker,
         db: Database,
+        hub: Hub,
     ) -> None:
+        self._hub = hub
         self._db = db
         self._runtimes = runtimes
         self._approvals = approvals
@@ -94,7 +98,24 @@ class Queries:
 
     async def submit(self, tx: Tx, caller: Caller, asked: Submission) -> Accepted:
         """Writes the query, its first events and its root work record; begins it here if there is a free slot."""
-        runtime = await self.runtime_for(tx, asked)
+        if asked.if_busy == "interrupt":
+            await self._interrupt(tx, asked)
+        line = asked.runtime or "default"
+        named = asked.runtime_id is None and asked.thread_id is None and asked.thread_key is None
+        remembered = self._runtimes.remembered_id(tx.tenant, line) if named else None
+        if remembered is not None:
+            runtime = await self._runtimes.get(tx.tenant, remembered, tx)
+            accepted = await self._submit(tx, caller, asked, runtime, line)
+            if accepted is not None:
+                return accepted
+        accepted = await self._submit(tx, caller, asked, await self.runtime_for(tx, asked), None)
+        assert accepted is not None  # only a remembered version can be stale
+        return accepted
+
+    async def _submit(
+        self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, line: str | None
+    ) -> Accepted | None:
+        """None when the version, remembered as the newest of `line`, is not that any more."""
         agent = self._agent_for(runtime, asked.agent)
         if runtime.spec.input_schema is not None:
             flaws = self._schemas.compile(runtime.spec.input_schema).errors(dict(asked.inputs or {}))
@@ -103,9 +124,7 @@ class Queries:
                     "inputs do not match the runtime's inputSchema.",
                     [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
                 )
-        if asked.if_busy == "interrupt":
-            await self._interrupt(tx, asked)
-        return await self._accept(tx, caller, asked, runtime, agent, "agent")
+        return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)
 
     async def runtime_for(self, tx: Tx, asked: Submission) -> Runtime:
         """The version that is named, else the one that the thread began with, else the newest of the line."""
@@ -161,7 +180,8 @@ class Queries:
         agent: str,
         kind: str,
         extra: Mapping[str, Any] | None = None,
-    ) -> Accepted:
+        line: str | None = None,
+    ) -> Accepted | None:
         query_id, new_thread = new_id("qry_"), new_id("thr_")
         request = {
             "inputs": asked.inputs,
@@ -190,9 +210,15 @@ class Queries:
                 asked.if_busy,
                 worker.owner if worker else None,
                 self._worker.lease_s,
+                line,
             )
             outcome, thread_id = row["outcome"], row["thread_id"]
+            if outcome == "stale":
+                return None
             self._refuse(outcome, asked)
+            if asked.follow:
+                first = [Event("query-status", body) for body in row["bodies"]]
+                tx.after_commit(lambda: self._hub.open(query_id, first))
             if worker is not None and outcome == "started":
                 record = QueryRecord(
                     tx.tenant,
@@ -218,7 +244,9 @@ class Queries:
         self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, plan_id: str
     ) -> Accepted:
         """A query of kind `plan`: it executes a stored plan through its gate, without a model."""
-        return await self._accept(tx, caller, asked, runtime, "", "plan", {"planId": plan_id})
+        accepted = await self._accept(tx, caller, asked, runtime, "", "plan", {"planId": plan_id})
+        assert accepted is not None  # the version is named
+        return accepted
 
     async def thread_for(self, tx: Tx, asked: Submission, runtime: Runtime) -> str:
         """The thread that is named, made on first use of a key; a new one without a name."""

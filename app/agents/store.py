@@ -11,7 +11,9 @@ from app.agents.models import QueryRecord, WorkRow
 from app.base.database import Tx
 from app.llm.messages import Usage
 
-SUBMIT = "SELECT outcome, thread_id, epoch FROM submit_query($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13)"
+SUBMIT = """
+SELECT outcome, thread_id, epoch, bodies FROM submit_query($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14)
+"""
 RECORD = """
 SELECT id, thread_id, runtime_id, kind, agent, principal, prompt, request, wake, worked_ms FROM queries
  WHERE tenant_id = $1 AND id = $2

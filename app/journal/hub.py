@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from app.journal.models import Event, StoredEvent
 
+OPEN_S = 5.0  # how long the first events of a new query wait for their reader
 RING_BYTES = 256 * 1024  # what all watchers of one query share
 
 
@@ -62,15 +63,28 @@ class Hub:
     @contextlib.contextmanager
     def watch(self, query_id: str) -> Iterator[tuple[Channel, Watch]]:
         """Subscribes before the first read; the channel goes with its last watcher."""
-        channel = self._channels.setdefault(query_id, Channel())
-        watch = Watch()
-        channel.watches.add(watch)
+        channel, watch = self.subscribe(query_id)
         try:
             yield channel, watch
         finally:
-            channel.watches.discard(watch)
-            if not channel.watches and self._channels.get(query_id) is channel:
-                del self._channels[query_id]
+            self.unsubscribe(query_id, channel, watch)
+
+    def open(self, query_id: str, first: Sequence[Event]) -> None:
+        """A query was just made, and whoever made it is about to follow: its first events wait here for him."""
+        channel, watch = self.subscribe(query_id)
+        channel.add(1, first)
+        asyncio.get_running_loop().call_later(OPEN_S, self.unsubscribe, query_id, channel, watch)
+
+    def subscribe(self, query_id: str) -> tuple[Channel, Watch]:
+        channel = self._channels.setdefault(query_id, Channel())
+        watch = Watch()
+        channel.watches.add(watch)
+        return channel, watch
+
+    def unsubscribe(self, query_id: str, channel: Channel, watch: Watch) -> None:
+        channel.watches.discard(watch)
+        if not channel.watches and self._channels.get(query_id) is channel:
+            del self._channels[query_id]
 
     @contextlib.contextmanager
     def watch_all(self, tenant: str) -> Iterator[Watch]:

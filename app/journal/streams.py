@@ -26,6 +26,8 @@ from app.journal.models import TERMINAL_TYPES, StoredEvent
 log = structlog.get_logger(__name__)
 
 PAGE = 500
+SHORT_PAGE_BYTES = 128 * 1024  # a page cut by its bytes has more than this, or one event
+RETRY = b"retry: 1000\n\n"
 LOOK_EVERY_S = 1.0
 TENANT_STREAM_KIND = "events"
 CHECK_KEY_EVERY_S = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
@@ -119,8 +121,10 @@ class Streams:
             while True:
                 watch.woken.clear()
                 batch = channel.after(after)
+                complete = batch is not None
                 if batch is None:
                     batch = await self._read(tenant, query_id, after)
+                    complete = len(batch) < PAGE and sum(len(e.body) for e in batch) < SHORT_PAGE_BYTES
                     if not batch and over is None:  # who resumes after the terminal event waits for nothing
                         over = await self._over(tenant, query_id, after)
                         if over:
@@ -132,10 +136,10 @@ class Streams:
                         yield wanted
                     if batch[-1].type in TERMINAL_TYPES:
                         return
-                    continue
                 if self.draining.is_set():
                     return
-                await watch.woken.wait()
+                if complete:
+                    await watch.woken.wait()
 
     async def _read(self, tenant: str, query_id: str, after: int) -> list[StoredEvent]:
         """A page; through outages, because a stream is not the place to tell of one."""
@@ -169,7 +173,7 @@ class Streams:
         allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
         """The frames of a query's stream, many a chunk. Ends when the key of the reader is revoked."""
-        yield b"retry: 1000\n\n"
+        head = RETRY
         while self._generation is None:
             try:
                 async with self._db.transaction(tenant) as tx:
@@ -179,7 +183,10 @@ class Streams:
                     return
                 await asyncio.sleep(LOOK_EVERY_S)
         async for batch in self._guarded(self.follow(tenant, query_id, after, types), allowed):
-            yield b"".join(self.frame(query_id, e) for e in batch)
+            yield head + b"".join(self.frame(query_id, e) for e in batch)
+            head = b""
+        if head:
+            yield head
 
     async def _guarded(
         self, batches: AsyncIterator[list[StoredEvent]], allowed: Callable[[], Awaitable[bool]]

@@ -84,8 +84,9 @@ class JournalWriter:
         if lease.lost:
             raise LeaseLost
         pending = self._open.get(lease)
-        # An entry that lets the query go stands alone: if it is refused, nothing else may be refused with it.
-        if pending is None or pending.change is not None or entry.change is not None:
+        # Parking stands alone: it is refused if the query was woken, and nothing else may be refused with it.
+        parking = entry.change is not None and entry.change.wake is not None
+        if pending is None or pending.change is not None or parking:
             pending = self._open[lease] = Pending(lease)
             self._queue.append(pending)
         pending.items.extend(entry.items)

@@ -59,6 +59,7 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._reserved = 0
         self._draining = False
+        self._full = False  # the last look for work found no free slot, or more work than slots
 
     # -- what the doors and the listener call ---------------------------------------------------------------
 
@@ -147,7 +148,10 @@ class Worker:
         finally:
             if self._running.get(running.lease.query_id) is running:
                 del self._running[running.lease.query_id]
-            self._hint.set()
+            if (
+                self._full or running.wakes.is_set()
+            ):  # something waited for a slot, or woke this query as it parked
+                self._hint.set()
 
     async def _claim_loop(self) -> None:
         while True:
@@ -155,7 +159,8 @@ class Worker:
                 await asyncio.wait_for(self._hint.wait(), TICK_S)
             self._hint.clear()
             free = self.slots - len(self._running) - self._reserved
-            if free <= 0:
+            self._full = free <= 0
+            if self._full:
                 continue
             try:
                 claims = await store.claim(self._db, self.owner, free, self.lease_s)
@@ -169,6 +174,7 @@ class Worker:
             for claim in claims:
                 self._start(claim)
             if len(claims) == free:
+                self._full = True
                 self._hint.set()
 
     async def _keep(self) -> None:

@@ -43,6 +43,7 @@ class Runtimes:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._kept: OrderedDict[tuple[str, str], Runtime] = OrderedDict()
+        self._newest: dict[tuple[str, str], str] = {}
 
     async def register(self, tx: Tx, wire: dict[str, Any]) -> tuple[Any, bool]:
         """The stored row and whether it is new: the same content gives the same runtime. `wire` must come from
@@ -78,7 +79,14 @@ class Runtimes:
         found = await store.latest(tx, name)
         if found is None:
             raise NotFound(f"There is no runtime named {name!r}; register one with POST /runtimes.")
+        self._newest[(tx.tenant, name)] = found
+        while len(self._newest) > MAX_KEPT:
+            self._newest.pop(next(iter(self._newest)))
         return found
+
+    def remembered_id(self, tenant: str, name: str) -> str | None:
+        """What was the newest version when this process last looked: to be confirmed by whoever uses it."""
+        return self._newest.get((tenant, name))
 
 
 def runtime_of(tenant: str, row: Any) -> Runtime:

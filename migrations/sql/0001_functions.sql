@@ -35,19 +35,24 @@ BEGIN
 END $$;
 
 -- Accepts a query: thread, row, root work record and first events in one call. With p_owner it is also begun
--- here, under a lease, when its thread is free and the tenant has room. Outcomes: accepted, started, busy,
--- full, no_thread, retired.
+-- here, under a lease, when its thread is free and the tenant has room. p_line: the runtime must be the newest of
+-- this line, which the caller only remembers. Outcomes: accepted, started, busy, full, no_thread, retired, stale.
 CREATE FUNCTION submit_query(p_id text, p_thread text, p_new_thread text, p_thread_key text, p_runtime text, p_kind text,
-    p_agent text, p_principal text, p_prompt text, p_request bytea, p_if_busy text, p_owner text, p_lease_s float8)
-RETURNS TABLE (outcome text, thread_id text, epoch bigint) LANGUAGE plpgsql AS $$
+    p_agent text, p_principal text, p_prompt text, p_request bytea, p_if_busy text, p_owner text, p_lease_s float8, p_line text)
+RETURNS TABLE (outcome text, thread_id text, epoch bigint, bodies bytea[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_tenant text := current_setting('plangate.tenant');
     v_limits jsonb; v_thread text; v_busy boolean := false; v_started boolean; v_old boolean := true;
+    v_bodies bytea[];
 BEGIN
+    IF p_line IS NOT NULL AND p_runtime IS DISTINCT FROM (SELECT r.id FROM runtimes r WHERE r.tenant_id = v_tenant
+            AND r.name = p_line AND r.retired_at IS NULL ORDER BY r.version DESC LIMIT 1) THEN
+        RETURN QUERY SELECT 'stale', p_thread, 0::bigint, NULL::bytea[]; RETURN;
+    END IF;
     IF p_thread IS NOT NULL THEN
         SELECT t.id INTO v_thread FROM threads t WHERE t.tenant_id = v_tenant AND t.id = p_thread FOR NO KEY UPDATE;
-        IF v_thread IS NULL THEN RETURN QUERY SELECT 'no_thread', p_thread, 0::bigint; RETURN; END IF;
+        IF v_thread IS NULL THEN RETURN QUERY SELECT 'no_thread', p_thread, 0::bigint, NULL::bytea[]; RETURN; END IF;
     ELSIF p_thread_key IS NOT NULL THEN
         INSERT INTO threads AS t (tenant_id, id, key, runtime_id) VALUES (v_tenant, p_new_thread, p_thread_key, p_runtime)
         ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id INTO v_thread;
@@ -60,17 +65,17 @@ BEGIN
     IF v_old THEN
         SELECT EXISTS (SELECT FROM queries q WHERE q.tenant_id = v_tenant AND q.thread_id = v_thread
                         AND q.status IN ('queued', 'running', 'waiting')) INTO v_busy;
-        IF v_busy AND p_if_busy = 'reject' THEN RETURN QUERY SELECT 'busy', v_thread, 0::bigint; RETURN; END IF;
+        IF v_busy AND p_if_busy = 'reject' THEN RETURN QUERY SELECT 'busy', v_thread, 0::bigint, NULL::bytea[]; RETURN; END IF;
     END IF;
     IF p_kind = 'agent' AND EXISTS (SELECT FROM runtimes r WHERE r.tenant_id = v_tenant AND r.id = p_runtime
             AND r.retired_at IS NOT NULL) AND NOT (v_old AND EXISTS (SELECT FROM threads t WHERE t.tenant_id = v_tenant
             AND t.id = v_thread AND t.runtime_id = p_runtime)) THEN  -- a thread keeps the version it began with
-        RETURN QUERY SELECT 'retired', v_thread, 0::bigint; RETURN;
+        RETURN QUERY SELECT 'retired', v_thread, 0::bigint, NULL::bytea[]; RETURN;
     END IF;
     SELECT t.limits INTO v_limits FROM tenants t WHERE t.tenant_id = v_tenant;
     IF (v_limits->>'queuedQueries') IS NOT NULL AND (SELECT count(*) FROM queries q WHERE q.tenant_id = v_tenant
             AND q.status = 'queued') >= (v_limits->>'queuedQueries')::bigint THEN
-        RETURN QUERY SELECT 'full', v_thread, 0::bigint; RETURN;
+        RETURN QUERY SELECT 'full', v_thread, 0::bigint, NULL::bytea[]; RETURN;
     END IF;
     v_started := p_owner IS NOT NULL AND NOT v_busy AND ((v_limits->>'runningQueries') IS NULL OR
         (SELECT count(*) FROM queries q WHERE q.tenant_id = v_tenant AND q.status = 'running')
@@ -84,14 +89,15 @@ BEGIN
             CASE WHEN v_started THEN 3 ELSE 2 END);
     INSERT INTO work_records (tenant_id, id, query_id, thread_id, kind, name, agent, status)
     VALUES (v_tenant, 'wrk_' || substr(p_id, 5), p_id, v_thread, 'query', p_kind, p_agent, 'running');
+    v_bodies := ARRAY[event_body('query-status', p_id, v_thread, p_agent, '{"from":null,"to":"queued"}')];
+    IF v_started THEN
+        v_bodies := v_bodies || event_body('query-status', p_id, v_thread, p_agent, '{"from":"queued","to":"running"}');
+    END IF;
     INSERT INTO events (tenant_id, query_id, seq, type, body)
-    SELECT v_tenant, p_id, 1, 'query-status', event_body('query-status', p_id, v_thread, p_agent, '{"from":null,"to":"queued"}')
-    UNION ALL
-    SELECT v_tenant, p_id, 2, 'query-status', event_body('query-status', p_id, v_thread, p_agent, '{"from":"queued","to":"running"}')
-     WHERE v_started;
-    PERFORM tell_journal('', ARRAY[p_id]);
+    SELECT v_tenant, p_id, n, 'query-status', b FROM unnest(v_bodies) WITH ORDINALITY AS e(b, n);
+    PERFORM tell_journal(coalesce(p_owner, ''), ARRAY[p_id]);
     IF NOT v_started THEN PERFORM pg_notify('plangate_wake', ''); END IF;
-    RETURN QUERY SELECT CASE WHEN v_started THEN 'started' ELSE 'accepted' END, v_thread, v_started::int::bigint;
+    RETURN QUERY SELECT CASE WHEN v_started THEN 'started' ELSE 'accepted' END, v_thread, v_started::int::bigint, v_bodies;
 END $$;
 
 -- One batch of the group-commit writer: entries of many queries and tenants. Rows are locked in id order; an
@@ -106,7 +112,9 @@ CREATE FUNCTION journal_commit(
     w_invocation text[], w_model text[], w_cache_key text[], w_in bigint[], w_out bigint[], w_read bigint[], w_write bigint[],
     w_reason bigint[], w_cost float8[], w_price_date text[], w_attempts int[], w_sent boolean[],
     w_input bytea[], w_output bytea[], w_error bytea[])
-RETURNS TABLE (outcomes text[], first_seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+RETURNS TABLE (outcomes text[], first_seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+-- Planned once: with the real lengths of the arrays each call was planned anew and read the whole of queries.
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     r record; oc text[] := array_fill(NULL::text, ARRAY[cardinality(q_id)]);
     fs bigint[] := array_fill(0::bigint, ARRAY[cardinality(q_id)]); th text[] := array_fill(NULL::text, ARRAY[cardinality(q_id)]);

@@ -31,12 +31,18 @@ async def test_an_approved_call_is_made_with_the_arguments_that_were_approved(ap
     assert hashlib.sha256(subject.content).hexdigest() == approval["digest"]
     assert subject.json()["args"] == {"n": 7}
     decided = good(await api.decide(approval["id"], digest=approval["digest"]))
-    assert (decided["status"], decided["decision"], decided["decidedBy"]) == ("approved", "approve", "operator")
+    assert (decided["status"], decided["decision"], decided["decidedBy"]) == (
+        "approved",
+        "approve",
+        "operator",
+    )
     call = await api.serve("pay", {"paid": True})
     assert call["args"] == {"n": 7}
     query = await api.ended(approval["queryId"])
     assert output_of(query) == [{"tool": "pay", "result": {"paid": True}}]
-    told = [e["type"] for e in await api.events(query["id"]) if e["type"].startswith(("approval", "tool-inv"))]
+    told = [
+        e["type"] for e in await api.events(query["id"]) if e["type"].startswith(("approval", "tool-inv"))
+    ]
     assert told == ["tool-invocation", "approval-required", "approval-decision", "tool-invocation"]
     (event,) = await api.events(query["id"], "approval-decision")
     assert event["data"]["outcome"] == {"outcome": "approve"}

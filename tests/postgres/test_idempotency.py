@@ -50,11 +50,11 @@ async def test_what_failed_may_be_tried_again_under_its_key(api: Caller) -> None
     assert (await api.post("/queries", {"prompt": "x"}, headers=KEY)).status_code == 202
 
 
-async def test_while_the_first_is_in_progress_the_second_is_told_to_wait(plangate: World, api: Caller) -> None:
+async def test_while_the_first_is_in_progress_the_second_is_told_to_wait(
+    plangate: World, api: Caller
+) -> None:
     await api.register(specs.mock())
-    answers = await asyncio.gather(
-        *(api.post("/queries", {"prompt": "x"}, headers=KEY) for _ in range(6))
-    )
+    answers = await asyncio.gather(*(api.post("/queries", {"prompt": "x"}, headers=KEY) for _ in range(6)))
     done = [a for a in answers if a.status_code == 202]
     assert len({a.content for a in done}) == 1
     for other in answers:

@@ -90,9 +90,7 @@ async def test_a_bad_entry_fails_alone(idle: World, counted: Counting) -> None:
         work = Work(f"wrk_{lease.query_id[4:]}x", None, "nonsense", "n", "a", "running")  # type: ignore[arg-type]
         return Entry([custom(lease, 0)], [work] if lease is bad else [])
 
-    results = await asyncio.gather(
-        *(journal.commit(x, entry(x)) for x in leases), return_exceptions=True
-    )
+    results = await asyncio.gather(*(journal.commit(x, entry(x)) for x in leases), return_exceptions=True)
     for lease, result in zip(leases, results, strict=True):
         assert isinstance(result, Exception) == (lease is bad)
         assert await numbers(idle, lease) == ([] if lease is bad else [(3, 0)])

@@ -110,7 +110,9 @@ async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -
     assert run.lease.lost
 
 
-async def test_a_query_that_ends_its_worker_three_times_is_set_aside(idle: World, owner: Any, site: Any, cluster: Any) -> None:
+async def test_a_query_that_ends_its_worker_three_times_is_set_aside(
+    idle: World, owner: Any, site: Any, cluster: Any
+) -> None:
     (query,) = await queued(idle, 1)
     crashes = []
     for _ in range(3):
@@ -226,7 +228,9 @@ async def test_the_claim_loop_outlives_an_error(plangate: World, owner: Any) -> 
     assert (await plangate.api.ended(second["id"]))["status"] == "succeeded"
 
 
-async def test_a_cancelled_query_is_dropped_by_whoever_runs_it(plangate: World, second: World, api: Caller) -> None:
+async def test_a_cancelled_query_is_dropped_by_whoever_runs_it(
+    plangate: World, second: World, api: Caller
+) -> None:
     await api.register(specs.scripted(specs.tool("add")))
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     (call,) = await api.claim("add")
@@ -238,6 +242,8 @@ async def test_a_cancelled_query_is_dropped_by_whoever_runs_it(plangate: World, 
 
     await eventually(idle_now, "the worker lets go", 3)
     assert (await api.result(call, 5)).json()["adopted"] is False
-    refused(await api.post(f"/tool-calls/{call['workId']}/heartbeat", {"claimToken": call["claimToken"]}), 409)
+    refused(
+        await api.post(f"/tool-calls/{call['workId']}/heartbeat", {"claimToken": call["claimToken"]}), 409
+    )
     assert [e["type"] for e in await api.events(query)].count("error") == 1
     assert new_id("x") != query

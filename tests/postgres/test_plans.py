@@ -314,7 +314,9 @@ async def test_a_revision_after_the_approval_is_not_what_was_approved(plangate: 
     assert (await api.read("/plans"))["items"][0]["status"] == "draft"
 
 
-async def test_a_reference_that_went_after_the_approval_refuses_the_plan(plangate: World, api: Caller) -> None:
+async def test_a_reference_that_went_after_the_approval_refuses_the_plan(
+    plangate: World, api: Caller
+) -> None:
     await api.register(specs.planning(references=[{"name": "Seats", "schema": {"type": "array"}}]))
     made = await api.do("/references", {"kind": "Seats", "value": [1, 2]})
     handle = {"kind": "Seats", "id": made["id"]}
@@ -423,7 +425,9 @@ async def test_an_outcome_that_nobody_knows_waits_for_a_person(
     refused(await api.post(path, {"outcome": outcome}), 409)
 
 
-async def test_retry_sends_again_under_the_same_key_and_counts(plangate: World, api: Caller, owner: Any) -> None:
+async def test_retry_sends_again_under_the_same_key_and_counts(
+    plangate: World, api: Caller, owner: Any
+) -> None:
     query = await begun(api)
     first = await lapsed(plangate, owner, query)
     await api.until(query, "waiting", "outcome_unknown")
@@ -585,7 +589,9 @@ async def test_storing_says_what_is_wrong_where(api: Caller) -> None:
     assert (await api.read("/plans"))["items"] == []
 
 
-async def test_a_runtime_version_registered_meanwhile_changes_nothing_for_a_running_query(api: Caller) -> None:
+async def test_a_runtime_version_registered_meanwhile_changes_nothing_for_a_running_query(
+    api: Caller,
+) -> None:
     query = await begun(api)
     await api.gate(query)
     await api.register(specs.planning(actionDispatcher={"kind": "client", "replay": "safe"}))

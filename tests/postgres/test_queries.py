@@ -25,12 +25,19 @@ async def gated(api: Caller, **parts: Any) -> dict[str, Any]:
 
 async def test_a_query_is_accepted_run_and_read(api: Caller) -> None:
     runtime = await api.register(specs.mock("Hello."))
-    response = await api.post("/queries", {"prompt": "hi", "metadata": {"a": [1.0, None]}, "inputs": {"x": 1}})
+    response = await api.post(
+        "/queries", {"prompt": "hi", "metadata": {"a": [1.0, None]}, "inputs": {"x": 1}}
+    )
     assert response.status_code == 202
     accepted = good(response)
     assert response.headers["location"] == accepted["links"]["self"] == f"/queries/{accepted['id']}"
     query = await api.ended(accepted["id"])
-    assert (query["status"], query["output"], query["error"], query["kind"]) == ("succeeded", "Hello.", None, "agent")
+    assert (query["status"], query["output"], query["error"], query["kind"]) == (
+        "succeeded",
+        "Hello.",
+        None,
+        "agent",
+    )
     assert (query["prompt"], query["metadata"], query["inputs"]) == ("hi", {"a": [1.0, None]}, {"x": 1})
     assert (query["runtimeId"], query["agent"], query["principal"]) == (runtime["id"], "solo", "operator")
     assert query["threadId"] == accepted["threadId"]
@@ -285,9 +292,7 @@ async def test_a_lapsed_call_that_may_not_repeat_is_unknown_and_the_query_goes_o
     assert look == {"tool": "look", "result": "seen"}
     assert "is not known" in add["error"]
     assert good(await api.result(call, 1))["adopted"] is False
-    (told,) = [
-        e for e in await api.events(query["id"], "tool-invocation") if e["state"] == "error"
-    ]
+    (told,) = [e for e in await api.events(query["id"], "tool-invocation") if e["state"] == "error"]
     assert told["error"]["code"] == "outcome_unknown"
 
 
@@ -295,7 +300,9 @@ async def test_a_call_goes_to_one_claimant_and_its_token_is_needed(api: Caller) 
     await api.register(specs.scripted(specs.tool("add")))
     query = await api.submit(specs.script(("add", {"n": 1})))
     (call,) = await api.claim("add")
-    claims = await asyncio.gather(*(api.do("/tool-calls/claim", {"tools": [{"name": "add"}]}) for _ in range(4)))
+    claims = await asyncio.gather(
+        *(api.do("/tool-calls/claim", {"tools": [{"name": "add"}]}) for _ in range(4))
+    )
     assert [c["calls"] for c in claims] == [[]] * 4
     path = f"/tool-calls/{call['workId']}"
     refused(await api.post(f"{path}/result", {"claimToken": "no", "output": 1}), 409, "claim_lapsed")

@@ -52,7 +52,9 @@ async def test_a_value_matches_its_kind_or_is_refused_with_the_place(api: Caller
     assert body["errors"] == [{"pointer": "/kind", "message": "declared are: Brief, Cart, Seats"}]
 
 
-async def test_past_its_time_it_is_gone_and_not_merely_absent(plangate: World, api: Caller, owner: Any) -> None:
+async def test_past_its_time_it_is_gone_and_not_merely_absent(
+    plangate: World, api: Caller, owner: Any
+) -> None:
     await kinds(api)
     made = await api.do("/references", {"kind": "Brief", "value": {"a": 1}})
     path = f"/references/Brief/{made['id']}"
@@ -147,9 +149,7 @@ async def test_a_result_too_large_for_a_prompt_becomes_a_reference(api: Caller) 
 
 
 async def test_an_agent_resolves_glimpses_and_reads_parts(api: Caller, owner: Any) -> None:
-    await api.register(
-        specs.scripted(agents=[specs.agent(toolkits=["references"])], references=KINDS)
-    )
+    await api.register(specs.scripted(agents=[specs.agent(toolkits=["references"])], references=KINDS))
     small = await api.do("/references", {"kind": "Seats", "value": ["1A", "2B"]})
     large = await api.do("/references", {"kind": "Seats", "value": ["x" * 1000] * 100})
     brief = await api.do("/references", {"kind": "Brief", "value": {}})

@@ -16,7 +16,9 @@ from tests.support.client import Caller, good, refused
 from tests.support.sse import Frame, always, follow, frames, wire
 from tests.support.world import World
 
-HOSTILE = 'CR\rLF\nboth\r\nsep\u2028par\u2029nel\x85quote"back\\slash tab\t emoji 🙂 \x1b data: x\n\nid: 9\n\n'
+HOSTILE = (
+    'CR\rLF\nboth\r\nsep\u2028par\u2029nel\x85quote"back\\slash tab\t emoji 🙂 \x1b data: x\n\nid: 9\n\n'
+)
 SSE = {"accept": "text/event-stream"}
 
 

@@ -35,7 +35,13 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("approval", "GET", "/approvals/{id}", None, "read"),
     ("approval", "GET", "/approvals/{id}/subject", None, "read"),
     ("approval", "POST", "/approvals/{id}", {"decision": "approve"}, "approvals:decide"),
-    ("approval", "POST", "/approvals", {"decisions": [{"id": "{id}", "decision": "reject"}]}, "approvals:decide"),
+    (
+        "approval",
+        "POST",
+        "/approvals",
+        {"decisions": [{"id": "{id}", "decision": "reject"}]},
+        "approvals:decide",
+    ),
     ("plan", "GET", "/plans/{id}", None, "read"),
     ("plan", "GET", "/plans/{id}/revisions", None, "read"),
     ("plan", "GET", "/plans/{id}/transitions", None, "read"),
@@ -52,7 +58,14 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("key", "DELETE", "/keys/{id}", None, "admin"),
     ("secret", "DELETE", "/secrets/{id}", None, "runtimes:write"),
 ]
-PREFIX = {"runtime": "rt_", "query": "qry_", "thread": "thr_", "approval": "apr_", "plan": "pln_", "call": "wrk_"}
+PREFIX = {
+    "runtime": "rt_",
+    "query": "qry_",
+    "thread": "thr_",
+    "approval": "apr_",
+    "plan": "pln_",
+    "call": "wrk_",
+}
 
 
 async def objects(plangate: World) -> dict[str, str]:
@@ -102,14 +115,26 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
     assert await plangate.sql("SELECT status, wake FROM queries ORDER BY id", tenant="other") == before
     still = await plangate.other.read(f"/approvals/{theirs['approval']}")
     assert still["status"] == "pending"
-    for path in ("/runtimes", "/queries", "/approvals", "/plans", "/references", "/keys", "/secrets", "/threads"):
+    for path in (
+        "/runtimes",
+        "/queries",
+        "/approvals",
+        "/plans",
+        "/references",
+        "/keys",
+        "/secrets",
+        "/threads",
+    ):
         shown = json.dumps(await api.read(path))
         for id in theirs.values():
             assert id not in shown, path
 
 
 async def test_every_route_needs_its_scope_and_no_other(plangate: World) -> None:
-    routes = [*ROUTES, *((("", "GET", p, None, "read")) for p in ("/runtimes", "/queries", "/events", "/plans"))]
+    routes = [
+        *ROUTES,
+        *((("", "GET", p, None, "read")) for p in ("/runtimes", "/queries", "/events", "/plans")),
+    ]
     routes += [
         ("", "POST", "/runtimes", {}, "runtimes:write"),
         ("", "POST", "/runtimes/validate", {}, "runtimes:write"),
@@ -182,7 +207,10 @@ async def test_actions_are_for_keys_with_their_scope(plangate: World, api: Calle
 
 async def test_a_key_with_act_as_names_the_person(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
-    plain, acting = await plangate.key("queries:write"), await plangate.key("queries:write", "act-as", principal="bot")
+    plain, acting = (
+        await plangate.key("queries:write"),
+        await plangate.key("queries:write", "act-as", principal="bot"),
+    )
     headers = {"plangate-principal": "zoe"}
     refused(await plain.post("/queries", {"prompt": "x"}, headers=headers), 403)
     accepted = good(await acting.post("/queries", {"prompt": "x"}, headers=headers))
@@ -309,7 +337,9 @@ async def test_the_same_value_has_another_id_in_another_tenant(plangate: World, 
     ids = []
     for tenant in ("acme", "other"):
         api = plangate.operator(tenant)
-        await api.register(specs.mock(tenant=tenant, references=[{"name": kind, "schema": {"type": "array"}}]))
+        await api.register(
+            specs.mock(tenant=tenant, references=[{"name": kind, "schema": {"type": "array"}}])
+        )
         response = await api.post("/references", {"kind": kind, "value": [1, 2, 3]})
         assert response.status_code == 201
         ids.append(good(response)["id"])

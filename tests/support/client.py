@@ -112,7 +112,9 @@ class Caller:
         found: list[dict[str, Any]] = await eventually(there, f"a call of {names}")
         return found
 
-    async def result(self, call: dict[str, Any], output: Any = None, error: str | None = None) -> httpx.Response:
+    async def result(
+        self, call: dict[str, Any], output: Any = None, error: str | None = None
+    ) -> httpx.Response:
         body = {"claimToken": call["claimToken"], **({"error": error} if error else {"output": output})}
         return await self.post(f"/tool-calls/{call['workId']}/result", body)
 

@@ -12,7 +12,7 @@ import asyncpg
 from app.assembly import Site, assemble
 from app.base import embedded_postgres
 from app.base.ids import new_id
-from app.base.keys import hash_key, new_key
+from app.base.keys import new_key
 from app.base.migrate import migrate
 from app.settings import Settings
 

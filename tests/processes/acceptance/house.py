@@ -150,7 +150,7 @@ class House:
         def ready() -> bool:
             assert service.alive, service.log.read_text("utf-8")[-3000:]
             try:
-                return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+                return httpx.get(f"{self.url}/readyz", timeout=5, verify=False).status_code == 200
             except httpx.HTTPError:
                 return False
 
@@ -241,7 +241,7 @@ class House:
     def http(self) -> httpx.Client:
         if self._http is None:
             headers = {"Authorization": f"Bearer {self.key}"}
-            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+            self._http = httpx.Client(base_url=self.url, headers=headers, timeout=30, verify=False)
         return self._http
 
     def get(self, path: str) -> Any:

@@ -72,7 +72,7 @@ def test_the_other_worker_takes_over_from_a_killed_one(patient: House, model: Sl
 
 def test_a_worker_that_leaves_hands_over_at_once(patient: House, model: SlowModel) -> None:
     first = patient.worker()
-    prompt, reader = talking(patient, model, 6)
+    prompt, reader = talking(patient, model, 5)
     second = patient.worker()
     assert first.stop() < 10
     gone = time.monotonic()
@@ -85,7 +85,7 @@ def test_a_worker_that_leaves_hands_over_at_once(patient: House, model: SlowMode
 @pytest.mark.parametrize("thawed", ["while the other works", "when all is over"])
 def test_a_worker_that_was_frozen_writes_nothing(brisk: House, model: SlowModel, thawed: str) -> None:
     first = brisk.worker()
-    prompt, reader = talking(brisk, model, 3)
+    prompt, reader = talking(brisk, model, 2)
     second = brisk.worker()
     first.freeze()
     reader.wait_type("step-retry")

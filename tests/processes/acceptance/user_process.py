@@ -27,7 +27,9 @@ WAIT_S = 0.05
 class User:
     def __init__(self, url: str, key_file: str, folder: str, names: str, lease_ms: str) -> None:
         key = Path(key_file).read_text("utf-8").strip()
-        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=10)
+        self.http = httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=10, verify=False
+        )
         self.folder = Path(folder)
         self.tools = [{"name": name} for name in names.split(",")]
         self.lease_ms = int(lease_ms)

@@ -16,7 +16,11 @@ from app.journal.writer import merge
 
 SCOPES = [Scope("qry_1", "thr_1", f"wrk_{n}", None, "a") for n in range(2)]
 DELTAS = st.builds(
-    Delta, st.sampled_from(["text", "reasoning"]), st.sampled_from(SCOPES), st.integers(1, 2), st.text(max_size=4)
+    Delta,
+    st.sampled_from(["text", "reasoning"]),
+    st.sampled_from(SCOPES),
+    st.integers(1, 2),
+    st.text(max_size=4),
 )
 EVENTS = st.builds(lambda n: event(SCOPES[0], "custom", eventType="n", data=n), st.integers(0, 9))
 
@@ -40,7 +44,11 @@ def test_runs_of_deltas_join_and_the_order_stands(items: list[Event | Delta]) ->
             continue
         told = read(one)
         assert told["text"] == "".join(d.text for d in run if isinstance(d, Delta))
-        assert (told["type"], told["turn"], told["workId"]) == (run[0].type, run[0].turn, run[0].scope.work_id)
+        assert (told["type"], told["turn"], told["workId"]) == (
+            run[0].type,
+            run[0].turn,
+            run[0].scope.work_id,
+        )
 
 
 def test_an_event_is_one_line_whatever_it_holds() -> None:
