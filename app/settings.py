@@ -19,7 +19,7 @@ def default_data_dir() -> Path:
 class Settings(BaseSettings):
     """Every variable that the service reads. docs/settings.md is checked against this class."""
 
-    model_config = SettingsConfigDict(env_prefix="PLANGATE_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="PLANGATE_", frozen=True, hide_input_in_errors=True)
 
     database_url: Annotated[
         str | None,

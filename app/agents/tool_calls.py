@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 from plangate.spec.approvals import tool_rule
-from plangate.spec.models import AgentSpec, ToolSpec
+from plangate.spec.models import AgentSpec, ApprovalRule, ToolSpec
 from plangate.spec.toolkits import BuiltinTool as BuiltinDefinition
 
 from app.agents.loop import Call
@@ -29,8 +29,9 @@ from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, WorkStatus, event
 from app.llm.messages import ToolDefinition
 from app.references.service import References
+from app.runtimes.predicates import required
 from app.tools.client import ClientCalls
-from app.tools.models import DEFAULT_TIMEOUT_MS, ClientCall, definition_digest
+from app.tools.models import CLAIM_WITHIN_MS, DEFAULT_TIMEOUT_MS, ClientCall, definition_digest
 
 RESULT_MAX_BYTES = 64 * 1024
 CLIENT_HOLD_S = 2.0  # how long a call that nobody took keeps its worker
@@ -149,10 +150,9 @@ class ToolCalls:
     async def _gate(
         self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, args: dict[str, Any], definition: str
     ) -> dict[str, Any] | ToolError:
-        """The arguments that may be sent: those of the call, or nothing. A predicate is not evaluated here yet:
-        a dynamic rule asks a person every time, which is the safe side."""
+        """The arguments that may be sent: those of the call, or nothing."""
         resolved = tool_rule(run.runtime.spec, agent.name, name)
-        if resolved.rule.kind == "never":
+        if not self._needs_approval(run, agent, resolved.rule, name, args):
             return args
         subject = jsongate.canonical(
             {"tool": name, "definitionDigest": definition, "args": args, "runtimeVersion": run.runtime.digest}
@@ -185,6 +185,23 @@ class ToolCalls:
         feedback = f" Feedback: {decided.feedback}" if decided.feedback else ""
         return ToolError(f"The call was rejected and not made.{feedback}", "rejected")
 
+    def _needs_approval(
+        self, run: QueryRun, agent: AgentSpec, rule: ApprovalRule, name: str, args: dict[str, Any]
+    ) -> bool:
+        """A dynamic rule asks its predicate; one that errs or is not there asks a person."""
+        if rule.kind != "dynamic":
+            return rule.kind == "always"
+        expression = run.runtime.spec.approval_predicates.get(rule.value or "")
+        ctx = {
+            "tool": name,
+            "agent": agent.name,
+            "threadId": run.query.thread_id,
+            "queryId": run.query.id,
+            "resourceId": run.lease.tenant,
+            "spentUsd": run.totals()["costUsd"] or 0.0,
+        }
+        return not isinstance(expression, str) or required(expression, args, ctx)
+
     # -- dispatch --------------------------------------------------------------------------------------------
 
     async def _client(
@@ -210,6 +227,7 @@ class ToolCalls:
                 }
             ),
             replay=tool.replay_rule(),
+            claim_within_ms=getattr(tool.transport, "claim_within_ms", None) or CLAIM_WITHIN_MS,
             timeout_ms=tool.timeout_ms or DEFAULT_TIMEOUT_MS,
         )
         await run.durably(lambda tx: self._client_calls.offer(tx, call))

@@ -1,8 +1,9 @@
 """One pool, and one way to open a transaction and set its tenant.
 
 The pool is SQLAlchemy's, in autocommit, so that only `transaction` below ever begins one; statements are named SQL
-that the stores send over the pool's asyncpg connection (docs/decisions/0002). BEGIN and the tenant travel in one
-message. A connection works as the role `plangate_app`, which owns nothing and bypasses nothing.
+that the stores send over the pool's asyncpg connection (docs/decisions/0002). BEGIN, role and tenant travel in one
+message and end with the transaction, so they hold behind a pooler in transaction mode too. A transaction works as
+the role `plangate_app`, which owns nothing and bypasses nothing, whatever the login may do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ from app.base.errors import Unavailable
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 TRANSACTION_S = 4.0  # so that a request is answered within five seconds, whatever the database does
+
+SESSION = {
+    "application_name": "plangate",
+    "idle_in_transaction_session_timeout": "5000",
+    "lock_timeout": "4000",
+    "tcp_keepalives_idle": "10",
+    "jit": "off",
+}
 
 # What the database says when it, or the way to it, is not there: worth asking again later.
 GONE = (
@@ -104,7 +113,9 @@ class Database:
         async with self._connected() as raw:
             tx = Tx(raw, tenant)
             try:
-                await _send(raw, f"BEGIN; SET LOCAL plangate.tenant = '{tenant}'")
+                await _send(
+                    raw, f"BEGIN; SET LOCAL ROLE plangate_app; SET LOCAL plangate.tenant = '{tenant}'"
+                )
                 yield tx
                 await _send(raw, "COMMIT")
             except BaseException:
@@ -158,31 +169,19 @@ def open_database(dsn: str, *, size: int = 10) -> Database:
     """The pool for a `postgresql://` address. Nothing connects before the first transaction."""
     if not dsn.startswith(("postgresql://", "postgres://")):
         raise ValueError("DATABASE_URL must begin with postgresql://")
-    url = "postgresql+asyncpg://" + dsn.split("://", 1)[1]
+
+    async def connect() -> Any:
+        return await asyncpg.connect(dsn, timeout=5, command_timeout=5, server_settings=SESSION)
+
     engine = create_async_engine(
-        url,
+        "postgresql+asyncpg://",
+        async_creator=connect,  # asyncpg reads the address itself: sslmode, several hosts, passfile
         isolation_level="AUTOCOMMIT",
         pool_size=size,
         max_overflow=0,
         pool_timeout=5,
         pool_recycle=1800,
-        connect_args={
-            "timeout": 5,
-            "command_timeout": 5,
-            "server_settings": {
-                "application_name": "plangate",
-                "idle_in_transaction_session_timeout": "5000",
-                "lock_timeout": "4000",
-                "tcp_keepalives_idle": "10",
-                "jit": "off",
-            },
-        },
     )
-
-    @event.listens_for(engine.sync_engine, "connect")
-    def become_app(adapted: Any, _record: Any) -> None:
-        adapted.run_async(_become_app)
-
     event.listen(engine.sync_engine, "checkout", _refuse_dead)
     return Database(engine)
 
@@ -191,9 +190,3 @@ def _refuse_dead(adapted: Any, _record: Any, _proxy: Any) -> None:
     """A server that went away took every connection with it: none that lay in the pool meanwhile is handed out."""
     if adapted.driver_connection.is_closed():
         raise InvalidatePoolError
-
-
-async def _become_app(raw: Any) -> None:
-    """A login that owns tables or bypasses row-level security (the embedded database's, or an operator's owner)
-    puts that power down; a login that is only a member of plangate_app may stay what it is."""
-    await raw.execute("SET ROLE plangate_app")

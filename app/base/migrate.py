@@ -6,10 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from alembic import command
+import asyncpg
+from alembic import command, op
 from alembic.config import Config
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.util import await_only
 
 MIGRATION_LOCK = 7_046_029_254  # any number that nobody else in this database uses
 
@@ -33,7 +35,9 @@ def _upgrade(connection: Connection) -> None:
 
 async def migrate(dsn: str) -> None:
     """Applies every migration that this database has not seen. The login must own the schema."""
-    engine = create_async_engine("postgresql+asyncpg://" + dsn.split("://", 1)[1])
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
+    )
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_upgrade)
@@ -43,6 +47,15 @@ async def migrate(dsn: str) -> None:
 
 def migrate_sync(dsn: str) -> None:
     asyncio.run(migrate(dsn))
+
+
+def run_file(name: str) -> None:
+    """For migrations: sends migrations/sql/`name` as it is, in the migration's transaction. asyncpg prepares single
+    statements only, so it goes over the simple protocol."""
+    connection = op.get_bind()
+    connection.exec_driver_sql("SELECT 1")  # asyncpg begins lazily: make sure that the transaction is open
+    raw: Any = connection.connection.driver_connection
+    await_only(raw.execute((migrations_folder() / "sql" / name).read_text(encoding="utf-8")))
 
 
 async def schema_is_current(raw: Any) -> bool:

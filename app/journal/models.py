@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -104,22 +103,13 @@ class Work:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A process's right to write for a query, under one epoch. The only mutable thing here: it ages.
-
-    `valid_until` is this process's monotonic clock: after it the process must not send anything for the query,
-    whatever the database thinks.
-    """
+    """A process's right to write for a query, under one epoch. The only mutable thing here: it can be lost."""
 
     tenant: str
     query_id: str
     epoch: int
-    valid_until: float
     entries: int = 0
     lost: bool = False
-
-    def may_send(self, share: float = 0.5, lease_s: float = 10.0) -> bool:
-        """Whether at most `share` of the lease has passed since it was last known to be held."""
-        return not self.lost and time.monotonic() < self.valid_until - (1 - share) * lease_s
 
 
 class LeaseLost(Exception):

@@ -28,7 +28,7 @@ from app.plans.service import Plans, Who
 from app.plans.states import ActionStatus, PlanStatus
 from app.runtimes.models import Runtime
 from app.tools.client import ClientCalls
-from app.tools.models import DEFAULT_TIMEOUT_MS, CallOutcome, ClientCall, definition_digest
+from app.tools.models import CLAIM_WITHIN_MS, DEFAULT_TIMEOUT_MS, CallOutcome, ClientCall, definition_digest
 
 CLIENT_HOLD_S = 2.0
 MAX_PARALLEL = 8
@@ -190,6 +190,7 @@ class Execution:
             definition_digest=definition_digest(tool) if tool else dispatch.boundary.digest,
             request=jsongate.dumps(self._request(dispatch, [r["attempts"] + 1 for r in open_rows])),
             replay=dispatcher.replay,
+            claim_within_ms=getattr(dispatcher, "claim_within_ms", None) or CLAIM_WITHIN_MS,
             timeout_ms=dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS,
         )
         if open_rows[0]["work_id"]:

@@ -134,7 +134,7 @@ class Worker:
                 await store.release(self._db, self.owner, ids, epochs)
 
     def _start(self, claim: store.Claim, given: object = None) -> None:
-        lease = Lease(claim.tenant, claim.query_id, claim.epoch, time.monotonic() + self.lease_s)
+        lease = Lease(claim.tenant, claim.query_id, claim.epoch)
         running = Running(lease, crashes=claim.crashes, given=given)
         old = self._running.get(claim.query_id)
         if old is not None:
@@ -188,7 +188,7 @@ class Worker:
             asked = time.monotonic()
             try:
                 if asked - renewed >= RENEW_SHARE * self.lease_s:
-                    await self._renew(running, asked)
+                    await self._renew(running)
                     renewed = asked
                 heads = await journal_store.heads(self._db, [r.lease.query_id for r in running])
             except Unavailable:
@@ -200,12 +200,9 @@ class Worker:
             for one in running:
                 self._compare(one, known.get(one.lease.query_id))
 
-    async def _renew(self, running: Sequence[Running], asked: float) -> None:
+    async def _renew(self, running: Sequence[Running]) -> None:
         ids, epochs = [r.lease.query_id for r in running], [r.lease.epoch for r in running]
-        held = await store.renew(self._db, self.owner, ids, epochs, self.lease_s)
-        for one in running:
-            if one.lease.query_id in held:
-                one.lease.valid_until = asked + self.lease_s
+        await store.renew(self._db, self.owner, ids, epochs, self.lease_s)
 
     def _compare(self, running: Running, head: dict[str, object] | None) -> None:
         if self._running.get(running.lease.query_id) is not running:

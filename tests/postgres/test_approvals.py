@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
-from tests.support.world import World
+from tests.support.world import World, world
 
 PAY = specs.tool("pay", approval="always")
 
@@ -256,8 +256,6 @@ async def test_a_decision_wakes_the_query_wherever_it_was_parked(
 async def test_after_a_decision_that_no_worker_saw_another_process_goes_on(
     cluster: Any, site: Any, idle: World
 ) -> None:
-    from tests.support.world import world
-
     async with world(site, cluster.operator_key) as first:
         approval = await asked(first.api)
         await first.api.until(approval["queryId"], "waiting")

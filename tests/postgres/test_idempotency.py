@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from app.tenancy import idempotency
 from tests.support import specs
 from tests.support.client import Caller, good, refused
 from tests.support.sse import frames, wire
@@ -67,8 +68,6 @@ async def test_while_the_first_is_in_progress_the_second_is_told_to_wait(
 async def test_an_open_transaction_holds_its_key_and_nobody_queues_behind_it(
     plangate: World, api: Caller
 ) -> None:
-    from app.tenancy import idempotency
-
     await api.register(specs.mock())
     async with plangate.services.db.transaction("acme") as tx:
         key = idempotency.Key.of("operator", "POST", "/queries", "k-1", b"x")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.agents.run import QueryRun
-from app.base.ids import new_id
-from app.journal.models import Entry, Lease, LeaseLost, Scope, event
+from app.journal.models import Entry, Lease, LeaseLost, QueryChange, Scope, event
+from app.journal.writer import ParkRefused
 from app.queue import store
 from tests.support import specs
 from tests.support.client import Caller, eventually, output_of, refused
@@ -187,9 +187,6 @@ async def test_a_run_is_rebuilt_from_its_records_without_repeating_what_is_done(
 
 
 async def test_a_wake_up_in_the_moment_of_parking_refuses_the_parking(idle: World) -> None:
-    from app.journal.models import QueryChange
-    from app.journal.writer import ParkRefused
-
     (query,) = await queued(idle, 1)
     (taken,) = await claim(idle)
     lease = Lease("acme", query, taken.epoch, 1e12)
@@ -246,4 +243,3 @@ async def test_a_cancelled_query_is_dropped_by_whoever_runs_it(
         await api.post(f"/tool-calls/{call['workId']}/heartbeat", {"claimToken": call["claimToken"]}), 409
     )
     assert [e["type"] for e in await api.events(query)].count("error") == 1
-    assert new_id("x") != query

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.approvals.service import Decision
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World
@@ -287,8 +288,6 @@ async def test_inputs_are_approved_and_sent(api: Caller) -> None:
 
 async def approve_and(plangate: World, query_id: str, change: Any) -> None:
     """Approves and changes something in the same transaction: the runner sees both or neither."""
-    from app.approvals.service import Decision
-
     approval = await plangate.api.gate(query_id)
     async with plangate.services.db.transaction("acme") as tx:
         await plangate.services.approvals.decide(tx, approval["id"], Decision("approve", "ann"))
@@ -580,7 +579,7 @@ async def test_storing_says_what_is_wrong_where(api: Caller) -> None:
     await api.register(specs.planning())
     bad = {"specName": "Routing", "body": {"actions": [{"kind": "refund", "cents": 0}]}}
     body = refused(await api.post("/plans", bad), 422, "invalid")
-    assert [f["pointer"] for f in body["errors"]][0].startswith("/body/actions/0")
+    assert body["errors"][0]["pointer"].startswith("/body/actions/0")
     body = refused(await api.post("/plans", {"specName": "No", "body": specs.BODY}), 422)
     assert body["errors"] == [{"pointer": "/specName", "message": "declared are: Routing"}]
     missing = {**specs.BOOK, "references": [{"kind": "Seats", "id": "0" * 64}]}

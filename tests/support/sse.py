@@ -14,6 +14,7 @@ import httpx
 import uvicorn
 
 from app.doors.http import create_app
+from tests.support.client import eventually
 from tests.support.world import World
 
 
@@ -73,8 +74,7 @@ async def served(world: World) -> AsyncIterator[str]:
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(server.serve(sockets=[listening]))
     try:
-        while not server.started:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: asyncio.sleep(0, server.started), "uvicorn listens")
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
