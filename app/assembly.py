@@ -143,7 +143,9 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     kept = Secrets(db, sealer)
     runtimes = Runtimes(db)
     schemas = SchemaChecker()
-    providers = ProviderPool(kept, EgressPolicy.of(settings.allow_hosts), settings.provider_envs)
+    providers = ProviderPool(
+        kept, EgressPolicy.of(settings.allow_hosts), settings.provider_envs, local=site.postgres is not None
+    )
     approvals = Approvals(db)
     references = References(db, tenancy, schemas)
     client_calls = ClientCalls(db, references.hydrate)
@@ -162,7 +164,9 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (client_calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
     tool_calls = ToolCalls(toolkits, approvals, references, client_calls, schemas)
-    runner = Runner(db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks)
+    runner = Runner(
+        db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks, schemas
+    )
     worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
     queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db, hub)
 

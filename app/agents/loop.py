@@ -5,6 +5,7 @@ A transcript is what the work records of one agent's run say. The runner does th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +52,7 @@ class Transcript:
     memory: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     open_turn: OpenTurn | None = None
+    objection: Callable[[str], str | None] | None = None  # why a final answer does not match the outputSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def next_step(transcript: Transcript, max_turns: int) -> Step:
         unanswered = tuple(c for c in last.calls if c.answer is None)
         if unanswered:
             return RunTools(unanswered)
-        if not last.calls:
+        if not last.calls and _objection(transcript, last) is None:
             return _ending(last)
     number = len(transcript.turns) + 1
     if number > max_turns:
@@ -99,8 +101,19 @@ def next_step(transcript: Transcript, max_turns: int) -> Step:
     return CallModel(number, messages(transcript), transcript.open_turn)
 
 
+def _text(turn: Turn) -> str:
+    return "".join(b.text for b in turn.blocks if isinstance(b, Text))
+
+
+def _objection(transcript: Transcript, turn: Turn) -> str | None:
+    """Why a turn without calls is not the end: its answer does not match the agent's outputSchema."""
+    if transcript.objection is None or turn.stop_reason == "refusal":
+        return None
+    return transcript.objection(_text(turn))
+
+
 def _ending(turn: Turn) -> Step:
-    text = "".join(b.text for b in turn.blocks if isinstance(b, Text))
+    text = _text(turn)
     if turn.stop_reason == "refusal":
         return Fail("model_refused", text or "The model declined to answer.")
     if turn.stop_reason == "max_tokens":
@@ -116,4 +129,6 @@ def messages(transcript: Transcript) -> tuple[Message, ...]:
         if turn.calls:
             answers = (ToolResult(c.use.id, c.answer or "", c.is_error) for c in turn.calls)
             out.append(Message("user", tuple(answers)))
+        elif (objection := _objection(transcript, turn)) is not None:
+            out.append(Message("user", (Text(objection),)))
     return tuple(out)

@@ -43,10 +43,15 @@ class Chosen:
 class ProviderPool:
     """Builds providers off the event loop (the SDKs are slow to import) and keeps the recent ones.
 
-    `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS).
+    `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS). With
+    the embedded database (`local`) operator and tenant are one person: a spec without a key uses the operator's
+    ANTHROPIC_API_KEY or OPENAI_API_KEY; elsewhere only if it is listed.
     """
 
-    def __init__(self, secrets: Secrets, policy: EgressPolicy, operator_envs: Mapping[str, str]) -> None:
+    def __init__(
+        self, secrets: Secrets, policy: EgressPolicy, operator_envs: Mapping[str, str], *, local: bool
+    ) -> None:
+        self._local = local
         self._secrets = secrets
         self._policy = policy
         self._operator_envs = operator_envs
@@ -85,7 +90,8 @@ class ProviderPool:
             return Chosen(kind, await self._own_key(runtime, name, spec), None, True, options)
         if spec is not None and spec.api_key_env:
             return Chosen(kind, self._operator_key(spec.api_key_env, base_url), base_url, False, options)
-        key = os.environ.get(key_env) if key_env else None
+        usable = key_env is not None and (self._local or key_env in self._operator_envs)
+        key = os.environ.get(key_env) if key_env and usable else None
         if not key:
             raise ProviderUnavailable(
                 f"The provider {name!r} has no key. Give it one in the spec (providers.{name}.apiKey as a secret), or "

@@ -26,6 +26,7 @@ from app.agents.toolkit import Answer, Outcome, ToolError
 from app.base.database import Database, Tx
 from app.base.errors import Unavailable
 from app.base.ids import new_id, time_ms
+from app.base.schemacheck import SchemaChecker
 from app.journal.models import Entry, Event, LeaseLost, QueryChange, Scope, Work, WorkStatus, event
 from app.journal.writer import JournalWriter
 from app.queue.worker import Running
@@ -64,7 +65,9 @@ class Runner:
         tool_calls: ToolCalls,
         plan_query: Callable[[QueryRun], Awaitable[Outcome]],
         end_hooks: tuple[EndHook, ...],
+        schemas: SchemaChecker,
     ) -> None:
+        self._schemas = schemas
         self._db = db
         self._journal = journal
         self._runtimes = runtimes
@@ -239,7 +242,7 @@ class Runner:
         scope = run.scope(work.id, work.parent_id, agent.name)
         tools = self._tools(run.runtime, agent)
         memory = await recall(run, agent, work.id)
-        state = transcript(run.tree, work.id, prompt, memory)
+        state = replace(transcript(run.tree, work.id, prompt, memory), objection=self._objection(agent))
         try:
             provider, vendor = await self._providers.of(run.runtime, agent)
         except ProviderUnavailable as error:
@@ -296,6 +299,25 @@ class Runner:
                 case Fail(code, message):
                     return self._agent_failed(run, agent, work, entry, code, message)
 
+    def _objection(self, agent: AgentSpec) -> Callable[[str], str | None] | None:
+        """What is wrong with a final answer, for an agent that has an outputSchema."""
+        if agent.output_schema is None:
+            return None
+        schema = self._schemas.compile(agent.output_schema)
+
+        def objection(text: str) -> str | None:
+            try:
+                value = orjson.loads(text)
+            except orjson.JSONDecodeError as error:
+                return f"Your answer must be JSON and nothing else; it is not: {error}. Answer again."
+            flaws = schema.errors(value)
+            if not flaws:
+                return None
+            listed = "; ".join(f"{f.pointer or '/'}: {f.message}" for f in flaws)
+            return f"Your answer does not match the schema it must have: {listed}. Answer again, JSON only."
+
+        return objection
+
     def _agent_failed(
         self, run: QueryRun, agent: AgentSpec, work: Work, entry: Entry, code: str, message: str
     ) -> Result:
@@ -321,7 +343,9 @@ class Runner:
             result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
         if result.entry.work:  # else it was over before a crash, and was told of
             used = run.totals(result.work_id)
-            data = {"agentName": agent.name, "model": agent.model.id, **used}
+            data = {"agentName": agent.name, "model": agent.model.id, "usage": used["usage"]}
+            if used["costUsd"] is not None:
+                data["costUsd"] = used["costUsd"]
             result.entry.items += [
                 event(scope, "data-tool-agent", data=data),
                 event(scope, "tool-agent", agentName=agent.name, state="result", artifacts=[]),

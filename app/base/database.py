@@ -32,6 +32,7 @@ SESSION = {
     "lock_timeout": "4000",
     "tcp_keepalives_idle": "10",
     "jit": "off",
+    "random_page_cost": "1.1",  # no disk that turns: a page of a list must not become a scan of the table
 }
 
 # What the database says when it, or the way to it, is not there: worth asking again later.

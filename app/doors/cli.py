@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
+from app.base.database import is_outage
+from app.base.embedded_postgres import EmbeddedPostgresError
+from app.base.errors import PlangateError
 from app.doors import admin, serving
 from app.settings import Settings
 
@@ -89,4 +93,17 @@ def openapi() -> None:
 
 
 def main() -> None:
-    cli()
+    """Runs the command. What a person can act on is a line, not a trace."""
+    try:
+        cli()
+    except (PlangateError, EmbeddedPostgresError) as error:
+        raise SystemExit(f"plangate: {error}") from error
+    except ValidationError as error:
+        found = "; ".join(
+            f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)
+        )
+        raise SystemExit(f"plangate: a setting is not valid: {found}") from error
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        raise SystemExit(f"plangate: the database cannot be reached: {error}") from error

@@ -7,7 +7,9 @@ import ipaddress
 import os
 import signal
 import socket
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import structlog
@@ -15,6 +17,8 @@ import uvicorn
 import uvloop
 
 from app.assembly import Services, Site, assemble, find_site, kept_secret
+from app.base import embedded_postgres
+from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.keys import check_shape, hash_key, new_key
 from app.base.migrate import migrate_sync
@@ -23,6 +27,8 @@ from app.doors.logs import configure
 from app.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+KEEP_POSTGRES_EVERY_S = 2.0
 
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
@@ -46,9 +52,37 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
         )
         _say(listening, key_file, settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_Server(config, services).serve(sockets=[listening]))
+            runner.run(_with_database(site, services, _Server(config, services).serve(sockets=[listening])))
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # what is left is giving back; a second signal is no news
     finally:
         site.release()
+
+
+async def _with_database(site: Site, services: Services, work: Coroutine[Any, Any, None]) -> None:
+    """Does the work of the process; beside it, starts the embedded Postgres again should it die."""
+    keeper = asyncio.create_task(_keep_postgres(site, services), name="keep-postgres")
+    try:
+        await work
+    finally:
+        keeper.cancel()
+
+
+async def _keep_postgres(site: Site, services: Services) -> None:
+    if site.postgres is None:
+        return
+    while True:
+        await asyncio.sleep(KEEP_POSTGRES_EVERY_S)
+        try:
+            await services.db.call("SELECT 1")
+        except Unavailable:
+            try:
+                again = await asyncio.to_thread(embedded_postgres.start, site.postgres.data_dir)
+                await asyncio.to_thread(again.release)  # this process counts as a user already
+                log.warning("postgres.looked_after")
+            except embedded_postgres.EmbeddedPostgresError as error:
+                log.error("postgres.cannot_start", error=str(error))
 
 
 def _leave(_number: int, _frame: object) -> None:
@@ -149,7 +183,8 @@ def work(settings: Settings) -> None:
     try:
         migrate_sync(site.migrate_dsn)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_work(assemble(settings, site)))
+            services = assemble(settings, site)
+            runner.run(_with_database(site, services, _work(services)))
     finally:
         site.release()
 

@@ -11,7 +11,8 @@ from pydantic import Field, JsonValue, model_validator
 
 from app.base.clock import rfc3339
 from app.base.database import Tx
-from app.base.errors import Invalid
+from app.base.errors import Invalid, NotFound
+from app.journal import store as journal_store
 from app.references import store, views
 from app.references.service import MAX_REFERENCE_BYTES, References
 from app.tenancy.http import (
@@ -82,7 +83,14 @@ async def create_reference(
     prepared = await references.prepare(caller.tenant, runtime, body.kind, body.value, body.glimpse)
 
     async def create(tx: Tx) -> Reply:
+        scope = None
+        if body.work_id is not None:
+            scope = await journal_store.scope_of(tx, body.work_id)
+            if scope is None:
+                raise NotFound(f"There is no work record {body.work_id!r} of a query.")
         made = await references.keep(tx, prepared, body.work_id)
+        if made.created and scope is not None:
+            await journal_store.append(tx, scope.query_id, [made.event(scope)])
         return Reply(made.wire(), 201 if made.created else 200, f"/references/{made.kind}/{made.id}", made.id)
 
     return await answer(request, caller, create)

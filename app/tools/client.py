@@ -16,7 +16,7 @@ import orjson
 from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, Forbidden, NotFound
+from app.base.errors import Conflict, Forbidden, NotFound, PlangateError
 from app.base.ids import is_id
 from app.journal import store as journal_store
 from app.journal.models import event
@@ -77,14 +77,25 @@ class ClientCalls:
     # -- the claimant's side ---------------------------------------------------------------------------------
 
     async def claim(
-        self, tx: Tx, caller: Caller, served: Sequence[tuple[str, str | None]], limit: int, lease_ms: int
+        self,
+        tx: Tx,
+        caller: Caller,
+        served: Sequence[tuple[str, str | None]],
+        limit: int,
+        lease_ms: int,
+        token: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Up to `limit` open calls of the named tools, each with a token that its result needs."""
+        """Up to `limit` open calls of the named tools, each with a token that its result needs. With a token of the
+        claimant's choice the same claim again gives the same calls: an answer that was lost loses no call."""
         if caller.tools is not None:
             foreign = sorted({name for name, _ in served} - caller.tools)
             if foreign:
                 raise Forbidden(f"This key may not serve {', '.join(foreign)}.")
-        token = secrets.token_urlsafe(24)
+        if token is not None:
+            held = await store.reclaim(tx, token_hash(token))
+            if held:
+                return await self._handed_out(tx, held, token)
+        token = token or secrets.token_urlsafe(24)
         rows = await store.claim(
             tx,
             [name for name, _ in served],
@@ -95,7 +106,19 @@ class ClientCalls:
             max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS)),
             caller.may("actions:serve"),
         )
-        return [await self._claimed(tx, r, token) for r in rows]
+        return await self._handed_out(tx, rows, token)
+
+    async def _handed_out(self, tx: Tx, rows: Sequence[Any], token: str) -> list[dict[str, Any]]:
+        """The calls for their claimant. One whose references are gone is not sent: it ends here, as failed."""
+        calls = []
+        for row in rows:
+            try:
+                calls.append(await self._claimed(tx, row, token))
+            except PlangateError as error:
+                failed = jsongate.dumps({"error": f"Nothing was sent: {error.detail}"})
+                await store.finish(tx, row["work_id"], token_hash(token), failed)
+                await queue_store.wake(tx, row["query_id"])
+        return calls
 
     async def _claimed(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
         """A call as its claimant gets it. The values behind an action's references are put in only here."""

@@ -52,9 +52,13 @@ class Served(Body):
 
 
 class Claim(Body):
+    """Takes calls. Choose a random `claimToken` and repeat the claim with it if its answer is lost: it gives the
+    same calls again. Without one the service makes it."""
+
     tools: Annotated[list[Served], Field(min_length=1, max_length=500)]
     max: Annotated[int, Field(ge=1, le=100)] = 1
     lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
+    claim_token: Annotated[str, Field(min_length=16, max_length=200)] | None = None
 
 
 class Held(Body):
@@ -131,7 +135,7 @@ async def claim(request: Request, body: Claim, caller: Annotated[Caller, calling
     served = [(t.name, t.definition_digest) for t in body.tools]
 
     async def claiming(tx: Tx) -> Reply:
-        calls = await calls_of(request).claim(tx, caller, served, body.max, body.lease_ms)
+        calls = await calls_of(request).claim(tx, caller, served, body.max, body.lease_ms, body.claim_token)
         return Reply({"calls": calls}, secret=True)
 
     return await answer(request, caller, claiming)

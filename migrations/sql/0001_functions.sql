@@ -18,13 +18,15 @@ BEGIN
 END $$;
 
 -- Adds events to one query inside the caller's transaction. The head row gives the numbers, so number order is
--- commit order. With p_epoch the caller must still hold the query. Returns the first number, or NULL: not his.
+-- commit order. With p_epoch the caller must still hold the query. Returns the first number, or NULL: not his,
+-- or over.
 CREATE FUNCTION append_events(p_query text, p_epoch bigint, p_types text[], p_bodies bytea[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE first_seq bigint; tenant text;
 BEGIN
     UPDATE queries SET next_seq = next_seq + cardinality(p_types)
      WHERE tenant_id = current_setting('plangate.tenant') AND id = p_query
+       AND status NOT IN ('succeeded', 'failed', 'cancelled')  -- nothing follows the terminal event
        AND (p_epoch IS NULL OR (lease_epoch = p_epoch AND status = 'running'))
     RETURNING next_seq - cardinality(p_types), tenant_id INTO first_seq, tenant;
     IF first_seq IS NULL THEN RETURN NULL; END IF;

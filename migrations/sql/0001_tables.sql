@@ -330,6 +330,7 @@ CREATE TABLE client_calls (
     FOREIGN KEY (tenant_id, query_id) REFERENCES queries
 );
 CREATE INDEX client_calls_open ON client_calls (tenant_id, name, created_at) WHERE status = 'open';
+CREATE INDEX client_calls_claimed ON client_calls (tenant_id, claim_token_hash) WHERE status = 'claimed';
 CREATE INDEX client_calls_of_query ON client_calls (tenant_id, query_id);
 CREATE INDEX client_calls_due ON client_calls (claimed_until) WHERE status = 'claimed';
 CREATE INDEX client_calls_unclaimed ON client_calls (claim_before) WHERE status = 'open';

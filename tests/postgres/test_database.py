@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.base.database import SESSION
 from app.journal import store as journal_store
 from app.plans import store as plans_store
 from app.tools import store as calls_store
@@ -151,8 +152,10 @@ SELECT 'acme', 'qry_' || lpad(n::text, 6, '0'), 'thr_' || lpad((n % 4000 + 1)::t
        CASE WHEN n > 20000 THEN 'queued' WHEN n > 19990 THEN 'running' ELSE 'succeeded' END, 'p', 'x', '{}',
        CASE WHEN n <= 19990 THEN now() END
   FROM generate_series(1, 20050) n;
-INSERT INTO events (tenant_id, query_id, seq, type, body)
-SELECT 'acme', 'qry_' || lpad((n / 10 + 1)::text, 6, '0'), n % 10 + 1, 'text', '{}' FROM generate_series(0, 30000) n;
+INSERT INTO events (tenant_id, query_id, seq, type, xid, body)
+SELECT CASE WHEN n % 3 = 0 THEN 'other' ELSE 'acme' END, 'qry_' || lpad((n / 10 + 1)::text, 6, '0'), n % 10 + 1,
+       CASE WHEN n % 2 = 0 THEN 'text' ELSE 'work-end' END, (n / 20 + 3)::text::xid8, '{}'
+  FROM generate_series(0, 30000) n;
 INSERT INTO approvals (tenant_id, id, kind, target, digest, subject, glimpses, rule, query_id, work_id, agent, thread_id,
        runtime_id, requested_by, status, expires_at, decided_at)
 SELECT 'acme', 'apr_' || n, 'tool', 't', sha256('x'), 'x', '{}', '{}', 'qry_000001', 'wrk_' || n, 'a', 'thr_000001',
@@ -174,6 +177,7 @@ async def scanned(owner: Any, sql: str, *args: Any, as_app: bool = True) -> set[
     await tx.start()
     try:
         await owner.execute("SET LOCAL plangate.tenant = 'acme'")
+        await owner.execute(f"SET LOCAL random_page_cost = {SESSION['random_page_cost']}")
         if as_app:
             await owner.execute("SET LOCAL ROLE plangate_app")
         statement = await owner.prepare(f"EXPLAIN {sql}")
@@ -190,7 +194,7 @@ async def body_of(owner: Any, function: str) -> str:
 async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) -> None:
     page = (journal_store.PAGE, "acme", "qry_000005", 3, None, 100)
     assert await scanned(filled, *page) == set()
-    tenant_page = (journal_store.TENANT_PAGE, "acme", "1", "", 0, None, None, None, 100)
+    tenant_page = (journal_store.TENANT_PAGE, "acme", "700", "", 0, None, None, None, 100)
     assert await scanned(filled, *tenant_page) == set()
     claim = (calls_store.CLAIM, "acme", ["add"], [None], 10, "me", b"x", 1000.0, True)
     assert await scanned(filled, *claim) == set()

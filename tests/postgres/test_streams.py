@@ -347,12 +347,17 @@ async def test_the_tenants_stream_resumes_after_any_event(plangate: World, api: 
 async def test_an_open_write_holds_the_tenants_stream_back_and_nothing_is_skipped(
     plangate: World, api: Caller
 ) -> None:
+    await api.register(specs.scripted(specs.tool("pay", approval="always"), name="asking"))
     await api.register(specs.mock())
     start = (await api.read("/events"))["nextCursor"]
-    query = (await api.run())["id"]
+    query = (await api.submit(specs.script(("pay", {"n": 1})), runtime="asking"))["id"]
+    await api.until(query, "waiting")
+    await api.run()
     scope = Scope(query, "thr", "wrk", None, "solo")
     async with plangate.services.db.transaction("acme") as tx:
-        await append(tx, query, [event(scope, "custom", eventType="slow", data={})])
+        slow = event(scope, "custom", eventType="slow", data={})
+        insert = "INSERT INTO events (tenant_id, query_id, seq, type, body) VALUES ('acme', $1, 1000, 'custom', $2)"
+        await tx.run(insert, query, slow.body)
         await api.run()
         during = await api.read("/events", after=start, types="custom,finish", limit=500)
         assert len(during["events"]) == 1, "only what began before the open write"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -29,11 +30,19 @@ FAST = {
 }
 
 
+def roomy_memory() -> str | None:
+    """Where files live in memory, if there is such a place with room: copies of the template then cost little,
+    whatever else the disk is busy with."""
+    shared = Path("/dev/shm")
+    free = shutil.disk_usage(shared).free if os.access(shared, os.W_OK) else 0
+    return str(shared) if free > 2 * 1024**3 else None
+
+
 class Cluster:
     """The server of a test session. `operator_key` works in every database that is made from the template."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="plangate-test-", dir="/tmp")).resolve()
+        self.folder = Path(tempfile.mkdtemp(prefix="plangate-test-", dir=roomy_memory() or "/tmp")).resolve()
         self.folder.chmod(0o711)
         self.postgres = embedded_postgres.start(
             self.folder / "data", settings=FAST, state_dir=self.folder / "state"

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import logging
 import random
+import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -104,6 +105,11 @@ def _definition_digest(tool: Mapping[str, Any]) -> str:
     )
 
 
+def new_token() -> str:
+    """What proves that a claimed call is ours: 192 random bits."""
+    return secrets.token_urlsafe(24)
+
+
 def _digest(value: Any) -> str:
     """As the service computes it: SHA-256 of compact UTF-8 JSON with the keys of every object sorted."""
     return hashlib.sha256(compact_json(_in_order(value))).hexdigest()
@@ -139,6 +145,7 @@ class LocalCalls:
         self._running: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._closing = False
+        self._claim_token = new_token()
         self._in_trouble = False
 
     async def start(self) -> None:
@@ -223,10 +230,14 @@ class LocalCalls:
                     "tools": names[at : at + NAMES_A_CLAIM],
                     "max": limit - len(calls),
                     "leaseMs": self._lease_ms,
+                    "claimToken": self._claim_token,
                 }
                 answer = await self._client.request(
                     "POST", "/tool-calls/claim", body, once=True, patience_s=patience_s
                 )
+                self._claim_token = (
+                    new_token()
+                )  # kept until an answer came: a lost one gives the same calls again
                 calls += answer["calls"]
         return calls
 

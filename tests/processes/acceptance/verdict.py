@@ -125,7 +125,8 @@ SELECT 'journal not contiguous', q.id, count(*) || ' of ' || q.next_seq - 1 FROM
 
 
 def database_is_settled(house: House, query_id: str) -> None:
-    assert house.sql(UNSETTLED, query_id) == []
+    found = house.sql(UNSETTLED, query_id)
+    assert not found, str(found)
 
 
 def nothing_twice(ledger: Ledger, query_id: str) -> None:
