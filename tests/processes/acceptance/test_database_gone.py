@@ -41,7 +41,7 @@ def test_it_recovers_by_itself(house: House, model: SlowModel, how: signal.Signa
     postmaster = house.postmaster()
     assert postmaster is not None
     os.kill(postmaster, how)
-    eventually(lambda: house.postmaster() is None, "the database is gone")
+    eventually(lambda: house.http.get("/readyz").status_code == 503, "the database is gone", ANSWERED_S)
     refuse(house, waiting.query_id)
     time.sleep(1)
 

@@ -15,7 +15,7 @@ def test_streams_end_cleanly_and_go_on_elsewhere(house: House, model: SlowModel)
     ledger.hold()
     house.user(ledger, "actions", lease_ms=60_000)
     runtime = house.register(specs.talker("talk", model.provider("anthropic")))
-    short, long = model.prompt(1.5), model.prompt(8)
+    short, long = model.prompt(1.5), model.prompt(5)
     talks = {prompt: house.start(runtime, prompt, agent="talker") for prompt in (short, long)}
     waiting, sent = (house.start(house.register(specs.notices()), specs.plan_and_execute()) for _ in range(2))
     house.approve(sent)
