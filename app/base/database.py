@@ -59,6 +59,8 @@ def is_outage(error: BaseException) -> bool:
     if isinstance(error, DBAPIError) and error.orig is not None:
         cause = error.orig.__cause__ or error.orig
         return error.connection_invalidated or isinstance(cause, GONE)
+    if isinstance(error, asyncpg.InterfaceError):  # also what a wrong argument raises
+        return "clos" in str(error) or "not connected" in str(error)
     return isinstance(error, GONE)
 
 

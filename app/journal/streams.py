@@ -222,12 +222,15 @@ class Streams:
         """Where to read on: without a cursor from now on."""
         generation = await self.generation(tx)
         if cursor is None:
-            xmin = await tx.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
-            return (int(xmin) - 1, "~", 0)
+            return (await self._settled(tx), "", 0)
         found, xid, query_id, seq = self._decode(cursor)
         if found != generation:
             raise HistoryRewound("The database was restored since: start the stream without a cursor.")
         return (xid, query_id, seq)
+
+    async def _settled(self, tx: Tx) -> int:
+        """The oldest transaction that may still be open: nothing can appear below it any more."""
+        return int(await tx.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
 
     def _decode(self, cursor: str) -> tuple[str, int, str, int]:
         match self._signer.decode(TENANT_STREAM_KIND, cursor):
@@ -267,9 +270,10 @@ class Streams:
         with self._hub.watch_all(tenant) as watch:
             while not self.draining.is_set():
                 watch.woken.clear()
-                rows = []
+                rows, seen = [], 0
                 with contextlib.suppress(Unavailable):
                     async with self._db.transaction(tenant) as tx:
+                        seen = await self._settled(tx)
                         rows = await self.tenant_page(tx, position, PAGE, types, runtime_id, thread_id)
                 if rows:
                     position = rows[-1][0]
@@ -279,6 +283,7 @@ class Streams:
                         for at, e in rows
                     )
                 else:
+                    position = max(position, (seen, "", 0))  # what was passed over is not read again
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(watch.woken.wait(), LOOK_EVERY_S)
                 now = asyncio.get_running_loop().time()

@@ -12,8 +12,10 @@ from plangate.spec.plan_schemas import discriminator
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 
 from app.base.errors import Flaw
-from app.base.jsongate import canonical
+from app.base.jsongate import canonical, dumps
 from app.base.schemacheck import SchemaChecker
+from app.plans.states import ActionStatus
+from app.tools.models import CallOutcome
 
 TAKEN_OUT = ("references", "_outputPath")
 
@@ -161,6 +163,26 @@ def dispatch_result(output: Any) -> tuple[dict[str, Any], str | None]:
     if unknown:
         return {}, f"unknown field {unknown[0]!r}; {must}"
     return output, None
+
+
+def judged(outcome: CallOutcome) -> tuple[ActionStatus, dict[str, bytes]]:
+    """Where a dispatch leaves its actions, and what their rows keep: a result, or an error."""
+    if outcome.status == "unknown":
+        return ActionStatus.UNKNOWN, {}
+    if outcome.status == "withdrawn":
+        return ActionStatus.FAILED, _failed(
+            "not_served", "Nobody took the dispatch in time; nothing was sent."
+        )
+    if outcome.error is not None:
+        return ActionStatus.FAILED, _failed("dispatch_failed", outcome.error)
+    result, wrong = dispatch_result(outcome.output)
+    if wrong is not None:
+        return ActionStatus.FAILED, _failed("bad_dispatch_result", wrong)
+    return ActionStatus.SUCCEEDED, {"result": dumps(result)}
+
+
+def _failed(code: str, message: str) -> dict[str, bytes]:
+    return {"error": dumps({"code": code, "message": message})}
 
 
 def flat(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -168,6 +168,7 @@ class Execution:
     async def _send(self, tx: Tx, execution_id: str, dispatch: Dispatch) -> str | None:
         """Says `dispatched` and offers the call in one transaction: the intent is on record before anybody can
         take it. None when there is nothing left to do; for rows that were sent before, their work."""
+        await store.lock(tx, self._plan.id)
         rows = await self._rows(tx, dispatch)
         sent = [r for r in rows if r["status"] in ("dispatched", "unknown")]
         if sent:
@@ -237,28 +238,10 @@ class Execution:
         if not rows:
             return
         scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
-        to, parts = self._judged(outcome)
+        to, parts = bodies.judged(outcome)
         await self._plans.move_actions(tx, self._plan.id, scope, rows, to, **parts)
         status = {"succeeded": "succeeded", "unknown": "unknown"}.get(to, "failed")
         await store.close_action_work(tx, work_id, status, parts.get("result"), parts.get("error"))
-
-    def _judged(self, outcome: CallOutcome) -> tuple[ActionStatus, dict[str, bytes]]:
-        if outcome.status == "unknown":
-            return ActionStatus.UNKNOWN, {}
-        if outcome.status == "withdrawn":
-            return ActionStatus.FAILED, {
-                "error": _error("not_served", "Nobody took the dispatch in time; nothing was sent.")
-            }
-        if outcome.error is not None:
-            return ActionStatus.FAILED, {"error": _error("dispatch_failed", outcome.error)}
-        result, wrong = bodies.dispatch_result(outcome.output)
-        if wrong is not None:
-            return ActionStatus.FAILED, {"error": _error("bad_dispatch_result", wrong)}
-        return ActionStatus.SUCCEEDED, {"result": jsongate.dumps(result)}
-
-
-def _error(code: str, message: str) -> bytes:
-    return jsongate.dumps({"code": code, "message": message})
 
 
 def summary(rows: list[Any]) -> dict[str, Any]:

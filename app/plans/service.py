@@ -25,6 +25,7 @@ from app.references.service import References
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tools import store as calls_store
+from app.tools.models import CallOutcome
 
 MAX_PLAN_KEY_CHARS = 200
 
@@ -236,27 +237,39 @@ class Plans:
             plan = await self.named(tx, None, plan_id)
             runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
             scope = await self.scope_of_execution(tx, plan)
-            rows = await store.actions(tx, plan_id)
-            skipped = [r for r in rows if r["status"] == "pending"]
-            lost: list[Any] = []
-            for row in (r for r in rows if r["status"] == "dispatched"):
-                call = await calls_store.outcome(tx, row["work_id"])
-                (skipped if call is None or call["status"] == "withdrawn" else lost).append(row)
-            if skipped:
-                await self.move_actions(tx, plan_id, scope, skipped, ActionStatus.SKIPPED)
-            if lost:
-                await self.move_actions(tx, plan_id, scope, lost, ActionStatus.UNKNOWN)
+            for row in await store.actions(tx, plan_id):
+                if row["status"] in ("pending", "dispatched"):
+                    to, parts = await self._left_behind(tx, row)
+                    await self.move_actions(tx, plan_id, scope, [row], to, **parts)
             result = jsongate.dumps({"status": "failed", "reason": reason})
             await self.move(tx, runtime, plan, PlanStatus.FAILED, Who(scope, "service"), result=result)
 
+    async def _left_behind(self, tx: Tx, row: Any) -> tuple[ActionStatus, dict[str, bytes]]:
+        """What becomes of an action whose query ends: a result that is in counts, whatever was going on."""
+        call = None if row["status"] == "pending" else await calls_store.outcome(tx, row["work_id"])
+        if call is None or call["status"] == "withdrawn":
+            return ActionStatus.SKIPPED, {}
+        if call["status"] != "done":
+            return ActionStatus.UNKNOWN, {}
+        result = orjson.loads(call["result"])
+        return bodies.judged(CallOutcome("done", result.get("output"), result.get("error")))
+
     async def scope_of_execution(self, tx: Tx, plan: Plan) -> Scope:
         """Where in its query a plan is executed."""
-        work_id = next(
-            (t["work_id"] for t in await store.transitions(tx, plan.id) if t["to_status"] == "executing"),
-            None,
-        )
+        work_id = await self.executing_work(tx, plan)
         scope = await journal_store.scope_of(tx, work_id) if work_id else None
         return scope or Scope(plan.query_id or "", plan.thread_id, work_id or "", None, "")
+
+    async def executing_work(self, tx: Tx, plan: Plan) -> str | None:
+        """The call that carries the plan out, or did."""
+        moves = await store.transitions(tx, plan.id)
+        return next((t["work_id"] for t in moves if t["to_status"] == "executing"), None)
+
+    async def leave_draft(self, tx: Tx, plan_id: str) -> None:
+        """What was refused at its gate is a draft like any other: its references stay for a while, not for ever."""
+        plan = await self.named(tx, None, plan_id)
+        if plan.status is PlanStatus.DRAFT:
+            await self._references.hold(tx, plan_id, open_gate=False)
 
     # -- settling --------------------------------------------------------------------------------------------
 

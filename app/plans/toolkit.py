@@ -101,6 +101,7 @@ class PlanTools:
         try:
             plan = await run.durably(lambda tx: self._begin(tx, run, plan.id, inputs, who, decided))
         except PlangateError as error:
+            await run.durably(lambda tx: self._plans.leave_draft(tx, plan.id))
             return refused(error)
         if plan.status in (PlanStatus.EXECUTED, PlanStatus.FAILED):  # a crash came after its end
             return answered(orjson.loads(plan.result or b"{}"))
@@ -187,7 +188,11 @@ class PlanTools:
         await store.lock(tx, plan_id)
         plan = await self._plans.named(tx, None, plan_id)
         if plan.status is not PlanStatus.DRAFT:
-            return plan
+            if await self._plans.executing_work(tx, plan) == who.scope.work_id:
+                return plan  # this very call began it before a crash
+            raise PlanRejected(
+                f"The plan {plan.called} is {plan.status}: another call carries it out. It runs once."
+            )
         subject, _ = await self._subject(tx, run.runtime, plan, inputs)
         if hashlib.sha256(subject).digest() != decided.digest:
             raise PlanRejected(

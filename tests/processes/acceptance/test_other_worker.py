@@ -72,7 +72,7 @@ def test_the_other_worker_takes_over_from_a_killed_one(patient: House, model: Sl
 
 def test_a_worker_that_leaves_hands_over_at_once(patient: House, model: SlowModel) -> None:
     first = patient.worker()
-    prompt, reader = talking(patient, model, 4.5)
+    prompt, reader = talking(patient, model, 7)
     second = patient.worker()
     assert first.stop() < 10
     gone = time.monotonic()
