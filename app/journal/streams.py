@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -69,6 +69,16 @@ class QueryCursor:
         return int(found[3])
 
 
+async def _happens(event: asyncio.Event, within_s: float) -> bool:
+    """Whether the event is set before the time is over."""
+    try:
+        async with asyncio.timeout(within_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 class Streams:
     """Readers of the journal in this process."""
 
@@ -113,9 +123,9 @@ class Streams:
 
     async def follow(
         self, tenant: str, query_id: str, after: int, types: Sequence[str] | None = None
-    ) -> AsyncIterator[list[StoredEvent]]:
-        """Batches of events after a position, live, until the terminal one. Types filter what is given, not what
-        is passed over."""
+    ) -> AsyncGenerator[list[StoredEvent], None]:
+        """Batches of events after a position, live, until the terminal one; an empty one when nothing happened for
+        a while. Types filter what is given, not what is passed over."""
         over = None
         with self._hub.watch(query_id) as (channel, watch):
             while True:
@@ -138,8 +148,8 @@ class Streams:
                         return
                 if self.draining.is_set():
                     return
-                if complete:
-                    await watch.woken.wait()
+                if complete and not await _happens(watch.woken, CHECK_KEY_EVERY_S):
+                    yield []
 
     async def _read(self, tenant: str, query_id: str, after: int) -> list[StoredEvent]:
         """A page; through outages, because a stream is not the place to tell of one."""
@@ -182,39 +192,19 @@ class Streams:
                 if self.draining.is_set():
                     return
                 await asyncio.sleep(LOOK_EVERY_S)
-        async for batch in self._guarded(self.follow(tenant, query_id, after, types), allowed):
-            yield head + b"".join(self.frame(query_id, e) for e in batch)
-            head = b""
-        if head:
-            yield head
-
-    async def _guarded(
-        self, batches: AsyncIterator[list[StoredEvent]], allowed: Callable[[], Awaitable[bool]]
-    ) -> AsyncIterator[list[StoredEvent]]:
-        """Looks every few seconds whether the reader's key still is one."""
-        pending: asyncio.Future[list[StoredEvent]] | None = None
         clock = asyncio.get_running_loop().time
         due = clock() + CHECK_KEY_EVERY_S
-        try:
-            while True:
-                pending = pending or asyncio.ensure_future(anext(batches))
-                await asyncio.wait((pending,), timeout=max(due - clock(), 0))
+        async with contextlib.aclosing(self.follow(tenant, query_id, after, types)) as batches:
+            async for batch in batches:
                 if clock() >= due:
                     if not await allowed():
                         return
                     due = clock() + CHECK_KEY_EVERY_S
-                if pending.done():
-                    try:
-                        batch = pending.result()
-                    except StopAsyncIteration:
-                        return
-                    pending = None
-                    yield batch
-        finally:
-            if pending is not None:
-                pending.cancel()
-                with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
-                    await pending
+                if batch:
+                    yield head + b"".join(self.frame(query_id, e) for e in batch)
+                    head = b""
+        if head:
+            yield head
 
     # -- everything of a tenant ------------------------------------------------------------------------------
 
@@ -284,8 +274,7 @@ class Streams:
                     )
                 else:
                     position = max(position, (seen, "", 0))  # what was passed over is not read again
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(watch.woken.wait(), LOOK_EVERY_S)
+                    await _happens(watch.woken, LOOK_EVERY_S)
                 now = asyncio.get_running_loop().time()
                 if now - checked >= CHECK_KEY_EVERY_S:
                     checked = now
