@@ -314,8 +314,7 @@ class Queries:
 
     async def fail_due_limits(self) -> int:
         """Fails what waited at a limit for seven days."""
-        async with self._db.transaction("") as tx:
-            due = await store.due_limits(tx, 100)
+        due = await store.due_limits(self._db, 100)
         for tenant, query_id in due:
             async with self._db.transaction(tenant) as tx:
                 await self._end(

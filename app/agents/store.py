@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from app.agents.models import QueryRecord, WorkRow
-from app.base.database import Tx
+from app.base.database import Database, Tx
 from app.llm.messages import Usage
 
 SUBMIT = """
@@ -212,8 +212,8 @@ async def set_request(tx: Tx, query_id: str, request: bytes) -> None:
     await tx.run(SET_REQUEST, tx.tenant, query_id, request)
 
 
-async def due_limits(tx: Tx, limit: int) -> list[tuple[str, str]]:
-    return [(r["tenant_id"], r["id"]) for r in await tx.fetch(DUE_LIMITS, limit)]
+async def due_limits(db: Database, limit: int) -> list[tuple[str, str]]:
+    return [(r["tenant_id"], r["id"]) for r in await db.call(DUE_LIMITS, limit)]
 
 
 async def thread(tx: Tx, thread_id: str) -> Any:

@@ -189,8 +189,7 @@ class Approvals:
 
     async def expire_due(self) -> int:
         """Ends what nobody decided in time; once each, by the database's clock."""
-        async with self._db.transaction("") as tx:
-            due = await store.due(tx, 100)
+        due = await store.due(self._db, 100)
         for tenant, approval_id in due:
             async with self._db.transaction(tenant) as tx:
                 row, _ = await self._locked(tx, approval_id)

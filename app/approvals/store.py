@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from app.approvals.models import ApprovalRow
-from app.base.database import Tx
+from app.base.database import Database, Tx
 
 COLUMNS = """id, kind, target, digest, glimpses, rule, query_id, work_id, agent, thread_id, runtime_id, tenant_id,
  requested_by, status, requested_at, expires_at, decided_at, decided_by, decision, feedback, partial"""
@@ -128,8 +128,8 @@ async def votes(tx: Tx, ids: list[str]) -> dict[str, list[Any]]:
     return found
 
 
-async def due(tx: Tx, limit: int) -> list[tuple[str, str]]:
-    return [(r["tenant_id"], r["id"]) for r in await tx.fetch(DUE, limit)]
+async def due(db: Database, limit: int) -> list[tuple[str, str]]:
+    return [(r["tenant_id"], r["id"]) for r in await db.call(DUE, limit)]
 
 
 async def page(tx: Tx, *args: Any) -> list[Any]:

@@ -21,9 +21,9 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import jmespath
 from jmespath.exceptions import JMESPathError
 
+from app.base import paths
 from app.llm.messages import (
     Message,
     ModelRequest,
@@ -40,6 +40,9 @@ from app.llm.provider import Refused
 
 MAX_DEPTH = 100
 """Levels of nesting that the arguments of one call may have."""
+
+SEARCH_BUDGET = 100_000
+"""What one expression may cost: it is evaluated between the events of other queries."""
 
 EXPECTED = (
     'The scripted interpreter expects a prompt that is JSON: {"tool": "name", "args": {...}} for one call or '
@@ -123,13 +126,14 @@ def _check(value: Any, pointer: str, depth: int) -> None:
             _check(item, f"{pointer}/{_escaped(key)}", depth + 1)
 
 
-def _compile(expression: Any, pointer: str) -> jmespath.parser.ParsedResult:
+def _compile(expression: Any, pointer: str) -> str:
     if not isinstance(expression, str):
         raise Refused(f'At {pointer} of the script, "$result" must be a JMESPath expression in a string.')
     try:
-        return jmespath.compile(expression)
+        paths.compiled(expression)
     except JMESPathError as error:
         _refuse_expression(expression, pointer, error)
+    return expression
 
 
 def _refuse_expression(expression: str, pointer: str, error: JMESPathError) -> NoReturn:
@@ -162,11 +166,11 @@ def _replace(value: Any, earlier: list[Any], pointer: str) -> Any:
         return value
     if set(value) != {"$result"}:
         return {key: _replace(item, earlier, f"{pointer}/{_escaped(key)}") for key, item in value.items()}
-    compiled = _compile(value["$result"], pointer)
+    expression = _compile(value["$result"], pointer)
     try:
-        return compiled.search(earlier)
+        return paths.search(expression, earlier, budget=SEARCH_BUDGET)
     except JMESPathError as error:
-        _refuse_expression(value["$result"], pointer, error)
+        _refuse_expression(expression, pointer, error)
 
 
 def _results_after(messages: Sequence[Message]) -> list[ToolResult]:

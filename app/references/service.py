@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jmespath
 import orjson
 from jmespath.exceptions import JMESPathError
 from plangate.spec.glimpses import glimpse as neutral_glimpse
 
-from app.base import jsongate
+from app.base import jsongate, paths
 from app.base.database import Database, Tx
 from app.base.errors import Flaw, Gone, Invalid, NotFound, TooLarge
 from app.base.schemacheck import SchemaChecker
@@ -152,7 +151,7 @@ class References:
         if path is None:
             return value
         try:
-            part = await asyncio.to_thread(jmespath.search, path, value)
+            part = await asyncio.to_thread(paths.search, path, value)
         except JMESPathError as error:
             raise Invalid(f"The path is not a JMESPath expression that works here: {error}") from error
         size = len(orjson.dumps(part))
@@ -216,8 +215,7 @@ class References:
             raise ReferenceNotFound(f"There is no reference {kind}/{id}.")
 
     async def sweep(self) -> int:
-        async with self._db.transaction("") as tx:
-            return await store.sweep(tx, 100)
+        return await store.sweep(self._db, 100)
 
 
 def reference_id(secret: bytes, kind: str, data: bytes) -> str:
@@ -228,7 +226,7 @@ def reference_id(secret: bytes, kind: str, data: bytes) -> str:
 def declared_glimpse(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
     """A declarative glimpse: each field a JMESPath expression over the value."""
     try:
-        return {name: jmespath.search(expression, value) for name, expression in fields.items()}
+        return paths.search_all(fields, value)
     except JMESPathError as error:
         raise Invalid(f"The glimpse of this kind could not be made of this value: {error}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.base.database import Tx
+from app.base.database import Database, Tx
 
 # The same value again stores nothing twice: the later expiry and the first glimpse stand. A value that was swept
 # or deleted comes back.
@@ -79,5 +79,5 @@ async def delete(tx: Tx, kind: str, id: str) -> bool:
     return await tx.run(DELETE, tx.tenant, kind, id) == "UPDATE 1"
 
 
-async def sweep(tx: Tx, limit: int) -> int:
-    return int(await tx.value(SWEEP, limit))
+async def sweep(db: Database, limit: int) -> int:
+    return int((await db.call(SWEEP, limit))[0][0])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import jmespath
 from jmespath.exceptions import JMESPathError
 from plangate.spec.models import ApprovalRule, RuntimeSpec
 
+from app.base import paths
 from app.base.errors import Flaw
 from app.llm.messages import Usage
 from app.llm.prices import price
@@ -25,7 +25,7 @@ def _glimpses(spec: RuntimeSpec) -> Iterator[Flaw]:
             continue
         for field, expression in reference.glimpse.items():
             try:
-                jmespath.compile(expression)
+                paths.compiled(expression)
             except JMESPathError as error:
                 why = str(error).splitlines()[0]
                 yield Flaw(f"/references/{n}/glimpse/{field}", f"is not a JMESPath expression: {why}")

@@ -188,8 +188,7 @@ class ClientCalls:
 
     async def lapse_due(self) -> int:
         """Ends claims that ran out and offers that nobody took; each wakes its query."""
-        async with self._db.transaction("") as tx:
-            due = await store.due(tx, 100)
+        due = await store.due(self._db, 100)
         for tenant, work_id in due:
             async with self._db.transaction(tenant) as tx:
                 query_id = await store.query_of(tx, work_id)

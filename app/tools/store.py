@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.base.database import Tx
+from app.base.database import Database, Tx
 
 # Idempotent by the work: a query that is rebuilt finds the offer it had made.
 OFFER = """
@@ -143,8 +143,8 @@ async def withdraw(tx: Tx, query_id: str) -> None:
     await tx.run(WITHDRAW, tx.tenant, query_id)
 
 
-async def due(tx: Tx, limit: int) -> list[tuple[str, str]]:
-    return [(r["tenant_id"], r["work_id"]) for r in await tx.fetch(DUE, limit)]
+async def due(db: Database, limit: int) -> list[tuple[str, str]]:
+    return [(r["tenant_id"], r["work_id"]) for r in await db.call(DUE, limit)]
 
 
 async def page(tx: Tx, *args: Any) -> list[Any]:
