@@ -286,6 +286,8 @@ class Queries:
             return status
         for hook in self._end_hooks:
             await hook(tx, query_id, reason)
+        row = await store.lock_for_end(tx, query_id)  # closing a gate may have woken it
+        status = QueryStatus(row["status"])
         error = {"code": reason, "message": message}
         scope = Scope(query_id, row["thread_id"], with_prefix("wrk_", query_id), None, row["agent"])
         told = [

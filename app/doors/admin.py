@@ -7,6 +7,7 @@ import json
 from app.assembly import assemble, find_site
 from app.base.migrate import migrate
 from app.doors.http import create_app
+from app.doors.serving import check_master_key
 from app.settings import Settings
 from app.tenancy.models import Caller
 
@@ -20,6 +21,7 @@ async def create_tenant(settings: Settings, tenant: str, limits: dict[str, objec
     site = find_site(settings)
     try:
         await migrate(site.migrate_dsn)
+        await check_master_key(site)
         services = assemble(settings, site)
         try:
             async with services.db.transaction(tenant) as tx:
@@ -36,6 +38,7 @@ async def create_key(
     site = find_site(settings)
     try:
         await migrate(site.migrate_dsn)
+        await check_master_key(site)
         services = assemble(settings, site)
         operator = Caller(tenant, "operator", frozenset({"admin"}), "cli")
         try:

@@ -22,6 +22,7 @@ from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.keys import check_shape, hash_key, new_key
 from app.base.migrate import migrate_sync
+from app.base.sealing import SealBroken, Sealer, derive
 from app.doors.http import create_app
 from app.doors.logs import configure
 from app.settings import Settings
@@ -37,6 +38,7 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
     site = find_site(settings)
     try:
         migrate_sync(site.migrate_dsn)
+        asyncio.run(check_master_key(site))
         key_file = _local_key(settings, site)
         if key_file is None:
             _need_keys(site)
@@ -126,6 +128,23 @@ def _say(listening: socket.socket, key_file: Path | None, settings: Settings) ->
         print(f"The operator's key of this machine is in {key_file}", flush=True)  # noqa: T201
 
 
+async def check_master_key(site: Site) -> None:
+    """Another master key could open nothing that this database holds: better said at the start than at each use."""
+    sealer = Sealer(derive(site.master, "installation"))
+    connection = await asyncpg.connect(site.migrate_dsn)
+    try:
+        mine = sealer.seal(b"plangate", "installation")
+        await connection.execute("INSERT INTO installation (marker) VALUES ($1) ON CONFLICT DO NOTHING", mine)
+        sealer.open(await connection.fetchval("SELECT marker FROM installation"), "installation")
+    except SealBroken as error:
+        raise SystemExit(
+            "plangate: PLANGATE_SECRET_KEY is not the one that this database was sealed with, so its secrets cannot be "
+            "opened. Start with that key. (With the embedded database it is in DATA_DIR/secret-key.)"
+        ) from error
+    finally:
+        await connection.close()
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -182,6 +201,7 @@ def work(settings: Settings) -> None:
     site = find_site(settings)
     try:
         migrate_sync(site.migrate_dsn)
+        asyncio.run(check_master_key(site))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             services = assemble(settings, site)
             runner.run(_with_database(site, services, _work(services)))

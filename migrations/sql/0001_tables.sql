@@ -1,6 +1,12 @@
 -- Every tenant table begins its keys with tenant_id and has forced row-level security (see 0001_roles.sql).
 -- What is hashed, approved or handed back as it came is bytea: jsonb reorders keys and rewrites numbers.
 
+-- What says that a process has the master key with which this database was sealed.
+CREATE TABLE installation (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    marker bytea NOT NULL
+);
+
 CREATE TABLE tenants (
     tenant_id text COLLATE "C" PRIMARY KEY CHECK (tenant_id ~ '^[a-z0-9][a-z0-9_-]{0,62}$'),
     created_at timestamptz NOT NULL DEFAULT now(),
@@ -190,7 +196,7 @@ CREATE TABLE approvals (
     CHECK ((status = 'pending') = (decided_at IS NULL)),
     CHECK (sha256(subject) = digest)
 );
-CREATE UNIQUE INDEX approvals_one_a_work ON approvals (tenant_id, work_id);
+CREATE UNIQUE INDEX approvals_one_a_work ON approvals (tenant_id, work_id, kind);
 CREATE UNIQUE INDEX approvals_one_open_a_plan ON approvals (tenant_id, target) WHERE kind = 'plan' AND status = 'pending';
 CREATE INDEX approvals_of_query ON approvals (tenant_id, query_id, id);
 CREATE INDEX approvals_open ON approvals (tenant_id, id) WHERE status = 'pending';

@@ -1,0 +1,36 @@
+"""A process with another master key says so at its start and touches nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def plangate(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_") and k != "DATABASE_URL"}
+    command = [sys.executable, "-m", "app", *arguments, "--data-dir", str(folder)]
+    return subprocess.run(
+        command, env={**kept, **more}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_another_master_key_is_refused_and_a_short_one_is_not_shown(tmp_path: Path) -> None:
+    tmp_path.chmod(0o711)
+    folder = tmp_path / "data"
+    made = plangate(folder, "tenants", "create", "acme")
+    assert made.returncode == 0, made.stderr
+    assert "Tenant acme made." in made.stdout
+    other = plangate(folder, "tenants", "create", "beta", PLANGATE_SECRET_KEY="x" * 40)
+    assert other.returncode != 0
+    assert "PLANGATE_SECRET_KEY is not the one that this database was sealed with" in other.stderr
+    short = plangate(folder, "tenants", "create", "beta", PLANGATE_SECRET_KEY="hunter2")
+    assert short.returncode != 0
+    assert "hunter2" not in short.stderr + short.stdout
+    assert "secret_key" in short.stderr
+    again = plangate(folder, "tenants", "create", "acme")
+    assert "Tenant acme exists already." in again.stdout
+    wrong = plangate(folder, "tenants", "create", "Not a tenant")
+    assert wrong.returncode != 0
+    assert "Traceback" not in wrong.stderr
