@@ -24,7 +24,7 @@ async def create_tenant(settings: Settings, tenant: str, limits: dict[str, objec
         await check_master_key(site)
         services = assemble(settings, site)
         try:
-            async with services.db.transaction(tenant) as tx:
+            async with services.db.transaction("") as tx:
                 return await services.tenancy.create_tenant(tx, tenant, limits)
         finally:
             await services.db.aclose()
