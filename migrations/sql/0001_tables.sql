@@ -153,7 +153,7 @@ CREATE TABLE work_records (
     started_at timestamptz NOT NULL DEFAULT now(),
     ended_at timestamptz,
     PRIMARY KEY (tenant_id, id)
-);
+) WITH (fillfactor = 60);  -- each is written when it begins and again when it ends
 CREATE INDEX work_of_query ON work_records (tenant_id, query_id, id);
 CREATE INDEX work_memory ON work_records (tenant_id, thread_id, agent, id) WHERE kind = 'agent';
 
