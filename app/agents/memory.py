@@ -16,9 +16,13 @@ from app.llm.messages import Message, Text
 MAX_RUNS = 100  # of one agent in one thread; older ones leave the prompt, not the record
 
 
-async def recall(run: QueryRun, agent: AgentSpec, work_id: str) -> tuple[Message, ...]:
-    """The conversation of the agent's earlier runs in this thread, oldest first; nothing for a stateless one."""
-    if not agent.stateful or run.query.thread_is_new:
+async def recall(
+    run: QueryRun, agent: AgentSpec, work: Work, objection: Objection | None
+) -> tuple[Message, ...]:
+    """The conversation of the agent's earlier runs in this thread, oldest first; nothing for a stateless one. An
+    agent that another one calls may have been called before in this very query."""
+    first = run.query.thread_is_new and work.parent_id == run.query.root_work_id
+    if not agent.stateful or first:
         return ()
     runs, records = await run.look(
         lambda tx: store.memory(tx, run.query.thread_id, agent.name, work_id, MAX_RUNS)

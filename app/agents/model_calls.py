@@ -110,16 +110,28 @@ async def _stream(
         async for part in parts:
             match part:
                 case TextDelta(text):
-                    await run.post(Delta("text", scope, turn, text))
+                    await run.post(Delta("text", scope, turn, whole(text)))
                 case ThinkingDelta(text):
-                    await run.post(Delta("reasoning", scope, turn, text))
+                    await run.post(Delta("reasoning", scope, turn, whole(text)))
                 case TurnDone():
+                    for block in part.blocks:
+                        whole(*((block.id, block.name, block.arguments) if isinstance(block, ToolUse) else (block.text,)))
                     if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
                         raise BrokenTurn(
                             f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn."
                         )
                     return part
     raise BrokenTurn("The provider's stream ended without the end of the turn.")
+
+
+def whole(*texts: str) -> str:
+    """The text, if it is one: JSON of a vendor may hold half a character (a lone surrogate), which nothing stores."""
+    text = "".join(texts)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BrokenTurn("The provider sent half a character (a lone surrogate).") from error
+    return text
 
 
 def _pause_s(fault: ProviderFault, attempts: int) -> float:

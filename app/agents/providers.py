@@ -24,6 +24,8 @@ OPERATOR_KEYS = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
 }
 
+DEFAULT_HOSTS = {"anthropic": "api.anthropic.com", "openai": "api.openai.com"}
+
 
 class ProviderUnavailable(Exception):
     """The provider of an agent is not usable as it is configured; the message says what to change."""
@@ -89,7 +91,9 @@ class ProviderPool:
         if spec is not None and spec.api_key is not None:
             return Chosen(kind, await self._own_key(runtime, name, spec), None, True, options)
         if spec is not None and spec.api_key_env:
-            return Chosen(kind, self._operator_key(spec.api_key_env, base_url), base_url, False, options)
+            return Chosen(
+                kind, self._operator_key(spec.api_key_env, kind, base_url), base_url, False, options
+            )
         usable = key_env is not None and (self._local or key_env in self._operator_envs)
         key = os.environ.get(key_env) if key_env and usable else None
         if not key:
@@ -123,13 +127,14 @@ class ProviderPool:
             )
         return value
 
-    def _operator_key(self, env: str, base_url: str | None) -> str:
+    def _operator_key(self, env: str, kind: str, base_url: str | None) -> str:
         host = self._operator_envs.get(env)
         if host is None:
             raise ProviderUnavailable(
                 f"The operator did not list {env} in PLANGATE_PROVIDER_ENVS, so no spec may use it."
             )
-        if base_url is not None and urlsplit(base_url).hostname != host:
+        target = DEFAULT_HOSTS.get(kind) if base_url is None else urlsplit(base_url).hostname
+        if target != host:
             raise ProviderUnavailable(f"{env} may be sent to {host} only.")
         value = os.environ.get(env)
         if not value:

@@ -30,6 +30,7 @@ from app.journal.models import Entry, Scope, Work, WorkStatus, event
 from app.llm.messages import ToolDefinition
 from app.references.service import References
 from app.runtimes.predicates import required
+from app.tools import store as calls_store
 from app.tools.client import ClientCalls
 from app.tools.models import CLAIM_WITHIN_MS, DEFAULT_TIMEOUT_MS, ClientCall, definition_digest
 
@@ -152,7 +153,7 @@ class ToolCalls:
     ) -> dict[str, Any] | ToolError:
         """The arguments that may be sent: those of the call, or nothing."""
         resolved = tool_rule(run.runtime.spec, agent.name, name)
-        if not self._needs_approval(run, agent, resolved.rule, name, args):
+        if not await self._needs_approval(run, agent, scope, resolved.rule, name, args):
             return args
         subject = jsongate.canonical(
             {"tool": name, "definitionDigest": definition, "args": args, "runtimeVersion": run.runtime.digest}
@@ -170,7 +171,8 @@ class ToolCalls:
         )
         await run.durably(lambda tx: self._approvals.request(tx, request))
         decided = await run.wait(
-            lambda: run.look(lambda tx: self._approvals.decided(tx, scope.work_id)), reason="approval"
+            lambda: run.look(lambda tx: self._approvals.decided(tx, scope.work_id, "tool")),
+            reason="approval",
         )
         if decided.status == "approved":
             if decided.digest != hashlib.sha256(subject).digest():
@@ -185,12 +187,26 @@ class ToolCalls:
         feedback = f" Feedback: {decided.feedback}" if decided.feedback else ""
         return ToolError(f"The call was rejected and not made.{feedback}", "rejected")
 
-    def _needs_approval(
-        self, run: QueryRun, agent: AgentSpec, rule: ApprovalRule, name: str, args: dict[str, Any]
+    async def _needs_approval(
+        self,
+        run: QueryRun,
+        agent: AgentSpec,
+        scope: Scope,
+        rule: ApprovalRule,
+        name: str,
+        args: dict[str, Any],
     ) -> bool:
-        """A dynamic rule asks its predicate; one that errs or is not there asks a person."""
+        """A dynamic rule asks its predicate; one that errs or is not there asks a person. It is asked once: a call
+        that comes back after its query slept keeps to its gate, or goes on where it was sent, although the cost
+        that the predicate sees has moved meanwhile."""
         if rule.kind != "dynamic":
             return rule.kind == "always"
+        if await run.look(lambda tx: self._approvals.asked(tx, scope.work_id, "tool")):
+            return True
+        if run.tree.below(scope.work_id):
+            return False
+        if await run.look(lambda tx: self._begun(tx, scope.work_id)):
+            return False
         expression = run.runtime.spec.approval_predicates.get(rule.value or "")
         ctx = {
             "tool": name,
@@ -201,6 +217,12 @@ class ToolCalls:
             "spentUsd": run.totals()["costUsd"] or 0.0,
         }
         return not isinstance(expression, str) or required(expression, args, ctx)
+
+    async def _begun(self, tx: Tx, work_id: str) -> bool:
+        """Whether the call passed its gate before: it was offered, or stands at the gate of a plan."""
+        return await calls_store.outcome(tx, work_id) is not None or await self._approvals.asked(
+            tx, work_id, "plan"
+        )
 
     # -- dispatch --------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from app.journal.models import Scope, event
 from app.queue import store as queue_store
 
 DecisionWord = Literal["approve", "reject", "revise"]
+Gate = Literal["plan", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,9 @@ class Approvals:
 
     # -- the gate's side -------------------------------------------------------------------------------------
 
-    async def asked(self, tx: Tx, work_id: str) -> bool:
-        """Whether this work opened an approval before."""
-        return await store.by_work(tx, work_id) is not None
+    async def asked(self, tx: Tx, work_id: str, kind: Gate) -> bool:
+        """Whether this work opened an approval of this kind before."""
+        return await store.by_work(tx, work_id, kind) is not None
 
     async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> str:
         """Opens an approval, with its event; finds the one this work opened before a crash. `by_policy`: the rule
@@ -69,7 +70,7 @@ class Approvals:
             float(expires),
         )
         if row is None:
-            return str((await store.by_work(tx, request.scope.work_id))["id"])
+            return str((await store.by_work(tx, request.scope.work_id, request.kind))["id"])
         opened = store.row_of(row)
         if by_policy:
             await store.decide(tx, opened.id, "approved", "policy", "approve", None, None)
@@ -78,9 +79,9 @@ class Approvals:
         await journal_store.append(tx, request.scope.query_id, [told])
         return opened.id
 
-    async def decided(self, tx: Tx, work_id: str) -> Decided | None:
+    async def decided(self, tx: Tx, work_id: str, kind: Gate) -> Decided | None:
         """What became of the approval that this work opened; None while it is pending."""
-        row = await store.by_work(tx, work_id)
+        row = await store.by_work(tx, work_id, kind)
         if row is None or row["status"] == "pending":
             return None
         partial = None if row["partial"] is None else orjson.loads(row["partial"])

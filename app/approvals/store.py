@@ -11,15 +11,18 @@ from app.base.database import Database, Tx
 
 COLUMNS = """id, kind, target, digest, glimpses, rule, query_id, work_id, agent, thread_id, runtime_id, tenant_id,
  requested_by, status, requested_at, expires_at, decided_at, decided_by, decision, feedback, partial"""
-# Idempotent by the work: after a crash the same gate finds the approval it had opened.
+# Idempotent by work and kind: after a crash the same gate finds the approval it had opened. A call of executePlan
+# may stand behind two gates, its own and the plan's.
 OPEN = f"""
 INSERT INTO approvals (tenant_id, id, kind, target, digest, subject, glimpses, rule, query_id, work_id, agent, thread_id,
        runtime_id, requested_by, status, expires_at)
 VALUES ($1, $2, $3, $4, sha256($5), $5, $6, $7, $8, $9, $10, $11, $12, $13, 'pending',
         now() + make_interval(secs => $14::float8 / 1000))
-ON CONFLICT (tenant_id, work_id) DO NOTHING RETURNING {COLUMNS}
+ON CONFLICT (tenant_id, work_id, kind) DO NOTHING RETURNING {COLUMNS}
 """
-BY_WORK = "SELECT id, status, digest, decided_by, feedback, partial FROM approvals WHERE tenant_id = $1 AND work_id = $2"
+BY_WORK = """
+SELECT id, status, digest, decided_by, feedback, partial FROM approvals WHERE tenant_id = $1 AND work_id = $2 AND kind = $3
+"""
 BY_ID = f"SELECT {COLUMNS} FROM approvals WHERE tenant_id = $1 AND id = $2"
 QUERY_OF = "SELECT query_id FROM approvals WHERE tenant_id = $1 AND id = $2"
 LOCK = f"SELECT {COLUMNS}, expires_at <= now() AS late FROM approvals WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
@@ -79,8 +82,8 @@ async def open_(tx: Tx, *args: Any) -> Any:
     return await tx.row(OPEN, tx.tenant, *args)
 
 
-async def by_work(tx: Tx, work_id: str) -> Any:
-    return await tx.row(BY_WORK, tx.tenant, work_id)
+async def by_work(tx: Tx, work_id: str, kind: str) -> Any:
+    return await tx.row(BY_WORK, tx.tenant, work_id, kind)
 
 
 async def by_id(tx: Tx, approval_id: str) -> Any:

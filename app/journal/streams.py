@@ -263,8 +263,9 @@ class Streams:
                 rows, seen = [], 0
                 with contextlib.suppress(Unavailable):
                     async with self._db.transaction(tenant) as tx:
-                        seen = await self._settled(tx)
+                        settled = await self._settled(tx)
                         rows = await self.tenant_page(tx, position, PAGE, types, runtime_id, thread_id)
+                        seen = settled  # not before: a page that could not be read was not passed over
                 if rows:
                     position = rows[-1][0]
                     yield b"".join(

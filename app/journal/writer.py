@@ -106,7 +106,7 @@ class JournalWriter:
             self._idle.set()
 
     def _take(self) -> list[Pending]:
-        """The next batch: at most one entry a lease, in order."""
+        """The next batch: at most one entry a lease, in order. What cannot be encoded is told to who wrote it."""
         batch: list[Pending] = []
         seen: set[Lease] = set()
         later: deque[Pending] = deque()
@@ -118,7 +118,12 @@ class JournalWriter:
             seen.add(pending.lease)
             if self._open.get(pending.lease) is pending:
                 del self._open[pending.lease]
-            pending.events = merge(pending.items)
+            try:
+                pending.events = merge(pending.items)
+            except (TypeError, ValueError) as error:
+                log.error("journal.entry_refused", query_id=pending.lease.query_id, error=str(error))
+                settle(pending, error)
+                continue
             pending.lease.entries += 1
             pending.number = pending.lease.entries
             batch.append(pending)

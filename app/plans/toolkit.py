@@ -91,7 +91,8 @@ class PlanTools:
         except PlangateError as error:
             return refused(error)
         decided = await run.wait(
-            lambda: run.look(lambda tx: self._approvals.decided(tx, who.scope.work_id)), reason="approval"
+            lambda: run.look(lambda tx: self._approvals.decided(tx, who.scope.work_id, "plan")),
+            reason="approval",
         )
         if decided.status == "expired" and rule.rule.on_expiry == "fail":
             raise QueryFailed("approval_expired", f"Nobody decided about the plan {plan.called} in time.")
@@ -112,7 +113,7 @@ class PlanTools:
         """Opens the gate for the current revision, or finds the one that this work opened."""
         thread = run.query.thread_id if run.query.kind == "agent" else None
         plan = await self._plans.named(tx, thread, name)
-        if await self._approvals.asked(tx, who.scope.work_id):
+        if await self._approvals.asked(tx, who.scope.work_id, "plan"):
             return plan
         await store.lock(tx, plan.id)
         plan = await self._plans.named(tx, None, plan.id)

@@ -120,7 +120,7 @@ class References:
 
     async def _off_loop(self, work: Any, value: Any) -> Any:
         """Large values are handled in a thread, two at once, so that other requests do not wait."""
-        if not isinstance(value, list | dict) or len(value) < 100:
+        if _is_small(value):
             return work()
         async with self._large:
             return await asyncio.to_thread(work)
@@ -216,6 +216,21 @@ class References:
 
     async def sweep(self) -> int:
         return await store.sweep(self._db, 100)
+
+
+def _is_small(value: Any) -> bool:
+    """Whether a value, all its parts together, is looked at in no time."""
+    left, stack = 1_000, [value]
+    while stack and left > 0:
+        item = stack.pop()
+        left -= 1
+        if isinstance(item, str):
+            left -= len(item) // 64
+        elif isinstance(item, list | dict):
+            left -= len(item)
+            if left > 0:
+                stack += item if isinstance(item, list) else item.values()
+    return left > 0
 
 
 def reference_id(secret: bytes, kind: str, data: bytes) -> str:

@@ -6,8 +6,9 @@ stored answer of its Idempotency-Key commit together.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response, Security
@@ -27,6 +28,8 @@ from app.tenancy.service import Tenancy
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_PAGE = 500
+MAX_CONTAINERS = 1_000_000  # objects and arrays of one body: each takes many times its text in memory
+PARSED_AT_ONCE_BYTES = 128 * 1024
 
 
 class Body(BaseModel):
@@ -60,6 +63,8 @@ class GatedRoute(APIRoute):
         async def gated(request: Request) -> Response:
             _refuse_nul(request)
             if request.method in ("POST", "PUT", "PATCH"):
+                # Nobody without a key makes us read, let alone parse.
+                await door_of(request).tenancy.known(request.headers.get("authorization"))
                 await _gate(request, limit)
             return await handle(request)
 
@@ -96,7 +101,17 @@ async def _gate(request: Request, limit: int) -> None:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise UnsupportedMediaType("Send the body as `Content-Type: application/json`.")
-        request._json = jsongate.parse(request._body)
+        request._json = await _parsed(request, request._body)
+
+
+async def _parsed(request: Request, body: bytes) -> Any:
+    """The JSON of a body: a large one in a thread, two at once, so that other requests do not wait for it."""
+    if len(body) <= PARSED_AT_ONCE_BYTES:
+        return jsongate.parse(body)
+    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS and jsongate.containers(body) > MAX_CONTAINERS:
+        raise TooLarge(f"The body may have {MAX_CONTAINERS} objects and arrays.")
+    async with door_of(request).parsing:
+        return await asyncio.to_thread(jsongate.parse, body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,7 @@ class Door:
     db: Database
     tenancy: Tenancy
     signer: Signer
+    parsing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
 def path_of(request: Request) -> str:

@@ -69,12 +69,7 @@ class Tenancy:
     ) -> Caller:
         """The caller behind an `Authorization` header. The operator's key takes its tenant from the header
         `Plangate-Tenant`, at a registration without one from the spec, else it is `local`."""
-        if not authorization or not authorization.startswith("Bearer "):
-            raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
-        key = authorization[7:].strip()
-        if not check_shape(key):
-            raise Unauthenticated("This is not a key of this service: it is mistyped or cut off.")
-        caller = await self._find(hash_key(key))
+        caller = await self.known(authorization)
         if caller.operator:
             caller = replace(caller, tenant=_operators_tenant(tenant, spec_tenant))
             await self.tenant(caller.tenant, make=True)
@@ -88,6 +83,15 @@ class Tenancy:
             caller = replace(caller, principal=principal)
         await self._admit(caller)
         return caller
+
+    async def known(self, authorization: str | None) -> Caller:
+        """Whose key this is, before anything else of the request is looked at."""
+        if not authorization or not authorization.startswith("Bearer "):
+            raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
+        key = authorization[7:].strip()
+        if not check_shape(key):
+            raise Unauthenticated("This is not a key of this service: it is mistyped or cut off.")
+        return await self._find(hash_key(key))
 
     async def _find(self, hash: bytes) -> Caller:
         now = time.monotonic()

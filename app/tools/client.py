@@ -92,7 +92,8 @@ class ClientCalls:
             if foreign:
                 raise Forbidden(f"This key may not serve {', '.join(foreign)}.")
         if token is not None:
-            held = await store.reclaim(tx, token_hash(token))
+            names, actions = [name for name, _ in served], caller.may("actions:serve")
+            held = await store.reclaim(tx, token_hash(token), caller.principal, names, actions)
             if held:
                 return await self._handed_out(tx, held, token)
         token = token or secrets.token_urlsafe(24)

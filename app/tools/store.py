@@ -29,10 +29,12 @@ UPDATE client_calls c SET status = 'claimed', claim_token_hash = $6, claimed_by 
      ORDER BY o.created_at LIMIT $4 FOR UPDATE OF o SKIP LOCKED))
 RETURNING c.work_id, c.query_id, c.purpose, c.name, c.definition_digest, c.request, c.attempts, c.claimed_until, c.timeout_ms
 """
-# A claim whose answer was lost is asked for again under the token that the claimant chose.
+# A claim whose answer was lost is asked for again under the token that the claimant chose, by who made it and within
+# what his key may serve.
 RECLAIM = """
 SELECT work_id, query_id, purpose, name, definition_digest, request, attempts, claimed_until, timeout_ms FROM client_calls
- WHERE tenant_id = $1 AND status = 'claimed' AND claim_token_hash = $2 AND claimed_until > now() ORDER BY work_id
+ WHERE tenant_id = $1 AND status = 'claimed' AND claim_token_hash = $2 AND claimed_until > now()
+   AND claimed_by = $3 AND name = ANY ($4) AND (purpose = 'tool' OR $5) ORDER BY work_id
 """
 HEARTBEAT = """
 UPDATE client_calls SET claimed_until = least(now() + make_interval(secs => $4::float8 / 1000), run_before)
@@ -104,8 +106,8 @@ async def claim(
     )
 
 
-async def reclaim(tx: Tx, token_hash: bytes) -> list[Any]:
-    return await tx.fetch(RECLAIM, tx.tenant, token_hash)
+async def reclaim(tx: Tx, token_hash: bytes, by: str, names: Sequence[str], actions: bool) -> list[Any]:
+    return await tx.fetch(RECLAIM, tx.tenant, token_hash, by, list(names), actions)
 
 
 async def heartbeat(tx: Tx, work_id: str, token_hash: bytes, lease_ms: int) -> Any:
