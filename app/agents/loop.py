@@ -12,6 +12,7 @@ from typing import Literal
 from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse
 
 OutputBlock = Text | Thinking | ToolUse
+Objection = Callable[[str], str | None]  # why a final answer does not match the outputSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Transcript:
     memory: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     open_turn: OpenTurn | None = None
-    objection: Callable[[str], str | None] | None = None  # why a final answer does not match the outputSchema
+    objection: Objection | None = None
 
 
 @dataclass(frozen=True, slots=True)

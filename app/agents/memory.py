@@ -4,14 +4,16 @@ second store: the transcript is the memory."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from plangate.spec.models import AgentSpec
 
 from app.agents import store
-from app.agents.loop import messages
+from app.agents.loop import Objection, messages
 from app.agents.models import WorkRow, WorkTree, transcript
 from app.agents.run import QueryRun
-from app.llm.messages import Message, Text
+from app.journal.models import Work
+from app.llm.messages import Message
 
 MAX_RUNS = 100  # of one agent in one thread; older ones leave the prompt, not the record
 
@@ -25,19 +27,20 @@ async def recall(
     if not agent.stateful or first:
         return ()
     runs, records = await run.look(
-        lambda tx: store.memory(tx, run.query.thread_id, agent.name, work_id, MAX_RUNS)
+        lambda tx: store.memory(tx, run.query.thread_id, agent.name, work.id, MAX_RUNS)
     )
-    return remembered(runs, records)
+    return remembered(runs, records, objection)
 
 
-def remembered(runs: Sequence[tuple[str, str]], records: Sequence[WorkRow]) -> tuple[Message, ...]:
-    """The messages of finished runs, from (work id, prompt) of each and the records below them."""
+def remembered(
+    runs: Sequence[tuple[str, str]], records: Sequence[WorkRow], objection: Objection | None = None
+) -> tuple[Message, ...]:
+    """The messages of finished runs, from (work id, prompt) of each and the records below them; with the agent's
+    `objection` also what was said to answers that were not accepted."""
     tree = WorkTree.of(records)
     out: list[Message] = []
     for id, prompt in runs:
-        past = transcript(tree, id, prompt, ())
-        out += messages(past)
-        if past.turns and not past.turns[-1].calls:
-            continue
-        out.append(Message("assistant", (Text("(this run ended without an answer)"),)))
+        said = messages(replace(transcript(tree, id, prompt, ()), objection=objection))
+        # The last answer was accepted, whatever a later version of the agent would say to it.
+        out += said if said[-1].role == "assistant" else said[:-1]
     return tuple(out)

@@ -115,7 +115,13 @@ async def _stream(
                     await run.post(Delta("reasoning", scope, turn, whole(text)))
                 case TurnDone():
                     for block in part.blocks:
-                        whole(*((block.id, block.name, block.arguments) if isinstance(block, ToolUse) else (block.text,)))
+                        whole(
+                            *(
+                                (block.id, block.name, block.arguments)
+                                if isinstance(block, ToolUse)
+                                else (block.text,)
+                            )
+                        )
                     if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
                         raise BrokenTurn(
                             f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn."

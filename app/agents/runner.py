@@ -15,7 +15,7 @@ from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
 
 from app.agents import store
-from app.agents.loop import Call, CallModel, Fail, Finish, RunTools, Transcript, next_step
+from app.agents.loop import Call, CallModel, Fail, Finish, Objection, RunTools, Transcript, next_step
 from app.agents.memory import recall
 from app.agents.model_calls import Asked, TurnFailed, ask_model, work_data
 from app.agents.models import QueryRecord, WorkRow, WorkTree, transcript
@@ -241,8 +241,9 @@ class Runner:
     ) -> Result:
         scope = run.scope(work.id, work.parent_id, agent.name)
         tools = self._tools(run.runtime, agent)
-        memory = await recall(run, agent, work.id)
-        state = replace(transcript(run.tree, work.id, prompt, memory), objection=self._objection(agent))
+        objection = self._objection(agent)
+        memory = await recall(run, agent, work, objection)
+        state = replace(transcript(run.tree, work.id, prompt, memory), objection=objection)
         try:
             provider, vendor = await self._providers.of(run.runtime, agent)
         except ProviderUnavailable as error:
@@ -299,7 +300,7 @@ class Runner:
                 case Fail(code, message):
                     return self._agent_failed(run, agent, work, entry, code, message)
 
-    def _objection(self, agent: AgentSpec) -> Callable[[str], str | None] | None:
+    def _objection(self, agent: AgentSpec) -> Objection | None:
         """What is wrong with a final answer, for an agent that has an outputSchema."""
         if agent.output_schema is None:
             return None

@@ -319,13 +319,10 @@ class Queries:
         due = await store.due_limits(self._db, 100)
         for tenant, query_id in due:
             async with self._db.transaction(tenant) as tx:
-                await self._end(
-                    tx,
-                    query_id,
-                    "failed",
-                    "limit_reached",
-                    "The query stopped at a limit that nobody raised.",
-                )
+                await store.lock_for_end(tx, query_id)
+                if await store.is_past_limit(tx, query_id):  # else somebody raised it meanwhile
+                    told = "The query stopped at a limit that nobody raised."
+                    await self._end(tx, query_id, "failed", "limit_reached", told)
         return len(due)
 
     # -- threads ---------------------------------------------------------------------------------------------

@@ -194,6 +194,10 @@ async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str |
 REQUEST = "SELECT request, status, reason FROM queries WHERE tenant_id = $1 AND id = $2"
 SET_REQUEST = "UPDATE queries SET request = $3 WHERE tenant_id = $1 AND id = $2"
 DUE_LIMITS = "SELECT tenant_id, id FROM due_limits($1)"
+IS_PAST_LIMIT = """
+SELECT status = 'waiting' AND reason = 'limit_reached' AND parked_at <= now() - interval '7 days'
+  FROM queries WHERE tenant_id = $1 AND id = $2
+"""
 THREAD_COLUMNS = "t.id, t.key, t.runtime_id, t.created_at"
 THREAD = f"SELECT {THREAD_COLUMNS} FROM threads t WHERE t.tenant_id = $1 AND t.id = $2"
 THREADS = f"""
@@ -214,6 +218,11 @@ async def set_request(tx: Tx, query_id: str, request: bytes) -> None:
 
 async def due_limits(db: Database, limit: int) -> list[tuple[str, str]]:
     return [(r["tenant_id"], r["id"]) for r in await db.call(DUE_LIMITS, limit)]
+
+
+async def is_past_limit(tx: Tx, query_id: str) -> bool:
+    """Whether it still stands at a limit that nobody raised in time; the caller holds its row."""
+    return bool(await tx.value(IS_PAST_LIMIT, tx.tenant, query_id))
 
 
 async def thread(tx: Tx, thread_id: str) -> Any:
