@@ -6,10 +6,10 @@ A transcript is what the work records of one agent's run say. The runner does th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse
+from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse, Usage
 
 OutputBlock = Text | Thinking | ToolUse
 Objection = Callable[[str], str | None]  # why a final answer does not match the outputSchema
@@ -43,6 +43,7 @@ class OpenTurn:
     work_id: str
     number: int
     attempts: int
+    usage: Usage = field(default_factory=Usage)  # of its attempts so far
 
 
 @dataclass(frozen=True, slots=True)

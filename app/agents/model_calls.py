@@ -58,6 +58,7 @@ async def ask_model(
     it, alone or together with what follows. `opening` goes in front of the record of the call."""
     agent = asked.agent
     retry = step.retry_of
+    spent = retry.usage if retry else Usage()
     work = Work(
         id=retry.work_id if retry else new_id("wrk_"),
         parent_id=asked.work_id,
@@ -84,10 +85,9 @@ async def ask_model(
     if retry:
         started = event(scope, "step-retry", turn=step.number, reason="interrupted")
     opening.items.append(started)
-    opening.work.append(work)
+    opening.work.append(with_usage(work, spent))
     opening.opens_work |= retry is None
     await run.commit(opening)
-    spent = Usage()
     while True:
         try:
             async with run.outgoing:
@@ -96,10 +96,10 @@ async def ask_model(
         except ProviderFault as fault:
             spent += fault.usage
             if not fault.retryable or work.attempts >= MAX_ATTEMPTS:
-                raise TurnFailed(fault, _failed(work, scope, fault, spent)) from fault
+                raise TurnFailed(fault, _failed(asked, work, scope, fault, spent)) from fault
             work = replace(work, attempts=work.attempts + 1)
             told = event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")
-            await run.commit(Entry(items=[told], work=[work]))
+            await run.commit(Entry(items=[told], work=[with_usage(work, spent)]))
             await asyncio.sleep(_pause_s(fault, work.attempts))
 
 
@@ -158,18 +158,18 @@ def with_usage(work: Work, usage: Usage) -> Work:
     )
 
 
+def _priced(asked: Asked, work: Work, usage: Usage, model: str | None = None) -> Work:
+    """The record with what all its attempts used, and what that costs."""
+    cost = price(asked.vendor, model or asked.agent.model.id, usage)
+    used = with_usage(work, usage)
+    return replace(used, cost_usd=cost.usd, price_date=cost.date) if cost else used
+
+
 def _closed(
     run: QueryRun, asked: Asked, work: Work, scope: Scope, done: TurnDone, spent: Usage
 ) -> tuple[Turn, Entry]:
-    usage = spent + done.usage
-    cost = price(asked.vendor, done.model or asked.agent.model.id, usage)
-    work = replace(
-        with_usage(work, usage),
-        status="succeeded",
-        output=dump_turn(done.blocks, done.stop_reason),
-        cost_usd=cost.usd if cost else None,
-        price_date=cost.date if cost else None,
-    )
+    priced = _priced(asked, work, spent + done.usage, done.model)
+    work = replace(priced, status="succeeded", output=dump_turn(done.blocks, done.stop_reason))
     entry = Entry(items=[event(scope, "work-end", data=work_data(work))], work=[work])
     calls: list[Call] = []
     for index, use in enumerate(b for b in done.blocks if isinstance(b, ToolUse)):
@@ -199,9 +199,9 @@ def _closed(
     return Turn(work.position, done.blocks, done.stop_reason, tuple(calls)), entry
 
 
-def _failed(work: Work, scope: Scope, fault: ProviderFault, spent: Usage) -> Entry:
+def _failed(asked: Asked, work: Work, scope: Scope, fault: ProviderFault, spent: Usage) -> Entry:
     error = orjson.dumps({"code": fault.code, "message": fault.message})
-    failed = replace(with_usage(work, spent), status="failed", error=error)
+    failed = replace(_priced(asked, work, spent), status="failed", error=error)
     return Entry(items=[event(scope, "work-end", data=work_data(failed))], work=[failed])
 
 

@@ -89,7 +89,7 @@ def transcript(tree: WorkTree, agent_work_id: str, prompt: str, memory: tuple[Me
     calls = sorted(tree.below(agent_work_id, "tool_call"), key=lambda r: r.position)
     for row in sorted(tree.below(agent_work_id, "model_call"), key=lambda r: r.position):
         if row.status != "succeeded" or row.output is None:
-            open_turn = OpenTurn(row.id, row.position, row.attempts)
+            open_turn = OpenTurn(row.id, row.position, row.attempts, row.usage)
             continue
         open_turn = None
         blocks, stop_reason = load_turn(row.output)

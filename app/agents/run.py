@@ -29,6 +29,8 @@ from app.runtimes.models import Runtime
 
 T = TypeVar("T")
 
+# Why a query waits, where its branches wait for different things: what a person can do something about comes first.
+REASONS = ("approval", "outcome_unknown", "limit_reached", "client_call", "agent_busy")
 MAX_DEPTH = 8
 MAX_PARALLEL = 8
 
@@ -319,8 +321,7 @@ class QueryRun:
         self._look += 1
 
     async def _park(self) -> None:
-        reasons = [reason for _, reason in self._resting.values()]
-        reason = "approval" if "approval" in reasons or not reasons else reasons[0]
+        reason = min((reason for _, reason in self._resting.values()), key=REASONS.index)
         scope = self.scope(self.query.root_work_id, None, self.query.agent)
         told = event(scope, "query-status", **{"from": "running", "to": "waiting", "reason": reason})
         try:

@@ -20,7 +20,7 @@ from app.agents.memory import recall
 from app.agents.model_calls import Asked, TurnFailed, ask_model, work_data
 from app.agents.models import QueryRecord, WorkRow, WorkTree, transcript
 from app.agents.providers import ProviderPool, ProviderUnavailable
-from app.agents.run import Parked, QueryFailed, QueryRun
+from app.agents.run import Parked, QueryFailed, QueryRun, through_outages
 from app.agents.tool_calls import AgentTools, ToolCalls
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.base.database import Database, Tx
@@ -81,8 +81,8 @@ class Runner:
         lease = running.lease
         run: QueryRun | None = None
         try:
-            query, rows = await self._load(running)
-            runtime = await self._runtimes.get(lease.tenant, query.runtime_id)
+            query, rows = await through_outages(lambda: self._load(running))
+            runtime = await through_outages(lambda: self._runtimes.get(lease.tenant, query.runtime_id))
             run = QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows))
             if running.crashes >= POISON_CRASHES:
                 await self._fail(
@@ -245,7 +245,7 @@ class Runner:
         memory = await recall(run, agent, work, objection)
         state = replace(transcript(run.tree, work.id, prompt, memory), objection=objection)
         try:
-            provider, vendor = await self._providers.of(run.runtime, agent)
+            provider, vendor = await through_outages(lambda: self._providers.of(run.runtime, agent))
         except ProviderUnavailable as error:
             return self._agent_failed(run, agent, work, entry, "provider_not_configured", str(error))
         asked = Asked(
@@ -336,12 +336,16 @@ class Runner:
             return ToolError(
                 f"Agents may call each other {run.max_depth} deep; this call would be deeper.", "too_deep"
             )
+        if not agent.stateful:
+            return await self._called(run, agent, prompt, scope, depth)
+        async with run.one_at_a_time(agent.name):  # to the end of its record: the next one remembers it
+            return await self._called(run, agent, prompt, scope, depth)
+
+    async def _called(
+        self, run: QueryRun, agent: AgentSpec, prompt: str, scope: Scope, depth: int
+    ) -> Outcome:
         told = event(scope, "tool-agent", agentName=agent.name, state="call")
-        if agent.stateful:
-            async with run.one_at_a_time(agent.name):
-                result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
-        else:
-            result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
+        result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
         if result.entry.work:  # else it was over before a crash, and was told of
             used = run.totals(result.work_id)
             data = {"agentName": agent.name, "model": agent.model.id, "usage": used["usage"]}

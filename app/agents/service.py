@@ -26,7 +26,7 @@ from app.journal.models import Event, Scope, event
 from app.llm.codec import block_wire
 from app.llm.messages import Message
 from app.queue import store as queue_store
-from app.queue.worker import Worker
+from app.queue.worker import Worker, one_by_one
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tenancy.models import Caller
@@ -53,7 +53,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A query that is on record. `started`: this process works on it as soon as the transaction is durable."""
+    """A query that is on record. `running`: this process works on it as soon as the transaction is durable."""
 
     id: str
     thread_id: str
@@ -257,6 +257,10 @@ class Queries:
             return str(row["id"])
         return await store.make_thread(tx, new_id("thr_"), asked.thread_key, runtime.id)
 
+    async def hold_thread(self, tx: Tx, thread_id: str) -> None:
+        """Locks the thread for who locks a plan of it and then submits a query to it (the lock order)."""
+        await store.lock_thread(tx, thread_id)
+
     def _refuse(self, outcome: str, asked: Submission) -> None:
         if outcome == "no_thread":
             raise NotFound(f"There is no thread {asked.thread_id!r}.")
@@ -317,13 +321,15 @@ class Queries:
     async def fail_due_limits(self) -> int:
         """Fails what waited at a limit for seven days."""
         due = await store.due_limits(self._db, 100)
-        for tenant, query_id in due:
-            async with self._db.transaction(tenant) as tx:
-                await store.lock_for_end(tx, query_id)
-                if await store.is_past_limit(tx, query_id):  # else somebody raised it meanwhile
-                    told = "The query stopped at a limit that nobody raised."
-                    await self._end(tx, query_id, "failed", "limit_reached", told)
+        await one_by_one(due, self._fail_at_limit)
         return len(due)
+
+    async def _fail_at_limit(self, tenant: str, query_id: str) -> None:
+        async with self._db.transaction(tenant) as tx:
+            await store.lock_for_end(tx, query_id)
+            if await store.is_past_limit(tx, query_id):  # else somebody raised it meanwhile
+                told = "The query stopped at a limit that nobody raised."
+                await self._end(tx, query_id, "failed", "limit_reached", told)
 
     # -- threads ---------------------------------------------------------------------------------------------
 

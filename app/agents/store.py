@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -140,8 +139,8 @@ async def thread_by_id(tx: Tx, thread_id: str) -> Any:
     return await tx.row(THREAD_BY_ID, tx.tenant, thread_id)
 
 
-async def cancel_open_work(tx: Tx, query_id: str) -> Sequence[Any]:
-    return await tx.fetch(CLOSE_WORK, tx.tenant, query_id)
+async def cancel_open_work(tx: Tx, query_id: str) -> None:
+    await tx.run(CLOSE_WORK, tx.tenant, query_id)
 
 
 USAGE = """coalesce(sum(w.input_tokens), 0)::bigint AS input_tokens, coalesce(sum(w.output_tokens), 0)::bigint AS output_tokens,
@@ -181,10 +180,15 @@ async def work_full(tx: Tx, query_id: str) -> list[Any]:
     return await tx.fetch(WORK_FULL, tx.tenant, query_id)
 
 
+LOCK_THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
 MAKE_THREAD = """
 INSERT INTO threads AS t (tenant_id, id, key, runtime_id) VALUES ($1, $2, $3, $4)
 ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id
 """
+
+
+async def lock_thread(tx: Tx, thread_id: str) -> None:
+    await tx.run(LOCK_THREAD, tx.tenant, thread_id)
 
 
 async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str | None) -> str:

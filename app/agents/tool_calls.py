@@ -17,7 +17,8 @@ from plangate.spec.models import AgentSpec, ApprovalRule, ToolSpec
 from plangate.spec.toolkits import BuiltinTool as BuiltinDefinition
 
 from app.agents.loop import Call
-from app.agents.run import QueryFailed, QueryRun
+from app.agents.model_calls import as_written
+from app.agents.run import QueryFailed, QueryRun, through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, SubAgent, ToolCall, ToolError
 from app.approvals.models import ApprovalRequest
 from app.approvals.service import Approvals
@@ -298,7 +299,7 @@ class ToolCalls:
             "tool-invocation",
             toolInvocationId=call.use.id,
             toolName=call.use.name,
-            **_args(call),
+            args=as_written(call.use.arguments),
             **body,
         )
         await run.commit(Entry(items=[told], work=[closed]))
@@ -312,7 +313,10 @@ class ToolCalls:
             return text
         glimpse = value.get("glimpse") if isinstance(value, dict) else None
 
-        prepared = await self._references.prepare_unchecked(run.lease.tenant, "ToolResult", value, glimpse)
+        tenant = run.lease.tenant
+        prepared = await through_outages(
+            lambda: self._references.prepare_unchecked(tenant, "ToolResult", value, glimpse)
+        )
 
         async def keep(tx: Tx) -> dict[str, Any]:
             made = await self._references.keep(tx, prepared, scope.work_id)
@@ -350,13 +354,6 @@ def _closed(
         output=output,
         error=error,
     )
-
-
-def _args(call: Call) -> dict[str, Any]:
-    try:
-        return {"args": orjson.loads(call.use.arguments or "{}")}
-    except orjson.JSONDecodeError:
-        return {"args": call.use.arguments}
 
 
 def _readable(text: str) -> Any:

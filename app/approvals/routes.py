@@ -133,9 +133,11 @@ async def decide_many(
 
     async def deciding(tx: Tx) -> Reply:
         done: dict[str, Any] = {}
+        approvals = approvals_of(request)
+        await approvals.lock_queries(tx, ids)
         for one in sorted(body.decisions, key=lambda d: d.id):  # one order of locks for everybody
             try:
-                row = await approvals_of(request).decide(tx, one.id, one.by(caller.principal))
+                row = await approvals.decide(tx, one.id, one.by(caller.principal))
             except Conflict as error:
                 raise Conflict(f"{one.id}: {error.detail} Nothing was decided.", extra=error.extra) from error
             done[one.id] = row.wire()

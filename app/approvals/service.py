@@ -6,6 +6,7 @@ taken and then lost, and of any number of decisions one wins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from app.base.ids import is_id, new_id
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.queue import store as queue_store
+from app.queue.worker import one_by_one
 
 DecisionWord = Literal["approve", "reject", "revise"]
 Gate = Literal["plan", "tool"]
@@ -130,6 +132,11 @@ class Approvals:
             )
         return self._with_votes(ended, votes)
 
+    async def lock_queries(self, tx: Tx, approval_ids: Sequence[str]) -> None:
+        """For who decides several at once: the queries first, in the order in which everybody locks them."""
+        for query_id in await store.queries_of(tx, approval_ids):
+            await queue_store.lock(tx, query_id)
+
     async def _locked(self, tx: Tx, approval_id: str) -> tuple[ApprovalRow, bool]:
         """The row under the lock order (its query first), and whether its time has passed."""
         query_id = await store.query_of(tx, approval_id) if is_id("apr_", approval_id) else None
@@ -191,12 +198,14 @@ class Approvals:
     async def expire_due(self) -> int:
         """Ends what nobody decided in time; once each, by the database's clock."""
         due = await store.due(self._db, 100)
-        for tenant, approval_id in due:
-            async with self._db.transaction(tenant) as tx:
-                row, _ = await self._locked(tx, approval_id)
-                if row.status == "pending":
-                    await self._end(tx, approval_id, "expired", None, None)
+        await one_by_one(due, self._expire)
         return len(due)
+
+    async def _expire(self, tenant: str, approval_id: str) -> None:
+        async with self._db.transaction(tenant) as tx:
+            row, _ = await self._locked(tx, approval_id)
+            if row.status == "pending":
+                await self._end(tx, approval_id, "expired", None, None)
 
     # -- reading ---------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -25,6 +26,9 @@ SELECT id, status, digest, decided_by, feedback, partial FROM approvals WHERE te
 """
 BY_ID = f"SELECT {COLUMNS} FROM approvals WHERE tenant_id = $1 AND id = $2"
 QUERY_OF = "SELECT query_id FROM approvals WHERE tenant_id = $1 AND id = $2"
+QUERIES_OF = (
+    "SELECT DISTINCT query_id FROM approvals WHERE tenant_id = $1 AND id = ANY ($2) ORDER BY query_id"
+)
 LOCK = f"SELECT {COLUMNS}, expires_at <= now() AS late FROM approvals WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
 SUBJECT = "SELECT subject FROM approvals WHERE tenant_id = $1 AND id = $2"
 # The compare-and-set: of any number of decisions one finds the row still pending, by the database's clock.
@@ -51,7 +55,7 @@ SELECT {COLUMNS} FROM approvals
 """
 
 
-def row_of(row: Any, votes: list[dict[str, Any]] | None = None) -> ApprovalRow:
+def row_of(row: Any) -> ApprovalRow:
     return ApprovalRow(
         row["id"],
         row["kind"],
@@ -74,7 +78,6 @@ def row_of(row: Any, votes: list[dict[str, Any]] | None = None) -> ApprovalRow:
         row["decision"],
         row["feedback"],
         row["partial"],
-        votes or [],
     )
 
 
@@ -93,6 +96,10 @@ async def by_id(tx: Tx, approval_id: str) -> Any:
 async def query_of(tx: Tx, approval_id: str) -> str | None:
     found: str | None = await tx.value(QUERY_OF, tx.tenant, approval_id)
     return found
+
+
+async def queries_of(tx: Tx, ids: Sequence[str]) -> list[str]:
+    return [r["query_id"] for r in await tx.fetch(QUERIES_OF, tx.tenant, list(ids))]
 
 
 async def lock(tx: Tx, approval_id: str) -> Any:

@@ -19,9 +19,10 @@ RING_BYTES = 256 * 1024  # what all watchers of one query share
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """One reader's wake-up."""
+    """One reader's wake-up, and the newest event that it has if it follows the journal."""
 
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -99,8 +100,12 @@ class Hub:
     def watched(self) -> list[str]:
         return list(self._channels)
 
-    def has_tenant_watches(self) -> bool:
-        return bool(self._tenants)
+    def behind(self, query_id: str, next_seq: int) -> bool:
+        """Whether somebody who follows this query has not got its newest event."""
+        channel = self._channels.get(query_id)
+        return channel is not None and any(
+            w.seen is not None and w.seen + 1 < next_seq for w in channel.watches
+        )
 
     def publish(self, query_id: str, first: int, events: Sequence[Event]) -> None:
         """Hands over what this process just committed."""

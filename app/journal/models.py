@@ -110,6 +110,9 @@ class Lease:
     epoch: int
     entries: int = 0
     lost: bool = False
+    refused: Exception | None = (
+        None  # what was wrong with a delta that nobody waited for: the next entry says it
+    )
 
 
 class LeaseLost(Exception):

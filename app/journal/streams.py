@@ -148,7 +148,8 @@ class Streams:
                         return
                 if self.draining.is_set():
                     return
-                if complete and not await _happens(watch.woken, CHECK_KEY_EVERY_S):
+                watch.seen = after
+                while complete and not await _happens(watch.woken, CHECK_KEY_EVERY_S):
                     yield []
 
     async def _read(self, tenant: str, query_id: str, after: int) -> list[StoredEvent]:
@@ -300,7 +301,7 @@ class Streams:
             except Exception:
                 log.exception("streams.look_failed")
                 continue
-            moved = [q for q, seq in heads.items() if known.get(q) != seq]
+            moved = [q for q, seq in heads.items() if known.get(q) != seq or self._hub.behind(q, seq)]
             known = heads
             if moved:
                 self._hub.hint(moved)

@@ -83,6 +83,9 @@ class JournalWriter:
     def _add(self, lease: Lease, entry: Entry) -> Pending:
         if lease.lost:
             raise LeaseLost
+        if lease.refused is not None:
+            error, lease.refused = lease.refused, None
+            raise error
         pending = self._open.get(lease)
         # Parking stands alone: it is refused if the query was woken, and nothing else may be refused with it.
         parking = entry.change is not None and entry.change.wake is not None
@@ -121,8 +124,7 @@ class JournalWriter:
             try:
                 pending.events = merge(pending.items)
             except (TypeError, ValueError) as error:
-                log.error("journal.entry_refused", query_id=pending.lease.query_id, error=str(error))
-                settle(pending, error)
+                refuse(pending, error)
                 continue
             pending.lease.entries += 1
             pending.number = pending.lease.entries
@@ -152,8 +154,7 @@ class JournalWriter:
                     await self._write(batch[:half])
                     await self._write(batch[half:])
                     return
-                log.error("journal.entry_refused", query_id=batch[0].lease.query_id, error=str(error))
-                settle(batch[0], error)
+                refuse(batch[0], error)
                 return
         for pending, outcome, first in zip(batch, outcomes, firsts, strict=True):
             self._deliver(pending, outcome, first)
@@ -170,6 +171,15 @@ class JournalWriter:
         else:
             pending.lease.lost = True
             settle(pending, LeaseLost())
+
+
+def refuse(pending: Pending, error: Exception) -> None:
+    """Tells whoever wrote what cannot be written; who did not wait hears it with his next entry."""
+    log.error("journal.entry_refused", query_id=pending.lease.query_id, error=str(error))
+    if pending.waiters:
+        settle(pending, error)
+    else:
+        pending.lease.refused = error
 
 
 def settle(pending: Pending, error: Exception | None) -> None:

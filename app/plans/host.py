@@ -48,6 +48,7 @@ class HostPlans:
     async def execute(self, tx: Tx, caller: Caller, plan_id: str, inputs: Any) -> tuple[Accepted, str]:
         """Starts the query that executes the plan; of one that was ever approved, a copy with its own life."""
         plan = await self._plans.named(tx, None, plan_id)
+        await self._queries.hold_thread(tx, plan.thread_id)
         await store.lock(tx, plan.id)
         plan = await self._plans.named(tx, None, plan_id)
         if await store.open_gate(tx, plan.id):

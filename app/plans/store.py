@@ -14,7 +14,7 @@ JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = p.tenant_id AND r.plan_id
 BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"
 BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"
 LOCK = "SELECT 1 FROM plans WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
-STORED_BY = "SELECT plan_id, revision FROM plan_revisions WHERE tenant_id = $1 AND stored_by = $2"
+STORED_BY = "SELECT plan_id FROM plan_revisions WHERE tenant_id = $1 AND stored_by = $2"
 INSERT = """
 INSERT INTO plans (tenant_id, id, key, thread_id, runtime_id, spec_name, status, revision, copied_from)
 VALUES ($1, $2, $3, $4, $5, $6, 'draft', 1, $7) ON CONFLICT (tenant_id, thread_id, key) DO NOTHING
@@ -99,8 +99,8 @@ async def lock(tx: Tx, plan_id: str) -> None:
 
 
 async def stored_by(tx: Tx, work_id: str) -> str | None:
-    row = await tx.row(STORED_BY, tx.tenant, work_id)
-    return None if row is None else str(row["plan_id"])
+    plan_id: str | None = await tx.value(STORED_BY, tx.tenant, work_id)
+    return plan_id
 
 
 async def insert(tx: Tx, *args: Any) -> bool:

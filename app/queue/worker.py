@@ -43,6 +43,17 @@ Advance = Callable[[Running], Awaitable[None]]
 Chore = Callable[[], Awaitable[object]]
 
 
+async def one_by_one(due: Sequence[tuple[str, str]], do: Callable[[str, str], Awaitable[object]]) -> None:
+    """What a chore found, (tenant, id) each; one that cannot be done does not keep the others from it."""
+    for tenant, id in due:
+        try:
+            await do(tenant, id)
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("worker.chore_item_failed", tenant=tenant, id=id)
+
+
 class Worker:
     """`slots` queries at once. With no slots a process accepts queries and leaves them to others."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,22 +165,27 @@ class References:
     async def hydrate(self, tx: Tx, handles: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
         """`{kind: {id: value}}` of what a dispatch needs, within its bound."""
         out: dict[str, dict[str, Any]] = {}
-        total = 0
-        for kind, id in handles:
-            total += (await self._there(tx, kind, id)).size_bytes
-            if total > MAX_HYDRATED_BYTES:
-                raise TooLarge(f"One dispatch may carry {MAX_HYDRATED_BYTES} bytes of references.")
-            out.setdefault(kind, {})[id] = orjson.loads(await self.resolve(tx, kind, id))
+        async for reference, data in self._within_bounds(tx, handles):
+            out.setdefault(reference.kind, {})[reference.id] = orjson.loads(data)
         return out
 
     async def described(self, tx: Tx, handles: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Handle, glimpse and digest of each, for the subject of an approval."""
-        out = []
+        """Handle, glimpse and digest of each, for the subject of an approval; no more than can be dispatched."""
+        return [
+            {**reference.handle(), "digest": hashlib.sha256(data).hexdigest()}
+            async for reference, data in self._within_bounds(tx, handles)
+        ]
+
+    async def _within_bounds(
+        self, tx: Tx, handles: Sequence[tuple[str, str]]
+    ) -> AsyncIterator[tuple[Reference, bytes]]:
+        total = 0
         for kind, id in handles:
             reference = await self._there(tx, kind, id)
-            digest = hashlib.sha256(await self.resolve(tx, kind, id)).hexdigest()
-            out.append({**reference.handle(), "digest": digest})
-        return out
+            total += reference.size_bytes
+            if total > MAX_HYDRATED_BYTES:
+                raise TooLarge(f"One dispatch may carry {MAX_HYDRATED_BYTES} bytes of references.")
+            yield reference, await self.resolve(tx, kind, id)
 
     async def _there(self, tx: Tx, kind: str, id: str) -> Reference:
         row = await store.state(tx, kind, id)

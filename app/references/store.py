@@ -26,7 +26,6 @@ SELECT r.glimpse, r.size_bytes, r.created_at, r.expires_at, r.deleted,
   FROM reference_values r WHERE r.tenant_id = $1 AND r.kind = $2 AND r.id = $3
 """
 VALUE = "SELECT value FROM reference_values WHERE tenant_id = $1 AND kind = $2 AND id = $3"
-LOCK = "SELECT 1 FROM reference_values WHERE tenant_id = $1 AND kind = $2 AND id = $3 FOR KEY SHARE"
 PIN = """
 INSERT INTO reference_pins AS p (tenant_id, kind, id, plan_id, until)
 VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::float8 / 1000))

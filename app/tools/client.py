@@ -21,6 +21,7 @@ from app.base.ids import is_id
 from app.journal import store as journal_store
 from app.journal.models import event
 from app.queue import store as queue_store
+from app.queue.worker import one_by_one
 from app.tenancy.models import Caller
 from app.tools import store
 from app.tools.models import CallOutcome, ClientCall
@@ -190,20 +191,22 @@ class ClientCalls:
     async def lapse_due(self) -> int:
         """Ends claims that ran out and offers that nobody took; each wakes its query."""
         due = await store.due(self._db, 100)
-        for tenant, work_id in due:
-            async with self._db.transaction(tenant) as tx:
-                query_id = await store.query_of(tx, work_id)
-                if query_id is None:
-                    continue
-                await queue_store.lock(tx, query_id)
-                row = await store.lapse(tx, work_id)
-                if row is None:
-                    continue
-                if row["status"] == "open":
-                    await store.tell(tx)
-                else:
-                    await queue_store.wake(tx, query_id)
+        await one_by_one(due, self._lapse)
         return len(due)
+
+    async def _lapse(self, tenant: str, work_id: str) -> None:
+        async with self._db.transaction(tenant) as tx:
+            query_id = await store.query_of(tx, work_id)
+            if query_id is None:
+                return
+            await queue_store.lock(tx, query_id)
+            row = await store.lapse(tx, work_id)
+            if row is None:
+                return
+            if row["status"] == "open":
+                await store.tell(tx)
+            else:
+                await queue_store.wake(tx, query_id)
 
     async def withdraw_of_query(self, tx: Tx, query_id: str, _reason: str) -> None:
         await store.withdraw(tx, query_id)

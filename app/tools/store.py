@@ -55,14 +55,17 @@ KEEP_LATE = """
 UPDATE client_calls SET late_result = $4 WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 RETURNING status, result
 """
 RELEASE = """
-UPDATE client_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL
+UPDATE client_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL,
+       attempts = attempts - 1
  WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 AND status = 'claimed'
 RETURNING query_id
 """
 QUERY_OF = "SELECT query_id FROM client_calls WHERE tenant_id = $1 AND work_id = $2"
+# Only what nobody ever held was certainly not made: what lapsed and was offered again may have been.
 LAPSE = """
 UPDATE client_calls SET
-       status = CASE WHEN status = 'open' THEN 'withdrawn' WHEN replay = 'safe' THEN 'open' ELSE 'unknown' END,
+       status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn'
+                     WHEN status = 'claimed' AND replay = 'safe' THEN 'open' ELSE 'unknown' END,
        claim_before = CASE WHEN status = 'claimed' AND replay = 'safe' THEN now() + interval '1 hour' ELSE claim_before END,
        claimed_until = NULL, claimed_by = NULL
  WHERE tenant_id = $1 AND work_id = $2
@@ -70,7 +73,7 @@ UPDATE client_calls SET
 RETURNING status, query_id
 """
 WITHDRAW = """
-UPDATE client_calls SET status = CASE WHEN status = 'open' THEN 'withdrawn' ELSE 'unknown' END
+UPDATE client_calls SET status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn' ELSE 'unknown' END
  WHERE tenant_id = $1 AND query_id = $2 AND status IN ('open', 'claimed')
 """
 DUE = "SELECT tenant_id, work_id FROM due_client_calls($1)"

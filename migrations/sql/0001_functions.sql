@@ -248,12 +248,19 @@ BEGIN
     RETURN true;
 END $$;
 
+-- The rows that a process holds, locked in id order like those of a journal's batch: neither waits for the other's.
+CREATE FUNCTION held_leases(p_owner text, p_ids text[], p_epochs bigint[]) RETURNS TABLE (tenant_id text, id text)
+LANGUAGE sql AS $$
+    SELECT q.tenant_id, q.id FROM queries q JOIN unnest(p_ids, p_epochs) AS a(id, epoch) ON q.id = a.id
+     WHERE q.lease_epoch = a.epoch AND q.status = 'running' AND q.lease_owner = p_owner
+     ORDER BY q.id FOR NO KEY UPDATE OF q
+$$;
+
 -- Renews all leases of a process in one statement; what does not come back is no longer its own.
 CREATE FUNCTION renew_leases(p_owner text, p_ids text[], p_epochs bigint[], p_lease_s float8) RETURNS TABLE (id text)
 LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
     UPDATE queries q SET lease_expires_at = clock_timestamp() + make_interval(secs => p_lease_s)
-      FROM unnest(p_ids, p_epochs) AS a(id, epoch)
-     WHERE q.id = a.id AND q.lease_epoch = a.epoch AND q.status = 'running' AND q.lease_owner = p_owner
+      FROM held_leases(p_owner, p_ids, p_epochs) h WHERE q.tenant_id = h.tenant_id AND q.id = h.id
     RETURNING q.id
 $$;
 
@@ -261,9 +268,9 @@ $$;
 CREATE FUNCTION release_leases(p_owner text, p_ids text[], p_epochs bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    UPDATE queries q SET lease_expires_at = NULL, lease_owner = NULL, crashes = 0
-      FROM unnest(p_ids, p_epochs) AS a(id, epoch)
-     WHERE q.id = a.id AND q.lease_epoch = a.epoch AND q.status = 'running' AND q.lease_owner = p_owner;
+    UPDATE queries q SET lease_expires_at = NULL, lease_owner = NULL, crashes = 0,
+           worked_ms = q.worked_ms + extract(epoch FROM clock_timestamp() - q.resumed_at) * 1000
+      FROM held_leases(p_owner, p_ids, p_epochs) h WHERE q.tenant_id = h.tenant_id AND q.id = h.id;
     IF FOUND THEN PERFORM pg_notify('plangate_wake', ''); END IF;
 END $$;
 

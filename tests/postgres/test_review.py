@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
+import asyncpg
 import pytest
 
+import app.journal.streams as streams_module
+from app.agents import store
 from app.base.errors import Unavailable
+from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Scope, event
-from app.llm.messages import TextDelta, TurnDone
+from app.llm.messages import Text, TextDelta, ToolUse, TurnDone, Usage
+from app.llm.provider import BrokenTurn
+from app.queue.worker import one_by_one
 from tests.postgres.test_journal import custom, leased, numbers
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of
-from tests.support.world import World
+from tests.support.world import World, world
+
+Stream = Callable[[Any], AsyncIterator[Any]]
+
+
+class Model:
+    """A provider that answers as a test says."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+
+def chosen(stream: Stream) -> Any:
+    """A choice of providers that always chooses this one."""
+
+    async def of(*_: Any) -> tuple[Any, str]:
+        return Model(stream), "mock"
+
+    return of
+
 
 OLD = "UPDATE queries SET parked_at = now() - interval '8 days' WHERE id = $1"
 
@@ -24,29 +50,26 @@ async def test_a_text_that_cannot_be_encoded_does_not_end_the_writer(idle: World
     bad, good_one = await leased(idle, 2)
     journal = idle.services.journal
     await journal.post(bad, Delta("text", Scope(bad.query_id, "thr", "wrk", None, "solo"), 1, "half \ud83d"))
-    with pytest.raises(Exception, match="surrogates|UTF-8"):
+    await asyncio.sleep(0.05)  # it is taken alone: nobody waits for it
+    with pytest.raises(TypeError, match="UTF-8"):
         await asyncio.wait_for(journal.commit(bad, Entry([custom(bad, 1)])), 5)
+    await asyncio.wait_for(journal.commit(bad, Entry([custom(bad, 2)])), 5)
     await asyncio.wait_for(journal.commit(good_one, Entry([custom(good_one, 2)])), 5)
     assert [n for _, n in await numbers(idle, good_one)] == [2]
 
 
 async def test_half_a_character_of_a_provider_is_a_broken_turn(plangate: World, api: Caller) -> None:
     await api.register(specs.mock("fine"))
-    await api.run()
-    providers = plangate.services.providers
-    (kept,) = providers._kept.values()
-    whole = kept.stream
     asked = 0
 
-    async def stream(request: Any) -> Any:
+    async def stream(_request: Any) -> Any:
         nonlocal asked
         asked += 1
         if asked == 1:
             yield TextDelta("half \ud83d")
-        async for part in whole(request):
-            yield part
+        yield TurnDone((Text("fine"),), "end_turn", Usage(), "m")
 
-    kept.stream = stream  # type: ignore[method-assign]
+    plangate.services.providers.of = chosen(stream)  # type: ignore[method-assign]
     query = await api.run()
     assert (query["status"], query["output"], asked) == ("succeeded", "fine", 2)
     (retry,) = await api.events(query["id"], "step-retry")
@@ -87,38 +110,59 @@ async def test_the_stream_of_a_tenant_skips_nothing_in_an_outage(
     assert query.encode() in seen
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 async def test_a_stateful_sub_agent_remembers_its_earlier_call_in_the_same_query(
-    plangate: World, api: Caller
+    plangate: World, api: Caller, at_once: bool
 ) -> None:
-    """In a new thread too, where the agent that was asked first has nothing to remember."""
+    """In a new thread too, where the agent that was asked first has nothing to remember; and when both calls stand in
+    one turn and run one after the other."""
     await api.register(
         specs.spec(
             specs.agent("chief", "coordinator", routes=["helper"]),
             specs.agent("helper", stateful=True),
-            interpreter="scripted",
+            interpreter="mock",
         )
     )
-    await api.run()  # makes the provider
-    (provider,) = plangate.services.providers._kept.values()
-    whole = provider.stream
-    asked: list[int] = []
+    helped: list[int] = []
 
-    def stream(request: Any) -> Any:
+    async def stream(request: Any) -> Any:
         if "helper" in request.system:
-            asked.append(len(request.messages))
-        return whole(request)
+            helped.append(len(request.messages))
+        left = 2 - len(request.messages) // 2 if not at_once else 2 * (len(request.messages) == 1)
+        use = ToolUse("u", "call_agent", '{"agent": "helper", "prompt": "go"}')
+        if "chief" in request.system and left > 0:
+            uses = tuple(replace(use, id=f"u{n}") for n in range(left if at_once else 1))
+            yield TurnDone(uses, "tool_use", Usage(), "m")
+        else:
+            yield TurnDone((Text("done"),), "end_turn", Usage(), "m")
 
-    provider.stream = stream  # type: ignore[method-assign]
-    call = ("call_agent", {"agent": "helper", "prompt": "{}"})
-    await api.run(specs.script(call, call))
-    assert asked == [1, 3]
+    plangate.services.providers.of = chosen(stream)  # type: ignore[method-assign]
+    query = await api.run()
+    assert (query["status"], helped) == ("succeeded", [1, 3])
+
+
+async def test_what_was_said_to_an_answer_is_remembered(plangate: World, api: Caller) -> None:
+    """The memory is what the model saw, the objections to answers against its outputSchema too."""
+    await api.register(
+        specs.mock() | {"agents": [specs.agent(stateful=True, outputSchema={"type": "integer"})]}
+    )
+    heard: list[list[str]] = []
+
+    async def stream(request: Any) -> Any:
+        heard.append([m.role for m in request.messages])
+        text = "1" if request.messages[-1].role == "user" and len(heard) != 1 else "one"
+        yield TurnDone((Text(text),), "end_turn", Usage(), "m")
+
+    plangate.services.providers.of = chosen(stream)  # type: ignore[method-assign]
+    for _ in range(2):
+        assert (await api.run(threadKey="t"))["status"] == "succeeded"
+    said = ["user", "assistant", "user", "assistant", "user"]
+    assert heard == [said[:1], said[:3], said]
 
 
 async def test_a_limit_that_was_just_raised_fails_nobody(
     plangate: World, api: Caller, owner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from app.agents import store
-
     await api.register(specs.scripted(specs.tool("add"), limits={"maxTurns": 1}))
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     await api.serve("add", 1)
@@ -135,3 +179,207 @@ async def test_a_limit_that_was_just_raised_fails_nobody(
     monkeypatch.setattr(store, "due_limits", due)
     await plangate.services.queries.fail_due_limits()
     assert (await api.ended(query))["status"] == "succeeded"
+
+
+async def test_a_reader_whose_hint_came_too_early_is_not_left_waiting(
+    plangate: World, api: Caller, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look tells of seq n + 1 before this process hands out its own seq n: the ring then ends at n."""
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    await api.until(query, "waiting")
+    hub, streams = plangate.services.hub, plangate.services.streams
+    head = len(await api.events(query))
+    await plangate.services.listener.aclose()
+    got: list[int] = []
+
+    async def read() -> None:
+        async for batch in streams.follow("acme", query, head):
+            got.extend(e.seq for e in batch)
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(1.5)  # the look knows the head
+    told = event(Scope(query, "thr", "wrk", None, "solo"), "custom", eventType="x", data={})
+    tell, early = hub.hint, asyncio.Event()
+    monkeypatch.setattr(hub, "hint", lambda _: early.set())
+    async with plangate.services.db.transaction("acme") as tx:
+        await journal_store.append(tx, query, [told, told])
+    await asyncio.wait_for(early.wait(), 5)
+    monkeypatch.setattr(hub, "hint", tell)
+    hub.publish(query, head + 1, [told])
+    await asyncio.sleep(2.5)
+    reader.cancel()
+    assert got == [head + 1, head + 2]
+
+
+async def test_a_stream_that_waits_asks_the_database_nothing(
+    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    await api.until(query, "waiting")
+    streams = plangate.services.streams
+    monkeypatch.setattr(streams_module, "CHECK_KEY_EVERY_S", 0.01)
+    reads, read = 0, streams._read
+
+    async def counted(*args: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read(*args)
+
+    monkeypatch.setattr(streams, "_read", counted)
+    head = len(await api.events(query))
+    batches = streams.follow("acme", query, head)
+    for _ in range(20):
+        assert await anext(batches) == []
+    await batches.aclose()
+    assert reads <= 3, "one for each look at a head that this process did not know"
+
+
+async def test_a_call_that_somebody_held_is_never_called_unmade(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """Safe to repeat, taken, lapsed, offered again, and then taken by nobody: nobody knows."""
+    await api.register(specs.scripted(specs.tool("look", annotations={"readOnly": True})))
+    query = (await api.submit(specs.script(("look", {"n": 1}))))["id"]
+    (call,) = await api.claim("look")
+    await owner.execute("UPDATE client_calls SET claimed_until = now() - interval '1 s'")
+
+    async def offered() -> Any:
+        return await owner.fetchval("SELECT status = 'open' FROM client_calls")
+
+    await eventually(offered, "the call is offered again")
+    await owner.execute("UPDATE client_calls SET claim_before = now() - interval '1 s'")
+    (entry,) = output_of(await api.ended(query))
+    assert "not known" in entry["error"], entry
+    assert await owner.fetchval("SELECT status FROM work_records WHERE id = $1", call["workId"]) == "unknown"
+
+
+async def test_a_call_that_was_given_back_was_not_made(plangate: World, api: Caller, owner: Any) -> None:
+    await api.register(specs.scripted(specs.tool("pay")))
+    query = (await api.submit(specs.script(("pay", {"n": 1}))))["id"]
+    (call,) = await api.claim("pay")
+    good(await api.post(f"/tool-calls/{call['workId']}/release", {"claimToken": call["claimToken"]}))
+    await owner.execute("UPDATE client_calls SET claim_before = now() - interval '1 s'")
+    (entry,) = output_of(await api.ended(query))
+    assert "it was not made" in entry["error"], entry
+
+
+async def test_storing_and_executing_a_plan_at_the_same_time_do_not_block_each_other(
+    plangate: World, api: Caller
+) -> None:
+    """A host's store locks the thread, then the plan; its execute does so in the same order."""
+    await api.register(specs.planning())
+    stored = {"specName": "Routing", "body": specs.BODY, "threadKey": "t", "planId": "p"}
+    plan = await api.do("/plans", stored)
+    db = plangate.services.db
+
+    async def execute() -> int:
+        return (await api.post(f"/plans/{plan['id']}/execute", {})).status_code
+
+    async with db.transaction("acme") as tx:  # what a store does first
+        await tx.run("SELECT 1 FROM threads WHERE id = $1 FOR NO KEY UPDATE", plan["threadId"])
+        executing = asyncio.create_task(execute())
+        await asyncio.sleep(0.3)
+        await tx.run("SET LOCAL lock_timeout = '300ms'")
+        await tx.run("SELECT 1 FROM plans WHERE id = $1 FOR UPDATE", plan["id"])
+    assert await executing == 202
+
+
+async def test_who_decides_many_locks_their_queries_in_one_order(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """Whatever the order of the approvals: the journal locks the queries of a batch by their ids."""
+    await api.register(specs.scripted(specs.tool("add"), specs.tool("pay", approval="always")))
+    low = (await api.submit(specs.script(("add", {"n": 1}), ("pay", {"n": 1}))))["id"]
+    high = (await api.submit(specs.script(("pay", {"n": 1}))))["id"]
+    gates = [await api.gate(high)]
+    await api.serve("add", 1)
+    gates.append(await api.gate(low))
+    await api.until(low, "waiting")
+    async with owner.transaction():
+        await owner.execute("SELECT 1 FROM queries WHERE id = $1 FOR NO KEY UPDATE", low)
+        decisions = [{"id": g["id"], "decision": "reject"} for g in gates]
+        deciding = asyncio.create_task(api.do("/approvals", {"decisions": decisions}))
+        await asyncio.sleep(0.3)
+        await owner.execute("SET LOCAL lock_timeout = '300ms'")
+        await owner.execute("SELECT 1 FROM queries WHERE id = $1 FOR NO KEY UPDATE", high)
+    assert [a["status"] for a in (await deciding)["approvals"]] == ["rejected", "rejected"]
+
+
+async def test_leases_are_renewed_in_the_order_of_a_journal_batch(idle: World, owner: Any) -> None:
+    leases = sorted(await leased(idle, 2), key=lambda x: x.query_id)
+    low, high = (x.query_id for x in leases)
+    other = await asyncpg.connect(idle.site.dsn)
+    async with owner.transaction():
+        await owner.execute("SELECT 1 FROM queries WHERE id = $1 FOR NO KEY UPDATE", low)
+        renewing = asyncio.create_task(
+            other.fetch("SELECT * FROM renew_leases('me', $1, '{1,1}', 10)", [high, low])
+        )
+        await asyncio.sleep(0.3)
+        await owner.execute("SET LOCAL lock_timeout = '300ms'")
+        await owner.execute("SELECT 1 FROM queries WHERE id = $1 FOR NO KEY UPDATE", high)
+    assert {r["id"] for r in await renewing} == {low, high}
+    await other.close()
+
+
+async def test_what_the_attempts_of_a_model_call_used_survives_the_process(
+    plangate: World, idle: World, owner: Any
+) -> None:
+    await idle.api.register(specs.mock())
+    query = (await idle.api.submit())["id"]
+    chosen_by = plangate.services.providers
+
+    async def broken(_request: Any) -> Any:
+        yield TextDelta("so far")
+        raise BrokenTurn("test", usage=Usage(7, 3))
+
+    async def whole(_request: Any) -> Any:
+        yield TurnDone((Text("done"),), "end_turn", Usage(10, 5), "m")
+
+    chosen_by.of = chosen(broken)  # type: ignore[method-assign]
+
+    async def used() -> Any:
+        return await owner.fetchval("SELECT input_tokens FROM work_records WHERE kind = 'model_call'")
+
+    await eventually(used, "an attempt is on record with what it used")
+    plangate.services.worker.drop(query)
+    chosen_by.of = chosen(whole)  # type: ignore[method-assign]
+    await owner.execute("UPDATE queries SET lease_expires_at = now() - interval '1 s'")
+    ended = await idle.api.ended(query)
+    assert ended["usage"]["inputTokens"] >= 17
+    assert ended["usage"]["inputTokens"] % 7 == 10 % 7
+
+
+async def test_a_query_that_cannot_be_loaded_yet_is_not_left_to_its_lease(
+    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool that is exhausted for a moment is no crash of the process."""
+    await api.register(specs.mock())
+    record, failures = store.record, 3
+
+    async def failing(*args: Any) -> Any:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise Unavailable("test")
+        return await record(*args)
+
+    async with world(plangate.site, plangate.operator_key, with_worker=False) as door:
+        monkeypatch.setattr(store, "record", failing)
+        query = (await door.api.submit())["id"]
+        sql = "SELECT status = 'succeeded' FROM queries WHERE id = $1"
+        await eventually(lambda: door.value(sql, query), "it ends", 5)
+    assert await plangate.value("SELECT lease_epoch FROM queries WHERE id = $1", query) == 1
+
+
+async def test_one_bad_item_of_a_chore_does_not_keep_the_others(plangate: World) -> None:
+    done: list[str] = []
+
+    async def do(_tenant: str, id: str) -> None:
+        if id == "bad":
+            raise ValueError(id)
+        done.append(id)
+
+    await one_by_one([("acme", "bad"), ("acme", "good")], do)
+    assert done == ["good"]

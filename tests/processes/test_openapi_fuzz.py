@@ -288,7 +288,9 @@ class World:
         send = self.judge.send
         assert send("validate_runtime", body=SPEC)["valid"]
         assert not send("validate_runtime", body={**SPEC, "plans": []})["valid"]
-        old = send("register_runtime", body={**SPEC, "tenant": {**SPEC["tenant"], "version": "old"}}, status=201)
+        old = send(
+            "register_runtime", body={**SPEC, "tenant": {**SPEC["tenant"], "version": "old"}}, status=201
+        )
         made = send("register_runtime", body=SPEC, status=201)
         send("register_runtime", body=SPEC, status=200)
         self.ids |= {"runtime_id": made["id"], "agent": "worker"}
