@@ -327,7 +327,6 @@ async def test_what_the_attempts_of_a_model_call_used_survives_the_process(
     plangate: World, idle: World, owner: Any
 ) -> None:
     await idle.api.register(specs.mock())
-    query = (await idle.api.submit())["id"]
     chosen_by = plangate.services.providers
 
     async def broken(_request: Any) -> Any:
@@ -338,9 +337,10 @@ async def test_what_the_attempts_of_a_model_call_used_survives_the_process(
         yield TurnDone((Text("done"),), "end_turn", Usage(10, 5), "m")
 
     chosen_by.of = chosen(broken)  # type: ignore[method-assign]
+    query = (await idle.api.submit())["id"]
 
     async def used() -> Any:
-        return await owner.fetchval("SELECT input_tokens FROM work_records WHERE kind = 'model_call'")
+        return await owner.fetchval("SELECT input_tokens > 0 FROM work_records WHERE kind = 'model_call'")
 
     await eventually(used, "an attempt is on record with what it used")
     plangate.services.worker.drop(query)
