@@ -162,8 +162,12 @@ async def _send(raw: Any, sql: str) -> None:
 
 async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
     """Leaves the connection clean, or out of the pool: a cancelled statement may still be on its way."""
+    rollback = asyncio.ensure_future(asyncio.wait_for(raw.execute("ROLLBACK"), 2))
+    rollback.add_done_callback(
+        lambda done: done.cancelled() or done.exception()
+    )  # nobody may be left to hear it
     try:
-        await asyncio.shield(asyncio.wait_for(raw.execute("ROLLBACK"), 2))
+        await asyncio.shield(rollback)
     except (Exception, asyncio.CancelledError):  # noqa: BLE001 - whatever it is, this connection is not used again
         await connection.invalidate()
 

@@ -12,6 +12,9 @@ from app.tenancy.http import door_of
 
 HEARTBEAT_S = 15
 STALLED_S = 30
+LAST_EVENTS_S = (
+    3.0  # at a shutdown streams end by themselves, between events; the library cuts them only after this
+)
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 SSE = "text/event-stream"
 
@@ -23,7 +26,13 @@ def streams_of(request: Request) -> Streams:
 
 def event_stream(frames: AsyncIterator[bytes]) -> Response:
     """A stream of encoded frames with a heartbeat; a reader that takes nothing for 30 s is dropped."""
-    return EventSourceResponse(frames, headers=HEADERS, ping=HEARTBEAT_S, send_timeout=STALLED_S)
+    return EventSourceResponse(
+        frames,
+        headers=HEADERS,
+        ping=HEARTBEAT_S,
+        send_timeout=STALLED_S,
+        shutdown_grace_period=LAST_EVENTS_S,
+    )
 
 
 def allowed(request: Request) -> Callable[[], Awaitable[bool]]:

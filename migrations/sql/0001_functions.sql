@@ -222,7 +222,7 @@ BEGIN
     UPDATE queries q SET lease_epoch = q.lease_epoch + 1, lease_owner = p_owner, last_entry = 0,
            lease_expires_at = clock_timestamp() + make_interval(secs => p_lease_s),
            next_seq = q.next_seq + (q.status = 'queued')::int,
-           status = 'running', started_at = coalesce(q.started_at, now()), resumed_at = now(),
+           status = 'running', started_at = coalesce(q.started_at, clock_timestamp()), resumed_at = clock_timestamp(),
            crashes = CASE WHEN q.lease_expires_at IS NULL THEN q.crashes
                           WHEN q.progress_epoch = q.lease_epoch THEN 1 ELSE q.crashes + 1 END
      WHERE q.id = ANY (coalesce(v_ids, '{}') || coalesce(v_queued, '{}'))
