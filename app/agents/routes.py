@@ -138,7 +138,8 @@ async def read_query(
             if wire["endedAt"] is not None or left <= 0 or streams_of(request).draining.is_set():
                 return json_response(wire)
             try:
-                await asyncio.wait_for(watch.woken.wait(), left)
+                async with asyncio.timeout(left):
+                    await watch.woken.wait()
             except TimeoutError:
                 return json_response(wire)
 

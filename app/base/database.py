@@ -162,13 +162,21 @@ async def _send(raw: Any, sql: str) -> None:
 
 async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
     """Leaves the connection clean, or out of the pool: a cancelled statement may still be on its way."""
-    rollback = asyncio.ensure_future(asyncio.wait_for(raw.execute("ROLLBACK"), 2))
+
+    async def roll_back() -> None:
+        async with asyncio.timeout(2):
+            await raw.execute("ROLLBACK")
+
+    rollback = asyncio.ensure_future(roll_back())
     rollback.add_done_callback(
         lambda done: done.cancelled() or done.exception()
     )  # nobody may be left to hear it
     try:
         await asyncio.shield(rollback)
-    except (Exception, asyncio.CancelledError):  # noqa: BLE001 - whatever it is, this connection is not used again
+    except asyncio.CancelledError:
+        await connection.invalidate()
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is, this connection is not used again
         await connection.invalidate()
 
 

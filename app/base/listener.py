@@ -66,11 +66,11 @@ class Listener:
             self._on_gap()
             while not closed.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(closed.wait(), 10)
+                    async with asyncio.timeout(10):
+                        await closed.wait()
                     return
-                await asyncio.wait_for(
-                    connection.execute("SELECT 1"), 5
-                )  # a half-open connection says nothing
+                async with asyncio.timeout(5):  # a half-open connection says nothing
+                    await connection.execute("SELECT 1")
         except LOST as error:
             log.warning("listener.lost", error=str(error))
 

@@ -167,7 +167,8 @@ class Worker:
     async def _claim_loop(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hint.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    await self._hint.wait()
             self._hint.clear()
             free = self.slots - len(self._running) - self._reserved
             self._full = free <= 0

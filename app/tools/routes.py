@@ -116,7 +116,8 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
     with hints.watch(tenant) as heard:
         while not hints.closed:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(heard.wait(), LOOK_EVERY_S)
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await heard.wait()
             with contextlib.suppress(Unavailable):
                 if not await check():
                     return

@@ -574,18 +574,21 @@ async def serving(
         await calls.aclose()
 
 
+LEASE_S = 4  # long enough for a machine that stalls for a second or two
+
+
 async def test_a_claim_is_held_while_its_handler_runs(server: Server) -> None:
     tool = define_tool("slow", {})
 
     @tool
     def slow(args: Any, ctx: Any) -> str:
-        time.sleep(2.5)
+        time.sleep(LEASE_S + 1.5)
         return "done"
 
     client = server.client("slow")
     async with server.runtime(solo("slow", tool)) as runtime:
         (served,) = served_here(runtime.spec, {"slow": slow}, None, {})
-        async with serving(runtime, client, served, lease_ms=1_000):
+        async with serving(runtime, client, served, lease_ms=LEASE_S * 1000):
             events = await all_of(runtime.run_specialist("solo", script(call("slow"))))
     await client.aclose()
     assert outcomes(events, "slow") == ["done"]
