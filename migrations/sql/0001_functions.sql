@@ -86,7 +86,8 @@ BEGIN
             started_at, resumed_at, lease_epoch, lease_owner, lease_expires_at, next_seq)
     VALUES (v_tenant, p_id, v_thread, p_runtime, p_kind, p_agent,
             CASE WHEN v_started THEN 'running' ELSE 'queued' END, p_principal, p_prompt, p_request,
-            CASE WHEN v_started THEN now() END, CASE WHEN v_started THEN now() END, v_started::int, CASE WHEN v_started THEN p_owner END,
+            CASE WHEN v_started THEN clock_timestamp() END, CASE WHEN v_started THEN clock_timestamp() END,
+            v_started::int, CASE WHEN v_started THEN p_owner END,
             CASE WHEN v_started THEN clock_timestamp() + make_interval(secs => p_lease_s) END,
             CASE WHEN v_started THEN 3 ELSE 2 END);
     INSERT INTO work_records (tenant_id, id, query_id, thread_id, kind, name, agent, status)
