@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.agents import toolkits as agent_toolkits
+from app.agents.dispatch import Dispatch
+from app.agents.gate import ToolGate
 from app.agents.providers import ProviderPool
 from app.agents.runner import Runner
 from app.agents.service import Queries
@@ -29,14 +31,22 @@ from app.plans.service import Plans
 from app.plans.toolkit import PlanTools
 from app.queue.worker import Chore, Worker
 from app.references.service import References
+from app.runtimes.checks import Surroundings
 from app.runtimes.service import Runtimes
+from app.runtimes.signing import Signing
 from app.settings import Settings
 from app.tenancy import idempotency
 from app.tenancy.http import Door
 from app.tenancy.secrets import Secrets
 from app.tenancy.service import Tenancy
+from app.tools.calls import OutgoingCalls
 from app.tools.client import ClientCalls
 from app.tools.hints import CallHints
+from app.tools.http import HttpSender
+from app.tools.mcp import McpSender
+from app.tools.mcp_pinning import McpPinning
+from app.tools.models import Sender
+from app.tools.python import PythonSender, installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,10 @@ class Services:
     queries: Queries
     approvals: Approvals
     references: References
+    signing: Signing
+    mcp_pinning: McpPinning
+    calls: OutgoingCalls
+    dispatch: Dispatch
     client_calls: ClientCalls
     call_hints: CallHints
     plans: Plans
@@ -78,6 +92,7 @@ class Services:
         await self.journal.aclose()
         await self.listener.aclose()
         await self.providers.aclose()
+        await self.dispatch.aclose()
         await self.db.aclose()
 
 
@@ -141,17 +156,25 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     sealer = Sealer(derive(site.master, "secrets"))
     tenancy = Tenancy(db, sealer)
     kept = Secrets(db, sealer)
-    runtimes = Runtimes(db)
     schemas = SchemaChecker()
-    providers = ProviderPool(
-        kept, EgressPolicy.of(settings.allow_hosts), settings.provider_envs, local=site.postgres is not None
-    )
-    approvals = Approvals(db)
+    egress = EgressPolicy.of(settings.allow_hosts)
+    points = installed()
+    runtimes = Runtimes(db, Surroundings(egress, frozenset(points)))
+    signing = Signing(db, sealer)
+    providers = ProviderPool(kept, egress, settings.provider_envs, local=site.postgres is not None)
     references = References(db, tenancy, schemas)
-    client_calls = ClientCalls(db, references.hydrate)
+    calls = OutgoingCalls(db, references.hydrate, origin)
+    mcp = McpSender(egress, kept)
+    senders: dict[str, Sender] = {
+        "http": HttpSender(egress, kept, signing),
+        "mcp": mcp,
+        "python": PythonSender(points),
+    }
+    dispatch = Dispatch(calls, senders, settings.lease_s)
     call_hints = CallHints()
     plans = Plans(db, references, runtimes, schemas)
-    plan_tools = PlanTools(plans, approvals, references, client_calls)
+    approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
+    plan_tools = PlanTools(plans, approvals, references, dispatch)
     reference_tools = agent_toolkits.ReferenceTools(references)
     toolkits = {
         "call_agent": agent_toolkits.call_agent,
@@ -162,8 +185,8 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         "executePlan": plan_tools.execute,
     }
     # In this order: a plan asks what became of the offers of its actions.
-    end_hooks = (client_calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
-    tool_calls = ToolCalls(toolkits, approvals, references, client_calls, schemas)
+    end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
+    tool_calls = ToolCalls(toolkits, ToolGate(approvals, dispatch), dispatch, references, schemas)
     runner = Runner(
         db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks, schemas
     )
@@ -201,14 +224,18 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         queries,
         approvals,
         references,
-        client_calls,
+        signing,
+        McpPinning(mcp),
+        calls,
+        dispatch,
+        ClientCalls(references.hydrate),
         call_hints,
         plans,
         HostPlans(plans, queries),
         schemas,
         (
             approvals.expire_due,
-            client_calls.lapse_due,
+            calls.lapse_due,
             queries.fail_due_limits,
             references.sweep,
             lambda: idempotency.sweep(db),

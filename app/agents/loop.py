@@ -6,7 +6,7 @@ A transcript is what the work records of one agent's run say. The runner does th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse, Usage
@@ -34,6 +34,7 @@ class Turn:
     blocks: tuple[OutputBlock, ...]
     stop_reason: StopReason
     calls: tuple[Call, ...] = ()
+    objection: str | None = None  # what was said to its answer, if that was not accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,9 @@ class OpenTurn:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One agent's run so far. `memory` is what a stateful agent brings from earlier runs of its thread."""
+    """One agent's run so far; what it remembers of earlier ones is not its own (context.py)."""
 
     prompt: str
-    memory: tuple[Message, ...] = ()
     turns: tuple[Turn, ...] = ()
     open_turn: OpenTurn | None = None
     objection: Objection | None = None
@@ -59,11 +59,13 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Ask the model for turn `number`; `retry_of` is the open record of an attempt that came to nothing."""
+    """Ask the model for turn `number`; `messages` are the run's own. `retry_of` is the open record of an attempt that
+    came to nothing; `objection` is what the messages end with, where the turn before was no answer."""
 
     number: int
     messages: tuple[Message, ...]
     retry_of: OpenTurn | None = None
+    objection: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +92,29 @@ Step = CallModel | RunTools | Finish | Fail
 
 def next_step(transcript: Transcript, max_turns: int) -> Step:
     """What to do now. An open call is answered before the next turn; a turn without calls is the end."""
+    objection: str | None = None
     if transcript.turns:
         last = transcript.turns[-1]
         unanswered = tuple(c for c in last.calls if c.answer is None)
         if unanswered:
             return RunTools(unanswered)
-        if not last.calls and _objection(transcript, last) is None:
-            return _ending(last)
+        if not last.calls:
+            objection = _objection(transcript, last)
+            if objection is None:
+                return _ending(last)
+            transcript = objected(transcript, objection)
     number = len(transcript.turns) + 1
     if number > max_turns:
         return Fail("max_turns", f"The agent did not come to an end within its {max_turns} turns.")
-    return CallModel(number, messages(transcript), transcript.open_turn)
+    return CallModel(number, messages(transcript), transcript.open_turn, objection)
+
+
+def objected(transcript: Transcript, objection: str | None) -> Transcript:
+    """With what was said to its last turn."""
+    if objection is None:
+        return transcript
+    *earlier, last = transcript.turns
+    return replace(transcript, turns=(*earlier, replace(last, objection=objection)))
 
 
 def _text(turn: Turn) -> str:
@@ -109,6 +123,8 @@ def _text(turn: Turn) -> str:
 
 def _objection(transcript: Transcript, turn: Turn) -> str | None:
     """Why a turn without calls is not the end: its answer does not match the agent's outputSchema."""
+    if turn.objection is not None:  # it is on record
+        return turn.objection
     if transcript.objection is None or turn.stop_reason == "refusal":
         return None
     return transcript.objection(_text(turn))
@@ -124,13 +140,14 @@ def _ending(turn: Turn) -> Step:
 
 
 def messages(transcript: Transcript) -> tuple[Message, ...]:
-    """The conversation as the model gets it: memory, the prompt, then each turn with the answers to its calls."""
-    out = [*transcript.memory, Message("user", (Text(transcript.prompt),))]
+    """The run as the model gets it: the prompt, then each turn with the answers to its calls, or with what was said
+    to its own answer."""
+    out = [Message("user", (Text(transcript.prompt),))]
     for turn in transcript.turns:
         out.append(Message("assistant", turn.blocks or (Text("(no output)"),)))
         if turn.calls:
             answers = (ToolResult(c.use.id, c.answer or "", c.is_error) for c in turn.calls)
             out.append(Message("user", tuple(answers)))
-        elif (objection := _objection(transcript, turn)) is not None:
-            out.append(Message("user", (Text(objection),)))
+        elif turn.objection is not None:
+            out.append(Message("user", (Text(turn.objection),)))
     return tuple(out)

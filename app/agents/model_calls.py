@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 import orjson
 from plangate.spec.models import AgentSpec
 
+from app.agents.context import Context
 from app.agents.loop import Call, CallModel, Turn
 from app.agents.run import QueryRun
 from app.base.ids import new_id
-from app.journal.models import Delta, Entry, Scope, Work, event
+from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
 from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage
 from app.llm.prices import price
-from app.llm.provider import BrokenTurn, Provider, ProviderFault
+from app.llm.provider import BrokenTurn, ContextOverflow, Provider, ProviderFault
 
 MAX_ATTEMPTS = 6
 BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.5, 30.0
@@ -52,55 +53,98 @@ class Asked:
 
 
 async def ask_model(
-    run: QueryRun, provider: Provider, asked: Asked, step: CallModel, opening: Entry
-) -> tuple[Turn, Entry]:
+    run: QueryRun, provider: Provider, asked: Asked, step: CallModel, opening: Entry, context: Context
+) -> tuple[Turn, Entry, Context]:
     """The finished turn, and the entry that closes its record and opens those of its calls: the caller commits
-    it, alone or together with what follows. `opening` goes in front of the record of the call."""
-    agent = asked.agent
+    it, alone or together with what follows. `opening` goes in front of the record of the call. The context comes
+    back as the next turn finds it.
+
+    What the prompt leaves out is on record before it is sent: after a crash the turn is asked for as it was.
+    """
     retry = step.retry_of
+    if retry is None:
+        context = context.fitted(step.messages)
     spent = retry.usage if retry else Usage()
-    work = Work(
-        id=retry.work_id if retry else new_id("wrk_"),
-        parent_id=asked.work_id,
-        kind="model_call",
-        name=agent.model.id,
-        agent=agent.name,
-        status="running",
-        position=step.number,
-        model=agent.model.id,
-        prompt_cache_key=asked.cache_key,
-        attempts=retry.attempts + 1 if retry else 1,
-    )
-    scope = run.scope(work.id, asked.work_id, agent.name)
-    request = ModelRequest(
-        agent.model.id,
-        asked.system,
-        asked.tools,
-        step.messages,
-        agent.model.max_output_tokens,
-        agent.model.thinking,
-        agent.model.extra or {},
-    )
+    work = _opened(asked, step, context)
+    scope = run.scope(work.id, asked.work_id, asked.agent.name)
     started = event(scope, "step-start", turn=step.number)
     if retry:
         started = event(scope, "step-retry", turn=step.number, reason="interrupted")
-    opening.items.append(started)
+    opening.items += [started, *_trimmed(scope, context)]
     opening.work.append(with_usage(work, spent))
     opening.opens_work |= retry is None
     await run.commit(opening)
+    cuts = 0
     while True:
+        context = context.as_told()
         try:
             async with run.outgoing:
-                done = await _stream(run, provider, request, scope, step.number)
-            return _closed(run, asked, work, scope, done, spent)
+                done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
+            turn, entry = _closed(run, asked, work, scope, done, spent)
+            return turn, entry, context.measured(context.given(step.messages).size, done.usage)
         except ProviderFault as fault:
             spent += fault.usage
-            if not fault.retryable or work.attempts >= MAX_ATTEMPTS:
-                raise TurnFailed(fault, _failed(asked, work, scope, fault, spent)) from fault
+            smaller = context.smaller() if isinstance(fault, ContextOverflow) else None
+            if smaller is None and (not fault.retryable or work.attempts - cuts >= MAX_ATTEMPTS):
+                final = _too_large(fault) if isinstance(fault, ContextOverflow) else fault
+                raise TurnFailed(final, _failed(asked, work, scope, final, spent)) from fault
             work = replace(work, attempts=work.attempts + 1)
-            told = event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")
-            await run.commit(Entry(items=[told], work=[with_usage(work, spent)]))
-            await asyncio.sleep(_pause_s(fault, work.attempts))
+            told = [event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")]
+            if smaller is not None:
+                context, cuts = smaller, cuts + 1
+                work = replace(work, input=context.given(step.messages, step.objection).dump())
+                told += _trimmed(scope, context)
+            await run.commit(Entry(items=[*told], work=[with_usage(work, spent)]))
+            if smaller is None:
+                await asyncio.sleep(_pause_s(fault, work.attempts - cuts))
+
+
+def _opened(asked: Asked, step: CallModel, context: Context) -> Work:
+    """The record of the call, new or of an attempt that came to nothing."""
+    retry = step.retry_of
+    return Work(
+        id=retry.work_id if retry else new_id("wrk_"),
+        parent_id=asked.work_id,
+        kind="model_call",
+        name=asked.agent.model.id,
+        agent=asked.agent.name,
+        status="running",
+        position=step.number,
+        model=asked.agent.model.id,
+        prompt_cache_key=asked.cache_key,
+        attempts=retry.attempts + 1 if retry else 1,
+        input=context.given(step.messages, step.objection).dump(),
+    )
+
+
+def _request(asked: Asked, step: CallModel, context: Context) -> ModelRequest:
+    model = asked.agent.model
+    return ModelRequest(
+        model.id,
+        asked.system,
+        asked.tools,
+        context.prompt(step.messages),
+        model.max_output_tokens,
+        model.thinking,
+        model.extra or {},
+    )
+
+
+def _trimmed(scope: Scope, context: Context) -> list[Event]:
+    """What tells that more turns are left out than before, if so."""
+    gone = context.left_out
+    if gone.turns <= context.told:
+        return []
+    return [event(scope, "context-trimmed", data={"turns": gone.turns, "tokens": gone.tokens})]
+
+
+def _too_large(fault: ProviderFault) -> ProviderFault:
+    return ContextOverflow(
+        f"{fault.message} No earlier turn is left that could leave the prompt: what this query itself says and "
+        "hears is too long. Ask for less in one query, let its tools return less, or use a model with a larger "
+        "window.",
+        usage=fault.usage,
+    )
 
 
 async def _stream(
@@ -159,8 +203,12 @@ def with_usage(work: Work, usage: Usage) -> Work:
 
 
 def _priced(asked: Asked, work: Work, usage: Usage, model: str | None = None) -> Work:
-    """The record with what all its attempts used, and what that costs."""
-    cost = price(asked.vendor, model or asked.agent.model.id, usage)
+    """The record with what all its attempts used, and what that costs.
+
+    `model` is what the vendor says that answered; the name that was asked for has a price where that has none.
+    """
+    asked_for = asked.agent.model.id
+    cost = price(asked.vendor, model or asked_for, usage) or price(asked.vendor, asked_for, usage)
     used = with_usage(work, usage)
     return replace(used, cost_usd=cost.usd, price_date=cost.date) if cost else used
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import orjson
 
+from app.agents.context import Given
 from app.agents.loop import Call, OpenTurn, Transcript, Turn
 from app.base.ids import with_prefix
 from app.journal.models import WorkKind, WorkStatus
 from app.llm.codec import load_turn
-from app.llm.messages import Message, ToolUse, Usage
+from app.llm.messages import ToolUse, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,6 @@ class WorkRow:
     position: int
     tool_invocation_id: str | None
     attempts: int
-    sent: bool
     usage: Usage
     cost_usd: float | None
     input: bytes | None
@@ -82,12 +82,23 @@ class WorkTree:
         return [r for r in self.children.get(parent_id, ()) if not kinds or r.kind in kinds]
 
 
-def transcript(tree: WorkTree, agent_work_id: str, prompt: str, memory: tuple[Message, ...]) -> Transcript:
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A finished run of an agent, and about how many bytes its records hold."""
+
+    work_id: str
+    query_id: str
+    size: int
+
+
+def transcript(tree: WorkTree, agent_work_id: str, prompt: str) -> Transcript:
     """One agent's run as its records tell it. The newest model call may be open: it is repeated."""
     turns: list[Turn] = []
     open_turn: OpenTurn | None = None
     calls = sorted(tree.below(agent_work_id, "tool_call"), key=lambda r: r.position)
     for row in sorted(tree.below(agent_work_id, "model_call"), key=lambda r: r.position):
+        if turns and row.input is not None:
+            turns[-1] = replace(turns[-1], objection=Given.load(row.input).objection)
         if row.status != "succeeded" or row.output is None:
             open_turn = OpenTurn(row.id, row.position, row.attempts, row.usage)
             continue
@@ -103,7 +114,7 @@ def transcript(tree: WorkTree, agent_work_id: str, prompt: str, memory: tuple[Me
                 tuple(_call(work, use) for work, use in zip(mine, uses, strict=True)),
             )
         )
-    return Transcript(prompt, memory, tuple(turns), open_turn)
+    return Transcript(prompt, tuple(turns), open_turn)
 
 
 def _call(row: WorkRow, use: ToolUse) -> Call:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 from plangate.spec.models import AgentSpec, ProviderSpec
 
 from app.base.egress import EgressPolicy, egress_client_httpx2
+from app.llm.hosts import host_of
 from app.llm.provider import Provider, ProviderNotBuilt
 from app.llm.registry import WITHOUT_MODEL, build_provider
 from app.runtimes.models import Runtime
@@ -23,8 +25,10 @@ OPERATOR_KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
 }
+"""Of the operator: the variables of a key and of the address it is sent to, for specs without a key.
 
-DEFAULT_HOSTS = {"anthropic": "api.anthropic.com", "openai": "api.openai.com"}
+No others have any: nothing of the operator's cloud accounts is ever used because a spec left its key out.
+"""
 
 
 class ProviderUnavailable(Exception):
@@ -47,7 +51,7 @@ class ProviderPool:
 
     `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS). With
     the embedded database (`local`) operator and tenant are one person: a spec without a key uses the operator's
-    ANTHROPIC_API_KEY or OPENAI_API_KEY; elsewhere only if it is listed.
+    ANTHROPIC_API_KEY or OPENAI_API_KEY; elsewhere only if it is listed, for the host it is listed for.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class ProviderPool:
         self._secrets = secrets
         self._policy = policy
         self._operator_envs = operator_envs
+        self._checked: httpx2.AsyncClient | None = None
         self._kept: OrderedDict[Chosen, Provider] = OrderedDict()
         self._lock = asyncio.Lock()
 
@@ -86,29 +91,40 @@ class ProviderPool:
         options = self._options(kind, runtime, spec)
         if spec is not None and spec.base_url:
             return Chosen(kind, await self._own_key(runtime, name, spec), spec.base_url, True, options)
-        key_env, url_env = OPERATOR_KEYS.get(kind, (None, None))
-        base_url = os.environ.get(url_env) if url_env else None
         if spec is not None and spec.api_key is not None:
             return Chosen(kind, await self._own_key(runtime, name, spec), None, True, options)
+        key_env, url_env = OPERATOR_KEYS.get(kind, (None, None))
+        base_url = os.environ.get(url_env) if url_env else None
+        target = urlsplit(base_url).hostname if base_url else host_of(kind, spec.region if spec else None)
         if spec is not None and spec.api_key_env:
-            return Chosen(
-                kind, self._operator_key(spec.api_key_env, kind, base_url), base_url, False, options
-            )
-        usable = key_env is not None and (self._local or key_env in self._operator_envs)
-        key = os.environ.get(key_env) if key_env and usable else None
+            return Chosen(kind, self._operator_key(spec.api_key_env, target), base_url, False, options)
+        if key_env is not None and key_env in self._operator_envs:
+            return Chosen(kind, self._operator_key(key_env, target), base_url, False, options)
+        key = os.environ.get(key_env) if key_env is not None and self._local else None
         if not key:
             raise ProviderUnavailable(
-                f"The provider {name!r} has no key. Give it one in the spec (providers.{name}.apiKey as a secret), or "
-                f"start the service with {key_env} set."
+                f"The provider {name!r} has no key. Give it one in the spec (providers.{name}.apiKey as a secret)"
+                f"{self._or_else(key_env)}."
             )
         return Chosen(kind, key, base_url, False, options)
+
+    def _or_else(self, key_env: str | None) -> str:
+        if key_env is None:
+            return ""
+        if self._local:
+            return f", or start the service with {key_env} set"
+        return f", or have the operator list {key_env} in PLANGATE_PROVIDER_ENVS"
 
     def _options(self, kind: str, runtime: Runtime, spec: ProviderSpec | None) -> tuple[tuple[str, Any], ...]:
         options: dict[str, Any] = {}
         if kind == "mock":
             options = {"text": runtime.spec.mock_response, "tokens": spec.tokens if spec else None}
         elif kind not in WITHOUT_MODEL and spec is not None:
-            options = {"idleTimeoutS": spec.idle_timeout_s}
+            options = {
+                "idleTimeoutS": spec.idle_timeout_s,
+                "region": spec.region,
+                "project": spec.project,
+            }
         return tuple((k, v) for k, v in options.items() if v is not None)
 
     async def _own_key(self, runtime: Runtime, name: str, spec: ProviderSpec) -> str:
@@ -127,13 +143,13 @@ class ProviderPool:
             )
         return value
 
-    def _operator_key(self, env: str, kind: str, base_url: str | None) -> str:
+    def _operator_key(self, env: str, target: str | None) -> str:
+        """The value of a variable of the operator's, which may be sent to the host it is listed for alone."""
         host = self._operator_envs.get(env)
         if host is None:
             raise ProviderUnavailable(
                 f"The operator did not list {env} in PLANGATE_PROVIDER_ENVS, so no spec may use it."
             )
-        target = DEFAULT_HOSTS.get(kind) if base_url is None else urlsplit(base_url).hostname
         if target != host:
             raise ProviderUnavailable(f"{env} may be sent to {host} only.")
         value = os.environ.get(env)
@@ -144,14 +160,15 @@ class ProviderPool:
         return value
 
     async def _build(self, chosen: Chosen) -> Provider:
-        client = egress_client_httpx2(self._policy) if chosen.of_tenant else None
+        if chosen.of_tenant and self._checked is None:
+            self._checked = egress_client_httpx2(self._policy)
         try:
             return await asyncio.to_thread(
                 build_provider,
                 chosen.kind,
                 api_key=chosen.api_key,
                 base_url=chosen.base_url,
-                http_client=client,
+                http_client=self._checked if chosen.of_tenant else None,
                 options=dict(chosen.options),
             )
         except ProviderNotBuilt as error:
@@ -160,3 +177,5 @@ class ProviderPool:
     async def aclose(self) -> None:
         for provider in self._kept.values():
             await provider.aclose()
+        if self._checked is not None:
+            await self._checked.aclose()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.agents import views
+from app.agents import threads, views
 from app.agents.schemas import MakeThread, Resume, SubmitQuery
 from app.agents.service import Queries, links
 from app.base.database import Tx
@@ -185,7 +185,7 @@ async def make_thread(
     request: Request, body: MakeThread, caller: Annotated[Caller, calling("queries:write")]
 ) -> Response:
     async def make(tx: Tx) -> Reply:
-        thread, new = await queries_of(request).make_thread(tx, body.thread_key)
+        thread, new = await threads.make(tx, body.thread_key)
         return Reply(thread, 201 if new else 200, f"/threads/{thread['id']}", thread["id"])
 
     return await answer(request, caller, make)
@@ -198,7 +198,7 @@ async def list_threads(
     position = before(request, "threads", cursor)
 
     async def listed(tx: Tx) -> Any:
-        rows = await queries_of(request).threads(tx, str(position[0]) if position else None, limit + 1)
+        rows = await threads.page(tx, str(position[0]) if position else None, limit + 1)
         return page(request, "threads", rows, limit, lambda r: [r["id"]])
 
     return await reading(request, caller, listed)
@@ -210,7 +210,7 @@ async def list_threads(
 async def read_thread(
     request: Request, thread_id: ThreadId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
-    return await reading(request, caller, lambda tx: queries_of(request).thread(tx, thread_id))
+    return await reading(request, caller, lambda tx: threads.read(tx, thread_id))
 
 
 @router.get(
@@ -225,7 +225,7 @@ async def thread_messages(
     agent: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     async def messages(tx: Tx) -> Any:
-        return {"items": await queries_of(request).messages(tx, thread_id, agent), "nextCursor": None}
+        return {"items": await threads.messages(tx, thread_id, agent), "nextCursor": None}
 
     return await reading(request, caller, messages)
 

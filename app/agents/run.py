@@ -37,6 +37,10 @@ MAX_PARALLEL = 8
 FENCE = """
 SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' FOR NO KEY UPDATE
 """
+RENEW = """
+UPDATE queries SET lease_expires_at = greatest(lease_expires_at, clock_timestamp() + make_interval(secs => $4::float8))
+ WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' RETURNING 1
+"""
 
 
 async def through_outages(once: Callable[[], Awaitable[T]]) -> T:
@@ -113,15 +117,19 @@ class QueryRun:
     async def post(self, delta: Delta) -> None:
         await self._journal.post(self.lease, delta)
 
-    async def durably(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
+    async def durably(self, verb: Callable[[Tx], Awaitable[T]], *, renew_s: float | None = None) -> T:
         """Runs a verb that is idempotent by its work id in a transaction that holds the query under our epoch,
-        again and again through outages. LeaseLost where another process has the query."""
+        again and again through outages. `renew_s`: the lease lasts so long from then on. LeaseLost where another
+        process has the query."""
+        fence, renewed = (FENCE, ()) if renew_s is None else (RENEW, (renew_s,))
 
         async def once() -> T:
             if self.lease.lost:
                 raise LeaseLost
             async with self.db.transaction(self.lease.tenant) as tx:
-                if not await tx.value(FENCE, self.lease.tenant, self.lease.query_id, self.lease.epoch):
+                if not await tx.value(
+                    fence, self.lease.tenant, self.lease.query_id, self.lease.epoch, *renewed
+                ):
                     self.lease.lost = True
                     raise LeaseLost
                 return await verb(tx)
@@ -139,6 +147,16 @@ class QueryRun:
 
     def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:
         return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)
+
+    def call_context(self, scope: Scope) -> dict[str, Any]:
+        """What code outside is told of where a call comes from."""
+        return {
+            "toolUseId": scope.work_id,
+            "queryId": self.query.id,
+            "threadId": self.query.thread_id,
+            "agent": scope.agent,
+            "runtimeId": self.runtime.id,
+        }
 
     # -- spending --------------------------------------------------------------------------------------------
 

@@ -5,8 +5,7 @@ It decides nothing about the conversation (loop.py does) and knows no vendor, no
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -15,19 +14,30 @@ from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
 
 from app.agents import store
-from app.agents.loop import Call, CallModel, Fail, Finish, Objection, RunTools, Transcript, next_step
+from app.agents.ending import EndHook, end_early, summaries
+from app.agents.loop import (
+    Call,
+    CallModel,
+    Fail,
+    Finish,
+    Objection,
+    RunTools,
+    Transcript,
+    next_step,
+    objected,
+)
 from app.agents.memory import recall
 from app.agents.model_calls import Asked, TurnFailed, ask_model, work_data
 from app.agents.models import QueryRecord, WorkRow, WorkTree, transcript
 from app.agents.providers import ProviderPool, ProviderUnavailable
-from app.agents.run import Parked, QueryFailed, QueryRun, through_outages
+from app.agents.run import FENCE, Parked, QueryFailed, QueryRun, through_outages
 from app.agents.tool_calls import AgentTools, ToolCalls
 from app.agents.toolkit import Answer, Outcome, ToolError
-from app.base.database import Database, Tx
+from app.base.database import Database
 from app.base.errors import Unavailable
-from app.base.ids import new_id, time_ms
+from app.base.ids import new_id
 from app.base.schemacheck import SchemaChecker
-from app.journal.models import Entry, Event, LeaseLost, QueryChange, Scope, Work, WorkStatus, event
+from app.journal.models import Entry, Event, Lease, LeaseLost, QueryChange, Scope, Work, event
 from app.journal.writer import JournalWriter
 from app.queue.worker import Running
 from app.runtimes.models import Runtime
@@ -37,9 +47,6 @@ log = structlog.get_logger(__name__)
 
 MAX_TURNS = 50
 POISON_CRASHES = 3
-
-# What features above and beside do in the transaction that ends a query before its time.
-EndHook = Callable[[Tx, str, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,36 +86,57 @@ class Runner:
     async def advance(self, running: Running) -> None:
         """Works on a query until it is over, parked, or lost. Never raises but for cancellation."""
         lease = running.lease
-        run: QueryRun | None = None
         try:
-            query, rows = await through_outages(lambda: self._load(running))
-            runtime = await through_outages(lambda: self._runtimes.get(lease.tenant, query.runtime_id))
-            run = QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows))
-            if running.crashes >= POISON_CRASHES:
-                await self._fail(
-                    run,
-                    "poisoned",
-                    f"This query was set aside: it ended the process that worked on it {running.crashes} times "
-                    "in a row without getting further.",
-                )
-                return
-            try:
-                await self._root(run)
-            except QueryFailed as failed:
-                await self._fail(run, failed.code, failed.message)
+            failed = await self._work_on(running)
+            if failed is not None:
+                # One that could not even be ended so is ended without what stood in its way.
+                hooks = self._end_hooks if running.crashes <= POISON_CRASHES else ()
+                await self._fail(lease, hooks, failed)
         except (Parked, LeaseLost):
             return
         except Unavailable as error:
             log.warning("query.abandoned", query_id=lease.query_id, error=str(error))
-        except Exception as error:
+        except Exception:
             log.exception("query.internal_error", query_id=lease.query_id)
+
+    async def _work_on(self, running: Running) -> QueryFailed | None:
+        """Why the query must be ended as failed, if so."""
+        if running.crashes >= POISON_CRASHES:  # before it is loaded: that may be what ends the process
+            return QueryFailed(
+                "poisoned",
+                f"This query was set aside: it ended the process that worked on it {running.crashes} times "
+                "in a row without getting further.",
+            )
+        run: QueryRun | None = None
+        try:
+            run = await through_outages(lambda: self._load(running))
+            await self._root(run)
+        except QueryFailed as failed:
+            return failed
+        except (Parked, LeaseLost, Unavailable):
+            raise
+        except Exception as error:
+            log.exception("query.internal_error", query_id=running.lease.query_id)
+            name = type(error).__name__
             if run is not None:
-                await self._give_up(run, error)
+                return QueryFailed("internal_error", f"The service failed in a way it should not ({name}).")
+            if running.crashes + 1 >= POISON_CRASHES:
+                return QueryFailed(
+                    "internal_error",
+                    f"The service could not load this query, {POISON_CRASHES} times in a row ({name}). Its log says "
+                    "why, under the query's id.",
+                )
         finally:
             if run is not None:
                 await run.aclose()
+        return None  # it could not be loaded: again when the lease has run out, which counts
 
-    async def _load(self, running: Running) -> tuple[QueryRecord, list[WorkRow]]:
+    async def _load(self, running: Running) -> QueryRun:
+        query, rows = await self._records(running)
+        runtime = await self._runtimes.get(running.lease.tenant, query.runtime_id)
+        return QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows))
+
+    async def _records(self, running: Running) -> tuple[QueryRecord, list[WorkRow]]:
         if isinstance(running.given, QueryRecord):
             return running.given, []
         lease = running.lease
@@ -118,13 +146,17 @@ class Runner:
                 raise LeaseLost
             return query, await store.work(tx, lease.query_id)
 
-    async def _give_up(self, run: QueryRun, error: Exception) -> None:
-        try:
-            await self._fail(
-                run, "internal_error", f"The service failed in a way it should not ({type(error).__name__})."
-            )
-        except (LeaseLost, Unavailable):
-            return
+    async def _fail(self, lease: Lease, hooks: Sequence[EndHook], failed: QueryFailed) -> None:
+        """Ends the query as failed, with what is still open below it, in one transaction."""
+
+        async def once() -> None:
+            async with self._db.transaction(lease.tenant) as tx:
+                if not await tx.value(FENCE, lease.tenant, lease.query_id, lease.epoch):
+                    raise LeaseLost
+                await end_early(tx, hooks, lease.query_id, "failed", failed.code, failed.message)
+
+        await through_outages(once)
+        lease.lost = True
 
     # -- the root --------------------------------------------------------------------------------------------
 
@@ -143,68 +175,32 @@ class Runner:
         await self._finish(run, result)
 
     async def _finish(self, run: QueryRun, result: Result) -> None:
+        entry = result.entry
         if result.error_code is not None:
-            await self._fail(run, result.error_code, result.text, result.entry)
-            return
+            if entry.items or entry.work:
+                await run.commit(entry)
+            raise QueryFailed(result.error_code, result.text)
         scope = run.scope(run.query.root_work_id, None, run.query.agent)
-        entry, output = result.entry, orjson.dumps(result.text)
-        totals = run.totals()
+        output, totals = orjson.dumps(result.text), run.totals()
         entry.items += [
-            *self._summaries(run, scope),
+            *summaries(scope, totals),
             event(scope, "query-status", **{"from": "running", "to": "succeeded"}),
             event(
                 scope, "finish", finishReason=result.finish_reason, usage=totals["usage"], output=result.text
             ),
         ]
-        entry.work.append(self._root_work(run, "succeeded", output=output))
-        entry.change = QueryChange("succeeded", output=output)
-        await run.commit(entry)
-
-    def _summaries(self, run: QueryRun, scope: Scope) -> list[Event]:
-        elapsed_ms = time.time_ns() // 1_000_000 - time_ms(run.query.id)
-        return [
-            event(scope, "data-cost-summary", data=run.totals()),
-            event(scope, "data-latency-summary", data={"elapsedMs": max(elapsed_ms, 0)}),
-        ]
-
-    async def _fail(self, run: QueryRun, code: str, message: str, entry: Entry | None = None) -> None:
-        """Ends the query as failed. What is still open below it (gates, calls, plans) is closed first."""
-        scope = run.scope(run.query.root_work_id, None, run.query.agent)
-        error = {"code": code, "message": message}
-        entry = entry or Entry()
-
-        async def close(tx: Tx) -> None:
-            for hook in self._end_hooks:
-                await hook(tx, run.query.id, code)
-            await store.cancel_open_work(tx, run.query.id)
-
-        if entry.items or entry.work:
-            await run.commit(entry)
-        await run.durably(close)
-        last = Entry(
-            items=[
-                *self._summaries(run, scope),
-                event(scope, "query-status", **{"from": "running", "to": "failed", "reason": code}),
-                event(scope, "error", error=error),
-            ],
-            work=[self._root_work(run, "failed", error=orjson.dumps(error))],
-            change=QueryChange("failed", code, error=orjson.dumps(error)),
-        )
-        await run.commit(last)
-
-    def _root_work(
-        self, run: QueryRun, status: WorkStatus, output: bytes | None = None, error: bytes | None = None
-    ) -> Work:
-        return Work(
+        root = Work(
             id=run.query.root_work_id,
             parent_id=None,
             kind="query",
             name=run.query.kind,
             agent=run.query.agent,
-            status=status,
+            status="succeeded",
             output=output,
-            error=error,
         )
+        entry.work.append(root)
+        entry.change = QueryChange("succeeded", output=output)
+        await run.commit(entry)
 
     # -- an agent --------------------------------------------------------------------------------------------
 
@@ -241,9 +237,7 @@ class Runner:
     ) -> Result:
         scope = run.scope(work.id, work.parent_id, agent.name)
         tools = self._tools(run.runtime, agent)
-        objection = self._objection(agent)
-        memory = await recall(run, agent, work, objection)
-        state = replace(transcript(run.tree, work.id, prompt, memory), objection=objection)
+        state = replace(transcript(run.tree, work.id, prompt), objection=self._objection(agent))
         try:
             provider, vendor = await through_outages(lambda: self._providers.of(run.runtime, agent))
         except ProviderUnavailable as error:
@@ -257,17 +251,19 @@ class Runner:
             tools.definitions(),
             vendor,
         )
+        context = await recall(run, asked)
         while True:
             match next_step(state, agent.max_turns or MAX_TURNS):
                 case CallModel() as step:
                     await run.within_limits()
                     try:
-                        turn, closing = await ask_model(run, provider, asked, step, entry)
+                        turn, closing, context = await ask_model(run, provider, asked, step, entry, context)
                     except TurnFailed as failed:
                         run.spend(failed.entry)
                         return self._agent_failed(
                             run, agent, work, failed.entry, failed.fault.code, failed.fault.message
                         )
+                    state = objected(state, step.objection)
                     state = replace(state, turns=(*state.turns, turn), open_turn=None)
                     entry = closing
                     run.spend(closing)

@@ -8,23 +8,19 @@ from typing import Any, Literal
 
 import orjson
 
-from app.agents import store
-from app.agents.memory import MAX_RUNS, remembered
+from app.agents import store, threads
+from app.agents.ending import EndHook, end_early
 from app.agents.models import QueryRecord
-from app.agents.runner import EndHook
 from app.agents.states import QUERY_LIFE, QueryStatus
 from app.approvals.service import Approvals
 from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooManyRequests
-from app.base.ids import is_id, new_id, with_prefix
+from app.base.ids import is_id, new_id
 from app.base.schemacheck import SchemaChecker
-from app.journal import store as journal_store
 from app.journal.hub import Hub
-from app.journal.models import Event, Scope, event
-from app.llm.codec import block_wire
-from app.llm.messages import Message
+from app.journal.models import Event
 from app.queue import store as queue_store
 from app.queue.worker import Worker, one_by_one
 from app.runtimes.models import Runtime
@@ -138,11 +134,7 @@ class Queries:
         return await self._runtimes.get(tx.tenant, runtime_id, tx)
 
     async def _thread_runtime(self, tx: Tx, asked: Submission) -> Runtime | None:
-        row = None
-        if asked.thread_id is not None:
-            row = await store.thread_by_id(tx, asked.thread_id)
-        elif asked.thread_key is not None:
-            row = await store.thread_by_key(tx, asked.thread_key)
+        row = await threads.named(tx, asked.thread_id, asked.thread_key)
         if row is None or row["runtime_id"] is None:
             return None
         return await self._runtimes.get(tx.tenant, row["runtime_id"], tx)
@@ -162,11 +154,7 @@ class Queries:
         return agent
 
     async def _interrupt(self, tx: Tx, asked: Submission) -> None:
-        row = None
-        if asked.thread_id is not None:
-            row = await store.thread_by_id(tx, asked.thread_id)
-        elif asked.thread_key is not None:
-            row = await store.thread_by_key(tx, asked.thread_key)
+        row = await threads.named(tx, asked.thread_id, asked.thread_key)
         if row is not None:
             for query_id in await store.active_in_thread(tx, row["id"]):
                 await self.cancel(tx, query_id, "interrupted")
@@ -280,7 +268,9 @@ class Queries:
         dispatched. Gates close, offered calls are withdrawn. Gives the status, also if it was over already."""
         return await self._end(tx, query_id, "cancelled", reason, "The query was cancelled.")
 
-    async def _end(self, tx: Tx, query_id: str, to: str, reason: str, message: str) -> str:
+    async def _end(
+        self, tx: Tx, query_id: str, to: Literal["failed", "cancelled"], reason: str, message: str
+    ) -> str:
         """The one way to end a query from outside its run."""
         row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
@@ -288,18 +278,7 @@ class Queries:
         status = QueryStatus(row["status"])
         if status in QUERY_LIFE.terminal:
             return status
-        for hook in self._end_hooks:
-            await hook(tx, query_id, reason)
-        row = await store.lock_for_end(tx, query_id)  # closing a gate may have woken it
-        status = QueryStatus(row["status"])
-        error = {"code": reason, "message": message}
-        scope = Scope(query_id, row["thread_id"], with_prefix("wrk_", query_id), None, row["agent"])
-        told = [
-            event(scope, "query-status", **{"from": status, "to": to, "reason": reason}),
-            event(scope, "error", error=error),
-        ]
-        await journal_store.append(tx, query_id, told)
-        await store.end(tx, query_id, to, reason, orjson.dumps(error))
+        await end_early(tx, self._end_hooks, query_id, to, reason, message)
         tx.after_commit(lambda: self._worker.drop(query_id))
         return to
 
@@ -330,33 +309,6 @@ class Queries:
             if await store.is_past_limit(tx, query_id):  # else somebody raised it meanwhile
                 told = "The query stopped at a limit that nobody raised."
                 await self._end(tx, query_id, "failed", "limit_reached", told)
-
-    # -- threads ---------------------------------------------------------------------------------------------
-
-    async def thread(self, tx: Tx, thread_id: str) -> dict[str, Any]:
-        row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
-        if row is None:
-            raise NotFound(f"There is no thread {thread_id!r}.")
-        return {**thread_wire(row), "activeQueries": await store.active_in_thread(tx, thread_id)}
-
-    async def threads(self, tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
-        return [thread_wire(r) for r in await store.threads(tx, before, limit)]
-
-    async def make_thread(self, tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
-        """The thread of this key, and whether it is new."""
-        thread_id = new_id("thr_")
-        found = await store.make_thread(tx, thread_id, key, None)
-        return await self.thread(tx, found), found == thread_id
-
-    async def messages(self, tx: Tx, thread_id: str, agent: str | None) -> list[dict[str, Any]]:
-        """What each agent's finished runs in this thread said and heard, oldest first."""
-        await self.thread(tx, thread_id)
-        agents = [agent] if agent is not None else await store.agents_of_thread(tx, thread_id)
-        out: list[dict[str, Any]] = []
-        for name in agents:
-            runs, records = await store.memory(tx, thread_id, name, "wrk_~", MAX_RUNS)
-            out += [{"agent": name, **message_wire(m)} for m in remembered(runs, records)]
-        return out
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -453,19 +405,6 @@ def work_wire(row: Any) -> dict[str, Any]:
         if row[name] is not None:
             out[name] = readable(row[name])
     return out
-
-
-def thread_wire(row: Any) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "key": row["key"],
-        "runtimeId": row["runtime_id"],
-        "createdAt": rfc3339(row["created_at"]),
-    }
-
-
-def message_wire(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "blocks": [block_wire(b) for b in message.blocks]}
 
 
 def readable(data: bytes) -> Any:

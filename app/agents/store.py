@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
-from app.agents.models import QueryRecord, WorkRow
+from app.agents.models import PastRun, QueryRecord, WorkRow
 from app.base.database import Database, Tx
 from app.llm.messages import Usage
 
@@ -17,19 +18,36 @@ RECORD = """
 SELECT id, thread_id, runtime_id, kind, agent, principal, prompt, request, wake, worked_ms FROM queries
  WHERE tenant_id = $1 AND id = $2
 """
-WORK_COLUMNS = """id, parent_id, kind, name, agent, status, position, tool_invocation_id, attempts, sent, input_tokens,
+WORK_COLUMNS = """id, parent_id, kind, name, agent, status, position, tool_invocation_id, attempts, input_tokens,
  output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, input, output, error, started_at,
  ended_at"""
 WORK = f"SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = $2 ORDER BY id"
-# A stateful agent remembers its finished runs in this thread, oldest first; the newest runs win when cut.
-MEMORY_RUNS = """
-SELECT id, input, query_id FROM work_records
- WHERE tenant_id = $1 AND thread_id = $2 AND agent = $3 AND kind = 'agent' AND status = 'succeeded' AND id < $4
- ORDER BY id DESC LIMIT $5
+# The finished runs of an agent in a thread, in the order in which they began by the database's clock: they run one
+# after another, each begins after the one before is on record. Those before a run that is on record ($4), and after
+# the newest that its memory leaves out ($5).
+PAST_RUNS = """
+SELECT r.id, r.query_id, coalesce(octet_length(r.input), 0) + (
+       SELECT coalesce(sum(coalesce(octet_length(c.output), 0) + coalesce(octet_length(c.error), 0)), 0)
+         FROM work_records c WHERE c.tenant_id = r.tenant_id AND c.query_id = r.query_id AND c.parent_id = r.id) AS size
+  FROM work_records r
+ WHERE r.tenant_id = $1 AND r.thread_id = $2 AND r.agent = $3 AND r.kind = 'agent' AND r.status = 'succeeded'
+   AND r.started_at < coalesce((SELECT started_at FROM work_records WHERE tenant_id = $1 AND id = $4), 'infinity')
+   AND r.started_at > coalesce((SELECT started_at FROM work_records WHERE tenant_id = $1 AND id = $5), '-infinity')
+ ORDER BY r.started_at, r.id
 """
-MEMORY_RECORDS = f"""
-SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = ANY ($2) AND parent_id = ANY ($3)
-   AND kind IN ('model_call', 'tool_call') ORDER BY id
+RECORDS_OF = f"""
+SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_id = ANY ($2)
+   AND (id = ANY ($3) OR (parent_id = ANY ($3) AND kind IN ('model_call', 'tool_call'))) ORDER BY id
+"""
+# The last answered model call of the run before this one ($4).
+LAST_CALL = f"""
+SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND kind = 'model_call' AND status = 'succeeded'
+   AND (query_id, parent_id) = (
+       SELECT query_id, id FROM work_records
+        WHERE tenant_id = $1 AND thread_id = $2 AND agent = $3 AND kind = 'agent' AND status = 'succeeded'
+          AND started_at < coalesce((SELECT started_at FROM work_records WHERE tenant_id = $1 AND id = $4), 'infinity')
+        ORDER BY started_at DESC, id DESC LIMIT 1)
+ ORDER BY position DESC LIMIT 1
 """
 LOCK_FOR_END = "SELECT status, thread_id, agent, lease_epoch FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
 # A higher epoch fences off whoever works on it: ending a query from outside needs nobody's consent.
@@ -39,7 +57,8 @@ UPDATE queries SET status = $5, reason = $3, error = $4, ended_at = now(), lease
  WHERE tenant_id = $1 AND id = $2
 """
 CLOSE_WORK = """
-UPDATE work_records SET status = 'cancelled', ended_at = now()
+UPDATE work_records SET ended_at = now(), status = CASE kind WHEN 'query' THEN $3 ELSE 'cancelled' END,
+       error = CASE kind WHEN 'query' THEN $4 ELSE error END
  WHERE tenant_id = $1 AND query_id = $2 AND ended_at IS NULL
 """
 TELL_WAKE = "SELECT pg_notify('plangate_wake', $1), pg_notify('plangate_wake', '')"
@@ -77,25 +96,39 @@ async def work(tx: Tx, query_id: str) -> list[WorkRow]:
     return [_work_row(r) for r in await tx.fetch(WORK, tx.tenant, query_id)]
 
 
-async def memory(
-    tx: Tx, thread_id: str, agent: str, before: str, limit: int
-) -> tuple[list[tuple[str, str]], list[WorkRow]]:
-    """(work id, prompt) of the agent's finished runs, oldest first, and the records below them."""
-    runs = await tx.fetch(MEMORY_RUNS, tx.tenant, thread_id, agent, before, limit)
-    runs.reverse()
-    ids = [r["id"] for r in runs]
-    rows = await tx.fetch(MEMORY_RECORDS, tx.tenant, [r["query_id"] for r in runs], ids) if ids else []
-    return [(r["id"], (r["input"] or b"").decode()) for r in runs], [_work_row(r) for r in rows]
+async def past_runs(
+    tx: Tx, thread_id: str, agent: str, before: str | None, after: str | None
+) -> list[PastRun]:
+    """The agent's finished runs in a thread, oldest first: all, or those before and after these runs of it."""
+    rows = await tx.fetch(PAST_RUNS, tx.tenant, thread_id, agent, before, after)
+    return [PastRun(r["id"], r["query_id"], int(r["size"])) for r in rows]
 
 
-def _work_row(row: Any) -> WorkRow:
-    usage = Usage(
+async def records_of(tx: Tx, runs: Sequence[PastRun]) -> list[WorkRow]:
+    """The records of these runs, and of the model and tool calls below them."""
+    if not runs:
+        return []
+    ids = [r.work_id for r in runs]
+    return [_work_row(r) for r in await tx.fetch(RECORDS_OF, tx.tenant, [r.query_id for r in runs], ids)]
+
+
+async def last_call(tx: Tx, thread_id: str, agent: str, before: str) -> WorkRow | None:
+    """The last answered model call of the run of this agent before this one, if there was any."""
+    row = await tx.row(LAST_CALL, tx.tenant, thread_id, agent, before)
+    return None if row is None else _work_row(row)
+
+
+def _usage(row: Any) -> Usage:
+    return Usage(
         row["input_tokens"],
         row["output_tokens"],
         row["cache_read_tokens"],
         row["cache_write_tokens"],
         row["reasoning_tokens"],
     )
+
+
+def _work_row(row: Any) -> WorkRow:
     return WorkRow(
         row["id"],
         row["parent_id"],
@@ -106,8 +139,7 @@ def _work_row(row: Any) -> WorkRow:
         row["position"],
         row["tool_invocation_id"],
         row["attempts"],
-        row["sent"],
-        usage,
+        _usage(row),
         row["cost_usd"],
         row["input"],
         row["output"],
@@ -123,7 +155,7 @@ async def lock_for_end(tx: Tx, query_id: str) -> Any:
 
 async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:
     await tx.run(END, tx.tenant, query_id, reason, error, status)
-    await tx.run(CLOSE_WORK, tx.tenant, query_id)
+    await tx.run(CLOSE_WORK, tx.tenant, query_id, status, error)
     await tx.run(TELL_WAKE, query_id)
 
 
@@ -139,16 +171,16 @@ async def thread_by_id(tx: Tx, thread_id: str) -> Any:
     return await tx.row(THREAD_BY_ID, tx.tenant, thread_id)
 
 
-async def cancel_open_work(tx: Tx, query_id: str) -> None:
-    await tx.run(CLOSE_WORK, tx.tenant, query_id)
-
-
 USAGE = """coalesce(sum(w.input_tokens), 0)::bigint AS input_tokens, coalesce(sum(w.output_tokens), 0)::bigint AS output_tokens,
  coalesce(sum(w.cache_read_tokens), 0)::bigint AS cache_read_tokens,
  coalesce(sum(w.cache_write_tokens), 0)::bigint AS cache_write_tokens,
  coalesce(sum(w.reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(w.cost_usd) AS cost_usd"""
 QUERY = """q.id, q.thread_id, q.runtime_id, q.kind, q.agent, q.status, q.reason, q.principal, q.prompt, q.request, q.output,
  q.error, q.created_at, q.started_at, q.ended_at"""
+TOTALS = f"""
+SELECT {USAGE}, count(*) AS model_calls FROM work_records w
+ WHERE w.tenant_id = $1 AND w.query_id = $2 AND w.kind = 'model_call'
+"""
 FULL = f"""
 SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
        SELECT {USAGE} FROM work_records w WHERE w.tenant_id = q.tenant_id AND w.query_id = q.id) u
@@ -166,6 +198,12 @@ WORK_FULL = f"""
 SELECT {WORK_COLUMNS}, query_id, thread_id, model, prompt_cache_key, price_date FROM work_records
  WHERE tenant_id = $1 AND query_id = $2 ORDER BY id
 """
+
+
+async def totals(tx: Tx, query_id: str) -> tuple[Usage, float | None, int]:
+    """What the query used, what that costs, and its model calls, as its records have them."""
+    row = await tx.row(TOTALS, tx.tenant, query_id)
+    return _usage(row), row["cost_usd"], row["model_calls"]
 
 
 async def full(tx: Tx, query_id: str) -> Any:

@@ -6,22 +6,20 @@ but the query going to sleep inside the call (see run.py).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from plangate.spec.approvals import tool_rule
-from plangate.spec.models import AgentSpec, ApprovalRule, ToolSpec
+from plangate.spec.models import AgentSpec, ToolSpec
 from plangate.spec.toolkits import BuiltinTool as BuiltinDefinition
 
+from app.agents.dispatch import Dispatch
+from app.agents.gate import Allowed, ToolGate
 from app.agents.loop import Call
 from app.agents.model_calls import as_written
-from app.agents.run import QueryFailed, QueryRun, through_outages
+from app.agents.run import QueryRun, through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, SubAgent, ToolCall, ToolError
-from app.approvals.models import ApprovalRequest
-from app.approvals.service import Approvals
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.errors import Malformed
@@ -30,13 +28,10 @@ from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, WorkStatus, event
 from app.llm.messages import ToolDefinition
 from app.references.service import References
-from app.runtimes.predicates import required
-from app.tools import store as calls_store
-from app.tools.client import ClientCalls
-from app.tools.models import CLAIM_WITHIN_MS, DEFAULT_TIMEOUT_MS, ClientCall, definition_digest
+from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
 
 RESULT_MAX_BYTES = 64 * 1024
-CLIENT_HOLD_S = 2.0  # how long a call that nobody took keeps its worker
+NOTED_BYTES = 16 * 1024  # of replaced arguments, before a result
 TRUNCATED = (
     "The turn was cut at the model's output limit, so this call was not made: its arguments may be incomplete. "
     "Write shorter arguments, or make fewer calls in one turn."
@@ -67,15 +62,15 @@ class ToolCalls:
     def __init__(
         self,
         toolkits: Mapping[str, BuiltinTool],
-        approvals: Approvals,
+        gate: ToolGate,
+        dispatch: Dispatch,
         references: References,
-        client_calls: ClientCalls,
         schemas: SchemaChecker,
     ) -> None:
         self._toolkits = toolkits
-        self._approvals = approvals
+        self._gate = gate
+        self._dispatch = dispatch
         self._references = references
-        self._client_calls = client_calls
         self._schemas = schemas
 
     async def answer(
@@ -93,21 +88,19 @@ class ToolCalls:
         """The call with its answer, on record when this returns."""
         scope = run.scope(call.work_id, parent_id, agent.name)
         if truncated:
-            outcome: Outcome = ToolError(TRUNCATED, "turn_truncated")
-        else:
-            outcome = await self._outcome(run, agent, scope, tools, call, depth, sub_agent)
-        return await self._record(run, agent, scope, call, outcome)
+            refusal = ToolError(TRUNCATED, "turn_truncated")
+            return await self._record(run, agent, scope, call, refusal)
+        allowed = await self._allowed(run, agent, scope, tools, call)
+        if isinstance(allowed, ToolError):
+            return await self._record(run, agent, scope, call, allowed)
+        outcome = await self._outcome(run, agent, scope, tools, call, allowed.args, depth, sub_agent)
+        replaced = allowed.args if allowed.replaced else None
+        return await self._record(run, agent, scope, call, outcome, replaced)
 
-    async def _outcome(
-        self,
-        run: QueryRun,
-        agent: AgentSpec,
-        scope: Scope,
-        tools: AgentTools,
-        call: Call,
-        depth: int,
-        sub_agent: SubAgent,
-    ) -> Outcome:
+    async def _allowed(
+        self, run: QueryRun, agent: AgentSpec, scope: Scope, tools: AgentTools, call: Call
+    ) -> Allowed | ToolError:
+        """The arguments that the call may be made with: parsed, valid, and past the gate."""
         name = call.use.name
         builtin, declared = tools.builtin.get(name), tools.declared.get(name)
         if builtin is None and declared is None:
@@ -120,14 +113,24 @@ class ToolCalls:
         if isinstance(args, ToolError):
             return args
         definition = definition_digest(declared) if declared else ""
-        allowed = await self._gate(run, agent, scope, name, args, definition)
-        if isinstance(allowed, ToolError):
-            return allowed
-        args = allowed
+        return await self._gate.passed(run, agent, scope, name, args, definition)
+
+    async def _outcome(
+        self,
+        run: QueryRun,
+        agent: AgentSpec,
+        scope: Scope,
+        tools: AgentTools,
+        call: Call,
+        args: dict[str, Any],
+        depth: int,
+        sub_agent: SubAgent,
+    ) -> Outcome:
+        declared = tools.declared.get(call.use.name)
         if declared is not None:
-            return await self._client(run, agent, scope, declared, args)
-        handler = self._toolkits[name]
-        return await handler(ToolCall(run, agent, scope, name, args, depth, sub_agent))
+            return await self._declared(run, scope, declared, args)
+        handler = self._toolkits[call.use.name]
+        return await handler(ToolCall(run, agent, scope, call.use.name, args, depth, sub_agent))
 
     def _arguments(self, written: str, schema: Mapping[str, Any]) -> dict[str, Any] | ToolError:
         try:
@@ -147,122 +150,25 @@ class ToolCalls:
             )
         return args
 
-    # -- the gate --------------------------------------------------------------------------------------------
-
-    async def _gate(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, args: dict[str, Any], definition: str
-    ) -> dict[str, Any] | ToolError:
-        """The arguments that may be sent: those of the call, or nothing."""
-        resolved = tool_rule(run.runtime.spec, agent.name, name)
-        if not await self._needs_approval(run, agent, scope, resolved.rule, name, args):
-            return args
-        subject = jsongate.canonical(
-            {"tool": name, "definitionDigest": definition, "args": args, "runtimeVersion": run.runtime.digest}
-        )
-        request = ApprovalRequest(
-            kind="tool",
-            target=name,
-            subject=subject,
-            glimpses={"args": args},
-            rule=resolved.rule,
-            scope=scope,
-            runtime_id=run.runtime.id,
-            requested_by=run.query.principal,
-            expires_in_ms=run.query.request.get("approvalExpiresInMs"),
-        )
-        await run.durably(lambda tx: self._approvals.request(tx, request))
-        decided = await run.wait(
-            lambda: run.look(lambda tx: self._approvals.decided(tx, scope.work_id, "tool")),
-            reason="approval",
-        )
-        if decided.status == "approved":
-            if decided.digest != hashlib.sha256(subject).digest():
-                return ToolError(
-                    "The call differs from what was approved, so it was not made.", "approval_mismatch"
-                )
-            return args
-        if decided.status == "expired" and resolved.rule.on_expiry == "fail":
-            raise QueryFailed("approval_expired", f"Nobody decided about {name} in time.")
-        if decided.status == "expired":
-            return ToolError("Nobody decided in time, so the call was not made.", "approval_expired")
-        feedback = f" Feedback: {decided.feedback}" if decided.feedback else ""
-        return ToolError(f"The call was rejected and not made.{feedback}", "rejected")
-
-    async def _needs_approval(
-        self,
-        run: QueryRun,
-        agent: AgentSpec,
-        scope: Scope,
-        rule: ApprovalRule,
-        name: str,
-        args: dict[str, Any],
-    ) -> bool:
-        """A dynamic rule asks its predicate; one that errs or is not there asks a person. It is asked once: a call
-        that comes back after its query slept keeps to its gate, or goes on where it was sent, although the cost
-        that the predicate sees has moved meanwhile."""
-        if rule.kind != "dynamic":
-            return rule.kind == "always"
-        if await run.look(lambda tx: self._approvals.asked(tx, scope.work_id, "tool")):
-            return True
-        if run.tree.below(scope.work_id):
-            return False
-        if await run.look(lambda tx: self._begun(tx, scope.work_id)):
-            return False
-        expression = run.runtime.spec.approval_predicates.get(rule.value or "")
-        ctx = {
-            "tool": name,
-            "agent": agent.name,
-            "threadId": run.query.thread_id,
-            "queryId": run.query.id,
-            "resourceId": run.lease.tenant,
-            "spentUsd": run.totals()["costUsd"] or 0.0,
-        }
-        return not isinstance(expression, str) or required(expression, args, ctx)
-
-    async def _begun(self, tx: Tx, work_id: str) -> bool:
-        """Whether the call passed its gate before: it was offered, or stands at the gate of a plan."""
-        return await calls_store.outcome(tx, work_id) is not None or await self._approvals.asked(
-            tx, work_id, "plan"
-        )
-
-    # -- dispatch --------------------------------------------------------------------------------------------
-
-    async def _client(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, tool: ToolSpec, args: dict[str, Any]
-    ) -> Outcome:
-        """Offers the call to the user's processes; the row is the intent, committed before anybody can take it."""
-        call = ClientCall(
+    async def _declared(self, run: QueryRun, scope: Scope, tool: ToolSpec, args: dict[str, Any]) -> Outcome:
+        """Sends a call to the code that runs it, and judges what comes back."""
+        call = OutgoingCall(
             work_id=scope.work_id,
             query_id=run.query.id,
             purpose="tool",
             name=tool.name,
             definition_digest=definition_digest(tool),
-            request=jsongate.dumps(
-                {
-                    "args": args,
-                    "context": {
-                        "toolUseId": scope.work_id,
-                        "queryId": run.query.id,
-                        "threadId": run.query.thread_id,
-                        "agent": agent.name,
-                        "runtimeId": run.runtime.id,
-                    },
-                }
-            ),
+            request=jsongate.dumps({"args": args, "context": run.call_context(scope)}),
             replay=tool.replay_rule(),
-            claim_within_ms=getattr(tool.transport, "claim_within_ms", None) or CLAIM_WITHIN_MS,
             timeout_ms=tool.timeout_ms or DEFAULT_TIMEOUT_MS,
+            transport=tool.transport,
+            idempotency_key=scope.work_id,
         )
-        await run.durably(lambda tx: self._client_calls.offer(tx, call))
-        done = await run.wait(
-            lambda: run.look(lambda tx: self._client_calls.outcome(tx, scope.work_id)),
-            reason="client_call",
-            hold_s=CLIENT_HOLD_S,
-        )
+        done = await self._dispatch.outcome(run, call)
         if done.status == "unknown":
+            why = done.error or "the process that had taken the call did not answer in time."
             return ToolError(
-                f"Whether {tool.name} ran is not known: the process that had taken the call did not answer in time. "
-                "Do not assume either; check before you repeat it.",
+                f"Whether {tool.name} ran is not known: {why} Do not assume either; check before you repeat it.",
                 "outcome_unknown",
             )
         if done.status == "withdrawn":
@@ -281,19 +187,30 @@ class ToolCalls:
     # -- the record ------------------------------------------------------------------------------------------
 
     async def _record(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, call: Call, outcome: Outcome
+        self,
+        run: QueryRun,
+        agent: AgentSpec,
+        scope: Scope,
+        call: Call,
+        outcome: Outcome,
+        replaced: dict[str, Any] | None = None,
     ) -> Call:
+        """Closes the call. `replaced` are the arguments that an approver put in the place of the model's: the model
+        is told before the answer."""
+        note = "" if replaced is None else _note(replaced)
         if isinstance(outcome, Answer):
             text = await self._bounded(run, scope, call.use.name, outcome.value)
             body: dict[str, Any] = {"state": "result", "result": _readable(text)}
-            closed = _closed(agent, scope, call, "succeeded", output=text.encode())
-            answered = replace(call, answer=text)
+            closed = _closed(agent, scope, call, "succeeded", output=(note + text).encode())
+            answered = replace(call, answer=note + text)
         else:
-            error = {"code": outcome.code, "message": outcome.message}
+            error = {"code": outcome.code, "message": note + outcome.message}
             body = {"state": "error", "error": error}
             status: WorkStatus = "unknown" if outcome.code == "outcome_unknown" else "failed"
             closed = _closed(agent, scope, call, status, error=orjson.dumps(error))
-            answered = replace(call, answer=outcome.message, is_error=True)
+            answered = replace(call, answer=note + outcome.message, is_error=True)
+        if replaced is not None:
+            body["sentArgs"] = replaced
         told = event(
             scope,
             "tool-invocation",
@@ -332,6 +249,14 @@ class ToolCalls:
                 "handle: pass the handle on, or read a part with resolveRef and a path.",
             }
         ).decode()
+
+
+def _note(replaced: dict[str, Any]) -> str:
+    """The line that tells a model what was really sent."""
+    shown = jsongate.dumps(replaced).decode()
+    if len(shown.encode()) > NOTED_BYTES:
+        shown = f"values too long to repeat of: {', '.join(replaced)}"[:NOTED_BYTES]
+    return f"An approver changed the arguments of this call. It was made with: {shown}\n"
 
 
 def _closed(

@@ -1,4 +1,4 @@
-"""Approvals: what is asked, and what was decided."""
+"""Approvals: what is asked, what is decided, and what is remembered."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any, Literal
 import orjson
 from plangate.spec.models import ApprovalRule
 
+from app.approvals.subjects import args_of
 from app.base.clock import rfc3339
 from app.journal.models import Scope
 
-DEFAULT_EXPIRES_MS = 7 * 24 * 3600 * 1000
+DecisionWord = Literal["approve", "reject", "revise"]
+Gate = Literal["plan", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """What a gate asks. `subject` are the bytes that are approved; `glimpses` is what travels in events."""
 
-    kind: Literal["plan", "tool"]
+    kind: Gate
     target: str
     subject: bytes
     glimpses: dict[str, Any]
@@ -27,31 +29,73 @@ class ApprovalRequest:
     scope: Scope
     runtime_id: str
     requested_by: str
-    expires_in_ms: int | None = None
+    expires_in_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an approver says, and the key he says it with. `digest` binds it to what he saw; `args` are put in the
+    place of a call's arguments; `scope` asks for the approval to be remembered."""
+
+    decision: DecisionWord
+    by: str
+    key_id: str
+    feedback: str | None = None
+    partial: Any = None
+    digest: str | None = None
+    args: dict[str, Any] | None = None
+    scope: Literal["thread"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What became of an approval that is no longer pending."""
+    """What became of an approval that is no longer pending. `original` is the subject that was asked for, where an
+    approver replaced the arguments."""
 
     id: str
     status: Literal["approved", "rejected", "revised", "expired", "cancelled"]
     digest: bytes
+    subject: bytes
+    original: bytes | None
+    fails_query: bool  # by its rule, should it have expired
     decided_by: str | None
     feedback: str | None
     partial: Any
 
 
 @dataclass(frozen=True, slots=True)
+class Vote:
+    """One principal's word, and whether he wants it remembered."""
+
+    principal: str
+    key_id: str
+    decision: str
+    scope: str | None
+    at: datetime
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "principal": self.principal,
+            "keyId": self.key_id,
+            "decision": self.decision,
+            "scope": self.scope,
+            "at": rfc3339(self.at),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """An approval as every reader sees it."""
+    """An approval as every reader sees it. `votes` are those that count: a later edit makes earlier ones void."""
 
     id: str
     kind: str
     target: str
     digest: bytes
+    original_subject: bytes | None
+    edits: int
+    grant_id: str | None
     glimpses: bytes
-    rule: dict[str, Any]
+    rule: ApprovalRule
     query_id: str
     work_id: str
     agent: str
@@ -67,7 +111,12 @@ class ApprovalRow:
     decision: str | None
     feedback: str | None
     partial: bytes | None
-    votes: list[dict[str, Any]] = field(default_factory=list)
+    votes: list[Vote] = field(default_factory=list)
+
+    @property
+    def minimum(self) -> int:
+        """How many principals must approve."""
+        return self.rule.approvers.minimum if self.rule.approvers else 1
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -75,7 +124,9 @@ class ApprovalRow:
             "kind": self.kind,
             "target": self.target,
             "digest": self.digest.hex(),
+            "originalArgs": None if self.original_subject is None else args_of(self.original_subject),
             "glimpses": orjson.loads(self.glimpses),
+            "rule": self.rule.to_wire(),
             "queryId": self.query_id,
             "workId": self.work_id,
             "agent": self.agent,
@@ -88,8 +139,47 @@ class ApprovalRow:
             "expiresAt": rfc3339(self.expires_at),
             "decidedAt": rfc3339(self.decided_at) if self.decided_at else None,
             "decidedBy": self.decided_by,
-            "votes": self.votes,
+            "grantId": self.grant_id,
+            "votes": [v.wire() for v in self.votes],
             "decision": self.decision,
             "feedback": self.feedback,
             "partial": None if self.partial is None else orjson.loads(self.partial),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """A remembered approval: calls of `tool` with these arguments, by this agent in this thread, need no person."""
+
+    id: str
+    approval_id: str
+    thread_id: str
+    agent: str
+    tool: str
+    definition_digest: str
+    args: bytes
+    free: list[str]
+    granted_by: str
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None
+    revoked_by: str | None
+    active: bool
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "approvalId": self.approval_id,
+            "threadId": self.thread_id,
+            "agent": self.agent,
+            "tool": self.tool,
+            "definitionDigest": self.definition_digest,
+            "args": orjson.loads(self.args),
+            "free": self.free,
+            "grantedBy": self.granted_by,
+            "createdAt": rfc3339(self.created_at),
+            "expiresAt": rfc3339(self.expires_at),
+            "revokedAt": rfc3339(self.revoked_at) if self.revoked_at else None,
+            "revokedBy": self.revoked_by,
+            "active": self.active,
         }

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events import ApprovalInfo
 from pydantic import Field, JsonValue
 
-from app.approvals import views
-from app.approvals.service import Approvals, Decision
+from app.approvals import grants, store, views
+from app.approvals.models import Decision
+from app.approvals.service import Approvals
 from app.base.database import Tx
 from app.base.errors import Conflict, Flaw, Invalid
 from app.tenancy.http import (
@@ -34,15 +35,30 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Decide(Body):
-    """A decision. `digest`, where it is given, must be that of the approval: what you saw is what you approve."""
+    """A decision. `digest`, where it is given, must be that of the approval: what you saw is what you approve.
+
+    With `approve`, for tools: `args` replaces the arguments, literally. They must match the tool's input schema, and
+    make another subject with another digest; votes so far are void. `scope` asks for the approval to be remembered
+    in this thread, where the rule allows it (`GET /grants`)."""
 
     decision: Literal["approve", "reject", "revise"]
     feedback: Annotated[str, Field(max_length=20_000)] | None = None
     partial: Any = None
+    args: dict[str, Any] | None = None
     digest: Digest | None = None
+    scope: Literal["thread"] | None = None
 
-    def by(self, principal: str) -> Decision:
-        return Decision(self.decision, principal, self.feedback, self.partial, self.digest)
+    def by(self, caller: Caller) -> Decision:
+        return Decision(
+            self.decision,
+            caller.principal,
+            caller.key_id,
+            self.feedback,
+            self.partial,
+            self.digest,
+            self.args,
+            self.scope,
+        )
 
 
 class DecideOne(Decide):
@@ -117,7 +133,7 @@ async def decide(
     caller: Annotated[Caller, calling("approvals:decide")],
 ) -> Response:
     async def deciding(tx: Tx) -> Reply:
-        return Reply((await approvals_of(request).decide(tx, approval_id, body.by(caller.principal))).wire())
+        return Reply((await approvals_of(request).decide(tx, approval_id, body.by(caller))).wire())
 
     return await answer(request, caller, deciding)
 
@@ -135,12 +151,54 @@ async def decide_many(
         done: dict[str, Any] = {}
         approvals = approvals_of(request)
         await approvals.lock_queries(tx, ids)
-        for one in sorted(body.decisions, key=lambda d: d.id):  # one order of locks for everybody
+        for n in sorted(range(len(ids)), key=lambda n: ids[n]):  # one order of locks for everybody
+            one = body.decisions[n]
             try:
-                row = await approvals.decide(tx, one.id, one.by(caller.principal))
+                row = await approvals.decide(tx, one.id, one.by(caller))
             except Conflict as error:
                 raise Conflict(f"{one.id}: {error.detail} Nothing was decided.", extra=error.extra) from error
+            except Invalid as error:
+                flaws = [Flaw(f"/decisions/{n}{f.pointer}", f.message) for f in error.flaws]
+                raise Invalid(f"{one.id}: {error.detail} Nothing was decided.", flaws) from error
             done[one.id] = row.wire()
         return Reply({"approvals": [done[id] for id in ids]})
 
     return await answer(request, caller, deciding)
+
+
+@router.get("/grants", summary="Remembered approvals, newest first", response_model=views.GrantPage)
+async def list_grants(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
+    agent: Annotated[str | None, Query(max_length=100)] = None,
+    tool: Annotated[str | None, Query(max_length=100)] = None,
+    active: Annotated[bool | None, Query(description="Neither revoked nor past its time.")] = None,
+) -> Response:
+    position = before(request, "grants", cursor)
+
+    async def listed(tx: Tx) -> Any:
+        rows = await store.grants(
+            tx, str(position[0]) if position else None, thread_id, agent, tool, active, limit + 1
+        )
+        return page(request, "grants", [r.wire() for r in rows], limit, lambda r: [r["id"]])
+
+    return await reading(request, caller, listed)
+
+
+@router.delete(
+    "/grants/{grant_id}",
+    summary="Revoke a remembered approval: the next such call asks again",
+    response_model=views.GrantView,
+)
+async def revoke_grant(
+    request: Request,
+    grant_id: Annotated[str, Path(max_length=100)],
+    caller: Annotated[Caller, calling("approvals:decide")],
+) -> Response:
+    async def revoke(tx: Tx) -> Any:
+        return (await grants.revoke(tx, grant_id, caller.principal)).wire()
+
+    return await reading(request, caller, revoke)

@@ -6,45 +6,57 @@ taken and then lost, and of any number of decisions one wins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
+from plangate.spec.models import ApprovalPolicies
+from plangate.spec.toolkits import builtin_tools
 
-from app.approvals import store
-from app.approvals.models import DEFAULT_EXPIRES_MS, ApprovalRequest, ApprovalRow, Decided
+from app.approvals import grants, judging, store
+from app.approvals.models import ApprovalRequest, ApprovalRow, Decided, Decision, Gate
 from app.approvals.states import STATUS_OF_DECISION
+from app.approvals.subjects import args_of, with_args
 from app.base import jsongate
-from app.base.clock import rfc3339
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, Forbidden, NotFound
+from app.base.errors import Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
+from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.queue import store as queue_store
 from app.queue.worker import one_by_one
+from app.runtimes.service import Runtimes
+from app.tenancy.floor import floor_of
 
-DecisionWord = Literal["approve", "reject", "revise"]
-Gate = Literal["plan", "tool"]
+# What the owner of a plan does, in the transaction in which its gate closes without an approval: (tx, approval, subject).
+GateClosed = Callable[[Tx, ApprovalRow, bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What an approver says. `digest` binds it to what he saw."""
+class Standing:
+    """How a gate stands for a piece of work: the floor under its rule now, and whether it was asked before."""
 
-    decision: DecisionWord
-    by: str
-    feedback: str | None = None
-    partial: Any = None
-    digest: str | None = None
+    floor: ApprovalPolicies
+    asked: bool
 
 
 class Approvals:
-    def __init__(self, db: Database) -> None:
+    def __init__(
+        self, db: Database, runtimes: Runtimes, schemas: SchemaChecker, plan_gate_closed: GateClosed
+    ) -> None:
         self._db = db
+        self._runtimes = runtimes
+        self._schemas = schemas
+        self._plan_gate_closed = plan_gate_closed
 
     # -- the gate's side -------------------------------------------------------------------------------------
+
+    async def standing(self, tx: Tx, work_id: str, kind: Gate) -> Standing:
+        """Asked anew at every gate: what the operator changes holds from the next one on."""
+        row = await store.standing(tx, work_id, kind)
+        return Standing(floor_of(row["floor"]), row["asked"])
 
     async def asked(self, tx: Tx, work_id: str, kind: Gate) -> bool:
         """Whether this work opened an approval of this kind before."""
@@ -52,9 +64,7 @@ class Approvals:
 
     async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> str:
         """Opens an approval, with its event; finds the one this work opened before a crash. `by_policy`: the rule
-        is `never`, so the row is there for the record and approved at once."""
-        rule = request.rule
-        expires = request.expires_in_ms or rule.approval_expires_in_ms or DEFAULT_EXPIRES_MS
+        is `never`, so the row is there for the record and approved at once. So is one that a grant covers."""
         row = await store.open_(
             tx,
             new_id("apr_"),
@@ -62,138 +72,169 @@ class Approvals:
             request.target,
             request.subject,
             jsongate.dumps(request.glimpses),
-            jsongate.dumps(rule.model_dump(mode="json", by_alias=True, exclude_none=True)),
+            jsongate.dumps(request.rule.to_wire()),
             request.scope.query_id,
             request.scope.work_id,
             request.scope.agent,
             request.scope.thread_id,
             request.runtime_id,
             request.requested_by,
-            float(expires),
+            float(request.expires_in_ms),
         )
         if row is None:
-            return str((await store.by_work(tx, request.scope.work_id, request.kind))["id"])
+            return str(await store.by_work(tx, request.scope.work_id, request.kind))
         opened = store.row_of(row)
         if by_policy:
             await store.decide(tx, opened.id, "approved", "policy", "approve", None, None)
             return opened.id
-        told = event(request.scope, "approval-required", data=opened.wire())
-        await journal_store.append(tx, request.scope.query_id, [told])
+        grant = await grants.covering(tx, request)
+        if grant is not None:
+            grant_id, granted_by = grant
+            used = await store.remembered(tx, opened.id, granted_by, grant_id)
+            await self._tell_end(tx, used, request.scope)
+            return opened.id
+        await self._tell_open(tx, opened, request.scope)
         return opened.id
 
     async def decided(self, tx: Tx, work_id: str, kind: Gate) -> Decided | None:
         """What became of the approval that this work opened; None while it is pending."""
-        row = await store.by_work(tx, work_id, kind)
-        if row is None or row["status"] == "pending":
+        row = await store.ended(tx, work_id, kind)
+        if row is None:
             return None
-        partial = None if row["partial"] is None else orjson.loads(row["partial"])
-        return Decided(row["id"], row["status"], row["digest"], row["decided_by"], row["feedback"], partial)
+        return Decided(
+            row["id"],
+            row["status"],
+            row["digest"],
+            row["subject"],
+            row["original_subject"],
+            store.rule_of(row["rule"]).on_expiry == "fail",
+            row["decided_by"],
+            row["feedback"],
+            None if row["partial"] is None else orjson.loads(row["partial"]),
+        )
 
     # -- the approver's side ---------------------------------------------------------------------------------
 
     async def decide(self, tx: Tx, approval_id: str, decision: Decision) -> ApprovalRow:
         """Takes a decision or a vote. The same decision again by the same principal gives the first answer; a
         different one is a Conflict that shows the winner."""
-        row, late = await self._locked(tx, approval_id)
-        if decision.digest is not None and decision.digest != row.digest.hex():
-            raise Conflict(
-                "The digest is not that of this approval: what you looked at is not what would be approved. "
-                f"Read GET /approvals/{approval_id}/subject again.",
-                extra={"digest": row.digest.hex()},
-            )
+        row, subject, late = await self._locked(tx, approval_id)
+        judging.refuse_words(row, decision)
+        wanted = subject if decision.args is None else with_args(subject, decision.args)
+        edits = wanted != subject
+        judging.refuse_digest(row, decision, edits=edits)
         if row.status != "pending":
-            votes = (await store.votes(tx, [approval_id])).get(approval_id, [])
-            return self._repeated(self._with_votes(row, votes), decision)
+            return judging.repeated(row, decision, edits=edits)
         if late:
-            raise Conflict(
-                "This approval has expired; nothing can be decided any more.", extra={"approval": row.wire()}
-            )
-        asked = row.rule.get("approvers") or {}
-        if asked.get("notRequester") and decision.by == row.requested_by:
-            raise Forbidden("The rule of this gate wants somebody else than who asked for it to decide.")
-        await store.vote(tx, approval_id, decision.by, decision.decision)
-        votes = (await store.votes(tx, [approval_id])).get(approval_id, [])
-        mine = next(v for v in votes if v["principal"] == decision.by)
-        if mine["decision"] != decision.decision:
-            raise Conflict(
-                f"{decision.by} already voted {mine['decision']!r}; a principal has one vote.",
-                extra={"approval": self._with_votes(row, votes).wire()},
-            )
-        approvals = sum(v["decision"] == "approve" for v in votes)
-        if decision.decision == "approve" and approvals < int(asked.get("minimum") or 1):
-            return self._with_votes(row, votes)
-        status = STATUS_OF_DECISION[decision.decision]
+            raise judging.expired(row)
+        judging.refuse_requester(row, decision)
+        if edits:
+            row = await self._replace_args(tx, row, wanted)
+        if not judging.has_voted(row, decision):
+            said = (decision.by, decision.key_id, decision.decision, decision.scope)
+            row.votes.append(await store.vote(tx, row.id, row.edits, *said))
+        if decision.decision == "approve" and len(row.votes) < row.minimum:
+            if edits:
+                await self._tell_open(tx, row, await self._scope_of(tx, row))
+            return row
         ended = await self._end(
-            tx, approval_id, status, decision.by, decision.decision, decision.feedback, decision.partial
+            tx,
+            row,
+            STATUS_OF_DECISION[decision.decision],
+            decision.by,
+            decision.decision,
+            decision.feedback,
+            decision.partial,
         )
-        if ended is None:
-            raise Conflict(
-                "This approval has expired; nothing can be decided any more.", extra={"approval": row.wire()}
+        if decision.decision == "approve" and judging.is_remembered(ended):
+            await grants.remember(tx, ended, wanted, decision.by)
+        return ended
+
+    async def _replace_args(self, tx: Tx, row: ApprovalRow, subject: bytes) -> ApprovalRow:
+        """Another subject in the place of this one, if the tool takes its arguments; what was voted so far is void."""
+        args = args_of(subject)
+        runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
+        schemas = {t.name: t.input_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
+        schemas |= {name: tool.input_schema for name, tool in runtime.tools.items()}
+        flaws = self._schemas.compile(schemas.get(row.target, False)).errors(args)
+        if flaws:
+            raise Invalid(
+                f"args do not match the inputSchema of {row.target}; nothing was decided.",
+                [Flaw("/args" + f.pointer, f.message) for f in flaws],
             )
-        return self._with_votes(ended, votes)
+        glimpses = {**orjson.loads(row.glimpses), "args": args}
+        return await store.replace(tx, row.id, subject, jsongate.dumps(glimpses))
 
     async def lock_queries(self, tx: Tx, approval_ids: Sequence[str]) -> None:
         """For who decides several at once: the queries first, in the order in which everybody locks them."""
         for query_id in await store.queries_of(tx, approval_ids):
             await queue_store.lock(tx, query_id)
 
-    async def _locked(self, tx: Tx, approval_id: str) -> tuple[ApprovalRow, bool]:
-        """The row under the lock order (its query first), and whether its time has passed."""
+    async def _locked(self, tx: Tx, approval_id: str) -> tuple[ApprovalRow, bytes, bool]:
+        """The row under the lock order (its query first), its subject, and whether its time has passed."""
         query_id = await store.query_of(tx, approval_id) if is_id("apr_", approval_id) else None
         if query_id is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
         await queue_store.lock(tx, query_id)
         row = await store.lock(tx, approval_id)
-        return store.row_of(row), bool(row["late"])
+        return await self._voted(tx, store.row_of(row)), row["subject"], bool(row["late"])
 
-    def _repeated(self, row: ApprovalRow, decision: Decision) -> ApprovalRow:
-        voted = any(v["principal"] == decision.by and v["decision"] == decision.decision for v in row.votes)
-        if voted and row.decision == decision.decision:
-            return row
-        who = f" by {row.decided_by}" if row.decided_by else ""
-        raise Conflict(f"This approval is already {row.status}{who}.", extra={"approval": row.wire()})
-
-    def _with_votes(self, row: ApprovalRow, votes: list[Any]) -> ApprovalRow:
-        row.votes[:] = [vote_wire(v) for v in votes]
-        return row
+    async def _voted(self, tx: Tx, row: ApprovalRow) -> ApprovalRow:
+        return replace(row, votes=(await store.votes(tx, [row.id])).get(row.id, []))
 
     async def _end(
         self,
         tx: Tx,
-        approval_id: str,
+        row: ApprovalRow,
         status: str,
         by: str | None,
         decision: str | None,
         feedback: str | None = None,
         partial: Any = None,
-    ) -> ApprovalRow | None:
+    ) -> ApprovalRow:
         """The one place where an approval ends: row, event, wake-up."""
         packed = None if partial is None else jsongate.dumps(partial)
-        row = await store.decide(tx, approval_id, status, by, decision, feedback, packed)
-        if row is None:
-            return None
-        ended = store.row_of(row)
-        # The event stands where the gate opened: under the same parent as its `approval-required`.
-        scope = await journal_store.scope_of(tx, ended.work_id) or Scope(
-            ended.query_id, ended.thread_id, ended.work_id, None, ended.agent
-        )
-        data: dict[str, Any] = {
-            "id": ended.id,
-            "outcome": {"outcome": decision or status},
-            "decidedBy": by,
-        }
-        if feedback is not None:
-            data["feedback"] = feedback
-        await journal_store.append(tx, ended.query_id, [event(scope, "approval-decision", data=data)])
+        done = await store.decide(tx, row.id, status, by, decision, feedback, packed)
+        if done is None:  # its time passed while this transaction had it
+            raise judging.expired(row)
+        ended = replace(store.row_of(done), votes=row.votes)
+        if ended.kind == "plan" and status != "approved":
+            await self._plan_gate_closed(tx, ended, await self.subject(tx, ended.id))
+        await self._tell_end(tx, ended, await self._scope_of(tx, ended))
         await queue_store.wake(tx, ended.query_id)
         return ended
+
+    # -- telling ---------------------------------------------------------------------------------------------
+
+    async def _scope_of(self, tx: Tx, row: ApprovalRow) -> Scope:
+        """Where the gate opened: all events about it stand under the same parent."""
+        found = await journal_store.scope_of(tx, row.work_id)
+        return found or Scope(row.query_id, row.thread_id, row.work_id, None, row.agent)
+
+    async def _tell_open(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
+        """A gate opens, or asks anew because the arguments are others now."""
+        await journal_store.append(tx, row.query_id, [event(scope, "approval-required", data=row.wire())])
+
+    async def _tell_end(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
+        data: dict[str, Any] = {
+            "id": row.id,
+            "outcome": {"outcome": row.decision or row.status},
+            "decidedBy": row.decided_by,
+        }
+        if row.feedback is not None:
+            data["feedback"] = row.feedback
+        if row.original_subject is not None and row.status == "approved":
+            data["args"] = orjson.loads(row.glimpses)["args"]
+        if row.grant_id is not None:
+            data["grantId"] = row.grant_id
+        await journal_store.append(tx, row.query_id, [event(scope, "approval-decision", data=data)])
 
     # -- without a person ------------------------------------------------------------------------------------
 
     async def cancel_of_query(self, tx: Tx, query_id: str, _reason: str) -> None:
         """Withdraws what a query that ends still asks for."""
         for approval_id in await store.open_of_query(tx, query_id):
-            await self._end(tx, approval_id, "cancelled", None, None)
+            await self._end(tx, await self.read(tx, approval_id), "cancelled", None, None)
 
     async def expire_due(self) -> int:
         """Ends what nobody decided in time; once each, by the database's clock."""
@@ -203,9 +244,9 @@ class Approvals:
 
     async def _expire(self, tenant: str, approval_id: str) -> None:
         async with self._db.transaction(tenant) as tx:
-            row, _ = await self._locked(tx, approval_id)
+            row, _, _ = await self._locked(tx, approval_id)
             if row.status == "pending":
-                await self._end(tx, approval_id, "expired", None, None)
+                await self._end(tx, row, "expired", None, None)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -213,9 +254,7 @@ class Approvals:
         row = await store.by_id(tx, approval_id) if is_id("apr_", approval_id) else None
         if row is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
-        return self._with_votes(
-            store.row_of(row), (await store.votes(tx, [approval_id])).get(approval_id, [])
-        )
+        return await self._voted(tx, store.row_of(row))
 
     async def open_of_query(self, tx: Tx, query_id: str) -> list[str]:
         return await store.open_of_query(tx, query_id)
@@ -232,8 +271,4 @@ class Approvals:
     ) -> list[ApprovalRow]:
         rows = [store.row_of(r) for r in await store.page(tx, before, *filters, limit)]
         votes = await store.votes(tx, [r.id for r in rows])
-        return [self._with_votes(r, votes.get(r.id, [])) for r in rows]
-
-
-def vote_wire(vote: Any) -> dict[str, Any]:
-    return {"principal": vote["principal"], "decision": vote["decision"], "at": rfc3339(vote["at"])}
+        return [replace(r, votes=votes.get(r.id, [])) for r in rows]

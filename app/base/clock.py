@@ -15,3 +15,11 @@ def now_text() -> str:
     """The present moment of this process's clock; for events only: leases and deadlines are the database's."""
     seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanos // 1_000_000:03d}Z"
+
+
+def uptime_s() -> float:
+    """Seconds that pass whatever happens to this process or its machine: also while it is stopped or suspended."""
+    return time.clock_gettime(_UPTIME)
+
+
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -302,12 +302,12 @@ async def _bound(response: Any, host: str, limit: int | None) -> None:
     response.stream = _BoundedStream(response.stream, host, limit)
 
 
-def _pool(core: Any, policy: EgressPolicy, ssl_context: ssl.SSLContext) -> Any:
+def _pool(core: Any, policy: EgressPolicy, ssl_context: ssl.SSLContext, *, keep_alive: bool = True) -> Any:
     """No limit on connections: tenants share them, and one that hangs on all would stop the others."""
     return core.AsyncConnectionPool(
         ssl_context=ssl_context,
         max_connections=None,
-        max_keepalive_connections=KEEPALIVE_CONNECTIONS,
+        max_keepalive_connections=KEEPALIVE_CONNECTIONS if keep_alive else 0,
         keepalive_expiry=KEEPALIVE_S,
         network_backend=_CheckedBackend(policy, core),
     )
@@ -331,8 +331,16 @@ class EgressTransport(httpx.AsyncHTTPTransport):
 class EgressTransport2(httpx2.AsyncHTTPTransport):
     """The checked transport for httpx2."""
 
-    def __init__(self, policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES) -> None:
-        self._pool = _pool(httpcore2, policy, httpx2.create_ssl_context(trust_env=False))
+    def __init__(
+        self,
+        policy: EgressPolicy,
+        *,
+        max_response_bytes: int | None = MAX_RESPONSE_BYTES,
+        keep_alive: bool = True,
+    ) -> None:
+        self._pool = _pool(
+            httpcore2, policy, httpx2.create_ssl_context(trust_env=False), keep_alive=keep_alive
+        )
         self._limit = max_response_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -363,11 +371,12 @@ def egress_client_httpx(
 
 
 def egress_client_httpx2(
-    policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES
+    policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES, keep_alive: bool = True
 ) -> httpx2.AsyncClient:
-    """The same for what speaks httpx2, such as the SDKs of the vendors."""
+    """The same for what speaks httpx2, such as the SDKs of the vendors. Without `keep_alive` every request has a
+    connection of its own."""
     return httpx2.AsyncClient(
-        transport=EgressTransport2(policy, max_response_bytes=max_response_bytes),
+        transport=EgressTransport2(policy, max_response_bytes=max_response_bytes, keep_alive=keep_alive),
         trust_env=False,
         follow_redirects=False,
         cookies=_no_cookies(),

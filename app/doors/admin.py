@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import asyncpg
 
 from app.assembly import assemble, find_site
+from app.base.errors import NotFound
 from app.base.migrate import migrate
 from app.doors.http import create_app
 from app.doors.serving import check_master_key
 from app.settings import Settings
 from app.tenancy.models import Caller
+from app.tenancy.store import SET_TENANT
 
 
 def openapi_text() -> str:
@@ -17,7 +22,10 @@ def openapi_text() -> str:
     return json.dumps(create_app().openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-async def create_tenant(settings: Settings, tenant: str, limits: dict[str, object] | None) -> bool:
+async def create_tenant(
+    settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
+) -> bool:
+    """Makes a tenant; False if it exists, and then nothing changes."""
     site = find_site(settings)
     try:
         await migrate(site.migrate_dsn)
@@ -25,9 +33,28 @@ async def create_tenant(settings: Settings, tenant: str, limits: dict[str, objec
         services = assemble(settings, site)
         try:
             async with services.db.transaction("") as tx:
-                return await services.tenancy.create_tenant(tx, tenant, limits)
+                return await services.tenancy.create_tenant(tx, tenant, limits, floor)
         finally:
             await services.db.aclose()
+    finally:
+        site.release()
+
+
+async def set_tenant(
+    settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
+) -> None:
+    """Replaces the limits of a tenant, its approval floor, or both; what is None stays. Raises NotFound. The login
+    must own the schema: the service's role cannot change a tenant."""
+    site = find_site(settings)
+    try:
+        await migrate(site.migrate_dsn)
+        connection = await asyncpg.connect(site.migrate_dsn)
+        try:
+            new = [None if value is None else json.dumps(value) for value in (limits, floor)]
+            if not await connection.fetchval(SET_TENANT, tenant, *new):
+                raise NotFound(f"There is no tenant {tenant!r}; make it with `plangate tenants create`.")
+        finally:
+            await connection.close()
     finally:
         site.release()
 

@@ -6,16 +6,18 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
 from app.base.database import is_outage
 from app.base.embedded_postgres import EmbeddedPostgresError
-from app.base.errors import PlangateError
+from app.base.errors import Invalid, PlangateError
 from app.doors import admin, serving
 from app.settings import Settings
+from app.tenancy.floor import checked_floor
+from app.tenancy.models import DEFAULT_LIMITS
 
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Plangate: an agent runtime as an HTTP service."
@@ -26,6 +28,16 @@ cli.add_typer(tenants, name="tenants")
 cli.add_typer(keys, name="keys")
 
 DataDir = Annotated[Path | None, typer.Option(help="Where the embedded Postgres and the local key live.")]
+Limits = Annotated[
+    str | None, typer.Option(help="JSON, such as '{\"runningQueries\": 50}'; {} is none.", metavar="JSON")
+]
+ApprovalFloor = Annotated[
+    str | None,
+    typer.Option(
+        help='JSON, such as \'{"tools": {"kind": "always"}}\': what no spec of the tenant may undercut; {} is none.',
+        metavar="JSON",
+    ),
+]
 
 
 def settings(**given: object) -> Settings:
@@ -62,16 +74,59 @@ def migrate(data_dir: DataDir = None) -> None:
 
 @tenants.command("create")
 def create_tenant(
-    tenant: str,
-    data_dir: DataDir = None,
-    limits: Annotated[
-        str | None, typer.Option(help="JSON, such as '{\"runningQueries\": 50}'; {} is none.")
-    ] = None,
+    tenant: str, data_dir: DataDir = None, limits: Limits = None, approval_floor: ApprovalFloor = None
 ) -> None:
     """Make a tenant."""
-    chosen = None if limits is None else json.loads(limits)
-    made = asyncio.run(admin.create_tenant(settings(data_dir=data_dir), tenant, chosen))
-    typer.echo(f"Tenant {tenant} {'made' if made else 'exists already'}.")
+    made = asyncio.run(
+        admin.create_tenant(
+            settings(data_dir=data_dir), tenant, given_limits(limits), given_floor(approval_floor)
+        )
+    )
+    exists = "exists already. Nothing was changed; `plangate tenants set` changes it."
+    typer.echo(f"Tenant {tenant} {'made.' if made else exists}")
+
+
+@tenants.command("set")
+def set_tenant(
+    tenant: str, data_dir: DataDir = None, limits: Limits = None, approval_floor: ApprovalFloor = None
+) -> None:
+    """Replace a tenant's limits, its approval floor, or both; what is not given stays."""
+    if limits is None and approval_floor is None:
+        raise Invalid("Nothing to set: give --limits, --approval-floor, or both.")
+    asyncio.run(
+        admin.set_tenant(
+            settings(data_dir=data_dir), tenant, given_limits(limits), given_floor(approval_floor)
+        )
+    )
+    typer.echo(f"Tenant {tenant} set.")
+
+
+def given_limits(text: str | None) -> dict[str, Any] | None:
+    """The limits of an option, each a known one: a slip would take a limit away."""
+    if text is None:
+        return None
+    limits = given_json("--limits", text)
+    known = ", ".join(DEFAULT_LIMITS)
+    for name, value in limits.items():
+        if name not in DEFAULT_LIMITS:
+            raise Invalid(f"--limits: there is no limit {name!r}; there are: {known}.")
+        if type(value) is not int or value < 1:
+            raise Invalid(f"--limits: {name} must be a whole number from 1; leave it out for no limit.")
+    return limits
+
+
+def given_floor(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else checked_floor(given_json("--approval-floor", text))
+
+
+def given_json(option: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise Invalid(f"{option} is not JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise Invalid(f"{option} must be a JSON object.")
+    return value
 
 
 @keys.command("create")

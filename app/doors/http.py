@@ -32,6 +32,7 @@ ROUTERS = (
     app.references.routes.router,
     app.tools.routes.router,
     app.tools.routes.results,
+    app.tools.routes.mcp,
     app.tenancy.routes.router,
 )
 

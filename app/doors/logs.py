@@ -22,3 +22,5 @@ def configure(level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    for name in ("client", "mcp"):  # the MCP SDK logs what servers send, and sessions by their ids
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -10,7 +10,9 @@ import orjson
 
 from app.base.clock import now_text
 
-WorkKind = Literal["query", "agent", "model_call", "tool_call", "plan_execution", "action", "host"]
+WorkKind = Literal[
+    "query", "agent", "model_call", "tool_call", "predicate", "plan_execution", "action", "host"
+]
 WorkStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled", "unknown"]
 QueryEnd = Literal["succeeded", "failed", "cancelled"]
 
@@ -95,7 +97,6 @@ class Work:
     cost_usd: float | None = None
     price_date: str | None = None
     attempts: int = 1
-    sent: bool = False
     input: bytes | None = None
     output: bytes | None = None
     error: bytes | None = None

@@ -105,7 +105,7 @@ async def tenant_events(
             streams.tenant_sse(caller.tenant, position, names, runtime_id, thread_id, allowed(request))
         )
     events = b",".join(e.envelope() for _, e in rows)
-    cursor = streams.tenant_cursor(rows[-1][0] if rows else position)
+    cursor = streams.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
     return json_response(
         b'{"events":[%s],%s' % (events, jsongate.dumps({"nextCursor": cursor, "done": False})[1:])
     )

@@ -9,7 +9,7 @@ from app.base.database import Database, Tx
 from app.journal.models import Event, Pending, Scope, StoredEvent, Work
 
 # One function call a batch: migrations/sql/0001_functions.sql says why it is right.
-COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
+COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 37))})"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
 # As many as were asked for, but no more bytes than one reader may cost; at least one.
 PAGE = """
@@ -82,7 +82,6 @@ WORK_COLUMNS = (
     "cost_usd",
     "price_date",
     "attempts",
-    "sent",
     "input",
     "output",
     "error",
@@ -104,7 +103,6 @@ def _laid_over(earlier: Work, later: Work) -> Work:
     for column in ("model", "prompt_cache_key", "price_date", "input", "output", "error"):
         if values[column] is None:
             values[column] = getattr(earlier, column)
-    values["sent"] = earlier.sent or later.sent
     return Work(**values)
 
 

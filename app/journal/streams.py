@@ -29,7 +29,7 @@ PAGE = 500
 SHORT_PAGE_BYTES = 128 * 1024  # a page cut by its bytes has more than this, or one event
 RETRY = b"retry: 1000\n\n"
 LOOK_EVERY_S = 1.0
-TENANT_STREAM_KIND = "events"
+TENANT_STREAM_KIND = "events of {}"  # a cursor is one tenant's
 CHECK_KEY_EVERY_S = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
 
 
@@ -214,7 +214,7 @@ class Streams:
         generation = await self.generation(tx)
         if cursor is None:
             return (await self._settled(tx), "", 0)
-        found, xid, query_id, seq = self._decode(cursor)
+        found, xid, query_id, seq = self._decode(tx.tenant, cursor)
         if found != generation:
             raise HistoryRewound("The database was restored since: start the stream without a cursor.")
         return (xid, query_id, seq)
@@ -223,14 +223,14 @@ class Streams:
         """The oldest transaction that may still be open: nothing can appear below it any more."""
         return int(await tx.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
 
-    def _decode(self, cursor: str) -> tuple[str, int, str, int]:
-        match self._signer.decode(TENANT_STREAM_KIND, cursor):
+    def _decode(self, tenant: str, cursor: str) -> tuple[str, int, str, int]:
+        match self._signer.decode(TENANT_STREAM_KIND.format(tenant), cursor):
             case [str(generation), int(xid), str(query_id), int(seq)]:
                 return generation, xid, query_id, seq
         raise Malformed("The cursor is not one this service issued for this stream.")
 
-    def tenant_cursor(self, position: tuple[int, str, int]) -> str:
-        return self._signer.encode(TENANT_STREAM_KIND, [self._generation or "", *position])
+    def tenant_cursor(self, tenant: str, position: tuple[int, str, int]) -> str:
+        return self._signer.encode(TENANT_STREAM_KIND.format(tenant), [self._generation or "", *position])
 
     async def tenant_page(
         self,
@@ -271,7 +271,7 @@ class Streams:
                     position = rows[-1][0]
                     yield b"".join(
                         b"id: %s\nevent: %s\ndata: %s\n\n"
-                        % (self.tenant_cursor(at).encode(), e.type.encode(), e.envelope())
+                        % (self.tenant_cursor(tenant, at).encode(), e.type.encode(), e.envelope())
                         for at, e in rows
                     )
                 else:

@@ -1,45 +1,28 @@
 """The adapter for Anthropic's messages API and servers compatible with it.
 
-The only file that imports the SDK, which takes a second: see registry.py. The SDK does HTTP and SSE; the
+The SDK, which takes a second to import (see registry.py), is imported here and by the adapters of the
+platforms that speak the same, bedrock.py and vertex.py. The SDK does HTTP and SSE; the
 stream is read as plain JSON and checked here, because the SDK's typed events are built without validation,
 its parsed tool input hides invalid JSON behind `{}`, and a stream that was cut raises nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import anthropic
 import httpx2
-from anthropic import AsyncAnthropic, AsyncStream
+from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, AsyncStream
 
 from app.llm.anthropic_turn import AnthropicTurn
-from app.llm.faults import (
-    CHUNK_ERRORS,
-    CONNECTION_ERRORS,
-    STATUS_FAULTS,
-    broken_chunk,
-    clipped,
-    fault_of_connection,
-    fault_of_status,
-    words_of,
-)
-from app.llm.messages import (
-    Block,
-    Message,
-    ModelRequest,
-    StreamPart,
-    Text,
-    Thinking,
-    ToolResult,
-    ToolUse,
-    Usage,
-)
+from app.llm.hosts import host_of
+from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResult, ToolUse
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, ServerFault, Unreachable
-from app.llm.wire import END, IDLE_TIMEOUT_S, object_of, open_client, tail, timeouts, usable_key
+from app.llm.wire import VendorProvider, object_of, timeouts, usable_key
 
-BASE_URL: Final = "https://api.anthropic.com"
+Client = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
+
 MAX_OUTPUT_TOKENS: Final = 16_384
 """The API wants a limit for every turn; where there is a thinking budget, it comes on top."""
 
@@ -74,7 +57,7 @@ CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     "NestedCallError": Refused,
     "BrowserStateError": Refused,
 }
-"""Every exception of the SDK that has no status of its own; a test walks them. None: see fault_of."""
+"""See VendorProvider.class_faults; a test walks the SDK's exceptions."""
 
 
 def build(
@@ -85,28 +68,37 @@ def build(
     idle_timeout_s: float | None = None,
 ) -> AnthropicProvider:
     """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
-    key = usable_key(api_key, needed=base_url is None)
     return AnthropicProvider(
-        key, base_url or BASE_URL, http_client, idle_timeout_s=idle_timeout_s or IDLE_TIMEOUT_S
+        AsyncAnthropic,
+        http_client,
+        idle_timeout_s,
+        api_key=usable_key(api_key, needed=base_url is None),
+        base_url=base_url or f"https://{host_of('anthropic')}",
     )
 
 
-class AnthropicProvider:
-    """One attempt a turn: the SDK's retries are off. So are its spans, as the service makes its own."""
+class AnthropicProvider(VendorProvider):
+    """Anthropic's messages, through whichever client of its SDK: the platforms of others differ in address,
+    credentials and framing alone. The SDK's retries are off, and its spans, as the service makes its own.
+
+    Credentials and the address are always handed in, so that the SDK looks for none in the environment.
+    """
+
+    sdk_error = anthropic.AnthropicError
+    class_faults = CLASS_FAULTS
+    _client: Client
 
     def __init__(
         self,
-        api_key: str,
-        base_url: str,
+        sdk: Callable[..., Client],
         http_client: httpx2.AsyncClient | None,
-        *,
-        idle_timeout_s: float,
+        idle_timeout_s: float | None,
+        **address: str,
     ) -> None:
-        self._own_client = open_client() if http_client is None else None
-        self._client = AsyncAnthropic(
-            api_key=api_key,
-            base_url=base_url,
-            http_client=http_client or self._own_client,
+        super().__init__(http_client)
+        self._client = sdk(
+            **address,
+            http_client=self._http_client,
             max_retries=0,
             timeout=timeouts(idle_timeout_s),
             open_telemetry=False,
@@ -114,21 +106,8 @@ class AnthropicProvider:
         # ANTHROPIC_CUSTOM_HEADERS would send the operator's headers to whatever host a tenant chose.
         self._client._custom_headers = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
-        turn = AnthropicTurn(request.model)
-        try:
-            async with await self._open(request) as stream:
-                while not turn.complete and (event := await anext(stream, END)) is not END:
-                    for part in turn.take(event):
-                        yield part
-                await tail(stream, anthropic.AnthropicError)
-        except anthropic.AnthropicError as error:
-            raise fault_of(error, turn.usage) from error
-        except CHUNK_ERRORS as error:
-            raise broken_chunk(error, turn.usage) from error
-        except CONNECTION_ERRORS as error:
-            raise fault_of_connection(error, turn.usage) from error
-        yield turn.done()
+    def _turn(self, request: ModelRequest) -> AnthropicTurn:
+        return AnthropicTurn(request.model)
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         # `messages.create` would build typed events and warn of models that it finds old.
@@ -140,34 +119,6 @@ class AnthropicProvider:
             stream=True,
             stream_cls=AsyncStream[object],
         )
-
-    async def aclose(self) -> None:
-        """Close the connections, unless they are the caller's."""
-        if self._own_client is not None:
-            await self._own_client.aclose()
-
-
-def fault_of(error: anthropic.AnthropicError, usage: Usage | None = None) -> ProviderFault:
-    """The fault of an exception of the SDK."""
-    if isinstance(error, anthropic.APIStatusError):
-        kind, code, message = words_of(error.body)
-        return fault_of_status(
-            error.status_code,
-            kind=kind,
-            code=code,
-            message=message or str(error),
-            headers=error.response.headers,
-            usage=usage,
-        )
-    fault = CLASS_FAULTS.get(type(error).__name__)
-    if fault is None or fault is Unreachable:
-        return fault_of_connection(error, usage)
-    return fault(clipped(str(error)), usage=usage)
-
-
-def explicitly_mapped(kind: type[anthropic.AnthropicError]) -> bool:
-    """Whether an exception class of the SDK has a place in the tables, which a test asks for all of them."""
-    return kind.__name__ in CLASS_FAULTS or getattr(kind, "status_code", None) in STATUS_FAULTS
 
 
 def body_of(request: ModelRequest) -> dict[str, Any]:

@@ -97,12 +97,16 @@ class _Part:
 
 
 class AnthropicTurn:
-    """Takes events, gives deltas, and the whole turn when the vendor said that it is complete."""
+    """Takes events, gives deltas, and the whole turn when the vendor said that it is complete.
 
-    def __init__(self, model: str) -> None:
+    `own_name`: the model is called what it was asked for as, not what the stream calls it.
+    """
+
+    def __init__(self, model: str, *, own_name: bool = False) -> None:
         self.complete = False
         self.usage = Usage()
         self._model = model
+        self._own_name = own_name
         self._started = False
         self._stop_reason: str | None = None
         self._parts: dict[int, _Part] = {}
@@ -113,7 +117,8 @@ class AnthropicTurn:
         if parsed.type == "message_start":
             self._started = True
             message = _there(parsed.message, "message", self.usage)
-            self._model = message.model or self._model
+            if not self._own_name:
+                self._model = message.model or self._model
             self._count(message.usage)
         elif parsed.type == "content_block_start":
             yield from self._open(parsed.index, _there(parsed.content_block, "content_block", self.usage))
@@ -127,6 +132,9 @@ class AnthropicTurn:
             self._count(parsed.usage)
         elif parsed.type == "message_stop":
             self.complete = True
+
+    def take_late(self, event: object) -> None:
+        """Nothing that comes after `message_stop` is a part of the turn."""
 
     def done(self) -> TurnDone:
         """The whole turn. Raises BrokenTurn where the stream ended without its end."""

@@ -20,6 +20,7 @@ import httpx2
 import pydantic
 
 from app.base.egress import EgressRefused
+from app.llm.eventstream import FrameBroken
 from app.llm.messages import Usage
 from app.llm.provider import (
     BrokenTurn,
@@ -47,6 +48,7 @@ STATUS_FAULTS: Final[Mapping[int, type[ProviderFault]]] = {
     412: Refused,
     413: Refused,
     422: Refused,
+    424: ServerFault,  # Bedrock: the model itself failed
     429: RateLimited,
     431: Refused,
     499: Unreachable,
@@ -81,6 +83,13 @@ KIND_FAULTS: Final[Mapping[str, type[ProviderFault]]] = {
     "engine_overloaded": Overloaded,
     "context_length_exceeded": ContextOverflow,
     "invalid_api_key": NotAuthorized,
+    # Bedrock, the name of an exception in the stream
+    "internalServerException": ServerFault,
+    "modelStreamErrorException": ServerFault,
+    "modelTimeoutException": Unreachable,
+    "serviceUnavailableException": Overloaded,
+    "throttlingException": RateLimited,
+    "validationException": Refused,
 }
 
 SPENT: Final = frozenset(
@@ -89,8 +98,8 @@ SPENT: Final = frozenset(
 """Codes that come with 429 although waiting does not help: a budget at the vendor is spent."""
 
 _OVERFLOW = re.compile(
-    r"prompt is too long|context[ _-]?length|context window|maximum context|exceeds? (the )?context"
-    r"|input is too long|too many (input )?tokens",
+    r"prompt is too long|context[ _-]?length|context window|maximum context|exceeds? (the )?(available )?context"
+    r"|input is too long|too many (input )?tokens|input token count",
     re.IGNORECASE,
 )
 
@@ -103,8 +112,40 @@ CONNECTION_ERRORS: Final = (
 )
 """What a broken or refused connection raises. httpx2 lets errors of TLS through: OSErrors, too."""
 
-CHUNK_ERRORS: Final = (json.JSONDecodeError, UnicodeDecodeError, pydantic.ValidationError, RecursionError)
+CHUNK_ERRORS: Final = (
+    json.JSONDecodeError,
+    UnicodeDecodeError,
+    pydantic.ValidationError,
+    RecursionError,
+    FrameBroken,
+)
 """What a chunk raises that is not what it should be."""
+
+
+def fault_of_sdk(
+    error: Exception, classes: Mapping[str, type[ProviderFault] | None], usage: Usage | None = None
+) -> ProviderFault:
+    """The fault of an exception of an SDK.
+
+    Told by its class where `classes`, the vendor's table, says which; else by the answer it carries (an error
+    in the middle of a stream has a body, and the status 200 or none); else by its cause.
+    """
+    named = classes.get(type(error).__name__)
+    if named is not None and named is not Unreachable:
+        return named(clipped(str(error)), usage=usage)
+    status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+    if status is None and not body:
+        return fault_of_connection(error, usage)
+    kind, code, message = words_of(body)
+    response = getattr(error, "response", None)
+    return fault_of_status(
+        status or 200,
+        kind=kind,
+        code=code,
+        message=message or str(error),
+        headers={} if response is None else response.headers,
+        usage=usage,
+    )
 
 
 def fault_of_status(
@@ -124,7 +165,8 @@ def fault_of_status(
     shown = clipped(message)
     if code in SPENT:
         return Refused(f"The budget at the provider is spent: {shown}", usage=usage)
-    of_the_prompt = status in (400, 413, 422) or (status < 300 and kind != "rate_limit_error")
+    limited = any(KIND_FAULTS.get(word or "") is RateLimited for word in (kind, code))
+    of_the_prompt = status in (400, 413, 422) or (status < 300 and not limited)
     if of_the_prompt and (code == "context_length_exceeded" or _OVERFLOW.search(message)):
         return ContextOverflow(f"The prompt is larger than the model's window: {shown}", usage=usage)
     if 300 <= status < 400:
@@ -184,6 +226,8 @@ def broken_chunk(error: Exception, usage: Usage | None = None) -> BrokenTurn:
         return BrokenTurn(
             f"A chunk of the provider's stream is malformed: {where}: {first['msg']}", usage=usage
         )
+    if isinstance(error, FrameBroken):
+        return BrokenTurn(f"A frame of the provider's stream is malformed: {error}.", usage=usage)
     return BrokenTurn(f"A chunk of the provider's stream is not JSON ({type(error).__name__}).", usage=usage)
 
 
@@ -216,14 +260,17 @@ def _wait(value: str | None) -> float | None:
 def words_of(body: object) -> tuple[str | None, str | None, str | None]:
     """`(type, code, message)` of an error body, `{"error": {...}}` or what is inside; each where it is there.
 
-    Anthropic keeps its stable code at `details.error_code`; OpenAI's `code` may be a number.
+    Anthropic keeps its stable code at `details.error_code`; OpenAI's `code` may be a number; Google may wrap
+    the body in a list, and Amazon may write `Message`.
     """
+    if isinstance(body, list) and body:
+        body = body[0]
     inner: Any = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(inner, dict):
         return None, None, inner if isinstance(inner, str) and inner else None
     details = inner.get("details")
     code = details.get("error_code") if isinstance(details, dict) else inner.get("code")
-    kind, message = inner.get("type"), inner.get("message")
+    kind, message = inner.get("type"), inner.get("message") or inner.get("Message")
     return (
         kind if isinstance(kind, str) else None,
         str(code) if isinstance(code, str | int) else None,

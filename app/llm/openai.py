@@ -7,29 +7,18 @@ stream is read as plain JSON and checked here.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
-from app.llm.faults import (
-    CHUNK_ERRORS,
-    CONNECTION_ERRORS,
-    STATUS_FAULTS,
-    broken_chunk,
-    clipped,
-    fault_of_connection,
-    fault_of_status,
-    words_of,
-)
-from app.llm.messages import Message, ModelRequest, StreamPart, Text, ToolResult, ToolUse, Usage
+from app.llm.hosts import host_of
+from app.llm.messages import Message, ModelRequest, Text, ToolResult, ToolUse
 from app.llm.openai_turn import OpenAITurn
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, Unreachable
-from app.llm.wire import END, IDLE_TIMEOUT_S, object_of, open_client, tail, timeouts, usable_key
-
-BASE_URL: Final = "https://api.openai.com/v1"
+from app.llm.wire import VendorProvider, object_of, timeouts, usable_key
 
 CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     # Told apart by their status, by the words of their body, or by their cause; not by the class.
@@ -58,7 +47,7 @@ CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     "AgentOutputParseError": Refused,
     "AgentTurnResultError": Refused,
 }
-"""Every exception of the SDK that has no status of its own; a test walks them. None: see fault_of."""
+"""See VendorProvider.class_faults; a test walks the SDK's exceptions."""
 
 
 def build(
@@ -70,27 +59,29 @@ def build(
 ) -> OpenAIProvider:
     """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
     key = usable_key(api_key, needed=base_url is None)
-    return OpenAIProvider(key, base_url, http_client, idle_timeout_s=idle_timeout_s or IDLE_TIMEOUT_S)
+    return OpenAIProvider(key, base_url, http_client, idle_timeout_s)
 
 
-class OpenAIProvider:
-    """One attempt a turn: the SDK's retries are off."""
+class OpenAIProvider(VendorProvider):
+    """Chat completions. The SDK's retries are off."""
+
+    sdk_error = openai.OpenAIError
+    class_faults = CLASS_FAULTS
 
     def __init__(
         self,
         api_key: str,
         base_url: str | None,
         http_client: httpx2.AsyncClient | None,
-        *,
-        idle_timeout_s: float,
+        idle_timeout_s: float | None,
     ) -> None:
-        self._own_client = open_client() if http_client is None else None
+        super().__init__(http_client)
         # OpenAI's own models refuse `max_tokens`; most compatible servers know nothing else.
         self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
         self._client = AsyncOpenAI(
             api_key=api_key,
-            base_url=base_url or BASE_URL,
-            http_client=http_client or self._own_client,
+            base_url=base_url or f"https://{host_of('openai')}/v1",
+            http_client=self._http_client,
             max_retries=0,
             timeout=timeouts(idle_timeout_s),
         )
@@ -98,21 +89,8 @@ class OpenAIProvider:
         self._client.organization = self._client.project = self._client.admin_api_key = None
         self._client._custom_headers = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
-        turn = OpenAITurn(request.model)
-        try:
-            async with await self._open(request) as stream:
-                while not turn.complete and (chunk := await anext(stream, END)) is not END:
-                    for part in turn.take(chunk):
-                        yield part
-                await tail(stream, openai.OpenAIError, turn.take_late)
-        except openai.OpenAIError as error:
-            raise fault_of(error, turn.usage) from error
-        except CHUNK_ERRORS as error:
-            raise broken_chunk(error, turn.usage) from error
-        except CONNECTION_ERRORS as error:
-            raise fault_of_connection(error, turn.usage) from error
-        yield turn.done()
+    def _turn(self, request: ModelRequest) -> OpenAITurn:
+        return OpenAITurn(request.model)
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         return await self._client.post(
@@ -123,34 +101,6 @@ class OpenAIProvider:
             stream=True,
             stream_cls=AsyncStream[object],
         )
-
-    async def aclose(self) -> None:
-        """Close the connections, unless they are the caller's."""
-        if self._own_client is not None:
-            await self._own_client.aclose()
-
-
-def fault_of(error: openai.OpenAIError, usage: Usage | None = None) -> ProviderFault:
-    """The fault of an exception of the SDK. An error in the middle of a stream is an APIError with a body."""
-    if isinstance(error, openai.APIStatusError) or (isinstance(error, openai.APIError) and error.body):
-        kind, code, message = words_of(error.body)
-        return fault_of_status(
-            error.status_code if isinstance(error, openai.APIStatusError) else 200,
-            kind=kind,
-            code=code,
-            message=message or str(error),
-            headers=error.response.headers if isinstance(error, openai.APIStatusError) else {},
-            usage=usage,
-        )
-    fault = CLASS_FAULTS.get(type(error).__name__)
-    if fault is None or fault is Unreachable:
-        return fault_of_connection(error, usage)
-    return fault(clipped(str(error)), usage=usage)
-
-
-def explicitly_mapped(kind: type[openai.OpenAIError]) -> bool:
-    """Whether an exception class of the SDK has a place in the tables, which a test asks for all of them."""
-    return kind.__name__ in CLASS_FAULTS or getattr(kind, "status_code", None) in STATUS_FAULTS
 
 
 def body_of(request: ModelRequest, limit_name: str) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
 from types import ModuleType
+from typing import Final
 
 from app.llm.messages import Usage
 
-VENDORS = frozenset({"anthropic", "openai", "bedrock", "vertex"})
+TABLE_NAMES: Final = {"anthropic": "anthropic", "openai": "openai", "bedrock": "aws", "vertex": "google"}
+"""What the table calls a kind of provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,8 @@ def _table() -> tuple[ModuleType, str]:
 
 
 def price(provider: str, model: str, usage: Usage) -> Cost | None:
-    """The price of one call, or None where the table does not know the model."""
-    if provider not in VENDORS:
+    """The price of one call, or None where the table does not know the model. `provider` is a kind."""
+    if provider not in TABLE_NAMES:
         return None
     table, edition = _table()
     tokens = table.Usage(
@@ -40,8 +42,21 @@ def price(provider: str, model: str, usage: Usage) -> Cost | None:
         cache_write_tokens=usage.cache_write_tokens,
     )
     try:
-        found = table.calc_price(tokens, model_ref=model, provider_id=provider)
+        found = table.calc_price(tokens, model_ref=model, provider_id=TABLE_NAMES[provider])
     except LookupError:
         return None
     total: Decimal = found.total_price
     return Cost(float(total), f"genai-prices {edition}")
+
+
+def window(provider: str, model: str) -> int | None:
+    """How many tokens a model takes, prompt and answer together, or None where the table does not say."""
+    if provider not in TABLE_NAMES:
+        return None
+    table, _ = _table()
+    try:
+        found = table.calc_price(table.Usage(), model_ref=model, provider_id=TABLE_NAMES[provider])
+    except LookupError:
+        return None
+    tokens: int | None = found.model.context_window
+    return tokens

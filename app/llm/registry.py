@@ -7,7 +7,7 @@ kind is built, never at startup.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from app.llm.mock import MockProvider
@@ -22,8 +22,20 @@ WITHOUT_MODEL: Final = frozenset({"scripted", "mock", "noop"})
 VENDOR_MODULES: Final[Mapping[str, str]] = {
     "anthropic": "app.llm.anthropic",
     "openai": "app.llm.openai",
+    "bedrock": "app.llm.bedrock",
+    "vertex": "app.llm.vertex",
 }
-"""Each of these modules has `build(*, api_key, base_url, http_client, options) -> Provider`."""
+"""Each of these modules has `build(*, api_key, base_url, http_client, ...) -> Provider`, with its options."""
+
+_IDLE: Final = {"idleTimeoutS": "idle_timeout_s"}
+_REGION: Final = {"region": "region"}
+_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "anthropic": _IDLE,
+    "openai": _IDLE,
+    "bedrock": {**_IDLE, **_REGION},
+    "vertex": {**_IDLE, **_REGION, "project": "project"},
+}
+"""The options of each kind, and what `build` calls them."""
 
 KINDS: Final = WITHOUT_MODEL | VENDOR_MODULES.keys()
 
@@ -43,7 +55,8 @@ def build_provider(
     knows no proxy of the environment. No adapter takes keys, addresses or headers from environment variables.
 
     `options`: for `mock` its `text` and `tokens` (see MockProvider); for the vendors `idleTimeoutS`, the
-    longest silence of a stream in seconds (120).
+    longest silence of a stream in seconds (120); for `bedrock` its `region`; for `vertex` `region` and
+    `project`.
 
     Raises ProviderNotBuilt for an unknown kind, an unusable key or address, or an unknown option. The first
     call for a vendor imports its SDK, a second of work: make it in a thread where an event loop must not
@@ -60,12 +73,15 @@ def build_provider(
         raise ProviderNotBuilt(
             f"There is no provider of kind {kind!r}: use one of {', '.join(sorted(KINDS))}."
         )
-    idle_timeout_s = given.pop("idleTimeoutS", None)
-    _refuse_unknown(kind, given)
+    names = _OPTIONS[kind]
+    _refuse_unknown(kind, given.keys() - names.keys())
     if base_url is not None and not base_url.startswith(("https://", "http://")):
         raise ProviderNotBuilt("The provider's baseUrl must begin with https:// or http://.")
     provider: Provider = importlib.import_module(module_name).build(
-        api_key=api_key, base_url=base_url, http_client=http_client, idle_timeout_s=idle_timeout_s
+        api_key=api_key,
+        base_url=base_url,
+        http_client=http_client,
+        **{names[option]: value for option, value in given.items()},
     )
     return provider
 
@@ -76,6 +92,6 @@ def _mock(given: dict[str, Any]) -> MockProvider:
     return MockProvider(tokens=tokens) if text is None else MockProvider(text, tokens=tokens)
 
 
-def _refuse_unknown(kind: str, left: Mapping[str, Any]) -> None:
+def _refuse_unknown(kind: str, left: Collection[str]) -> None:
     if left:
         raise ProviderNotBuilt(f"A provider of kind {kind!r} knows no option {sorted(left)[0]!r}.")

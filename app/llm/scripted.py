@@ -46,7 +46,7 @@ SEARCH_BUDGET = 100_000
 
 EXPECTED = (
     'The scripted interpreter expects a prompt that is JSON: {"tool": "name", "args": {...}} for one call or '
-    '{"script": [{"tool": "name", "args": {...}}, ...]} for several.'
+    '{"script": [{"tool": "name", "args": {...}}, ...]} for several, with "answer" beside it for the final text.'
 )
 
 
@@ -59,6 +59,22 @@ class Step:
     pointer: str
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The calls, and the final text if the prompt gives one: a str as it is, another value as JSON."""
+
+    steps: tuple[Step, ...]
+    answer: Any = None
+
+    def text(self, done: Sequence[ToolResult]) -> str:
+        """The answer with its expressions over the results replaced; without one a summary of the results."""
+        if self.answer is None:
+            results = [_entry(step, result) for step, result in zip(self.steps, done, strict=False)]
+            return _json({"results": results})
+        replaced = _replace(self.answer, [_value(result) for result in done], "/answer")
+        return replaced if isinstance(replaced, str) else _json(replaced)
+
+
 class ScriptedProvider:
     """Follows the script in the prompt. A prompt that is none is Refused, before anything is called."""
 
@@ -66,15 +82,15 @@ class ScriptedProvider:
         at = prompt_index(request.messages)
         if at is None:
             raise Refused(f"{EXPECTED} This run has no prompt.")
-        steps = parse_script(text_of(request.messages[at]))
+        script = parse_script(text_of(request.messages[at]))
         done = _results_after(request.messages[at + 1 :])
-        if len(done) < len(steps):
-            step = steps[len(done)]
+        if len(done) < len(script.steps):
+            step = script.steps[len(done)]
             arguments = _json(_arguments(step, [_value(result) for result in done]))
             call = ToolUse(f"scripted-tool-{len(done) + 1}", step.tool, arguments)
             yield TurnDone((call,), "tool_use", Usage(), request.model)
             return
-        text = _json({"results": [_entry(step, result) for step, result in zip(steps, done, strict=False)]})
+        text = script.text(done)
         for piece in pieces_of(text):
             yield TextDelta(piece)
         yield TurnDone((Text(text),), "end_turn", Usage(), request.model)
@@ -83,8 +99,8 @@ class ScriptedProvider:
         """Nothing is held."""
 
 
-def parse_script(prompt: str) -> tuple[Step, ...]:
-    """The steps of a prompt. Raises Refused, with the place, for anything that is not a script."""
+def parse_script(prompt: str) -> Script:
+    """The script in a prompt. Raises Refused, with the place, for anything that is not a script."""
     try:
         document = _strict_loads(prompt)
     except (ValueError, RecursionError) as error:
@@ -92,10 +108,12 @@ def parse_script(prompt: str) -> tuple[Step, ...]:
     if not isinstance(document, dict):
         raise Refused(f"{EXPECTED} This prompt is another kind of JSON value.")
     if "script" not in document:
-        return (_step(document, ""),)
-    if len(document) > 1 or not isinstance(document["script"], list):
-        raise Refused(f"{EXPECTED} `script` must be a list and the only key.")
-    return tuple(_step(item, f"/script/{at}") for at, item in enumerate(document["script"]))
+        return Script((_step(document, ""),))
+    if document.keys() - {"script", "answer"} or not isinstance(document["script"], list):
+        raise Refused(f"{EXPECTED} `script` must be a list, and only `answer` may stand beside it.")
+    steps = tuple(_step(item, f"/script/{at}") for at, item in enumerate(document["script"]))
+    _check(document.get("answer"), "/answer", 1)
+    return Script(steps, document.get("answer"))
 
 
 def _step(item: Any, pointer: str) -> Step:

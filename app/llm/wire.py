@@ -1,17 +1,26 @@
-"""What the adapters of the vendors share about connections, keys and tool JSON."""
+"""What the adapters of the vendors share: connections, keys, tool JSON, and the course of a turn."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, ClassVar, Final, Protocol, Self
 
 import httpx2
 
-from app.llm.faults import CHUNK_ERRORS, CONNECTION_ERRORS
-from app.llm.provider import ProviderNotBuilt
+from app.llm.faults import (
+    CHUNK_ERRORS,
+    CONNECTION_ERRORS,
+    broken_chunk,
+    fault_of_connection,
+    fault_of_sdk,
+)
+from app.llm.messages import ModelRequest, StreamPart, TurnDone, Usage
+from app.llm.provider import ProviderFault, ProviderNotBuilt
 
 IDLE_TIMEOUT_S: Final = 120.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -24,6 +33,87 @@ NO_KEY: Final = "none"
 
 END: Final = object()
 """What `anext` gives at the end of a stream. An `async for` that is left early leaves a generator open."""
+
+
+class Turn(Protocol):
+    """A turn put together from a vendor's events, each of them checked."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the vendor said that the turn has ended."""
+
+    def take(self, event: object) -> Iterator[StreamPart]: ...
+
+    def take_late(self, event: object) -> None:
+        """An event after the end."""
+
+    def done(self) -> TurnDone: ...
+
+
+class EventStream(Protocol):
+    """The open stream of an SDK: events of JSON, and the connection behind them."""
+
+    async def __anext__(self) -> object: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class VendorProvider(ABC):
+    """One attempt a turn, through the SDK of a vendor: it does HTTP and cuts the stream into events of JSON.
+
+    `http_client` stays the caller's; without one the provider opens its own, for the vendor's own address.
+    """
+
+    sdk_error: ClassVar[type[Exception]]
+    """The root of the SDK's exceptions."""
+
+    class_faults: ClassVar[Mapping[str, type[ProviderFault] | None]]
+    """Every exception of the SDK that has no status of its own; None: see faults.fault_of_sdk."""
+
+    def __init__(self, http_client: httpx2.AsyncClient | None) -> None:
+        self._own_client = _open_client() if http_client is None else None
+        self._http_client = http_client or self._own_client
+
+    @abstractmethod
+    def _turn(self, request: ModelRequest) -> Turn: ...
+
+    @abstractmethod
+    async def _open(self, request: ModelRequest) -> EventStream: ...
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
+        turn = self._turn(request)
+        try:
+            async with await self._open(request) as stream:
+                while not turn.complete and (event := await anext(stream, END)) is not END:
+                    for part in turn.take(event):
+                        yield part
+                await self._tail(stream, turn)
+        except self.sdk_error as error:
+            raise fault_of_sdk(error, self.class_faults, turn.usage) from error
+        except CHUNK_ERRORS as error:
+            raise broken_chunk(error, turn.usage) from error
+        except CONNECTION_ERRORS as error:
+            raise fault_of_connection(error, turn.usage) from error
+        yield turn.done()
+
+    async def _tail(self, stream: EventStream, turn: Turn) -> None:
+        """Read a stream to its end after the turn was complete. Whatever happens then is no fault of it."""
+        with suppress(TimeoutError, self.sdk_error, *CONNECTION_ERRORS, *CHUNK_ERRORS):
+            async with asyncio.timeout(TAIL_S):
+                while (event := await anext(stream, END)) is not END:
+                    turn.take_late(event)
+
+    async def aclose(self) -> None:
+        """Close the connections, unless they are the caller's."""
+        if self._own_client is not None:
+            await self._own_client.aclose()
 
 
 def usable_key(api_key: str | None, *, needed: bool) -> str:
@@ -39,27 +129,10 @@ def usable_key(api_key: str | None, *, needed: bool) -> str:
     return api_key
 
 
-def open_client() -> httpx2.AsyncClient:
-    """A client for a vendor's own address: no proxies or .netrc of the environment, no redirects."""
-    return httpx2.AsyncClient(trust_env=False, follow_redirects=False)
-
-
-def timeouts(idle_s: float) -> httpx2.Timeout:
+def timeouts(idle_s: float | None) -> httpx2.Timeout:
     """`idle_s` is the longest silence between two reads of a stream, in seconds."""
+    idle_s = idle_s or IDLE_TIMEOUT_S
     return httpx2.Timeout(idle_s, connect=min(CONNECT_TIMEOUT_S, idle_s))
-
-
-async def tail(
-    stream: AsyncIterator[object], sdk_error: type[Exception], late: Callable[[object], None] = lambda _: None
-) -> None:
-    """Read a stream to its end after the turn was complete. Whatever happens then is no fault of the turn.
-
-    `late` is given what still comes; `sdk_error` is the root of the SDK's exceptions.
-    """
-    with suppress(TimeoutError, sdk_error, *CONNECTION_ERRORS, *CHUNK_ERRORS):
-        async with asyncio.timeout(TAIL_S):
-            while (event := await anext(stream, END)) is not END:
-                late(event)
 
 
 def object_of(arguments: str) -> dict[str, Any]:
@@ -73,3 +146,8 @@ def object_of(arguments: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {"INVALID_JSON": arguments}
     return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
+
+
+def _open_client() -> httpx2.AsyncClient:
+    """A client for a vendor's own address: no proxies or .netrc of the environment, no redirects."""
+    return httpx2.AsyncClient(trust_env=False, follow_redirects=False)

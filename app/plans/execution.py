@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from plangate.spec.models import ToolSpec
-from plangate.spec.transports import ToolDispatcher
+from plangate.spec.transports import ToolDispatcher, Transport
 
+from app.agents.dispatch import Dispatch
 from app.agents.model_calls import work_data
 from app.agents.run import QueryRun
 from app.base import jsongate
@@ -27,15 +27,13 @@ from app.plans.models import Plan
 from app.plans.service import Plans, Who
 from app.plans.states import ActionStatus, PlanStatus
 from app.runtimes.models import Runtime
-from app.tools.client import ClientCalls
-from app.tools.models import CLAIM_WITHIN_MS, DEFAULT_TIMEOUT_MS, CallOutcome, ClientCall, definition_digest
+from app.tools.models import DEFAULT_TIMEOUT_MS, CallOutcome, OutgoingCall, definition_digest
 
-CLIENT_HOLD_S = 2.0
 MAX_PARALLEL = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
+class Shipment:
     """Actions that are sent together: all of a batch, or one."""
 
     indexes: tuple[int, ...]
@@ -49,7 +47,7 @@ class Execution:
     def __init__(
         self,
         plans: Plans,
-        calls: ClientCalls,
+        dispatch: Dispatch,
         run: QueryRun,
         runtime: Runtime,
         plan: Plan,
@@ -57,7 +55,7 @@ class Execution:
         inputs: Any,
     ) -> None:
         self._plans = plans
-        self._calls = calls
+        self._dispatch = dispatch
         self._run = run
         self._runtime = runtime
         self._plan = plan
@@ -106,112 +104,116 @@ class Execution:
     def _scope(self, work_id: str) -> Scope:
         return self._run.scope(work_id, self._who.scope.work_id, self._who.scope.agent)
 
-    def _dispatches(self) -> list[Dispatch]:
+    def _shipments(self) -> list[Shipment]:
         found, _ = bodies.boundaries(self._runtime.spec, [a.kind for a in self._actions])
         tenant, plan = self._run.lease.tenant, self._plan
         if "*" in found:
             key = bodies.idempotency_key(tenant, plan.id, plan.revision, None)
-            return [Dispatch(tuple(range(len(self._actions))), found["*"], key)] if self._actions else []
+            return [Shipment(tuple(range(len(self._actions))), found["*"], key)] if self._actions else []
         return [
-            Dispatch((n,), found[a.kind], bodies.idempotency_key(tenant, plan.id, plan.revision, n))
+            Shipment((n,), found[a.kind], bodies.idempotency_key(tenant, plan.id, plan.revision, n))
             for n, a in enumerate(self._actions)
         ]
 
     async def _dispatch_all(self, execution_id: str) -> None:
-        """So many lanes that take the next dispatch in turn; what waits for a person holds its lane."""
-        dispatches = self._dispatches()
+        """So many lanes that take the next shipment in turn; what waits for a person holds its lane."""
+        shipments = self._shipments()
         limits = self._runtime.spec.limits
-        lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(dispatches))
-        left = iter(dispatches)
+        lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(shipments))
+        left = iter(shipments)
 
         async def lane() -> None:
-            for dispatch in left:
-                await self._dispatch(execution_id, dispatch)
+            for shipment in left:
+                await self._carry(execution_id, shipment)
 
         if lanes:
             await self._run.branches([lane() for _ in range(lanes)])
 
-    async def _dispatch(self, execution_id: str, dispatch: Dispatch) -> None:
-        """One dispatch to its end, from wherever its rows stand; a settled `retry` comes round again."""
+    async def _carry(self, execution_id: str, shipment: Shipment) -> None:
+        """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
         while (
-            sent := await self._run.durably(lambda tx: self._send(tx, execution_id, dispatch))
+            call := await self._run.durably(lambda tx: self._send(tx, execution_id, shipment))
         ) is not None:
-            await self._outcome(execution_id, dispatch, sent)
+            await self._outcome(execution_id, shipment, call)
 
-    async def _outcome(self, execution_id: str, dispatch: Dispatch, work_id: str) -> None:
-        """Waits for what became of a dispatch and records it; where nobody knows, waits for a person."""
-        outcome = await self._run.wait(
-            lambda: self._run.look(lambda tx: self._news(tx, dispatch, work_id)),
-            reason="client_call",
-            hold_s=CLIENT_HOLD_S,
-        )
-        await self._run.durably(lambda tx: self._record(tx, execution_id, dispatch, work_id, outcome))
+    async def _outcome(self, execution_id: str, shipment: Shipment, call: OutgoingCall) -> None:
+        """Records what became of a shipment; where nobody knows, waits for a person."""
+        outcome = await self._run.look(lambda tx: self._unsettled(tx, shipment))
+        if outcome is None:
+            outcome = await self._dispatch.outcome(self._run, call, offered=True)
+        await self._run.durably(lambda tx: self._record(tx, execution_id, shipment, call.work_id, outcome))
         if outcome.status == "unknown":
             await self._run.wait(
-                lambda: self._run.look(lambda tx: self._settled(tx, dispatch)), reason="outcome_unknown"
+                lambda: self._run.look(lambda tx: self._settled(tx, shipment)), reason="outcome_unknown"
             )
 
-    async def _rows(self, tx: Tx, dispatch: Dispatch) -> list[Any]:
+    async def _rows(self, tx: Tx, shipment: Shipment) -> list[Any]:
         rows = await store.actions(tx, self._plan.id)
-        return [rows[n] for n in dispatch.indexes]
+        return [rows[n] for n in shipment.indexes]
 
-    async def _settled(self, tx: Tx, dispatch: Dispatch) -> bool | None:
-        rows = await self._rows(tx, dispatch)
-        return None if any(r["status"] == "unknown" for r in rows) else True
+    async def _settled(self, tx: Tx, shipment: Shipment) -> bool | None:
+        return None if await self._unsettled(tx, shipment) else True
 
-    async def _news(self, tx: Tx, dispatch: Dispatch, work_id: str) -> CallOutcome | None:
-        rows = await self._rows(tx, dispatch)
-        if any(r["status"] == "unknown" for r in rows):
-            return CallOutcome("unknown")
-        return await self._calls.outcome(tx, work_id)
+    async def _unsettled(self, tx: Tx, shipment: Shipment) -> CallOutcome | None:
+        """An outcome that nobody knows, and that no person has settled yet."""
+        rows = await self._rows(tx, shipment)
+        return CallOutcome("unknown") if any(r["status"] == "unknown" for r in rows) else None
 
-    async def _send(self, tx: Tx, execution_id: str, dispatch: Dispatch) -> str | None:
-        """Says `dispatched` and offers the call in one transaction: the intent is on record before anybody can
-        take it. None when there is nothing left to do; for rows that were sent before, their work."""
+    async def _send(self, tx: Tx, execution_id: str, shipment: Shipment) -> OutgoingCall | None:
+        """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
+        when there is nothing left to do; for rows that were sent before, the call they went with."""
         await store.lock(tx, self._plan.id)
-        rows = await self._rows(tx, dispatch)
+        rows = await self._rows(tx, shipment)
         sent = [r for r in rows if r["status"] in ("dispatched", "unknown")]
         if sent:
-            return str(sent[0]["work_id"])
+            return self._call(shipment, str(sent[0]["work_id"]), max(r["attempts"] for r in sent))
         open_rows = [r for r in rows if r["status"] == "pending"]
         if not open_rows:
             return None
-        work_id = open_rows[0]["work_id"] or new_id("wrk_")  # a retry goes on under the same identity
-        scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
+        again = open_rows[0]["work_id"]  # a retry goes on under the same identity
+        call = self._call(shipment, again or new_id("wrk_"), max(r["attempts"] for r in open_rows) + 1)
+        scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
         await self._plans.move_actions(
-            tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=work_id
+            tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
         )
-        dispatcher = dispatch.boundary.dispatcher
-        tool = self._tool_of(dispatch)
-        call = ClientCall(
+        await (self._dispatch.calls.offer_again if again else self._dispatch.calls.offer)(tx, call)
+        await store.open_action_work(
+            tx,
+            call.work_id,
+            self._run.query.id,
+            self._run.query.thread_id,
+            execution_id,
+            call.name,
+            scope.agent,
+        )
+        return call
+
+    def _call(self, shipment: Shipment, work_id: str, attempt: int) -> OutgoingCall:
+        """The call to the boundary; where that is a declared tool, to the code of the tool."""
+        dispatcher = shipment.boundary.dispatcher
+        transport: Transport
+        if isinstance(dispatcher, ToolDispatcher):
+            tool = self._runtime.tools[dispatcher.tool]
+            transport, digest, timeout_ms = tool.transport, definition_digest(tool), tool.timeout_ms
+        else:
+            transport, digest, timeout_ms = dispatcher, shipment.boundary.digest, None
+        return OutgoingCall(
             work_id=work_id,
             query_id=self._run.query.id,
             purpose="action",
-            name=bodies.served_name(dispatch.boundary),
-            definition_digest=definition_digest(tool) if tool else dispatch.boundary.digest,
-            request=jsongate.dumps(self._request(dispatch, [r["attempts"] + 1 for r in open_rows])),
+            name=bodies.served_name(shipment.boundary),
+            definition_digest=digest,
+            request=jsongate.dumps(self._request(shipment, attempt)),
             replay=dispatcher.replay,
-            claim_within_ms=getattr(dispatcher, "claim_within_ms", None) or CLAIM_WITHIN_MS,
-            timeout_ms=dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS,
+            timeout_ms=dispatcher.timeout_ms or timeout_ms or DEFAULT_TIMEOUT_MS,
+            transport=transport,
+            idempotency_key=shipment.key,
         )
-        if open_rows[0]["work_id"]:
-            await self._calls.offer_again(tx, call)
-        else:
-            await self._calls.offer(tx, call)
-        await store.open_action_work(
-            tx, work_id, self._run.query.id, self._run.query.thread_id, execution_id, call.name, scope.agent
-        )
-        return work_id
 
-    def _tool_of(self, dispatch: Dispatch) -> ToolSpec | None:
-        """The declared tool that carries the action out, where the dispatcher is one."""
-        dispatcher = dispatch.boundary.dispatcher
-        return self._runtime.tools[dispatcher.tool] if isinstance(dispatcher, ToolDispatcher) else None
-
-    def _request(self, dispatch: Dispatch, attempts: list[int]) -> dict[str, Any]:
+    def _request(self, shipment: Shipment, attempt: int) -> dict[str, Any]:
         tenant, plan = self._run.lease.tenant, self._plan
         actions = []
-        for n in dispatch.indexes:
+        for n in shipment.indexes:
             own = bodies.idempotency_key(tenant, plan.id, plan.revision, n)
             actions.append({**self._actions[n].wire(), "index": n, "idempotencyKey": own})
         return {
@@ -219,11 +221,15 @@ class Execution:
             "specName": plan.spec_name,
             "revision": plan.revision,
             "digest": plan.digest.hex(),
-            "idempotencyKey": dispatch.key,
+            "idempotencyKey": shipment.key,
             "actions": actions,
             "inputs": self._inputs,
-            "attempt": max(attempts),
-            **({"args": actions[0]["payload"]} if self._tool_of(dispatch) else {}),
+            "attempt": attempt,
+            **(
+                {"args": actions[0]["payload"]}
+                if isinstance(shipment.boundary.dispatcher, ToolDispatcher)
+                else {}
+            ),
             "context": {
                 "queryId": self._run.query.id,
                 "threadId": plan.thread_id,
@@ -232,9 +238,9 @@ class Execution:
         }
 
     async def _record(
-        self, tx: Tx, execution_id: str, dispatch: Dispatch, work_id: str, outcome: CallOutcome
+        self, tx: Tx, execution_id: str, shipment: Shipment, work_id: str, outcome: CallOutcome
     ) -> None:
-        rows = [r for r in await self._rows(tx, dispatch) if r["status"] == "dispatched"]
+        rows = [r for r in await self._rows(tx, shipment) if r["status"] == "dispatched"]
         if not rows:
             return
         scope = self._run.scope(work_id, execution_id, self._who.scope.agent)

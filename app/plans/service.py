@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from plangate.spec.models import PlanSpec
 
+from app.approvals.models import ApprovalRow
 from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.database import Database, Tx
@@ -218,20 +219,20 @@ class Plans:
             await journal_store.append(tx, scope.query_id, told)
         return moved
 
-    async def decided(self, tx: Tx, plan: Plan, decision: str, feedback: str | None, partial: Any) -> None:
-        """A revision that was not approved carries what was said of it and is not presented again."""
-        packed = None if partial is None else jsongate.dumps(partial)
-        await store.decided(tx, plan.id, plan.revision, decision, feedback, packed)
-        await self._references.hold(tx, plan.id, open_gate=False)
+    async def gate_closed(self, tx: Tx, approval: ApprovalRow, subject: bytes) -> None:
+        """In the transaction in which a gate closes without an approval: the revision that was asked about carries
+        what was said of it and is not presented again, whatever is stored meanwhile."""
+        if approval.decision is not None:
+            revision = orjson.loads(subject)["revision"]
+            said = (approval.decision, approval.feedback, approval.partial)
+            await store.decided(tx, approval.target, revision, *said)
+        await self._references.hold(tx, approval.target, open_gate=False)
 
     # -- the end of a query ----------------------------------------------------------------------------------
 
     async def end_of_query(self, tx: Tx, query_id: str, reason: str) -> None:
         """A query that ends while it executes plans: what was never taken is skipped, what somebody had taken is
-        unknown, and the plan is failed; a draft whose gate closes keeps its references for a while. Runs after the
-        offers of the query were withdrawn and before its gates are."""
-        for plan_id in await store.gates_of_query(tx, query_id):
-            await self._references.hold(tx, plan_id, open_gate=False)
+        unknown, and the plan is failed. Runs after the offers of the query were withdrawn."""
         for plan_id in await store.executing_of_query(tx, query_id):
             await store.lock(tx, plan_id)
             plan = await self.named(tx, None, plan_id)

@@ -40,9 +40,6 @@ UPDATE plan_revisions SET decision = $4, feedback = $5, partial = $6 WHERE tenan
 OPEN_GATE = """
 SELECT id FROM approvals WHERE tenant_id = $1 AND kind = 'plan' AND target = $2 AND status = 'pending'
 """
-GATES_OF_QUERY = """
-SELECT target FROM approvals WHERE tenant_id = $1 AND query_id = $2 AND kind = 'plan' AND status = 'pending'
-"""
 INSERT_ACTION = """
 INSERT INTO plan_actions (tenant_id, plan_id, index, revision, kind, status, idempotency_key)
 VALUES ($1, $2, $3, $4, $5, 'pending', $6)
@@ -132,11 +129,6 @@ async def decided(tx: Tx, *args: Any) -> None:
 async def open_gate(tx: Tx, plan_id: str) -> str | None:
     found: str | None = await tx.value(OPEN_GATE, tx.tenant, plan_id)
     return found
-
-
-async def gates_of_query(tx: Tx, query_id: str) -> list[str]:
-    """The plans whose gates a query holds open."""
-    return [r["target"] for r in await tx.fetch(GATES_OF_QUERY, tx.tenant, query_id)]
 
 
 async def insert_action(tx: Tx, *args: Any) -> None:

@@ -10,8 +10,9 @@ import hashlib
 from typing import Any
 
 import orjson
-from plangate.spec.approvals import ResolvedRule, plan_rule
+from plangate.spec.approvals import plan_rule
 
+from app.agents.dispatch import Dispatch
 from app.agents.run import QueryFailed, QueryRun
 from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
 from app.approvals.models import ApprovalRequest, Decided
@@ -28,19 +29,18 @@ from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
 from app.references.service import References
 from app.runtimes.models import Runtime
-from app.tools.client import ClientCalls
 
 SHOWN_BYTES = 32 * 1024
 
 
 class PlanTools:
     def __init__(
-        self, plans: Plans, approvals: Approvals, references: References, client_calls: ClientCalls
+        self, plans: Plans, approvals: Approvals, references: References, dispatch: Dispatch
     ) -> None:
         self._plans = plans
         self._approvals = approvals
         self._references = references
-        self._calls = client_calls
+        self._dispatch = dispatch
 
     # -- the tools -------------------------------------------------------------------------------------------
 
@@ -85,19 +85,18 @@ class PlanTools:
     # -- gate and execution ----------------------------------------------------------------------------------
 
     async def _execute(self, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Outcome:
-        rule = plan_rule(run.runtime.spec, agent)
         try:
-            plan = await run.durably(lambda tx: self._ask(tx, run, name, inputs, who, rule))
+            plan = await run.durably(lambda tx: self._ask(tx, run, name, inputs, who, agent))
         except PlangateError as error:
             return refused(error)
         decided = await run.wait(
             lambda: run.look(lambda tx: self._approvals.decided(tx, who.scope.work_id, "plan")),
             reason="approval",
         )
-        if decided.status == "expired" and rule.rule.on_expiry == "fail":
+        if decided.status == "expired" and decided.fails_query:
             raise QueryFailed("approval_expired", f"Nobody decided about the plan {plan.called} in time.")
         if decided.status != "approved":
-            return await self._not_approved(run, plan, decided)
+            return not_approved(decided)
         who = Who(who.scope, who.by, decided.id)
         try:
             plan = await run.durably(lambda tx: self._begin(tx, run, plan.id, inputs, who, decided))
@@ -106,14 +105,15 @@ class PlanTools:
             return refused(error)
         if plan.status in (PlanStatus.EXECUTED, PlanStatus.FAILED):  # a crash came after its end
             return answered(orjson.loads(plan.result or b"{}"))
-        execution = Execution(self._plans, self._calls, run, run.runtime, plan, who, inputs)
+        execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, who, inputs)
         return answered(await execution.carry_out())
 
-    async def _ask(self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, rule: ResolvedRule) -> Plan:
+    async def _ask(self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Plan:
         """Opens the gate for the current revision, or finds the one that this work opened."""
         thread = run.query.thread_id if run.query.kind == "agent" else None
         plan = await self._plans.named(tx, thread, name)
-        if await self._approvals.asked(tx, who.scope.work_id, "plan"):
+        standing = await self._approvals.standing(tx, who.scope.work_id, "plan")
+        if standing.asked:
             return plan
         await store.lock(tx, plan.id)
         plan = await self._plans.named(tx, None, plan.id)
@@ -129,6 +129,7 @@ class PlanTools:
             )
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
+        rule = plan_rule(run.runtime.spec, agent, standing.floor)
         subject, glimpses = await self._subject(tx, run.runtime, plan, inputs)
         request = ApprovalRequest(
             kind="plan",
@@ -139,7 +140,7 @@ class PlanTools:
             scope=who.scope,
             runtime_id=run.runtime.id,
             requested_by=run.query.principal,
-            expires_in_ms=run.query.request.get("approvalExpiresInMs"),
+            expires_in_ms=rule.expires_in_ms(run.query.request.get("approvalExpiresInMs")),
         )
         told = self._plans.status_event(who.scope, run.runtime, plan, "draft", "pending_approval")
         if rule.rule.kind != "never":
@@ -207,20 +208,16 @@ class PlanTools:
             await store.insert_action(tx, plan.id, n, plan.revision, action.kind, key)
         return plan
 
-    async def _not_approved(self, run: QueryRun, plan: Plan, decided: Decided) -> Outcome:
-        """A rejected or revised revision stays a draft that carries what was said."""
-        word = {"revised": "revise", "rejected": "reject"}.get(decided.status)
-        if word is None:
-            await run.durably(lambda tx: self._references.hold(tx, plan.id, open_gate=False))
-            if decided.status == "expired":
-                return ToolError(
-                    "Nobody decided in time. Execute the plan again to ask anew.", "approval_expired"
-                )
-            return ToolError("The request for approval was withdrawn.", "approval_cancelled")
-        await run.durably(lambda tx: self._plans.decided(tx, plan, word, decided.feedback, decided.partial))
-        if word == "revise":
-            return Answer({"should_revise": True, "feedback": decided.feedback, "partial": decided.partial})
-        return Answer({"rejected": True, "feedback": decided.feedback})
+
+def not_approved(decided: Decided) -> Outcome:
+    """What executePlan answers where the gate did not open; the revision carries what was said since the decision."""
+    if decided.status == "expired":
+        return ToolError("Nobody decided in time. Execute the plan again to ask anew.", "approval_expired")
+    if decided.status == "cancelled":
+        return ToolError("The request for approval was withdrawn.", "approval_cancelled")
+    if decided.status == "revised":
+        return Answer({"should_revise": True, "feedback": decided.feedback, "partial": decided.partial})
+    return Answer({"rejected": True, "feedback": decided.feedback})
 
 
 def answered(result: dict[str, Any]) -> Outcome:

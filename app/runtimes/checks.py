@@ -3,20 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from jmespath.exceptions import JMESPathError
-from plangate.spec.models import ApprovalRule, RuntimeSpec
+from plangate.spec.models import RuntimeSpec
+from plangate.spec.problems import json_pointer
+from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, PythonTransport, Transport
 
 from app.base import paths
+from app.base.egress import EgressPolicy, EgressRefused
 from app.base.errors import Flaw
 from app.llm.messages import Usage
 from app.llm.prices import price
 from app.runtimes.predicates import NotAPredicate, compiled
 
 
-def service_flaws(spec: RuntimeSpec) -> list[Flaw]:
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of this installation decides whether a spec can run here: the way out, and what the operator installed
+    for the transport `python`."""
+
+    egress: EgressPolicy
+    entry_points: frozenset[str]
+
+
+def service_flaws(spec: RuntimeSpec, surroundings: Surroundings) -> list[Flaw]:
     """Everything that assembly in the library cannot see, with pointers into the assembled spec."""
-    return [*_glimpses(spec), *_predicates(spec), *_prices(spec), *_not_built(spec)]
+    return [
+        *_glimpses(spec),
+        *_predicates(spec),
+        *_prices(spec),
+        *_transports(spec, surroundings),
+        *_not_built(spec),
+    ]
+
+
+def _transports(spec: RuntimeSpec, surroundings: Surroundings) -> Iterator[Flaw]:
+    """An address that is refused whatever its name resolves to, and functions that nobody installed."""
+    for pointer, transport in transports(spec):
+        if isinstance(transport, HttpTransport | McpTransport):
+            try:
+                surroundings.egress.check_url(transport.url)
+            except EgressRefused as error:
+                yield Flaw(f"{pointer}/url", str(error))
+        elif (
+            isinstance(transport, PythonTransport) and transport.entry_point not in surroundings.entry_points
+        ):
+            known = ", ".join(sorted(surroundings.entry_points)) or "none"
+            yield Flaw(
+                f"{pointer}/entryPoint",
+                f"the operator installed no entry point {transport.entry_point!r} in the group plangate.tools; "
+                f"there are: {known}",
+            )
+
+
+def transports(spec: RuntimeSpec) -> Iterator[tuple[str, Transport | Dispatcher]]:
+    """Every transport of a spec with its place."""
+    for n, tool in enumerate(spec.tools):
+        yield f"/tools/{n}/transport", tool.transport
+    if spec.action_dispatcher is not None:
+        yield "/actionDispatcher", spec.action_dispatcher
+    for kind, dispatcher in spec.action_dispatchers.items():
+        yield json_pointer(("actionDispatchers", kind)), dispatcher
 
 
 def _glimpses(spec: RuntimeSpec) -> Iterator[Flaw]:
@@ -47,16 +95,15 @@ def _prices(spec: RuntimeSpec) -> Iterator[Flaw]:
 
 def _predicates(spec: RuntimeSpec) -> Iterator[Flaw]:
     for name, expression in spec.approval_predicates.items():
-        pointer = f"/approvalPredicates/{name}"
         if not isinstance(expression, str):
-            yield Flaw(
-                pointer, "predicates in a process of yours are not available in this version: write CEL"
-            )
-            continue
+            continue  # a process of the user answers for it
         try:
             compiled(expression)
         except NotAPredicate as error:
-            yield Flaw(pointer, f"is not a CEL expression that gives a boolean: {error}")
+            yield Flaw(
+                json_pointer(("approvalPredicates", name)),
+                f"is not a CEL expression that gives a boolean: {error}",
+            )
 
 
 def _not_built(spec: RuntimeSpec) -> Iterator[Flaw]:
@@ -69,26 +116,3 @@ def _not_built(spec: RuntimeSpec) -> Iterator[Flaw]:
         yield Flaw("/stateSchema", later)
     if spec.data:
         yield Flaw("/data", later)
-    for pointer, rule in _rules(spec):
-        if rule.rememberable:
-            yield Flaw(f"{pointer}/rememberable", later)
-
-
-def _rules(spec: RuntimeSpec) -> Iterator[tuple[str, ApprovalRule]]:
-    """Every rule of a spec with its place."""
-    policies = {"/approvalPolicies": spec.approval_policies}
-    overrides = spec.approval_overrides
-    if overrides is not None:
-        policies |= {f"/approvalOverrides/agents/{name}": p for name, p in overrides.agents.items()}
-        for agent, tools in overrides.tools.items():
-            for tool, rule in tools.items():
-                if rule is not None:
-                    yield f"/approvalOverrides/tools/{agent}/{tool}", rule
-    for pointer, channels in policies.items():
-        for channel in ("plans", "tools"):
-            found = getattr(channels, channel, None)
-            if found is not None:
-                yield f"{pointer}/{channel}", found
-    for n, tool_spec in enumerate(spec.tools):
-        if tool_spec.approval is not None:
-            yield f"/tools/{n}/approval", tool_spec.approval

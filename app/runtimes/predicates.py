@@ -9,6 +9,7 @@ person too.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -66,6 +67,11 @@ def required(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) -
     except Exception:  # noqa: BLE001 - a predicate that errs means required, whatever the error is
         return True
     return bool(value.type() != cel.Type.BOOL or value.value())
+
+
+def predicate_digest(runtime: str, predicate: str) -> str:
+    """Under which a process of the user serves a predicate: that of the runtime's line, not of its name alone."""
+    return hashlib.sha256(jsongate.canonical({"runtime": runtime, "predicate": predicate})).hexdigest()
 
 
 def worst_ns(expression: str, args: Mapping[str, Any]) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from plangate.spec.approvals import tool_rule
+from plangate.spec.models import RuntimeSpec
 from plangate.spec.toolkits import builtin_tools
 
 from app.base.clock import rfc3339
@@ -17,6 +18,8 @@ from app.base.errors import Invalid, NotFound
 from app.runtimes import store, views
 from app.runtimes.secrets import move_secrets
 from app.runtimes.service import Runtimes, assembled_wire
+from app.runtimes.signing import Signing, signs
+from app.tenancy.floor import approval_floor
 from app.tenancy.http import (
     Cursor,
     GatedRoute,
@@ -25,9 +28,11 @@ from app.tenancy.http import (
     answer,
     before,
     calling,
+    door_of,
     json_response,
     page,
     reading,
+    repeated,
 )
 from app.tenancy.models import Caller
 
@@ -47,27 +52,39 @@ def runtimes_of(request: Request) -> Runtimes:
     "/runtimes",
     status_code=201,
     summary="Register a spec; the same content gives the same runtime",
-    description="A literal `apiKey` of a provider is moved into a secret before anything is stored.",
-    response_model=views.RuntimeView,
-    responses={200: {"model": views.RuntimeView, "description": "This version is registered already."}},
+    description="A literal `apiKey` of a provider is moved into a secret before anything is stored. The first runtime "
+    "of its name that has the transport `http` is answered with the `signingSecret` of its calls, once. MCP servers are "
+    "asked for the definitions of the tools that the spec names, and the digests of these are put into the spec.",
+    response_model=views.RegisteredRuntime,
+    responses={200: {"model": views.RegisteredRuntime, "description": "This version is registered already."}},
 )
 async def register_runtime(
     request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
     spec, literals = move_secrets(copy.deepcopy(spec))
-    wire = await asyncio.to_thread(assembled_wire, spec)  # a large spec takes its time
+    wire = await _assembled(request, spec)
     if wire["tenant"]["resourceId"] != caller.tenant:
         raise NotFound(
             f"tenant.resourceId is {wire['tenant']['resourceId']!r}; this key works for {caller.tenant!r}."
         )
+    first = await repeated(request, caller)
+    if first is not None:
+        return first
     services = request.app.state.services
+    wire = await services.mcp_pinning.pinned(caller.tenant, wire)
 
     async def register(tx: Tx) -> Reply:
         for name, value in literals.items():
             await services.secrets.put(tx, name, value)
         row, new = await services.runtimes.register(tx, wire)
         shown = _wire(row)
-        return Reply(shown, 201 if new else 200, f"/runtimes/{row['id']}", row["id"])
+        secret = None
+        if signs(RuntimeSpec.model_validate(wire)):
+            secret = await services.signing.ensure(tx, row["name"])
+        if secret is not None:
+            shown["signingSecret"] = secret
+        status = 201 if new else 200
+        return Reply(shown, status, f"/runtimes/{row['id']}", row["id"], secret=secret is not None)
 
     return await answer(request, caller, register)
 
@@ -82,7 +99,8 @@ async def validate_runtime(
 ) -> Response:
     spec, _ = move_secrets(copy.deepcopy(spec))
     try:
-        wire = await asyncio.to_thread(assembled_wire, spec)
+        wire = await _assembled(request, spec)
+        wire = await request.app.state.services.mcp_pinning.pinned(caller.tenant, wire)
     except Invalid as error:
         flaws = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
         return json_response({"valid": False, "errors": flaws})
@@ -157,6 +175,8 @@ async def agent_tools(
 ) -> Response:
     runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
     found = runtime.agent(agent)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        floor = await approval_floor(tx)
     tools: list[dict[str, Any]] = [
         {
             "name": t.name,
@@ -178,10 +198,36 @@ async def agent_tools(
             }
         )
     for entry in tools:
-        resolved = tool_rule(runtime.spec, agent, entry["name"])
+        resolved = tool_rule(runtime.spec, agent, entry["name"], floor)
         entry["approval"] = resolved.rule.to_wire()
         entry["approvalOrigin"] = resolved.origin
     return json_response({"agent": agent, "tools": tools})
+
+
+@router.post(
+    "/runtimes/{runtime_id}/signing-secret",
+    summary="Make a new signing secret for every version of the runtime's name; the old one signs for a day more",
+    response_model=views.SigningSecret,
+)
+async def rotate_signing_secret(
+    request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("runtimes:write")]
+) -> Response:
+    signing: Signing = request.app.state.services.signing
+
+    async def rotate(tx: Tx) -> Reply:
+        name = (await _existing(tx, runtime_id))["name"]
+        return Reply(
+            {"runtimeName": name, "signingSecret": await signing.rotate(tx, name)},
+            object_id=runtime_id,
+            secret=True,
+        )
+
+    return await answer(request, caller, rotate)
+
+
+async def _assembled(request: Request, spec: dict[str, Any]) -> dict[str, Any]:
+    """In a thread: a large spec takes its time."""
+    return await asyncio.to_thread(assembled_wire, spec, runtimes_of(request).surroundings)
 
 
 async def _existing(tx: Tx, runtime_id: str) -> Any:

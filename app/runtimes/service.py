@@ -16,19 +16,19 @@ from app.base.errors import Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.jsongate import canonical
 from app.runtimes import store
-from app.runtimes.checks import service_flaws
+from app.runtimes.checks import Surroundings, service_flaws
 from app.runtimes.models import Runtime
 
 MAX_KEPT = 1000
 
 
-def assembled_wire(raw: Mapping[str, Any]) -> dict[str, Any]:
+def assembled_wire(raw: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
     """The spec as it is stored: assembled by the library's code. Invalid with every problem at once."""
     try:
         assembled = assemble(raw)
     except SpecInvalid as error:
         raise _invalid([Flaw(p.pointer, p.message) for p in error.problems]) from error
-    flaws = service_flaws(assembled.spec)
+    flaws = service_flaws(assembled.spec, surroundings)
     if flaws:
         raise _invalid(flaws)
     return dict(assembled.wire)
@@ -40,8 +40,9 @@ def _invalid(flaws: list[Flaw]) -> Invalid:
 
 
 class Runtimes:
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, surroundings: Surroundings) -> None:
         self._db = db
+        self.surroundings = surroundings
         self._kept: OrderedDict[tuple[str, str], Runtime] = OrderedDict()
         self._newest: dict[tuple[str, str], str] = {}
 

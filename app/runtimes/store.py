@@ -52,3 +52,29 @@ async def retire(tx: Tx, runtime_id: str) -> bool:
 
 async def page(tx: Tx, before: str | None, name: str | None, limit: int) -> list[Any]:
     return await tx.fetch(LIST, tx.tenant, before, name, limit)
+
+
+NEW_SIGNING_SECRET = """
+INSERT INTO signing_secrets (tenant_id, runtime_name, sealed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+"""
+ROTATE_SIGNING_SECRET = """
+UPDATE signing_secrets SET previous = sealed, previous_until = now() + make_interval(secs => $4::float8), sealed = $3,
+       created_at = now()
+ WHERE tenant_id = $1 AND runtime_name = $2
+"""
+SIGNING_SECRET = """
+SELECT sealed, CASE WHEN previous_until > now() THEN previous END AS previous FROM signing_secrets
+ WHERE tenant_id = $1 AND runtime_name = $2
+"""
+
+
+async def new_signing_secret(tx: Tx, runtime_name: str, sealed: bytes) -> bool:
+    return await tx.run(NEW_SIGNING_SECRET, tx.tenant, runtime_name, sealed) == "INSERT 0 1"
+
+
+async def rotate_signing_secret(tx: Tx, runtime_name: str, sealed: bytes, old_signs_for_s: float) -> bool:
+    return await tx.run(ROTATE_SIGNING_SECRET, tx.tenant, runtime_name, sealed, old_signs_for_s) == "UPDATE 1"
+
+
+async def signing_secret(tx: Tx, runtime_name: str) -> Any:
+    return await tx.row(SIGNING_SECRET, tx.tenant, runtime_name)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from plangate.events import JsonObject
+from plangate.spec.approvals import Origin
 from plangate.spec.models import ApprovalRule, RuntimeSpec
 
 from app.tenancy.http import View
@@ -27,6 +28,19 @@ class RuntimeView(RuntimeSummary):
     """A version with its spec as it was assembled."""
 
     spec: RuntimeSpec
+
+
+class RegisteredRuntime(RuntimeView):
+    """`signing_secret` is there once: when it was made."""
+
+    signing_secret: str | None = None
+
+
+class SigningSecret(View):
+    """What receivers verify the calls of every version of `runtime_name` with. Shown once."""
+
+    runtime_name: str
+    signing_secret: str
 
 
 class RuntimePage(Page):
@@ -57,7 +71,8 @@ class AssembledPrompt(View):
 
 
 class AgentTool(View):
-    """A tool that an agent may call. `approval` is the rule in force, `approvalOrigin` where it was written."""
+    """A tool that an agent may call. `approval` is the rule in force, `approvalOrigin` where it was written;
+    `floor` where the operator's floor made it stricter."""
 
     name: str
     description: str
@@ -65,7 +80,7 @@ class AgentTool(View):
     transport: Literal["builtin", "http", "client", "mcp", "python"]
     toolkit: str | None = None
     approval: ApprovalRule
-    approval_origin: str
+    approval_origin: Origin
 
 
 class AgentToolList(View):

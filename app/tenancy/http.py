@@ -187,30 +187,50 @@ def json_response(body: Any, status: int = 200, location: str | None = None) -> 
 
 async def answer(request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Reply]]) -> Response:
     """Runs a verb in one transaction, with the request's Idempotency-Key if it has one."""
-    given = request.headers.get("idempotency-key")
+    key = await _key(request, caller)
     db = door_of(request).db
-    if given is None:
+    if key is None:
         async with db.transaction(caller.tenant) as tx:
             reply = await verb(tx)
         return json_response(reply.body, reply.status, reply.location)
-    key = idempotency.Key.of(caller.principal, request.method, path_of(request), given, await request.body())
     async with db.transaction(caller.tenant) as tx:
         stored = await idempotency.begin(tx, key)
-        if stored is None:
-            reply = await verb(tx)
-            body = jsongate.dumps(reply.body)
-            stored = idempotency.Stored(
-                reply.status, reply.location, reply.object_id, None if reply.secret else body
-            )
-            await idempotency.finish(tx, key, stored)
-        elif stored.body is None:
-            raise Conflict(
-                "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",
-                extra={"id": stored.object_id},
-            )
-        else:
-            body = stored.body
+        if stored is not None:
+            return _again(stored)
+        reply = await verb(tx)
+        body = jsongate.dumps(reply.body)
+        kept = None if reply.secret else body
+        stored = idempotency.Stored(reply.status, reply.location, reply.object_id, kept)
+        await idempotency.finish(tx, key, stored)
     return json_response(body, stored.status, stored.location)
+
+
+async def repeated(request: Request, caller: Caller) -> Response | None:
+    """The first answer, if the Idempotency-Key of the request has one: for a route that asks somebody outside before it
+    can begin its transaction, and would get another answer, or none, the second time."""
+    key = await _key(request, caller)
+    if key is None:
+        return None
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        stored = await idempotency.begin(tx, key)
+    return None if stored is None else _again(stored)
+
+
+async def _key(request: Request, caller: Caller) -> idempotency.Key | None:
+    given = request.headers.get("idempotency-key")
+    if given is None:
+        return None
+    path, body = path_of(request), await request.body()
+    return idempotency.Key.of(caller.principal, request.method, path, given, body)
+
+
+def _again(stored: idempotency.Stored) -> Response:
+    if stored.body is None:
+        raise Conflict(
+            "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",
+            extra={"id": stored.object_id},
+        )
+    return json_response(stored.body, stored.status, stored.location)
 
 
 async def reading(request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Any]]) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from app.base.errors import Forbidden
@@ -36,7 +37,8 @@ LOCAL_TENANT = "local"
 class Caller:
     """An authenticated request: the tenant it works in, the person or program behind it, what it may do.
 
-    `tools` are the only names the key may serve; None is any. The operator's key may name any tenant.
+    `tools` are the only names the key may serve; None is any. The operator's key may name any tenant. `expires_at`
+    is when the key stops working; None is never.
     """
 
     tenant: str
@@ -45,6 +47,7 @@ class Caller:
     key_id: str
     tools: frozenset[str] | None = None
     operator: bool = False
+    expires_at: datetime | None = None
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes

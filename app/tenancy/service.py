@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from app.base.clock import rfc3339
 from app.base.database import TENANT_ID, Database, Tx
 from app.base.errors import Flaw, Forbidden, Invalid, TooManyRequests, Unauthenticated, Unavailable
 from app.base.ids import new_id
@@ -113,6 +114,7 @@ class Tenancy:
             row["id"],
             None if row["tools"] is None else frozenset(row["tools"]),
             operator=row["tenant_id"] == OPERATOR_TENANT,
+            expires_at=row["expires_at"],
         )
         self._keys[hash] = (now + good_for, caller)
         while len(self._keys) > MAX_CACHED_KEYS:
@@ -166,15 +168,26 @@ class Tenancy:
             self._tenants.popitem(last=False)
         return found
 
-    async def create_tenant(self, tx: Tx, tenant: str, limits: dict[str, Any] | None = None) -> bool:
-        """Makes a tenant; False if it exists. Without limits it has the defaults of http-api.md."""
+    async def create_tenant(
+        self,
+        tx: Tx,
+        tenant: str,
+        limits: dict[str, Any] | None = None,
+        floor: dict[str, Any] | None = None,
+    ) -> bool:
+        """Makes a tenant; False if it exists. Without limits it has the defaults of http-api.md. `floor` comes from
+        `checked_floor`."""
         if not TENANT_ID.match(tenant):
             raise Invalid(
                 "A tenant id is 1 to 63 characters a-z, 0-9, - and _, and begins with a letter or digit."
             )
         sealed = self._sealer.seal(os.urandom(32), context_of(tenant, REFERENCE_SECRET))
         return await store.create_tenant(
-            tx, tenant, sealed, json.dumps(DEFAULT_LIMITS if limits is None else limits)
+            tx,
+            tenant,
+            sealed,
+            json.dumps(DEFAULT_LIMITS if limits is None else limits),
+            json.dumps(floor or {}),
         )
 
     # -- keys ------------------------------------------------------------------------------------------------
@@ -188,7 +201,8 @@ class Tenancy:
         tools: Sequence[str] | None,
         expires_at: datetime | None,
     ) -> tuple[str, dict[str, Any]]:
-        """A new key of the caller's tenant, never wider than the caller's own. The key is shown this once."""
+        """A new key of the caller's tenant, never wider than the caller's own and never living longer. The key is
+        shown this once."""
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown:
             raise Invalid(
@@ -198,6 +212,11 @@ class Tenancy:
         if wider or (caller.tools is not None and not set(tools or ("*",)) <= caller.tools):
             raise Forbidden(
                 f"A key cannot be wider than the one that makes it: {', '.join(wider) or 'tools'}."
+            )
+        if caller.expires_at is not None and (expires_at is None or expires_at > caller.expires_at):
+            raise Forbidden(
+                "A key cannot outlive the one that makes it: send an expiresAt of "
+                f"{rfc3339(caller.expires_at)} or earlier."
             )
         shown, hash = new_key()
         key_id = new_id("key_")

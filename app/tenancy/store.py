@@ -7,7 +7,10 @@ from typing import Any
 from app.base.database import Tx
 
 FIND = "SELECT id, tenant_id, principal, scopes, tools, expires_at FROM find_key($1)"
-CREATE_TENANT = "SELECT create_tenant($1, $2, $3::text::jsonb)"
+CREATE_TENANT = "SELECT create_tenant($1, $2, $3::text::jsonb, $4::text::jsonb)"
+# For the owner of the database only: the service's role cannot change a tenant.
+SET_TENANT = "SELECT set_tenant($1, $2::text::jsonb, $3::text::jsonb)"
+APPROVAL_FLOOR = "SELECT approval_floor::text FROM tenants WHERE tenant_id = $1"
 TENANT = "SELECT tenant_id, limits::text AS limits, reference_secret FROM tenants WHERE tenant_id = $1"
 INSERT_KEY = """
 INSERT INTO api_keys (tenant_id, id, hash, principal, scopes, tools, created_by, expires_at)
@@ -35,8 +38,12 @@ async def find_key(tx: Tx, hash: bytes) -> Any:
     return await tx.row(FIND, hash)
 
 
-async def create_tenant(tx: Tx, tenant: str, secret: bytes, limits: str) -> bool:
-    return bool(await tx.value(CREATE_TENANT, tenant, secret, limits))
+async def create_tenant(tx: Tx, tenant: str, secret: bytes, limits: str, floor: str) -> bool:
+    return bool(await tx.value(CREATE_TENANT, tenant, secret, limits, floor))
+
+
+async def approval_floor(tx: Tx) -> str:
+    return str(await tx.value(APPROVAL_FLOOR, tx.tenant))
 
 
 async def tenant(tx: Tx) -> Any:

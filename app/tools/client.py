@@ -1,30 +1,29 @@
-"""The transport `client`: processes of the user take calls from the service and post their results.
+"""The transport `client`, from the side of the processes of the user: they take calls and post their results.
 
-The row of a call is its intent: it is committed before anybody can take it. One claimant holds a call at a time,
-under a lease and a token. A claim that lapses is offered again only where the tool says that repeating is safe.
+One claimant holds a call at a time, under a lease and a token. A claim that lapses is offered again only where the
+tool says that repeating is safe (calls.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from app.base import jsongate
 from app.base.clock import rfc3339
-from app.base.database import Database, Tx
+from app.base.database import Tx
 from app.base.errors import Conflict, Forbidden, NotFound, PlangateError
 from app.base.ids import is_id
 from app.journal import store as journal_store
 from app.journal.models import event
 from app.queue import store as queue_store
-from app.queue.worker import one_by_one
 from app.tenancy.models import Caller
 from app.tools import store
-from app.tools.models import CallOutcome, ClientCall
+from app.tools.calls import Hydrate, hydrated
 
 LEASE_LEAST_MS, LEASE_MOST_MS = 1_000, 300_000
 
@@ -33,49 +32,9 @@ class ClaimLapsed(Conflict):
     kind, title = "claim_lapsed", "The claim is not held any more"
 
 
-# Gives `{kind: {id: value}}` of the references that a dispatch names.
-Hydrate = Callable[[Tx, Sequence[tuple[str, str]]], Awaitable[dict[str, dict[str, Any]]]]
-
-
 class ClientCalls:
-    def __init__(self, db: Database, hydrate: Hydrate) -> None:
-        self._db = db
+    def __init__(self, hydrate: Hydrate) -> None:
         self._hydrate = hydrate
-
-    # -- the runner's side -----------------------------------------------------------------------------------
-
-    async def offer(self, tx: Tx, call: ClientCall) -> None:
-        made = await store.offer(
-            tx,
-            call.work_id,
-            call.query_id,
-            call.purpose,
-            call.name,
-            call.definition_digest,
-            call.request,
-            call.replay,
-            float(call.claim_within_ms),
-            call.timeout_ms,
-        )
-        if made:
-            await store.tell(tx)
-
-    async def offer_again(self, tx: Tx, call: ClientCall) -> None:
-        """A person decided that a call whose outcome is unknown is to be made again."""
-        await store.reopen(tx, call.work_id, call.request, float(call.claim_within_ms))
-        await store.tell(tx)
-
-    async def outcome(self, tx: Tx, work_id: str) -> CallOutcome | None:
-        """How the call ended; None while it is open or somebody works on it."""
-        row = await store.outcome(tx, work_id)
-        if row is None or row["status"] in ("open", "claimed"):
-            return None
-        if row["status"] != "done":
-            return CallOutcome(row["status"])
-        result = orjson.loads(row["result"])
-        return CallOutcome("done", result.get("output"), result.get("error"))
-
-    # -- the claimant's side ---------------------------------------------------------------------------------
 
     async def claim(
         self,
@@ -124,10 +83,7 @@ class ClientCalls:
 
     async def _claimed(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
         """A call as its claimant gets it. The values behind an action's references are put in only here."""
-        request = orjson.loads(row["request"])
-        if row["purpose"] == "action":
-            named = [(r["kind"], r["id"]) for a in request["actions"] for r in a["references"]]
-            request["resolvedRefs"] = await self._hydrate(tx, list(dict.fromkeys(named)))
+        request = await hydrated(tx, self._hydrate, orjson.loads(row["request"]))
         return {
             "workId": row["work_id"],
             "queryId": row["query_id"],
@@ -185,49 +141,6 @@ class ClientCalls:
         return ClaimLapsed(
             f"The claim on {work_id} is not yours or has lapsed: drop the call, do not repeat it."
         )
-
-    # -- without anybody -------------------------------------------------------------------------------------
-
-    async def lapse_due(self) -> int:
-        """Ends claims that ran out and offers that nobody took; each wakes its query."""
-        due = await store.due(self._db, 100)
-        await one_by_one(due, self._lapse)
-        return len(due)
-
-    async def _lapse(self, tenant: str, work_id: str) -> None:
-        async with self._db.transaction(tenant) as tx:
-            query_id = await store.query_of(tx, work_id)
-            if query_id is None:
-                return
-            await queue_store.lock(tx, query_id)
-            row = await store.lapse(tx, work_id)
-            if row is None:
-                return
-            if row["status"] == "open":
-                await store.tell(tx)
-            else:
-                await queue_store.wake(tx, query_id)
-
-    async def withdraw_of_query(self, tx: Tx, query_id: str, _reason: str) -> None:
-        await store.withdraw(tx, query_id)
-
-    async def page(
-        self, tx: Tx, before: str | None, status: str | None, query_id: str | None, limit: int
-    ) -> list[Any]:
-        return [
-            {
-                "workId": r["work_id"],
-                "queryId": r["query_id"],
-                "purpose": r["purpose"],
-                "name": r["name"],
-                "status": r["status"],
-                "attempts": r["attempts"],
-                "claimedBy": r["claimed_by"],
-                "createdAt": rfc3339(r["created_at"]),
-                "doneAt": rfc3339(r["done_at"]) if r["done_at"] else None,
-            }
-            for r in await store.page(tx, before, status, query_id, limit)
-        ]
 
 
 def token_hash(token: str) -> bytes:

@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.spec.base import at_most
+from plangate.spec.problems import json_pointer
+from plangate.spec.transport_checks import transport_flaws
+from plangate.spec.transports import Headers, McpTransport
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.base.database import Tx
-from app.base.errors import Unavailable
+from app.base.errors import Flaw, Invalid, Unavailable
 from app.journal.http import SSE, allowed, event_stream
 from app.tenancy.http import (
     Body,
@@ -22,12 +26,16 @@ from app.tenancy.http import (
     answer,
     before,
     calling,
+    json_response,
     page,
     reading,
 )
 from app.tenancy.models import Caller
 from app.tools import views
+from app.tools.calls import OutgoingCalls
 from app.tools.client import ClientCalls
+from app.tools.mcp_pinning import McpPinning
+from app.tools.mcp_tools import specs
 from app.tools.models import MAX_RESULT_BYTES
 
 router = APIRouter(route_class=GatedRoute, tags=["client tools"])
@@ -42,6 +50,7 @@ class ResultRoute(GatedRoute):
 
 
 results = APIRouter(route_class=ResultRoute, tags=["client tools"])
+mcp = APIRouter(route_class=GatedRoute, tags=["runtimes"])
 
 
 class Served(Body):
@@ -92,6 +101,13 @@ class Release(Body):
     claim_token: Token
 
 
+class McpServer(Body):
+    """An MCP server over Streamable HTTP; a header is its text, or `{"secret": name}`."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2_000)]
+    headers: Annotated[Headers, at_most(50)] = Field(default_factory=dict)
+
+
 def calls_of(request: Request) -> ClientCalls:
     calls: ClientCalls = request.app.state.services.client_calls
     return calls
@@ -128,8 +144,8 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
 @router.post(
     "/tool-calls/claim",
     summary="Take open calls; each goes to one claimant",
-    description="Actions of plans are given only to keys with the scope `actions:serve`. The answer carries claim "
-    "tokens, so it is not kept for a repeated Idempotency-Key.",
+    description="Actions of plans and approval predicates are given only to keys with the scope `actions:serve`. "
+    "The answer carries claim tokens, so it is not kept for a repeated Idempotency-Key.",
     response_model=views.ClaimedCalls,
 )
 async def claim(request: Request, body: Claim, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
@@ -142,7 +158,7 @@ async def claim(request: Request, body: Claim, caller: Annotated[Caller, calling
     return await answer(request, caller, claiming)
 
 
-@router.get("/tool-calls", summary="Calls for client tools, newest first", response_model=views.CallPage)
+@router.get("/tool-calls", summary="Calls that left the service, newest first", response_model=views.CallPage)
 async def list_calls(
     request: Request,
     caller: Annotated[Caller, calling("read")],
@@ -154,9 +170,8 @@ async def list_calls(
     position = before(request, "tool-calls", cursor)
 
     async def listed(tx: Tx) -> Any:
-        rows = await calls_of(request).page(
-            tx, str(position[0]) if position else None, status, query_id, limit + 1
-        )
+        calls: OutgoingCalls = request.app.state.services.calls
+        rows = await calls.page(tx, str(position[0]) if position else None, status, query_id, limit + 1)
         return page(request, "tool-calls", rows, limit, lambda r: [r["workId"]])
 
     return await reading(request, caller, listed)
@@ -222,3 +237,22 @@ async def release(
         return Reply({"workId": work_id, "released": True})
 
     return await answer(request, caller, releasing)
+
+
+@mcp.post(
+    "/tools/mcp/list",
+    summary="The tools of an MCP server as ToolSpecs, ready for a spec",
+    description="Their annotations are what the server says of its tools: `readOnly` and `idempotent` let a call whose "
+    "outcome is not known be repeated, so take them out where you do not believe it.",
+    response_model=views.McpTools,
+)
+async def list_mcp_tools(
+    request: Request, body: McpServer, caller: Annotated[Caller, calling("runtimes:write")]
+) -> Response:
+    transport = McpTransport(url=body.url, headers=body.headers)
+    flaws = [Flaw(json_pointer(place), message) for place, message in transport_flaws(transport)]
+    if flaws:
+        raise Invalid("The MCP server cannot be named so; see errors.", flaws)
+    pinning: McpPinning = request.app.state.services.mcp_pinning
+    found = await pinning.listed(caller.tenant, body.url, body.headers)
+    return json_response({"tools": specs(found, transport)})

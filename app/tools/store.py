@@ -1,4 +1,4 @@
-"""All SQL of client calls. Leases and deadlines are by the database's clock."""
+"""All SQL of outgoing calls. Leases and deadlines are by the database's clock."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from app.base.database import Database, Tx
 
 # Idempotent by the work: a query that is rebuilt finds the offer it had made.
 OFFER = """
-INSERT INTO client_calls (tenant_id, work_id, query_id, purpose, name, definition_digest, request, replay, status,
-       claim_before, timeout_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', now() + make_interval(secs => $9::float8 / 1000), $10)
+INSERT INTO outgoing_calls (tenant_id, work_id, query_id, purpose, sender, name, definition_digest, request, replay,
+       status, claim_before, timeout_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'open', now() + make_interval(secs => $10::float8 / 1000), $11)
 ON CONFLICT (tenant_id, work_id) DO NOTHING
 """
-OUTCOME = "SELECT status, result FROM client_calls WHERE tenant_id = $1 AND work_id = $2"
+OUTCOME = "SELECT status, result FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
 # Each open call goes to one claimant: locked rows are skipped, and the state changes with the claim.
 CLAIM = """
-UPDATE client_calls c SET status = 'claimed', claim_token_hash = $6, claimed_by = $5, attempts = c.attempts + 1,
+UPDATE outgoing_calls c SET status = 'claimed', claim_token_hash = $6, claimed_by = $5, attempts = c.attempts + 1,
        claimed_until = now() + make_interval(secs => least($7::float8, c.timeout_ms) / 1000),
        run_before = now() + make_interval(secs => c.timeout_ms::float8 / 1000)
  WHERE c.tenant_id = $1 AND c.work_id = ANY (ARRAY(
-    SELECT o.work_id FROM client_calls o
+    SELECT o.work_id FROM outgoing_calls o
       JOIN unnest($2::text[], $3::text[]) AS served(name, digest) ON o.name = served.name
            AND (served.digest IS NULL OR o.definition_digest = served.digest)
-     WHERE o.tenant_id = $1 AND o.status = 'open' AND o.claim_before > now()
+     WHERE o.tenant_id = $1 AND o.sender = 'client' AND o.status = 'open' AND o.claim_before > now()
        AND (o.purpose = 'tool' OR $8)
      ORDER BY o.created_at LIMIT $4 FOR UPDATE OF o SKIP LOCKED))
 RETURNING c.work_id, c.query_id, c.purpose, c.name, c.definition_digest, c.request, c.attempts, c.claimed_until, c.timeout_ms
@@ -32,38 +32,51 @@ RETURNING c.work_id, c.query_id, c.purpose, c.name, c.definition_digest, c.reque
 # A claim whose answer was lost is asked for again under the token that the claimant chose, by who made it and within
 # what his key may serve.
 RECLAIM = """
-SELECT work_id, query_id, purpose, name, definition_digest, request, attempts, claimed_until, timeout_ms FROM client_calls
+SELECT work_id, query_id, purpose, name, definition_digest, request, attempts, claimed_until, timeout_ms FROM outgoing_calls
  WHERE tenant_id = $1 AND status = 'claimed' AND claim_token_hash = $2 AND claimed_until > now()
    AND claimed_by = $3 AND name = ANY ($4) AND (purpose = 'tool' OR $5) ORDER BY work_id
 """
 HEARTBEAT = """
-UPDATE client_calls SET claimed_until = least(now() + make_interval(secs => $4::float8 / 1000), run_before)
+UPDATE outgoing_calls SET claimed_until = least(now() + make_interval(secs => $4::float8 / 1000), run_before)
  WHERE tenant_id = $1 AND work_id = $2 AND status = 'claimed' AND claim_token_hash = $3 AND claimed_until > now()
 RETURNING claimed_until
 """
 HELD = """
-SELECT query_id, name FROM client_calls
+SELECT query_id, name FROM outgoing_calls
  WHERE tenant_id = $1 AND work_id = $2 AND status = 'claimed' AND claim_token_hash = $3 AND claimed_until > now()
 """
 FINISH = """
-UPDATE client_calls SET status = 'done', result = $4, done_at = now()
+UPDATE outgoing_calls SET status = 'done', result = $4, done_at = now()
  WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 AND status = 'claimed' AND claimed_until > now()
 RETURNING query_id
 """
 # A result that comes after its claim lapsed is evidence for people, and nothing else.
 KEEP_LATE = """
-UPDATE client_calls SET late_result = $4 WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 RETURNING status, result
+UPDATE outgoing_calls SET late_result = $4 WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 RETURNING status, result
 """
 RELEASE = """
-UPDATE client_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL,
+UPDATE outgoing_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL,
        attempts = attempts - 1
  WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 AND status = 'claimed'
 RETURNING query_id
 """
-QUERY_OF = "SELECT query_id FROM client_calls WHERE tenant_id = $1 AND work_id = $2"
+QUERY_OF = "SELECT query_id FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
+# The service takes a call of its own under the epoch of its lease: the intent, before the first byte. One that an
+# earlier epoch had taken may have left; it is sent again only where that is safe.
+TAKE = """
+UPDATE outgoing_calls SET
+       status = CASE WHEN status = 'claimed' AND epoch <> $4 AND replay = 'never' THEN 'unknown' ELSE 'claimed' END,
+       attempts = attempts + 1, epoch = $4, claimed_by = $3
+ WHERE tenant_id = $1 AND work_id = $2 AND sender = 'service' AND status IN ('open', 'claimed')
+RETURNING status, request, attempts
+"""
+SETTLE = """
+UPDATE outgoing_calls SET status = $4, result = $5, done_at = now()
+ WHERE tenant_id = $1 AND work_id = $2 AND sender = 'service' AND status = 'claimed' AND epoch = $3
+"""
 # Only what nobody ever held was certainly not made: what lapsed and was offered again may have been.
 LAPSE = """
-UPDATE client_calls SET
+UPDATE outgoing_calls SET
        status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn'
                      WHEN status = 'claimed' AND replay = 'safe' THEN 'open' ELSE 'unknown' END,
        claim_before = CASE WHEN status = 'claimed' AND replay = 'safe' THEN now() + interval '1 hour' ELSE claim_before END,
@@ -73,12 +86,12 @@ UPDATE client_calls SET
 RETURNING status, query_id
 """
 WITHDRAW = """
-UPDATE client_calls SET status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn' ELSE 'unknown' END
+UPDATE outgoing_calls SET status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn' ELSE 'unknown' END
  WHERE tenant_id = $1 AND query_id = $2 AND status IN ('open', 'claimed')
 """
-DUE = "SELECT tenant_id, work_id FROM due_client_calls($1)"
+DUE = "SELECT tenant_id, work_id FROM due_calls($1)"
 LIST = """
-SELECT work_id, query_id, purpose, name, status, attempts, claimed_by, created_at, done_at FROM client_calls
+SELECT work_id, query_id, purpose, sender, name, status, attempts, claimed_by, created_at, done_at FROM outgoing_calls
  WHERE tenant_id = $1 AND ($2::text IS NULL OR work_id < $2) AND ($3::text IS NULL OR status = $3)
    AND ($4::text IS NULL OR query_id = $4)
  ORDER BY work_id DESC LIMIT $5
@@ -88,6 +101,14 @@ TELL = "SELECT pg_notify('plangate_calls', $1)"
 
 async def offer(tx: Tx, *args: Any) -> bool:
     return await tx.run(OFFER, tx.tenant, *args) == "INSERT 0 1"
+
+
+async def take(tx: Tx, work_id: str, by: str, epoch: int) -> Any:
+    return await tx.row(TAKE, tx.tenant, work_id, by, epoch)
+
+
+async def settle(tx: Tx, work_id: str, epoch: int, status: str, result: bytes) -> None:
+    await tx.run(SETTLE, tx.tenant, work_id, epoch, status, result)
 
 
 async def outcome(tx: Tx, work_id: str) -> Any:
@@ -161,8 +182,8 @@ async def tell(tx: Tx) -> None:
 
 
 REOPEN = """
-UPDATE client_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL, result = NULL,
-       done_at = NULL, request = $3, claim_before = now() + make_interval(secs => $4::float8 / 1000)
+UPDATE outgoing_calls SET status = 'open', claim_token_hash = NULL, claimed_by = NULL, claimed_until = NULL, result = NULL,
+       epoch = NULL, done_at = NULL, request = $3, claim_before = now() + make_interval(secs => $4::float8 / 1000)
  WHERE tenant_id = $1 AND work_id = $2 AND status = 'unknown'
 """
 

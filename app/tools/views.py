@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from plangate.events import JsonObject
+from plangate.spec.models import ToolSpec
 from pydantic import Field, JsonValue
 
 from app.tenancy.http import View
@@ -75,16 +76,36 @@ class ActionCall(Claimed):
     args: JsonValue = None
 
 
+class PredicateContext(View):
+    """What a predicate may look at beside the arguments."""
+
+    tool: str
+    agent: str
+    thread_id: str
+    query_id: str
+    resource_id: str
+    spent_usd: float
+
+
+class PredicateCall(Claimed):
+    """Whether a tool call with these `args` needs an approval: the result is `true` or `false`."""
+
+    purpose: Literal["predicate"]
+    args: JsonObject
+    predicate: PredicateContext
+
+
 class ClaimedCalls(View):
-    calls: list[Annotated[ToolCall | ActionCall, Field(discriminator="purpose")]]
+    calls: list[Annotated[ToolCall | ActionCall | PredicateCall, Field(discriminator="purpose")]]
 
 
 class CallView(View):
-    """A call for a client tool or dispatcher, without its arguments."""
+    """A call that left the service, without its arguments; `sender` says who brings it to its code."""
 
     work_id: str
     query_id: str
-    purpose: Literal["tool", "action"]
+    purpose: Literal["tool", "action", "predicate"]
+    sender: Literal["client", "service"]
     name: str
     status: Literal["open", "claimed", "done", "unknown", "withdrawn"]
     attempts: int
@@ -115,3 +136,9 @@ class ResultPosted(View):
 class ClaimReleased(View):
     work_id: str
     released: Literal[True]
+
+
+class McpTools(View):
+    """Names are those of the server where a spec takes them; else `transport.tool` has the name there."""
+
+    tools: list[ToolSpec]

@@ -116,7 +116,7 @@ CREATE FUNCTION journal_commit(
     e_q int[], e_type text[], e_body bytea[],
     w_q int[], w_id text[], w_parent text[], w_kind text[], w_name text[], w_agent text[], w_status text[], w_position int[],
     w_invocation text[], w_model text[], w_cache_key text[], w_in bigint[], w_out bigint[], w_read bigint[], w_write bigint[],
-    w_reason bigint[], w_cost float8[], w_price_date text[], w_attempts int[], w_sent boolean[],
+    w_reason bigint[], w_cost float8[], w_price_date text[], w_attempts int[],
     w_input bytea[], w_output bytea[], w_error bytea[])
 RETURNS TABLE (outcomes text[], first_seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 -- Planned once: with the real lengths of the arrays each call was planned anew and read the whole of queries.
@@ -156,14 +156,14 @@ BEGIN
     IF cardinality(w_id) > 0 THEN
         INSERT INTO work_records AS w (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, position,
                tool_invocation_id, model, prompt_cache_key, input_tokens, output_tokens, cache_read_tokens,
-               cache_write_tokens, reasoning_tokens, cost_usd, price_date, attempts, sent, input, output, error, ended_at)
+               cache_write_tokens, reasoning_tokens, cost_usd, price_date, attempts, input, output, error, ended_at)
         SELECT q_tenant[x.q], x.id, q_id[x.q], th[x.q], x.parent, x.kind, x.name, x.agent, x.status, x.position, x.invocation,
-               x.model, x.cache_key, x.tin, x.tout, x.tread, x.twrite, x.treason, x.cost, x.price_date, x.attempts, x.sent,
+               x.model, x.cache_key, x.tin, x.tout, x.tread, x.twrite, x.treason, x.cost, x.price_date, x.attempts,
                x.input, x.output, x.error, CASE WHEN x.status NOT IN ('running', 'waiting') THEN now() END
           FROM unnest(w_q, w_id, w_parent, w_kind, w_name, w_agent, w_status, w_position, w_invocation, w_model, w_cache_key,
-                      w_in, w_out, w_read, w_write, w_reason, w_cost, w_price_date, w_attempts, w_sent, w_input, w_output, w_error)
+                      w_in, w_out, w_read, w_write, w_reason, w_cost, w_price_date, w_attempts, w_input, w_output, w_error)
                WITH ORDINALITY AS x(q, id, parent, kind, name, agent, status, position, invocation, model, cache_key, tin, tout,
-                    tread, twrite, treason, cost, price_date, attempts, sent, input, output, error, n)
+                    tread, twrite, treason, cost, price_date, attempts, input, output, error, n)
          WHERE oc[x.q] = 'written'
         ON CONFLICT (tenant_id, id) DO UPDATE SET status = EXCLUDED.status,
                model = coalesce(EXCLUDED.model, w.model),
@@ -171,7 +171,7 @@ BEGIN
                cache_read_tokens = EXCLUDED.cache_read_tokens, cache_write_tokens = EXCLUDED.cache_write_tokens,
                reasoning_tokens = EXCLUDED.reasoning_tokens, cost_usd = EXCLUDED.cost_usd,
                price_date = coalesce(EXCLUDED.price_date, w.price_date), attempts = EXCLUDED.attempts,
-               sent = w.sent OR EXCLUDED.sent, input = coalesce(w.input, EXCLUDED.input),
+               input = coalesce(EXCLUDED.input, w.input),
                output = coalesce(EXCLUDED.output, w.output), error = coalesce(EXCLUDED.error, w.error),
                ended_at = EXCLUDED.ended_at;
     END IF;
@@ -187,15 +187,25 @@ END $$;
 -- Takes up to p_limit queries that should move: woken ones and those whose lease ran out first, then queued ones
 -- whose thread is free and whose tenant has room, tenants with least running first. SKIP LOCKED and the new epoch
 -- make sure that one process gets each. An epoch that ended uncleanly without a new work record counts as a crash.
+-- Of the queries that crashed twice (the next crash sets one aside) a process works on one at a time, until that one
+-- gets further: the crash then is the crash of that one, not of all that were in the same processes by chance.
 CREATE FUNCTION claim_queries(p_owner text, p_limit int, p_lease_s float8)
 RETURNS TABLE (tenant_id text, id text, epoch bigint, crashes int)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
-DECLARE v_ids text[]; v_queued text[];
+DECLARE v_ids text[]; v_queued text[]; v_suspect text;
 BEGIN
+    IF NOT EXISTS (SELECT FROM queries q WHERE q.status = 'running' AND q.lease_owner = p_owner AND q.crashes = 2
+                    AND q.progress_epoch <> q.lease_epoch AND q.lease_expires_at >= clock_timestamp()) THEN
+        SELECT q.id INTO v_suspect FROM queries q
+         WHERE q.status = 'running' AND q.lease_expires_at < clock_timestamp() AND q.crashes = 1
+           AND q.progress_epoch <> q.lease_epoch
+         ORDER BY q.lease_expires_at, q.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
     SELECT array_agg(s.id) INTO v_ids FROM (
         SELECT q.id FROM queries q
-         WHERE q.status = 'running' AND (q.lease_expires_at IS NULL OR q.lease_expires_at < clock_timestamp())
+         WHERE q.status = 'running' AND (q.lease_expires_at IS NULL OR (q.lease_expires_at < clock_timestamp()
+               AND (q.crashes <> 1 OR q.progress_epoch = q.lease_epoch OR q.id = v_suspect)))
          ORDER BY q.lease_expires_at NULLS FIRST, q.id LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) s;
     IF coalesce(cardinality(v_ids), 0) < p_limit THEN
         SELECT array_agg(s.id) INTO v_queued FROM (
@@ -291,10 +301,18 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
 $$;
 
 -- Tenants and the operator's keys are made by the operator's command line and by the operator's key only.
-CREATE FUNCTION create_tenant(p_id text, p_secret bytea, p_limits jsonb) RETURNS boolean
+CREATE FUNCTION create_tenant(p_id text, p_secret bytea, p_limits jsonb, p_floor jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    INSERT INTO tenants (tenant_id, reference_secret, limits) VALUES (p_id, p_secret, p_limits) ON CONFLICT DO NOTHING;
+    INSERT INTO tenants (tenant_id, reference_secret, limits, approval_floor)
+    VALUES (p_id, p_secret, p_limits, p_floor) ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END $$;
+-- What is NULL stays as it is. False: there is no such tenant.
+CREATE FUNCTION set_tenant(p_id text, p_limits jsonb, p_floor jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE tenants SET limits = coalesce(p_limits, limits), approval_floor = coalesce(p_floor, approval_floor)
+     WHERE tenant_id = p_id;
     RETURN FOUND;
 END $$;
 CREATE FUNCTION create_operator_key(p_id text, p_hash bytea, p_by text) RETURNS void
@@ -318,11 +336,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT q.tenant_id, q.id FROM queries q WHERE q.status = 'waiting' AND q.reason = 'limit_reached'
        AND q.parked_at <= now() - interval '7 days' LIMIT p_limit
 $$;
-CREATE FUNCTION due_client_calls(p_limit int) RETURNS TABLE (tenant_id text, work_id text)
+CREATE FUNCTION due_calls(p_limit int) RETURNS TABLE (tenant_id text, work_id text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    (SELECT c.tenant_id, c.work_id FROM client_calls c WHERE c.status = 'claimed' AND c.claimed_until <= now() LIMIT p_limit)
+    (SELECT c.tenant_id, c.work_id FROM outgoing_calls c WHERE c.status = 'claimed' AND c.claimed_until <= now() LIMIT p_limit)
     UNION ALL
-    (SELECT c.tenant_id, c.work_id FROM client_calls c WHERE c.status = 'open' AND c.claim_before <= now() LIMIT p_limit)
+    (SELECT c.tenant_id, c.work_id FROM outgoing_calls c WHERE c.status = 'open' AND c.claim_before <= now() LIMIT p_limit)
 $$;
 -- Payloads past their time that no plan pins, in small batches; returns how many went.
 CREATE FUNCTION sweep_references(p_limit int) RETURNS int
@@ -354,14 +372,14 @@ CREATE FUNCTION database_generation() RETURNS text LANGUAGE sql STABLE AS $$
       FROM pg_control_system() s, pg_control_checkpoint() c, pg_database d WHERE d.datname = current_database()
 $$;
 
-REVOKE ALL ON FUNCTION create_operator_key FROM PUBLIC;  -- the database's owner only
+REVOKE ALL ON FUNCTION create_operator_key, set_tenant FROM PUBLIC;  -- the database's owner only
 
 GRANT CREATE ON SCHEMA public TO plangate_scan;  -- needed to become the owner of a function, taken back below
 DO $$
 DECLARE f text;
 BEGIN
     FOREACH f IN ARRAY ARRAY['journal_commit', 'claim_queries', 'renew_leases', 'release_leases', 'query_heads', 'find_key',
-        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_client_calls', 'sweep_references',
+        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_calls', 'sweep_references',
         'sweep_idempotency'] LOOP
         EXECUTE (SELECT format('ALTER FUNCTION %s OWNER TO plangate_scan; REVOKE ALL ON FUNCTION %s FROM PUBLIC; '
             'GRANT EXECUTE ON FUNCTION %s TO plangate_app', p.oid::regprocedure, p.oid::regprocedure, p.oid::regprocedure)

@@ -13,9 +13,9 @@ GRANT USAGE ON SCHEMA public TO plangate_app, plangate_scan;
 DO $$
 DECLARE t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'secrets', 'idempotency', 'runtimes', 'threads', 'queries',
-        'work_records', 'events', 'approvals', 'approval_votes', 'plans', 'plan_revisions', 'plan_transitions',
-        'plan_actions', 'reference_values', 'reference_pins', 'client_calls'] LOOP
+    FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
+        'work_records', 'events', 'approvals', 'approval_votes', 'approval_grants', 'plans', 'plan_revisions', 'plan_transitions',
+        'plan_actions', 'reference_values', 'reference_pins', 'outgoing_calls'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app '
@@ -23,17 +23,17 @@ BEGIN
             'WITH CHECK (tenant_id = current_setting(''plangate.tenant'', true))', t);
         EXECUTE format('GRANT SELECT, INSERT ON %I TO plangate_app', t);
     END LOOP;
-    -- History is written once; only what has a lifecycle may be updated.
-    FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'secrets', 'idempotency', 'runtimes', 'threads', 'queries',
-        'work_records', 'approvals', 'plans', 'plan_revisions', 'plan_actions', 'reference_values',
-        'reference_pins', 'client_calls'] LOOP
+    -- History is written once; only what has a lifecycle may be updated. What a tenant may do is the operator's to change.
+    FOREACH t IN ARRAY ARRAY['api_keys', 'secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
+        'work_records', 'approvals', 'approval_grants', 'plans', 'plan_revisions', 'plan_actions', 'reference_values',
+        'reference_pins', 'outgoing_calls'] LOOP
         EXECUTE format('GRANT UPDATE ON %I TO plangate_app', t);
     END LOOP;
-    FOREACH t IN ARRAY ARRAY['secrets', 'idempotency', 'reference_pins', 'approval_votes'] LOOP
+    FOREACH t IN ARRAY ARRAY['secrets', 'idempotency', 'reference_pins'] LOOP
         EXECUTE format('GRANT DELETE ON %I TO plangate_app', t);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['queries', 'events', 'work_records', 'tenants', 'api_keys', 'approvals',
-        'client_calls', 'reference_values', 'reference_pins', 'idempotency'] LOOP
+        'outgoing_calls', 'reference_values', 'reference_pins', 'idempotency'] LOOP
         EXECUTE format('CREATE POLICY of_scan ON %I TO plangate_scan USING (true) WITH CHECK (true)', t);
         EXECUTE format('GRANT SELECT ON %I TO plangate_scan', t);
     END LOOP;

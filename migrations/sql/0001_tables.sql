@@ -41,6 +41,17 @@ CREATE TABLE secrets (
     PRIMARY KEY (tenant_id, name)
 );
 
+-- With what the calls of a line of runtimes are signed; the previous secret signs too for a while.
+CREATE TABLE signing_secrets (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    runtime_name text NOT NULL,
+    sealed bytea NOT NULL,
+    previous bytea,
+    previous_until timestamptz,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, runtime_name)
+);
+
 CREATE TABLE idempotency (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
     principal text NOT NULL,
@@ -131,7 +142,7 @@ CREATE TABLE work_records (
     query_id text COLLATE "C",
     thread_id text COLLATE "C" NOT NULL,
     parent_id text COLLATE "C",
-    kind text NOT NULL CHECK (kind IN ('query', 'agent', 'model_call', 'tool_call', 'plan_execution', 'action', 'host')),
+    kind text NOT NULL CHECK (kind IN ('query', 'agent', 'model_call', 'tool_call', 'predicate', 'plan_execution', 'action', 'host')),
     name text NOT NULL,
     agent text NOT NULL,
     status text NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown')),
@@ -147,7 +158,6 @@ CREATE TABLE work_records (
     cost_usd double precision,
     price_date text,
     attempts int NOT NULL DEFAULT 1,
-    sent boolean NOT NULL DEFAULT false,    -- a tool call's intent to dispatch is on record
     input bytea,
     output bytea,
     error bytea,
@@ -156,7 +166,7 @@ CREATE TABLE work_records (
     PRIMARY KEY (tenant_id, id)
 ) WITH (fillfactor = 60);  -- each is written when it begins and again when it ends
 CREATE INDEX work_of_query ON work_records (tenant_id, query_id, id);
-CREATE INDEX work_memory ON work_records (tenant_id, thread_id, agent, id) WHERE kind = 'agent';
+CREATE INDEX work_memory ON work_records (tenant_id, thread_id, agent, started_at, id) WHERE kind = 'agent';
 
 CREATE TABLE events (
     tenant_id text COLLATE "C" NOT NULL,
@@ -176,6 +186,9 @@ CREATE TABLE approvals (
     target text NOT NULL,
     digest bytea NOT NULL,
     subject bytea NOT NULL,
+    original_subject bytea,                 -- what the agent asked for, where an approver replaced the arguments
+    edits int NOT NULL DEFAULT 0,           -- how often an approver replaced the arguments: votes count for one edit only
+    grant_id text COLLATE "C",              -- the remembered approval that decided it
     glimpses bytea NOT NULL,
     rule bytea NOT NULL,
     query_id text COLLATE "C" NOT NULL,
@@ -206,12 +219,39 @@ CREATE INDEX approvals_due ON approvals (expires_at) WHERE status = 'pending';
 CREATE TABLE approval_votes (
     tenant_id text COLLATE "C" NOT NULL,
     approval_id text COLLATE "C" NOT NULL,
+    edits int NOT NULL,                     -- of the approval when this was said; a later edit makes it void
     principal text NOT NULL,
+    key_id text COLLATE "C" NOT NULL,       -- with which it was said
     decision text NOT NULL,
+    scope text,                             -- 'thread': to be remembered
     at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (tenant_id, approval_id, principal),
+    PRIMARY KEY (tenant_id, approval_id, edits, principal),
     FOREIGN KEY (tenant_id, approval_id) REFERENCES approvals
 );
+
+-- Remembered approvals: calls of this tool with these arguments, by this agent in this thread, need no person.
+CREATE TABLE approval_grants (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    id text COLLATE "C" NOT NULL,
+    approval_id text COLLATE "C" NOT NULL,  -- the decision that made it
+    thread_id text COLLATE "C" NOT NULL,
+    agent text NOT NULL,
+    tool text NOT NULL,
+    definition_digest text NOT NULL,
+    args bytea NOT NULL,                    -- those that must be the same, in canonical form
+    args_digest bytea NOT NULL,
+    free text[] NOT NULL,                   -- names of arguments that may differ
+    granted_by text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    revoked_at timestamptz,
+    revoked_by text,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (tenant_id, approval_id) REFERENCES approvals,
+    CHECK (sha256(args) = args_digest)
+);
+CREATE INDEX approval_grants_in_force ON approval_grants (tenant_id, thread_id, agent, tool, args_digest)
+ WHERE revoked_at IS NULL;
 
 CREATE TABLE plans (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
@@ -311,12 +351,15 @@ CREATE TABLE reference_pins (
 );
 CREATE INDEX reference_pins_of_plan ON reference_pins (tenant_id, plan_id);
 
--- Calls for processes of the user: tools and dispatchers with the transport `client`.
-CREATE TABLE client_calls (
+-- Every call that leaves: tools, actions of plans and predicates. The row is the intent: it is committed before anybody
+-- can take the call or a byte of it is sent. `client` calls wait for a process of the user; the others are sent by the
+-- process that holds the query, under the epoch of its lease.
+CREATE TABLE outgoing_calls (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
     work_id text COLLATE "C" NOT NULL,
     query_id text COLLATE "C" NOT NULL,
-    purpose text NOT NULL CHECK (purpose IN ('tool', 'action')),
+    purpose text NOT NULL CHECK (purpose IN ('tool', 'action', 'predicate')),
+    sender text NOT NULL CHECK (sender IN ('client', 'service')),
     name text NOT NULL,
     definition_digest text NOT NULL,
     request bytea NOT NULL,
@@ -325,19 +368,21 @@ CREATE TABLE client_calls (
     claim_token_hash bytea,
     claimed_by text,
     claimed_until timestamptz,
-    claim_before timestamptz NOT NULL,
+    claim_before timestamptz,
+    epoch bigint,                           -- under which the service sends it, or did
     run_before timestamptz,
     timeout_ms bigint NOT NULL,
     attempts int NOT NULL DEFAULT 0,
-    result bytea,                           -- {"output"} or {"error"}
+    result bytea,                           -- {"output"} or {"error"}; of an unknown one what is known, as {"error"}
     late_result bytea,                      -- kept as evidence, never adopted
     created_at timestamptz NOT NULL DEFAULT now(),
     done_at timestamptz,
     PRIMARY KEY (tenant_id, work_id),
-    FOREIGN KEY (tenant_id, query_id) REFERENCES queries
+    FOREIGN KEY (tenant_id, query_id) REFERENCES queries,
+    CHECK (sender = 'service' OR claim_before IS NOT NULL)
 );
-CREATE INDEX client_calls_open ON client_calls (tenant_id, name, created_at) WHERE status = 'open';
-CREATE INDEX client_calls_claimed ON client_calls (tenant_id, claim_token_hash) WHERE status = 'claimed';
-CREATE INDEX client_calls_of_query ON client_calls (tenant_id, query_id);
-CREATE INDEX client_calls_due ON client_calls (claimed_until) WHERE status = 'claimed';
-CREATE INDEX client_calls_unclaimed ON client_calls (claim_before) WHERE status = 'open';
+CREATE INDEX outgoing_calls_open ON outgoing_calls (tenant_id, name, created_at) WHERE status = 'open' AND sender = 'client';
+CREATE INDEX outgoing_calls_claimed ON outgoing_calls (tenant_id, claim_token_hash) WHERE status = 'claimed';
+CREATE INDEX outgoing_calls_of_query ON outgoing_calls (tenant_id, query_id);
+CREATE INDEX outgoing_calls_due ON outgoing_calls (claimed_until) WHERE status = 'claimed';
+CREATE INDEX outgoing_calls_unclaimed ON outgoing_calls (claim_before) WHERE status = 'open';

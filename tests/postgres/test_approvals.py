@@ -58,7 +58,7 @@ async def test_a_rejected_call_is_not_made_and_the_model_is_told_why(
     assert output_of(query) == [
         {"tool": "pay", "error": "The call was rejected and not made. Feedback: Too much."}
     ]
-    assert await plangate.value("SELECT count(*) FROM client_calls") == 0
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
 async def test_of_many_decisions_at_once_one_wins_and_everybody_agrees(
@@ -121,6 +121,53 @@ async def test_a_quorum_counts_principals_and_one_rejection_ends_it(plangate: Wo
     approval = await api.gate(other["id"])
     good(await ann.decide(approval["id"]))
     assert good(await bob.decide(approval["id"], "reject"))["status"] == "rejected"
+
+
+async def test_one_key_does_not_fill_a_quorum_under_several_names(plangate: World, api: Caller) -> None:
+    approval = await asked(api, {"kind": "always", "approvers": {"minimum": 2}})
+    path = f"/approvals/{approval['id']}"
+    gateway = await plangate.key("approvals:decide", "act-as", principal="gateway")
+
+    async def says(word: str, principal: str) -> Any:
+        return await gateway.post(path, {"decision": word}, headers={"plangate-principal": principal})
+
+    first = good(await says("approve", "ann"))
+    assert [(v["principal"], v["decision"]) for v in first["votes"]] == [("ann", "approve")]
+    for name in ("bob", "gateway"):
+        body = refused(await says("approve", name), 403, "forbidden")
+        assert body["detail"] == (
+            "The key of this request has voted here already, for ann. Where several must approve, a key has one "
+            "vote, whomever it names: the next approver needs a key of their own."
+        )
+    assert good(await says("approve", "ann")) == first
+    assert (await api.read(path))["status"] == "pending"
+    bob = await plangate.key("approvals:decide", principal="bob")
+    done = good(await bob.decide(approval["id"]))
+    assert (done["status"], len({v["keyId"] for v in done["votes"]})) == ("approved", 2)
+
+
+async def test_one_key_may_still_refuse_under_another_name(plangate: World, api: Caller) -> None:
+    approval = await asked(api, {"kind": "always", "approvers": {"minimum": 2}})
+    path = f"/approvals/{approval['id']}"
+    gateway = await plangate.key("approvals:decide", "act-as", principal="gateway")
+    good(await gateway.post(path, {"decision": "approve"}, headers={"plangate-principal": "ann"}))
+    rejected = await gateway.post(path, {"decision": "reject"}, headers={"plangate-principal": "bob"})
+    assert (good(rejected)["status"], good(rejected)["decidedBy"]) == ("rejected", "bob")
+
+
+async def test_an_edit_gives_a_key_no_second_vote(plangate: World, api: Caller) -> None:
+    approval = await asked(api, {"kind": "always", "approvers": {"minimum": 2}})
+    path = f"/approvals/{approval['id']}"
+    gateway = await plangate.key("approvals:decide", "act-as", principal="gateway")
+
+    async def says(principal: str, **more: Any) -> Any:
+        body = {"decision": "approve", **more}
+        return await gateway.post(path, body, headers={"plangate-principal": principal})
+
+    good(await says("ann", args={"n": 8}))
+    edited = good(await says("bob", args={"n": 9}))  # ann's vote is void: the key has one again
+    assert (edited["status"], [v["principal"] for v in edited["votes"]]) == ("pending", ["bob"])
+    assert "already, for bob." in refused(await says("ann"), 403, "forbidden")["detail"]
 
 
 async def test_who_asked_may_be_barred_from_deciding(plangate: World, api: Caller) -> None:
@@ -294,4 +341,4 @@ async def test_no_words_of_a_model_or_a_tool_decide_anything(plangate: World, ap
     approval = await api.gate(query["id"])
     await asyncio.sleep(0.2)
     assert (await api.read(f"/approvals/{approval['id']}"))["status"] == "pending"
-    assert await plangate.value("SELECT count(*) FROM client_calls WHERE name = 'pay'") == 0
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls WHERE name = 'pay'") == 0

@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.approvals import store as approvals_store
 from app.base.database import SESSION
 from app.journal import store as journal_store
 from app.plans import store as plans_store
@@ -24,7 +25,7 @@ SPANNING = {
     "any_key",
     "due_approvals",
     "due_limits",
-    "due_client_calls",
+    "due_calls",
     "sweep_references",
     "sweep_idempotency",
 }
@@ -116,13 +117,17 @@ async def test_a_pooled_connection_carries_no_tenant_over(plangate: World) -> No
 async def test_nobody_writes_for_another_tenant(plangate: World) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await plangate.sql("INSERT INTO threads (tenant_id, id) VALUES ('other', 'thr_x')")
-    assert await plangate.sql("UPDATE tenants SET limits = '{}' WHERE tenant_id = 'other' RETURNING 1") == []
+    assert await plangate.sql("UPDATE threads SET key = 'x' WHERE tenant_id = 'other' RETURNING 1") == []
     for statement in (
         "UPDATE events SET type = 'x'",
         "DELETE FROM events",
         "UPDATE plan_transitions SET by = 'x'",
         "DELETE FROM approvals",
         "UPDATE approval_votes SET decision = 'approve'",
+        "DELETE FROM approval_votes",
+        "UPDATE tenants SET limits = '{}'",
+        "UPDATE tenants SET approval_floor = '{}'",
+        "SELECT set_tenant('acme', NULL, '{}')",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await plangate.sql(statement)
@@ -161,14 +166,14 @@ INSERT INTO approvals (tenant_id, id, kind, target, digest, subject, glimpses, r
 SELECT 'acme', 'apr_' || n, 'tool', 't', sha256('x'), 'x', '{}', '{}', 'qry_000001', 'wrk_' || n, 'a', 'thr_000001',
        'rt_1', 'p', CASE WHEN n % 100 = 0 THEN 'pending' ELSE 'approved' END, now() + n * interval '1 s',
        CASE WHEN n % 100 <> 0 THEN now() END FROM generate_series(1, 5000) n;
-INSERT INTO client_calls (tenant_id, work_id, query_id, purpose, name, definition_digest, request, replay, status,
+INSERT INTO outgoing_calls (tenant_id, work_id, query_id, purpose, sender, name, definition_digest, request, replay, status,
        claim_before, timeout_ms, claimed_until)
-SELECT 'acme', 'wrk_' || n, 'qry_000001', 'tool', 'add', '', '{}', 'never',
+SELECT 'acme', 'wrk_' || n, 'qry_000001', 'tool', 'client', 'add', '', '{}', 'never',
        CASE WHEN n % 200 = 0 THEN 'open' WHEN n % 200 = 1 THEN 'claimed' ELSE 'done' END, now() + interval '1 hour', 1000,
        now() + n * interval '1 s' FROM generate_series(1, 5000) n;
 ANALYZE;
 """
-BIG = {"queries", "events", "approvals", "client_calls", "threads"}
+BIG = {"queries", "events", "approvals", "outgoing_calls", "threads"}
 
 
 async def scanned(owner: Any, sql: str, *args: Any, as_app: bool = True) -> set[str]:
@@ -199,17 +204,27 @@ async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) 
     claim = (calls_store.CLAIM, "acme", ["add"], [None], 10, "me", b"x", 1000.0, True)
     assert await scanned(filled, *claim) == set()
     assert await scanned(filled, plans_store.OPEN_GATE, "acme", "pln_1") == set()
-    for due in ("due_approvals", "due_client_calls"):
+    assert await scanned(filled, approvals_store.STANDING, "acme", "wrk_7", "tool") == set()
+    grant = ("thr_000001", "a", "t", "digest", b"{}", [], 1, None)
+    assert await scanned(filled, approvals_store.COVERING, "acme", *grant) == set()
+    for due in ("due_approvals", "due_calls"):
         sql = (await body_of(filled, due)).replace("p_limit", "$1")
         assert await scanned(filled, sql, 10, as_app=False) == set(), due
 
 
 async def test_claiming_scans_no_big_table(filled: Any) -> None:
     source = await body_of(filled, "claim_queries")
-    moving = source[source.index("SELECT q.id") : source.index(") s;")]
-    queued = source[
-        source.index("SELECT q.id FROM (") : source.index(") s;", source.index("SELECT q.id FROM ("))
-    ]
+
+    def part(begin: str, end: str) -> str:
+        at = source.index(begin)
+        return source[at : source.index(end, at)]
+
+    moving = part("SELECT q.id FROM queries q", ") s;").replace("v_suspect", "'qry_000001'")
+    queued = part("SELECT q.id FROM (", ") s;")
     for sql in (moving, queued):
         sql = sql.replace("coalesce(cardinality(v_ids), 0)", "0").replace("p_limit", "$1::int")
         assert await scanned(filled, sql, 10, as_app=False) == set(), sql
+    tried = part("SELECT FROM queries q WHERE q.status = 'running'", ") THEN").replace("p_owner", "$1::text")
+    assert await scanned(filled, tried, "me", as_app=False) == set()
+    suspect = part("SELECT q.id INTO v_suspect", ";").replace("INTO v_suspect", "")
+    assert await scanned(filled, suspect, as_app=False) == set()

@@ -182,7 +182,7 @@ async def test_a_run_is_rebuilt_from_its_records_without_repeating_what_is_done(
     assert [e["seq"] for e in await idle.api.events(query)] == list(
         range(1, len(await idle.api.events(query)) + 1)
     )
-    rows = await idle.sql("SELECT name, attempts FROM client_calls ORDER BY created_at")
+    rows = await idle.sql("SELECT name, attempts FROM outgoing_calls ORDER BY created_at")
     assert [tuple(r) for r in rows] == [("add", 1), ("pay", 1)]
 
 

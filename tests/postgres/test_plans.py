@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.approvals.service import Decision
+from app.approvals.models import Decision
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World
@@ -290,7 +290,7 @@ async def approve_and(plangate: World, query_id: str, change: Any) -> None:
     """Approves and changes something in the same transaction: the runner sees both or neither."""
     approval = await plangate.api.gate(query_id)
     async with plangate.services.db.transaction("acme") as tx:
-        await plangate.services.approvals.decide(tx, approval["id"], Decision("approve", "ann"))
+        await plangate.services.approvals.decide(tx, approval["id"], Decision("approve", "ann", "key_ann"))
         await change(tx, approval["target"])
 
 
@@ -309,7 +309,7 @@ async def test_a_revision_after_the_approval_is_not_what_was_approved(plangate: 
 
     await approve_and(plangate, query, revise)
     assert "is not what was approved" in inner(output_of(await api.ended(query))[1])
-    assert await plangate.value("SELECT count(*) FROM client_calls") == 0
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
     assert (await api.read("/plans"))["items"][0]["status"] == "draft"
 
 
@@ -327,7 +327,7 @@ async def test_a_reference_that_went_after_the_approval_refuses_the_plan(
 
     await approve_and(plangate, query, lose)
     assert "There is no reference" in inner(output_of(await api.ended(query))[1])
-    assert await plangate.value("SELECT count(*) FROM client_calls") == 0
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
 async def test_references_reach_the_dispatcher_and_nobody_else(plangate: World, api: Caller) -> None:
@@ -395,8 +395,8 @@ async def lapsed(plangate: World, owner: Any, query: str) -> dict[str, Any]:
     """The dispatch after a process took it and said nothing more."""
     await plangate.api.approve(query)
     (call,) = await plangate.api.claim("actions")
-    await owner.execute("UPDATE client_calls SET claimed_until = now() - interval '1 s'")
-    await plangate.services.client_calls.lapse_due()
+    await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
+    await plangate.services.calls.lapse_due()
     return call
 
 
@@ -451,7 +451,7 @@ async def test_a_retry_is_not_offered_before_its_row_says_dispatched(
         await plangate.services.plans.settle(tx, first["planId"], 0, "retry", None, "ann")
         rows = await tx.fetch("SELECT status FROM plan_actions")
         assert [r["status"] for r in rows] == ["pending", "pending"]
-        assert await tx.value("SELECT status FROM client_calls") != "open"
+        assert await tx.value("SELECT status FROM outgoing_calls") != "open"
     await api.serve("actions", DONE)
     await api.ended(query)
 

@@ -264,7 +264,7 @@ async def test_a_call_that_cannot_be_made_is_never_made(
     await api.register(specs.scripted(specs.tool("add")))
     query = await api.run(specs.script(call))
     assert says in output_of(query)[0]["error"]
-    assert await plangate.value("SELECT count(*) FROM client_calls") == 0
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
 
 
 async def test_a_tools_error_and_a_bad_result_are_told_to_the_model(api: Caller) -> None:
@@ -284,8 +284,8 @@ async def test_a_lapsed_call_that_may_not_repeat_is_unknown_and_the_query_goes_o
     query = await api.submit(specs.script(("look", {"n": 1}), ("add", {"n": 1})))
     for name in ("look", "add"):
         (call,) = await api.claim(name)
-        await owner.execute("UPDATE client_calls SET claimed_until = now() WHERE status = 'claimed'")
-        await plangate.services.client_calls.lapse_due()
+        await owner.execute("UPDATE outgoing_calls SET claimed_until = now() WHERE status = 'claimed'")
+        await plangate.services.calls.lapse_due()
         if name == "look":
             again = await api.serve("look", "seen")
             assert (again["claims"], again["workId"]) == (2, call["workId"])
@@ -324,7 +324,7 @@ async def test_a_claim_ends_with_the_tools_time(plangate: World, api: Caller) ->
     await api.register(specs.scripted(specs.tool("add", timeoutMs=2_000)))
     await api.submit(specs.script(("add", {"n": 1})))
     (call,) = await api.claim("add")
-    left = await plangate.value("SELECT extract(epoch FROM claimed_until - now()) FROM client_calls")
+    left = await plangate.value("SELECT extract(epoch FROM claimed_until - now()) FROM outgoing_calls")
     assert left <= 2
     assert call["timeoutMs"] == 2_000
 

@@ -243,13 +243,13 @@ async def test_a_call_that_somebody_held_is_never_called_unmade(
     await api.register(specs.scripted(specs.tool("look", annotations={"readOnly": True})))
     query = (await api.submit(specs.script(("look", {"n": 1}))))["id"]
     (call,) = await api.claim("look")
-    await owner.execute("UPDATE client_calls SET claimed_until = now() - interval '1 s'")
+    await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
 
     async def offered() -> Any:
-        return await owner.fetchval("SELECT status = 'open' FROM client_calls")
+        return await owner.fetchval("SELECT status = 'open' FROM outgoing_calls")
 
     await eventually(offered, "the call is offered again")
-    await owner.execute("UPDATE client_calls SET claim_before = now() - interval '1 s'")
+    await owner.execute("UPDATE outgoing_calls SET claim_before = now() - interval '1 s'")
     (entry,) = output_of(await api.ended(query))
     assert "not known" in entry["error"], entry
     assert await owner.fetchval("SELECT status FROM work_records WHERE id = $1", call["workId"]) == "unknown"
@@ -260,7 +260,7 @@ async def test_a_call_that_was_given_back_was_not_made(plangate: World, api: Cal
     query = (await api.submit(specs.script(("pay", {"n": 1}))))["id"]
     (call,) = await api.claim("pay")
     good(await api.post(f"/tool-calls/{call['workId']}/release", {"claimToken": call["claimToken"]}))
-    await owner.execute("UPDATE client_calls SET claim_before = now() - interval '1 s'")
+    await owner.execute("UPDATE outgoing_calls SET claim_before = now() - interval '1 s'")
     (entry,) = output_of(await api.ended(query))
     assert "it was not made" in entry["error"], entry
 

@@ -376,12 +376,20 @@ async def test_the_tenants_stream_filters(plangate: World, api: Caller) -> None:
     assert other["events"] == []
 
 
+async def test_a_cursor_of_another_tenants_stream_is_refused(plangate: World, api: Caller) -> None:
+    await api.register(specs.mock())
+    await api.run()
+    cursor = (await api.read("/events"))["nextCursor"]
+    assert (await api.get("/events", after=cursor)).status_code == 200
+    refused(await plangate.other.get("/events", after=cursor), 400, "malformed")
+
+
 async def test_cursors_of_the_tenants_stream_are_signed(plangate: World, api: Caller) -> None:
     start = (await api.read("/events"))["nextCursor"]
     flipped = start[:-1] + ("A" if start[-1] != "A" else "B")
     refused(await api.get("/events", after=flipped), 400, "malformed")
     refused(await api.get("/events", after="nonsense"), 400, "malformed")
-    rewound = plangate.services.streams._signer.encode("events", ["00000000", 1, "", 0])
+    rewound = plangate.services.streams._signer.encode("events of acme", ["00000000", 1, "", 0])
     refused(await api.get("/events", after=rewound), 409, "history_rewound")
 
 

@@ -42,6 +42,7 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
         {"decisions": [{"id": "{id}", "decision": "reject"}]},
         "approvals:decide",
     ),
+    ("grant", "DELETE", "/grants/{id}", None, "approvals:decide"),
     ("plan", "GET", "/plans/{id}", None, "read"),
     ("plan", "GET", "/plans/{id}/revisions", None, "read"),
     ("plan", "GET", "/plans/{id}/transitions", None, "read"),
@@ -63,6 +64,7 @@ PREFIX = {
     "query": "qry_",
     "thread": "thr_",
     "approval": "apr_",
+    "grant": "grt_",
     "plan": "pln_",
     "call": "wrk_",
 }
@@ -77,9 +79,13 @@ async def objects(plangate: World) -> dict[str, str]:
     query = await api.submit(specs.store_and_execute())
     approval = await api.gate(query["id"])
     reference = await api.do("/references", {"kind": "Seats", "value": [1]})
-    await api.register(specs.scripted(specs.tool("add"), tenant="other", name="tools"))
+    pay = specs.tool("pay", approval={"kind": "always", "rememberable": True})
+    await api.register(specs.scripted(specs.tool("add"), pay, tenant="other", name="tools"))
     await api.submit(specs.script(("add", {"n": 1})), runtime="tools")
     (call,) = await api.claim("add")
+    paying = await api.submit(specs.script(("pay", {"n": 1})), runtime="tools")
+    good(await api.decide((await api.gate(paying["id"]))["id"], scope="thread"))
+    (grant,) = (await api.read("/grants"))["items"]
     key = await api.do("/keys", {"principal": "x", "scopes": ["read"]})
     good(await api.put("/secrets/theirs", {"value": "hidden"}))
     return {
@@ -87,6 +93,7 @@ async def objects(plangate: World) -> dict[str, str]:
         "query": query["id"],
         "thread": query["threadId"],
         "approval": approval["id"],
+        "grant": grant["id"],
         "plan": approval["target"],
         "reference": reference["id"],
         "call": call["workId"],
@@ -119,6 +126,7 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
         "/runtimes",
         "/queries",
         "/approvals",
+        "/grants",
         "/plans",
         "/references",
         "/keys",
@@ -133,7 +141,7 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
 async def test_every_route_needs_its_scope_and_no_other(plangate: World) -> None:
     routes = [
         *ROUTES,
-        *((("", "GET", p, None, "read")) for p in ("/runtimes", "/queries", "/events", "/plans")),
+        *((("", "GET", p, None, "read")) for p in ("/runtimes", "/queries", "/events", "/plans", "/grants")),
     ]
     routes += [
         ("", "POST", "/runtimes", {}, "runtimes:write"),
@@ -177,6 +185,23 @@ async def test_only_an_admin_makes_keys_and_none_is_wider_than_his(plangate: Wor
     refused(await plain.post("/keys", body), 403)
     found = refused(await admin.post("/keys", {**body, "scopes": ["fly"]}), 422)
     assert found["errors"][0]["pointer"] == "/scopes"
+
+
+async def test_no_key_outlives_the_one_that_makes_it(plangate: World, api: Caller) -> None:
+    until = datetime(2100, 1, 1, tzinfo=UTC)
+    made = await api.do("/keys", {"principal": "temp", "scopes": ["admin"], "expiresAt": until.isoformat()})
+    admin = Caller(plangate.http, made["key"])
+    body = {"principal": "x", "scopes": ["read"]}
+    for given in ({}, {"expiresAt": None}, {"expiresAt": (until + timedelta(seconds=1)).isoformat()}):
+        refusal = refused(await admin.post("/keys", {**body, **given}), 403, "forbidden")
+        assert refusal["detail"] == (
+            "A key cannot outlive the one that makes it: send an expiresAt of 2100-01-01T00:00:00.000Z or earlier."
+        )
+    assert len((await api.read("/keys"))["items"]) == 1
+    for at in (until, until - timedelta(days=1)):
+        shorter = await admin.do("/keys", {**body, "expiresAt": at.isoformat()})
+        assert datetime.fromisoformat(shorter["expiresAt"]) == at
+    assert (await api.do("/keys", body))["expiresAt"] is None  # the operator's key does not expire
 
 
 async def test_a_key_serves_only_the_names_it_was_given(plangate: World, api: Caller) -> None:

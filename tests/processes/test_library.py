@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,8 +26,9 @@ from plangate import define_runtime, define_specialist, define_tool
 from plangate.client import ServiceClient
 from plangate.context import ReferenceCalls
 from plangate.journal import Journal
-from plangate.local_calls import LocalCalls, Served, error_text, served_here
+from plangate.local_calls import LocalCalls, error_text
 from plangate.local_service import LocalService
+from plangate.served import Served, served_here
 from pydantic import BaseModel
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -243,6 +245,16 @@ async def test_registering_again_is_the_same_runtime(server: Server) -> None:
             await runtime.get_query("qry_1")
 
 
+async def test_the_secret_of_http_tools_is_shown_once(server: Server) -> None:
+    look = define_tool("look", {}, transport={"kind": "http", "url": "https://tools.example.com/look"})
+    async with server.runtime(solo("signed", look)) as runtime:
+        assert (runtime.signing_secret or "").startswith("whsec_")
+    async with server.runtime(solo("signed", look)) as runtime:
+        assert runtime.signing_secret is None
+    async with server.runtime(solo("unsigned", define_tool("look", {}))) as runtime:
+        assert runtime.signing_secret is None
+
+
 async def test_a_plan_is_made_approved_and_dispatched(server: Server) -> None:
     dispatched: list[tuple[Any, plangate.CallContext]] = []
 
@@ -364,6 +376,52 @@ async def test_cancelling_ends_the_stream(server: Server) -> None:
         assert (seen[-1]["type"], seen[-1]["error"]["code"]) == ("error", "cancelled")
 
 
+# Predicates.
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+async def test_a_predicate_that_runs_here_decides_who_is_asked(server: Server, sync: bool) -> None:
+    """Also where it errs, or says anything but a bool: then somebody is asked."""
+    seen: list[tuple[Any, Any]] = []
+
+    def is_big(args: Any, ctx: Any) -> Any:
+        seen.append((args["amount"], ctx))
+        if args["amount"] < 0:
+            raise ValueError("no such amount")
+        return args["amount"] > 100 if args["amount"] else None
+
+    async def awaited(args: Any, ctx: Any) -> Any:
+        return is_big(args, ctx)
+
+    pay = define_tool("pay", {"amount": int}, approval={"kind": "dynamic", "value": "is_big"})
+    paid: list[int] = []
+    tool = pay(lambda args, ctx: paid.append(args["amount"]))
+    predicates = {"is_big": is_big if sync else awaited}
+    amounts = (50, 500, 0, -1, 100)
+    async with server.runtime(solo("predicates", tool), approval_predicates=predicates) as runtime:
+        assert runtime.spec["approvalPredicates"] == {"is_big": {"kind": "client"}}
+        prompt = script(*(call("pay", amount=amount) for amount in amounts))
+        events = await approving(runtime, runtime.run_specialist("solo", prompt))
+        assert events[-1]["type"] == "finish"
+        gates = [e["data"]["glimpses"]["args"]["amount"] for e in of(events, "approval-required")]
+        records = [w for w in await runtime.work(events[0]["queryId"]) if w["kind"] == "predicate"]
+    assert paid == [amount for amount, _ in seen] == list(amounts)
+    assert gates == [500, 0, -1]
+    told = [record.get("error", {}).get("message") for record in records]
+    assert told == [
+        None,
+        None,
+        "The predicate 'is_big' did not answer: TypeError: the approval predicate 'is_big' must return a bool, True "
+        "where an approval is required, not None.",
+        "The predicate 'is_big' did not answer: ValueError: no such amount.",
+        None,
+    ]
+    _, ctx = seen[0]
+    assert (ctx["tool"], ctx["agent"], ctx["resourceId"]) == ("pay", "solo", "predicates")
+    assert set(ctx) == {"tool", "agent", "threadId", "queryId", "resourceId", "spentUsd"}
+    assert (ctx["threadId"], ctx["queryId"]) == (events[0]["threadId"], events[0]["queryId"])
+
+
 # Outages.
 
 
@@ -475,7 +533,8 @@ async def test_a_program_that_closes_nothing_ends_quietly(server: Server) -> Non
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-W", anyios, "-c", CARELESS, env=environment, stdout=-1, stderr=-1
     )
-    said, complained = await asyncio.wait_for(program.communicate(), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        said, complained = await program.communicate()
     assert (program.returncode, said, complained) == (0, b"left\n", b"")
 
 
@@ -489,10 +548,29 @@ async def test_closing_ends_readers(server: Server) -> None:
                 gate.set()
 
     reading = asyncio.create_task(read())
-    await asyncio.wait_for(gate.wait(), PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        await gate.wait()
     await runtime.aclose()
     with pytest.raises(plangate.ServiceUnavailable, match="closed"):
-        await asyncio.wait_for(reading, PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await reading
+
+
+def test_the_librarys_readme_runs(server: Server) -> None:
+    text = (REPOSITORY / "sdk/python/README.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    environment = {**os.environ, "PLANGATE_URL": server.url, "PLANGATE_API_KEY": server.key}
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    *_, last, output = done.stdout.splitlines()
+    assert last.endswith(" finish")
+    assert json.loads(output)["results"][0]["result"] == 5
 
 
 # Handlers.
@@ -587,7 +665,7 @@ async def test_a_claim_is_held_while_its_handler_runs(server: Server) -> None:
 
     client = server.client("slow")
     async with server.runtime(solo("slow", tool)) as runtime:
-        (served,) = served_here(runtime.spec, {"slow": slow}, None, {})
+        (served,) = served_here(runtime.spec, {"slow": slow}, {}, None, {})
         async with serving(runtime, client, served, lease_ms=LEASE_S * 1000):
             events = await all_of(runtime.run_specialist("solo", script(call("slow"))))
     await client.aclose()
@@ -611,12 +689,13 @@ async def test_closing_gives_back_what_has_not_begun(server: Server) -> None:
 
     client.request = held_back  # type: ignore[assignment,method-assign]
     async with server.runtime(solo("released", tool)) as runtime:
-        served = served_here(runtime.spec, {"late": late}, None, {})
+        served = served_here(runtime.spec, {"late": late}, {}, None, {})
         calls = LocalCalls(client, served, {}, ReferenceCalls(client, runtime.id, {}))
         await calls.start()
         query = runtime.run_specialist("solo", script(call("late")))
         first = await anext(query)
-        await asyncio.wait_for(claimed.wait(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await claimed.wait()
         ending = asyncio.create_task(calls.aclose())
         await asyncio.sleep(0)
         closing.set()
@@ -644,7 +723,7 @@ async def test_only_the_exact_definition_gets_calls(server: Server) -> None:
     exact = tool(take)
     client = server.client("exact")
     runtime = await server.runtime(solo("exact", tool))
-    (right,) = served_here(runtime.spec, {"exact": exact}, None, {})
+    (right,) = served_here(runtime.spec, {"exact": exact}, {}, None, {})
     wrong = Served(right.name, "0" * 64, right.handler)
     events = runtime.run_specialist("solo", script(call("exact", x=0.5)))
     seen = [await anext(events)]
@@ -711,7 +790,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"services": {"tool_use_id": 1}}, ValueError, "tool_use_id"),
     ({"action_dispatcher": "client"}, TypeError, "ActionDispatcher"),
     ({"action_dispatcher": lambda actions: None}, TypeError, "actions, ctx"),
-    ({"approval_predicates": {"p": lambda args, ctx: True}}, plangate.NotAvailable, "CEL"),
+    ({"approval_predicates": {"p": 3}}, TypeError, "a CEL expression or a function"),
     ({"event_hooks": {"txt": print}}, ValueError, "did you mean 'text'"),
     ({"event_hooks": {"text": 1}}, TypeError, "not a function"),
     ({"url": "localhost:8700"}, ValueError, "http://"),

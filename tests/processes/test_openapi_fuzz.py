@@ -40,6 +40,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.doors.openapi import operations, scope_of
+from tests.support.mcp import fake_mcp_in_a_thread
 
 CHECKS = [
     not_a_server_error,
@@ -98,7 +99,12 @@ SPEC = {
     ],
     "tools": [
         {"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}},
-        {"name": "spend", "description": "Spends.", "inputSchema": {"type": "object"}, "approval": "always"},
+        {
+            "name": "spend",
+            "description": "Spends.",
+            "inputSchema": {"type": "object"},
+            "approval": {"kind": "always", "rememberable": True},
+        },
     ],
     "actionDispatchers": {"pay": "client"},
 }
@@ -111,6 +117,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self._log = (folder / "log").open("w+")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PLANGATE_", "DATABASE_URL"))}
+        environment["PLANGATE_ALLOW_HOSTS"] = "127.0.0.1"
         command = [str(Path(sys.executable).with_name("plangate")), "serve", "--port", "0"]
         self._process = subprocess.Popen(
             [*command, "--data-dir", str(folder / "data")],
@@ -273,6 +280,7 @@ class World:
         self.references()
         self.queries()
         self.tools()
+        self.mcp_servers()
         self.plans()
         self.unknown_outcome()
         self.approvals()
@@ -301,6 +309,15 @@ class World:
         for agent in ("worker", "planner"):
             send("agent_prompt", {"runtime_id": made["id"], "agent": agent})
             send("agent_tools", {"runtime_id": made["id"], "agent": agent})
+        posted = {
+            **SPEC["tools"][0],
+            "name": "post",
+            "transport": {"kind": "http", "url": "https://tools.example"},
+        }
+        signing = {**SPEC, "name": "fuzzed-http", "tools": [*SPEC["tools"], posted]}
+        made = send("register_runtime", body=signing, status=201)
+        rotated = send("rotate_signing_secret", {"runtime_id": made["id"]})
+        assert rotated["signingSecret"] != made["signingSecret"]
 
     def references(self) -> None:
         send = self.judge.send
@@ -390,6 +407,13 @@ class World:
         self.ids["work_id"] = call["workId"]
         self.submit(("look", {}))  # stays open
 
+    def mcp_servers(self) -> None:
+        with fake_mcp_in_a_thread() as url:
+            (tool,) = self.judge.send("list_mcp_tools", body={"url": url})["tools"]
+            spec = {**SPEC, "name": "fuzzed-mcp", "tools": [*SPEC["tools"], tool]}
+            assert self.judge.send("validate_runtime", body=spec)["valid"]
+        self.judge.send("list_mcp_tools", body={"url": url}, status=422)
+
     def stored(self, **parts: Any) -> str:
         asked = {"runtime": "fuzzed", "specName": "Payments", "body": BODY, **parts}
         plan: str = self.judge.send("store_plan", body=asked, status=201)["id"]
@@ -456,6 +480,15 @@ class World:
         send("decide_many", body={"decisions": [{"id": approval, "decision": "reject", "feedback": "no"}]})
         self.until(query, status="succeeded")
         send("query_events", {"query_id": query})
+        remembered = self.submit(("spend", {"amount": 2}))
+        approval = self.until(remembered, reason="approval")["openApprovals"][0]
+        said = {"decision": "approve", "args": {"amount": 1}, "scope": "thread"}
+        send("decide", {"approval_id": approval}, said)
+        send("decide", {"approval_id": approval}, {"decision": "reject", "args": {}}, status=422)
+        (grant,) = send("list_grants", query={"active": "true"})["items"]
+        send("revoke_grant", {"grant_id": grant["id"]})
+        send("cancel_query", {"query_id": remembered})
+        self.ids["grant_id"] = grant["id"]
         waiting = self.submit(("spend", {"amount": 2}))
         self.ids["approval_id"] = self.until(waiting, reason="approval")["openApprovals"][0]
         self.stored(planId="a draft", threadKey="drafts")
@@ -686,6 +719,7 @@ def _body(document: dict[str, Any], operation: dict[str, Any]) -> tuple[list[str
 
 
 NEEDED: dict[str, Any] = {
+    "url": "http://127.0.0.1:9/mcp",
     "prompt": '{"script": []}',
     "limits": {"maxTurns": 1},
     "decision": "approve",

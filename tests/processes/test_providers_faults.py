@@ -31,8 +31,8 @@ from app.llm.provider import (
     ServerFault,
     Unreachable,
 )
-from app.llm.registry import build_provider
 from tests.processes.aimock.vendor_server import (
+    CLAUDES,
     KEY,
     O_DONE,
     VENDORS,
@@ -82,25 +82,31 @@ async def test_no_stream_that_was_cut_is_a_turn(kind: str, end: str, server: Ven
             assert fault.value.retryable
 
 
-async def test_anthropic_says_what_a_failed_attempt_used(server: VendorServer) -> None:
+@pytest.mark.parametrize("kind", CLAUDES)
+async def test_claude_says_what_a_failed_attempt_used(kind: str, server: VendorServer) -> None:
     server.answers = [Answer([a_start(), *a_text(0, "x")])]
     with pytest.raises(BrokenTurn) as fault:
-        await parts_of(provider_for("anthropic", server))
+        await parts_of(provider_for(kind, server))
     assert fault.value.usage == Usage(10, 1)
+
+
+BROKEN_CHUNKS = [
+    'event: content_block_delta\ndata: {"type": "content_bl\n\n',
+    "event: content_block_delta\ndata: 17\n\n",
+    'event: content_block_delta\ndata: {"index": 0}\n\n',
+    sse("content_block_delta", index=0, delta={"type": "text_delta", "text": 5}),
+    sse("content_block_delta", index=0, delta={"type": "text_delta"}),
+    sse("content_block_delta", index=9, delta={"type": "text_delta", "text": "x"}),
+    sse("content_block_start", index=0, content_block={"type": "text"}),
+    sse("message_start"),
+    "event: message_delta\ndata: " + "[" * 100_000 + "\n\n",
+]
 
 
 @pytest.mark.parametrize(
     ("kind", "chunk"),
     [
-        ("anthropic", 'event: content_block_delta\ndata: {"type": "content_bl\n\n'),
-        ("anthropic", "event: content_block_delta\ndata: 17\n\n"),
-        ("anthropic", 'event: content_block_delta\ndata: {"index": 0}\n\n'),
-        ("anthropic", sse("content_block_delta", index=0, delta={"type": "text_delta", "text": 5})),
-        ("anthropic", sse("content_block_delta", index=0, delta={"type": "text_delta"})),
-        ("anthropic", sse("content_block_delta", index=9, delta={"type": "text_delta", "text": "x"})),
-        ("anthropic", sse("content_block_start", index=0, content_block={"type": "text"})),
-        ("anthropic", sse("message_start")),
-        ("anthropic", "event: message_delta\ndata: " + "[" * 100_000 + "\n\n"),
+        *((kind, chunk) for kind in CLAUDES for chunk in BROKEN_CHUNKS),
         ("openai", 'data: {"choices": [\n\n'),
         ("openai", "data: 17\n\n"),
         ("openai", 'data: {"choices": {}}\n\n'),
@@ -109,8 +115,8 @@ async def test_anthropic_says_what_a_failed_attempt_used(server: VendorServer) -
     ],
 )
 async def test_a_malformed_chunk_breaks_the_turn(kind: str, chunk: str, server: VendorServer) -> None:
-    opening = [a_start(), *a_text(0, "x")[:2]] if kind == "anthropic" else [o_chunk({"content": "x"})]
-    ending = a_end() if kind == "anthropic" else [o_chunk({}, "stop"), O_DONE]
+    opening = [a_start(), *a_text(0, "x")[:2]] if kind in CLAUDES else [o_chunk({"content": "x"})]
+    ending = a_end() if kind in CLAUDES else [o_chunk({}, "stop"), O_DONE]
     server.answers = [Answer([*opening, chunk, *ending])]
     with pytest.raises(BrokenTurn):
         await parts_of(provider_for(kind, server))
@@ -129,12 +135,13 @@ async def test_a_malformed_chunk_breaks_the_turn(kind: str, chunk: str, server: 
         ([a_start(), *a_end("model_context_window_exceeded")], ContextOverflow, "window"),
     ],
 )
-async def test_anthropic_turns_that_cannot_be_used(
-    events: list[str], fault: type[ProviderFault], says: str, server: VendorServer
+@pytest.mark.parametrize("kind", CLAUDES)
+async def test_claudes_turns_that_cannot_be_used(
+    kind: str, events: list[str], fault: type[ProviderFault], says: str, server: VendorServer
 ) -> None:
     server.answers = [Answer(events)]
     with pytest.raises(fault, match=says):
-        await parts_of(provider_for("anthropic", server))
+        await parts_of(provider_for(kind, server))
 
 
 @pytest.mark.parametrize(
@@ -155,16 +162,21 @@ async def test_openai_turns_that_cannot_be_used(
         await parts_of(provider_for("openai", server))
 
 
+CLAUDES_ERRORS: list[tuple[dict[str, Any], type[ProviderFault]]] = [
+    ({"type": "overloaded_error", "message": "Overloaded"}, Overloaded),
+    ({"type": "api_error", "message": "Internal"}, ServerFault),
+    ({"type": "rate_limit_error", "message": "too many tokens a minute"}, RateLimited),
+    ({"type": "timeout_error", "message": "late"}, Unreachable),
+    ({"type": "authentication_error", "message": "key"}, NotAuthorized),
+    ({"type": "invalid_request_error", "message": "bad"}, Refused),
+    ({"type": "never_heard_of", "message": "?"}, ServerFault),
+]
+
+
 @pytest.mark.parametrize(
     ("kind", "error", "fault"),
     [
-        ("anthropic", {"type": "overloaded_error", "message": "Overloaded"}, Overloaded),
-        ("anthropic", {"type": "api_error", "message": "Internal"}, ServerFault),
-        ("anthropic", {"type": "rate_limit_error", "message": "too many tokens a minute"}, RateLimited),
-        ("anthropic", {"type": "timeout_error", "message": "late"}, Unreachable),
-        ("anthropic", {"type": "authentication_error", "message": "key"}, NotAuthorized),
-        ("anthropic", {"type": "invalid_request_error", "message": "bad"}, Refused),
-        ("anthropic", {"type": "never_heard_of", "message": "?"}, ServerFault),
+        *((kind, error, fault) for kind in CLAUDES for error, fault in CLAUDES_ERRORS),
         ("openai", {"type": "server_error", "message": "The server had an error"}, ServerFault),
         ("openai", {"code": 503, "message": "No capacity"}, Overloaded),
         ("openai", {"code": "rate_limit_exceeded", "message": "Slow down"}, RateLimited),
@@ -175,7 +187,7 @@ async def test_openai_turns_that_cannot_be_used(
 async def test_an_error_in_the_middle_of_a_stream(
     kind: str, error: dict[str, Any], fault: type[ProviderFault], server: VendorServer
 ) -> None:
-    if kind == "anthropic":
+    if kind in CLAUDES:
         events = [a_start(), *a_text(0, "x"), sse("error", error=error), *a_end()]
     else:
         events = [o_chunk({"content": "x"}), f"data: {json.dumps({'error': error})}\n\n", O_DONE]
@@ -197,6 +209,8 @@ async def test_an_error_in_the_middle_of_a_stream(
         (400, {"message": "prompt is too long: 210000 tokens > 200000 maximum"}, ContextOverflow),
         (400, {"message": "This model's maximum context length is 8192 tokens."}, ContextOverflow),
         (400, {"message": "input length and `max_tokens` exceed context limit"}, ContextOverflow),
+        (400, {"message": "request (43 tokens) exceeds the available context size"}, ContextOverflow),
+        (400, {"message": "The input token count (12) exceeds the maximum"}, ContextOverflow),
         (401, {"type": "authentication_error", "message": "invalid key"}, NotAuthorized),
         (402, {"type": "billing_error", "message": "pay"}, Refused),
         (403, {"type": "permission_error", "message": "no"}, NotAuthorized),
@@ -332,7 +346,7 @@ async def test_an_address_that_is_not_allowed_is_refused_with_its_reason(
     kind: str, server: VendorServer
 ) -> None:
     async with egress_client_httpx2(EgressPolicy()) as client:
-        provider = build_provider(kind, api_key=KEY, base_url=server.url, http_client=client)
+        provider = provider_for(kind, server, http_client=client)
         with pytest.raises(Refused, match=r"loopback.*PLANGATE_ALLOW_HOSTS"):
             await parts_of(provider)
         assert not client.is_closed
@@ -343,7 +357,7 @@ async def test_an_address_that_is_not_allowed_is_refused_with_its_reason(
 async def test_an_allowed_host_answers_through_the_checked_transport(kind: str, server: VendorServer) -> None:
     server.answers = [Answer(whole(kind))]
     async with egress_client_httpx2(EgressPolicy.of([f"127.0.0.1:{server.port}"])) as client:
-        provider = build_provider(kind, api_key=KEY, base_url=server.url, http_client=client)
+        provider = provider_for(kind, server, http_client=client)
         assert (await turn_of(provider)).blocks == (Text("Hello there"),)
 
 
@@ -352,6 +366,6 @@ async def test_an_endless_answer_is_stopped(kind: str, server: VendorServer) -> 
     server.answers = [Answer([*whole(kind)[:2], *[": more\n" * 100] * 100])]
     policy = EgressPolicy.of(["127.0.0.1"])
     async with egress_client_httpx2(policy, max_response_bytes=10_000) as client:
-        provider = build_provider(kind, api_key=KEY, base_url=server.url, http_client=client)
+        provider = provider_for(kind, server, http_client=client)
         with pytest.raises(Refused, match="larger than 10000 bytes"):
             await parts_of(provider)

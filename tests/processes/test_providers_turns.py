@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
+from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +22,13 @@ from app.llm.messages import (
     TurnDone,
     Usage,
 )
+from app.llm.provider import ProviderNotBuilt
 from app.llm.registry import build_provider
 from tests.processes.aimock.vendor_server import (
+    CLAUDES,
     KEY,
     O_DONE,
+    PLACES,
     VENDORS,
     Answer,
     VendorServer,
@@ -60,14 +66,15 @@ async def test_text_is_streamed_and_whole_at_the_end(kind: str, server: VendorSe
     assert deltas == [TextDelta("Hello"), TextDelta(" there")]
     assert isinstance(done, TurnDone)
     assert (done.blocks, done.stop_reason) == ((Text("Hello there"),), "end_turn")
-    assert done.model == "model-1-exact"
+    assert done.model == ("model-1" if kind == "bedrock" else "model-1-exact")
 
 
-async def test_anthropic_counts_what_the_cache_gave(server: VendorServer) -> None:
+@pytest.mark.parametrize("kind", CLAUDES)
+async def test_claude_counts_what_the_cache_gave(kind: str, server: VendorServer) -> None:
     start = a_start(cache_read_input_tokens=100, cache_creation_input_tokens=20)
     end = a_end(output_tokens_details={"thinking_tokens": 4})
     server.answers = [Answer([start, *a_text(0, "x"), *end])]
-    assert (await turn_of(provider_for("anthropic", server))).usage == Usage(10, 7, 100, 20, 4)
+    assert (await turn_of(provider_for(kind, server))).usage == Usage(10, 7, 100, 20, 4)
 
 
 async def test_openai_counts_the_cache_apart_and_bears_a_server_without_usage(server: VendorServer) -> None:
@@ -90,7 +97,7 @@ async def test_a_connection_is_used_again(server: VendorServer) -> None:
 @pytest.mark.parametrize("kind", VENDORS)
 async def test_parallel_calls_keep_their_words_apart(kind: str, server: VendorServer) -> None:
     spaced = '{ "a" : 1.0,\n "b":"\\u00fc"}'
-    if kind == "anthropic":
+    if kind in CLAUDES:
         events = [a_start(), *a_text(0, "Two."), *a_tool(1, "t1", "first", spaced[:5], spaced[5:])]
         events += [*a_tool(2, "t2", "second", ""), *a_end("tool_use")]
     else:
@@ -134,7 +141,8 @@ async def test_a_call_cut_by_the_limit_never_becomes_json(
         json.loads(written)
 
 
-async def test_anthropic_thinking_goes_back_unchanged(server: VendorServer) -> None:
+@pytest.mark.parametrize("kind", CLAUDES)
+async def test_claudes_thinking_goes_back_unchanged(kind: str, server: VendorServer) -> None:
     thinking = a_block(
         0,
         {"type": "thinking", "thinking": "", "signature": ""},
@@ -145,9 +153,9 @@ async def test_anthropic_thinking_goes_back_unchanged(server: VendorServer) -> N
     redacted = a_block(1, {"type": "redacted_thinking", "data": "c2VjcmV0"})
     call = a_tool(2, "t1", "first", "{}")
     server.answers = [Answer([a_start(), *thinking, *redacted, *call, *a_end("tool_use")])]
-    server.answers += [Answer(whole("anthropic"))]
+    server.answers += [Answer(whole(kind))]
     budget = {"type": "enabled", "budget_tokens": 2000}
-    *deltas, done = await parts_of(provider_for("anthropic", server), request(thinking=budget))
+    *deltas, done = await parts_of(provider_for(kind, server), request(thinking=budget))
     assert deltas == [ThinkingDelta("Let me "), ThinkingDelta("see.")]
     assert isinstance(done, TurnDone)
     history = (
@@ -155,7 +163,7 @@ async def test_anthropic_thinking_goes_back_unchanged(server: VendorServer) -> N
         Message("assistant", (Thinking("of another vendor"), *done.blocks)),
         Message("user", (Text("And?"), ToolResult("t1", "42"))),
     )
-    await turn_of(provider_for("anthropic", server), request(*history, thinking=budget))
+    await turn_of(provider_for(kind, server), request(*history, thinking=budget))
     sent = server.seen[1].body
     assert sent["thinking"] == budget
     assert sent["max_tokens"] > 2000
@@ -179,9 +187,9 @@ async def test_openai_reasoning_is_thinking(server: VendorServer) -> None:
 @pytest.mark.parametrize(
     ("kind", "events", "stop_reason"),
     [
-        ("anthropic", [a_start(), *a_text(0, "x"), *a_end("stop_sequence")], "end_turn"),
-        ("anthropic", [a_start(), *a_text(0, "No."), *a_end("refusal")], "refusal"),
-        ("anthropic", [a_start(), *a_text(0, "x"), *a_end("max_tokens")], "max_tokens"),
+        *((kind, [a_start(), *a_text(0, "x"), *a_end("stop_sequence")], "end_turn") for kind in CLAUDES),
+        *((kind, [a_start(), *a_text(0, "No."), *a_end("refusal")], "refusal") for kind in CLAUDES),
+        *((kind, [a_start(), *a_text(0, "x"), *a_end("max_tokens")], "max_tokens") for kind in CLAUDES),
         ("openai", [o_chunk({"content": "x"}, "length")], "max_tokens"),
         ("openai", [o_chunk({"refusal": "No."}, "stop")], "refusal"),
         ("openai", [o_chunk({"content": ""}, "content_filter")], "refusal"),
@@ -195,39 +203,75 @@ async def test_why_a_turn_ended(kind: str, events: list[str], stop_reason: str, 
 # --- What is sent ---
 
 
-@pytest.mark.parametrize("kind", VENDORS)
-async def test_the_environment_adds_nothing(
-    kind: str, server: VendorServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The operator's keys and headers must not travel to a host that a tenant chose."""
+class Tripwire(MetaPathFinder):
+    """Notes who is imported of those that would find the operator's accounts; nobody is found."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] in ("boto3", "botocore", "google"):
+            self.asked.append(name)
+
+
+@pytest.fixture
+def operators_accounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Tripwire]:
+    """An environment full of keys, headers, addresses and accounts of the operator's."""
     for vendor in ("ANTHROPIC", "OPENAI"):
         for name in ("API_KEY", "AUTH_TOKEN", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "BASE_URL", "PROFILE"):
             monkeypatch.setenv(f"{vendor}_{name}", "http://127.0.0.1:1/leak-operator")
         monkeypatch.setenv(f"{vendor}_CUSTOM_HEADERS", "X-Leak: leak-operator\nAuthorization: leak-operator")
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "BEARER_TOKEN_BEDROCK", "PROFILE"):
+        monkeypatch.setenv(f"AWS_{name}", "leak-operator")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "CLOUD_ML_REGION", "ANTHROPIC_VERTEX_PROJECT_ID"):
+        monkeypatch.setenv(name, "leak-operator")
+    for name in ("BEDROCK_BASE_URL", "VERTEX_BASE_URL", "AWS_BASE_URL"):
+        monkeypatch.setenv(f"ANTHROPIC_{name}", "http://127.0.0.1:1/leak-operator")
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").write_text("[default]\naws_access_key_id = leak-operator\n")
+    (tmp_path / "adc.json").write_text(json.dumps({"type": "authorized_user", "client_id": "leak-operator"}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "adc.json"))
+    monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
+    wire = Tripwire()
+    monkeypatch.setattr(sys, "meta_path", [wire, *sys.meta_path])
+    yield wire
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_the_environment_adds_nothing(
+    kind: str, server: VendorServer, operators_accounts: Tripwire
+) -> None:
+    """The operator's keys and headers must not travel to a host that a tenant chose."""
     server.answers = [Answer(whole(kind))] * 2
     await turn_of(provider_for(kind, server))
-    base_url = server.url if kind == "anthropic" else f"{server.url}/v1"
-    await turn_of(build_provider(kind, api_key=None, base_url=base_url))
+    await turn_of(provider_for(kind, server, api_key=None))
     for seen in server.seen:
-        assert "leak" not in json.dumps([seen.headers, seen.body])
+        assert "leak" not in json.dumps([seen.path, seen.headers, seen.body])
     assert KEY in server.seen[0].headers["authorization"]
+    assert server.seen[1].headers["authorization"] == "Bearer none"
+    assert not operators_accounts.asked
 
 
-async def test_anthropic_body(server: VendorServer) -> None:
+@pytest.mark.parametrize("kind", VENDORS)
+def test_without_a_key_no_account_of_the_operators_is_used(kind: str, operators_accounts: Tripwire) -> None:
+    with pytest.raises(ProviderNotBuilt, match="has no key"):
+        build_provider(kind, options=PLACES.get(kind))
+    assert not operators_accounts.asked
+
+
+@pytest.mark.parametrize("kind", CLAUDES)
+async def test_claudes_body(kind: str, server: VendorServer) -> None:
     history = (
         Message("user", (Text("Go"),)),
         Message("assistant", (Text(""), ToolUse("t1", "first", '{"a": tru'), ToolUse("t2", "second", "{}"))),
         Message("user", (ToolResult("t1", "not JSON", True), ToolResult("t2", "{}"))),
         Message("assistant", (Thinking("unsigned"),)),
     )
-    server.answers = [Answer(whole("anthropic"))]
-    await turn_of(provider_for("anthropic", server), request(*history, extra={"temperature": 0.2}))
+    server.answers = [Answer(whole(kind))]
+    await turn_of(provider_for(kind, server), request(*history, extra={"temperature": 0.2}))
     body, ephemeral = server.seen[0].body, {"type": "ephemeral"}
-    assert server.seen[0].path == "/v1/messages"
-    assert body["model"] == "model-1"
-    assert body["stream"] is True
     assert body["max_tokens"] == 16_384
     assert body["temperature"] == 0.2
     assert "thinking" not in body
@@ -250,6 +294,54 @@ async def test_anthropic_body(server: VendorServer) -> None:
             ],
         },
     ]
+
+
+VERTEX_PATH = "/v1/projects/my-project/locations/europe-west1/publishers/anthropic/models/model-1"
+VERSION = {"anthropic_version": "2026-10-21"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "in_body"),
+    [
+        ("anthropic", "/v1/messages", {"model": "model-1", "stream": True}),
+        ("bedrock", "/model/model-1/invoke-with-response-stream", VERSION),
+        ("vertex", f"{VERTEX_PATH}:streamRawPredict", {"stream": True, **VERSION}),
+    ],
+)
+async def test_where_claude_is_asked(
+    kind: str, path: str, in_body: dict[str, Any], server: VendorServer
+) -> None:
+    """The platforms want the model in the path and not in the body, and the version of the API in the body."""
+    server.answers = [Answer(whole(kind))]
+    await turn_of(provider_for(kind, server))
+    seen = server.seen[0]
+    assert seen.path == path
+    assert {k: v for k, v in seen.body.items() if k in ("model", "stream", "anthropic_version")} == in_body
+    assert seen.headers["authorization"] == f"Bearer {KEY}"
+    assert "x-api-key" not in seen.headers
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_the_parameters_of_a_model_are_sent(kind: str, server: VendorServer) -> None:
+    thinking = {"effort": "low"} if kind == "openai" else {"type": "enabled", "budget_tokens": 2000}
+    extra = {"temperature": 0.2, "metadata": {"user_id": "u"}, "top_p": None}
+    server.answers = [Answer(whole(kind))]
+    await turn_of(provider_for(kind, server), request(max_output_tokens=4321, thinking=thinking, extra=extra))
+    body = server.seen[0].body
+    assert body["max_tokens"] == 4321
+    assert {name: body[name] for name in extra} == extra
+    if kind == "openai":
+        assert body["reasoning_effort"] == "low"
+    else:
+        assert body["thinking"] == thinking
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_extra_wins_over_what_the_adapter_writes(kind: str, server: VendorServer) -> None:
+    server.answers = [Answer(whole(kind))]
+    extra = {"max_tokens": 7, "anthropic_version": "bedrock-2023-05-31"}
+    await turn_of(provider_for(kind, server), request(max_output_tokens=99, extra=extra))
+    assert {name: server.seen[0].body[name] for name in extra} == extra
 
 
 async def test_openai_body(server: VendorServer) -> None:

@@ -1,19 +1,18 @@
 """Describe systems of agents as data, run them on a Plangate service, decide their approvals."""
 
-from plangate.authoring import (
-    ActionDispatcher,
-    DefinedRuntime,
-    DefinedTool,
+from plangate.authoring.agents import (
+    AgentOptions,
+    DefinedAgent,
     define_coordinator,
     define_executor,
-    define_plan,
     define_planner,
-    define_reference,
-    define_runtime,
     define_specialist,
-    define_tenant,
-    define_tool,
 )
+from plangate.authoring.dispatchers import ActionDispatcher
+from plangate.authoring.plans import define_plan
+from plangate.authoring.references import DefinedReference, define_reference
+from plangate.authoring.runtimes import DefinedRuntime, define_runtime, define_tenant
+from plangate.authoring.tools import DefinedTool, define_tool
 from plangate.context import CallContext
 from plangate.errors import (
     ApiError,
@@ -61,6 +60,7 @@ from plangate.spec.unions import TaggedUnion
 
 __all__ = [
     "ActionDispatcher",
+    "AgentOptions",
     "AgentSpec",
     "ApiError",
     "ApprovalOverrides",
@@ -68,6 +68,8 @@ __all__ = [
     "ApprovalRule",
     "CallContext",
     "Conflict",
+    "DefinedAgent",
+    "DefinedReference",
     "DefinedRuntime",
     "DefinedTool",
     "DisplayAlias",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from types import MappingProxyType
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final
 
-from plangate.authoring import DefinedReference
+from plangate.authoring.references import DefinedReference
 from plangate.client import ServiceClient, path
 from plangate.errors import NotAvailable, PlangateError
 from plangate.spec.glimpses import glimpse
@@ -16,7 +15,9 @@ from plangate.spec.models import ReferenceSpec
 
 log = logging.getLogger("plangate")
 
-RESERVED: Final = frozenset({"tool_use_id", "services", "references", "artifacts", "state", "progress"})
+RESERVED: Final = frozenset(
+    {"tool_use_id", "services", "references", "artifacts", "state", "progress", "resolved_refs"}
+)
 """Names that no service may have, because the context has them itself."""
 
 PROGRESS_PATIENCE_S: Final = 5.0
@@ -35,6 +36,29 @@ def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
             f"{', '.join(sorted(RESERVED))}; rename them"
         )
     return dict(services)
+
+
+class Services(Mapping[str, Any]):
+    """`ctx.services`: what the author gave, each as a key and as an attribute. Read-only."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = dict(given)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._given[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._given:
+            raise AttributeError(
+                f"there is no service {name!r}; there are {', '.join(self._given) or 'none'}"
+            )
+        return self._given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
 
 
 def plain(value: Any) -> Any:
@@ -143,14 +167,24 @@ class References:
 class CallContext:
     """The `ctx` of a handler; everything in it is an attribute and a key.
 
-    tool_use_id: Identifies the call; the same when it is made again after a crash.
-    query_id, thread_id, agent, runtime_id: Who asks; no agent where a host executes a plan.
-    services: What `create_runtime(services=...)` was given; each also as an attribute and a key.
-    references: `create(Spec, payload)`, `resolve(kind, id)`, `glimpse(kind, id)`.
-    progress: Tells the readers of the query how far the call is.
+    It also says who asks: `query_id`, `thread_id`, `agent` (None where a host executes a plan), `runtime_id`.
 
-    A dispatcher also has plan_id, spec_name, revision, digest, idempotency_key (the same for every attempt),
-    attempt (from 1), inputs, and resolved_refs, the values of the references of the actions by kind and id.
+    A dispatcher also has `plan_id`, `spec_name`, `revision`, `digest`, `idempotency_key` (the same for
+    every attempt), `attempt` (from 1), `inputs`, and `resolved_refs`: the values of the references of the
+    actions by kind and id. The `ctx` of an approval predicate is another one, see `create_runtime`.
+
+    Attributes:
+        tool_use_id: Identifies the call; the same when it is made again after a crash.
+        services: What `create_runtime(services=...)` was given, by name; each is also an attribute and a
+            key of `ctx` itself, before anything else of that name.
+        references: `create(Spec, payload)`, `resolve(kind, id)` and `glimpse(kind, id)`, as on the runtime:
+            to be awaited in an async handler, plain calls in a sync one.
+        progress: `progress(label, phase_index=None, total_phases=None, milestone=None)` tells the readers
+            of the query how far the call is, as an event `tool-progress`; it need not be awaited.
+
+    Raises:
+        AttributeError: (with a key KeyError) for what the call does not have; the message says what it has.
+        NotAvailable: for `artifacts` and `state`, which this version does not have.
 
     Example:
         >>> ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": "a connection"})
@@ -159,7 +193,7 @@ class CallContext:
     """
 
     def __init__(self, held: Mapping[str, Any], services: Mapping[str, Any]) -> None:
-        self._held = {**services, **held, "services": MappingProxyType(dict(services))}
+        self._held = {**held, **services, "services": Services(services)}
 
     def __getitem__(self, name: str) -> Any:
         if name in ("artifacts", "state"):

@@ -20,33 +20,84 @@ from typing import Any, ClassVar
 
 
 class PlangateError(Exception):
-    """The base of everything that is raised here on purpose."""
+    """The base of everything that is raised on purpose when a runtime is opened or used.
+
+    What is wrong with an argument is a ValueError or TypeError instead, and with a spec a `SpecInvalid`.
+
+    Example:
+        >>> async def text_or_reason(runtime, prompt):
+        ...     try:
+        ...         events = [event async for event in runtime.query(prompt, "thread-1")]
+        ...     except PlangateError as error:
+        ...         return f"not asked: {error}"
+        ...     return events[-1].get("output")
+    """
 
 
 class NotAvailable(PlangateError, NotImplementedError):
-    """This version cannot do it; the message says what to do instead."""
+    """This version cannot do it; the message says what to do instead.
+
+    Example:
+        >>> CallContext({}, {}).state  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        plangate.errors.NotAvailable: ctx.state is not available in this version. ...
+    """
 
 
 class ServiceNotInstalled(PlangateError):
-    """No address was given, and the service is not installed, so that none can be started."""
+    """No address was given, and the service is not installed, so that none can be started.
+
+    Example:
+        >>> async def opened(spec):
+        ...     try:
+        ...         return await create_runtime(spec)
+        ...     except ServiceNotInstalled:
+        ...         return await create_runtime(spec, url="https://plangate.example.com", api_key="...")
+    """
 
 
 class ServiceNotStarted(PlangateError):
-    """The service was started here and ended, or never said where it listens; the message has its last lines."""
+    """The service was started here and ended, or never said where it listens; the message has its last lines.
+
+    Example:
+        >>> async def opened(spec):
+        ...     try:
+        ...         return await create_runtime(spec)
+        ...     except ServiceNotStarted as error:
+        ...         raise SystemExit(f"is another service using the same data?\\n{error}") from error
+    """
 
 
 class ServiceUnavailable(PlangateError):
-    """The service did not answer for as long as it was waited for. The same call may work later."""
+    """The service did not answer for as long as it was waited for. The same call may work later.
+
+    Example:
+        >>> async def followed(runtime, query_id, seen):
+        ...     try:
+        ...         async for event in runtime.query(None, None, resume=query_id):
+        ...             seen.append(event)
+        ...     except ServiceUnavailable:
+        ...         return seen[-1] if seen else query_id  # what `resume` takes when it is back
+    """
 
 
 class ApiError(PlangateError):
-    """The service refused a request.
+    """The service refused a request. The statuses that it uses have classes of their own.
 
-    status, type: The HTTP status, and the stable slug of the problem.
-    detail: What happened and what to do.
-    errors: For invalid requests, `[{"pointer", "message"}]`.
-    problem: The whole problem document; some kinds add fields, such as the decision that won.
-    retry_after_s: When the service says that it is worth asking again; None where it does not.
+    Args:
+        status: The HTTP status.
+        problem: The whole problem document; some kinds add fields, such as the decision that won.
+        retry_after_s: After how many seconds it is worth asking again; None where the service does not say.
+
+    Attributes:
+        type: The stable slug of the problem.
+        detail: What happened and what to do.
+        errors: For invalid requests, `[{"pointer", "message"}]`.
+
+    Example:
+        >>> error = ApiError(409, {"type": "conflict", "detail": "It was decided already."})
+        >>> error.type, str(error)
+        ('conflict', 'It was decided already. (409 conflict)')
     """
 
     status_code: ClassVar[int | None] = None
@@ -64,55 +115,122 @@ class ApiError(PlangateError):
 
 
 class Malformed(ApiError):
-    """400: the service could not read the request."""
+    """400: the service could not read the request.
+
+    Example:
+        >>> raise Malformed(400, {"type": "malformed", "detail": "The body is not JSON."})
+        Traceback (most recent call last):
+        plangate.errors.Malformed: The body is not JSON. (400 malformed)
+    """
 
     status_code = 400
 
 
 class Unauthenticated(ApiError):
-    """401: the API key is missing, unknown, or of another tenant."""
+    """401: the API key is missing, unknown, or of another tenant.
+
+    Example:
+        >>> async def opened(spec, url, key):
+        ...     try:
+        ...         return await create_runtime(spec, url=url, api_key=key)
+        ...     except Unauthenticated:
+        ...         raise SystemExit("PLANGATE_API_KEY is no key of this tenant") from None
+    """
 
     status_code = 401
 
 
 class Forbidden(ApiError):
-    """403: the API key may not do this."""
+    """403: the API key may not do this.
+
+    Example:
+        >>> async def approve(runtime, approval):
+        ...     try:
+        ...         await runtime.respond_to_approval(approval["id"], "approve", digest=approval["digest"])
+        ...     except Forbidden:
+        ...         print("this key has no scope approvals:decide")
+    """
 
     status_code = 403
 
 
 class NotFound(ApiError):
-    """404: there is no such thing, or it is another tenant's."""
+    """404: there is no such thing, or it is another tenant's.
+
+    Example:
+        >>> async def status_of(runtime, query_id):
+        ...     try:
+        ...         return (await runtime.get_query(query_id))["status"]
+        ...     except NotFound:
+        ...         return None
+    """
 
     status_code = 404
 
 
 class Conflict(ApiError):
-    """409: the request conflicts with the present state."""
+    """409: the request conflicts with the present state.
+
+    Example:
+        >>> async def reject(runtime, approval_id):
+        ...     try:
+        ...         await runtime.respond_to_approval(approval_id, "reject", "Too expensive.")
+        ...     except Conflict as error:
+        ...         print("somebody was faster:", error.problem)
+    """
 
     status_code = 409
 
 
 class Gone(ApiError):
-    """410: it existed and has expired."""
+    """410: it existed and has expired.
+
+    Example:
+        >>> async def basket_of(runtime, handle):
+        ...     try:
+        ...         return await runtime.resolve_reference(handle["kind"], handle["id"])
+        ...     except Gone:
+        ...         return None  # its ttl_ms has passed
+    """
 
     status_code = 410
 
 
 class TooLarge(ApiError):
-    """413: the body is larger than the service takes."""
+    """413: the body is larger than the service takes.
+
+    Example:
+        >>> async def keep(runtime, Basket, items):
+        ...     try:
+        ...         return await runtime.create_reference(Basket, {"items": items})
+        ...     except TooLarge:
+        ...         half = len(items) // 2
+        ...         return await runtime.create_reference(Basket, {"items": items[:half]})
+    """
 
     status_code = 413
 
 
 class InvalidRequest(ApiError):
-    """422: well-formed and not acceptable; `errors` says where."""
+    """422: well-formed and not acceptable; `errors` says where.
+
+    Example:
+        >>> flaw = {"pointer": "/inputs/n", "message": "must be integer"}
+        >>> print(InvalidRequest(422, {"type": "invalid", "detail": "No.", "errors": [flaw]}))
+        No. (422 invalid)
+          /inputs/n: must be integer
+    """
 
     status_code = 422
 
 
 class TooManyRequests(ApiError):
-    """429: a limit of the tenant is reached."""
+    """429: a limit of the tenant is reached; the library has asked again for a while before it says so.
+
+    Example:
+        >>> TooManyRequests(429, {"detail": "The tenant's queue is full."}, retry_after_s=5).retry_after_s
+        5
+    """
 
     status_code = 429
 

@@ -96,8 +96,17 @@ class Journal:
 class QueryEvents:
     """The events of a query: an async iterator of dicts.
 
-    The query is started with the first step. A task of its own reads the stream, so that a loop may be left at
-    any point: the reading ends with the iterator, or at once with `aclose`; the query goes on.
+    Made by `Runtime.query` and `Runtime.run_specialist`. The query is started with the first step. A task of
+    its own reads the stream, so that a loop may be left at any point: the reading ends with the iterator, or
+    at once with `aclose`; the query goes on.
+
+    Example:
+        >>> async def first_text(runtime):
+        ...     events = runtime.query("Where is my bag?", "customer-17")
+        ...     async for event in events:
+        ...         if event["type"] == "text":
+        ...             await events.aclose()
+        ...             return event["text"]
     """
 
     def __init__(
@@ -133,7 +142,16 @@ class QueryEvents:
         raise found
 
     async def aclose(self) -> None:
-        """Reads no further. The query goes on."""
+        """Reads no further, and ends a loop that is going on. The query goes on.
+
+        Example:
+            >>> async def first(runtime):
+            ...     events = runtime.query("Hi", "thread-1")
+            ...     try:
+            ...         return await anext(events)
+            ...     finally:
+            ...         await events.aclose()
+        """
         self._over = True
         if self._reader is not None:
             self._reader.cancel()

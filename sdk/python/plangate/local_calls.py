@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import hashlib
 import inspect
 import logging
 import random
 import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import httpx
-from pydantic_core import to_json as compact_json
 
-from plangate.authoring import ActionDispatcher, DefinedTool, Handler
+from plangate.authoring.arguments import Handler, kind_of
 from plangate.client import (
     LONGEST_PAUSE_S,
     READ_TIMEOUT_S,
@@ -29,7 +26,7 @@ from plangate.client import (
 )
 from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, plain
 from plangate.errors import ApiError, PlangateError
-from plangate.spec.plan_schemas import action_kinds
+from plangate.served import Served
 
 log = logging.getLogger("plangate")
 
@@ -54,71 +51,14 @@ _DISPATCH_FIELDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Calls of `name` under exactly this definition go to `handler`."""
-
-    name: str
-    digest: str
-    handler: Handler
-
-
-def served_here(
-    wire: Mapping[str, Any],
-    tools: Mapping[str, DefinedTool],
-    dispatcher: ActionDispatcher | None,
-    dispatchers: Mapping[str, ActionDispatcher],
-) -> list[Served]:
-    """What the functions of a program serve of a registered spec. Digests are those of what is registered."""
-    served = [
-        Served(tool["name"], _definition_digest(tool), handler)
-        for tool in wire.get("tools", ())
-        if tool["name"] in tools and (handler := tools[tool["name"]].handler) is not None
-    ]
-    shared, by_kind = wire.get("actionDispatcher"), wire.get("actionDispatchers") or {}
-    if not by_kind:
-        return served + _served_actions(wire, "actions", shared, dispatcher)
-    kinds = [action_kinds(plan["schema"]) for plan in wire["plans"]]
-    for kind in sorted({kind for held in kinds for kind in held or ()} | by_kind.keys()):
-        written, own = (by_kind[kind], dispatchers.get(kind)) if kind in by_kind else (shared, dispatcher)
-        served += _served_actions(wire, f"actions.{kind}", written, own)
-    return served
-
-
-def _served_actions(
-    wire: Mapping[str, Any], name: str, written: Mapping[str, Any] | None, own: ActionDispatcher | None
-) -> list[Served]:
-    if own is None or written is None or written["kind"] != "client":
-        return []
-    runtime = wire.get("name") or "default"
-    return [Served(name, _digest({"runtime": runtime, "dispatcher": written}), own.handler)]
-
-
-def _definition_digest(tool: Mapping[str, Any]) -> str:
-    return _digest(
-        {
-            "name": tool["name"],
-            "description": tool.get("description") or "",
-            "inputSchema": tool["inputSchema"],
-            "outputSchema": tool.get("outputSchema"),
-        }
-    )
+def dispatch_fields(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a dispatcher finds in its `ctx` beside the fields of every call, from the request as it goes over the wire."""
+    return {name: request.get(field) for name, field in _DISPATCH_FIELDS.items()}
 
 
 def new_token() -> str:
     """What proves that a claimed call is ours: 192 random bits."""
     return secrets.token_urlsafe(24)
-
-
-def _digest(value: Any) -> str:
-    """As the service computes it: SHA-256 of compact UTF-8 JSON with the keys of every object sorted."""
-    return hashlib.sha256(compact_json(_in_order(value))).hexdigest()
-
-
-def _in_order(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _in_order(value[key]) for key in sorted(value)}
-    return [_in_order(held) for held in value] if isinstance(value, list) else value
 
 
 class LocalCalls:
@@ -273,7 +213,7 @@ class LocalCalls:
         given = call["args"] if "args" in call else call["actions"]
         try:
             result = await self._run(handler, given, self._context(call, bridge))
-            return {"output": plain(result)}
+            return {"output": _verdict(call, result) if call["purpose"] == "predicate" else plain(result)}
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -284,7 +224,7 @@ class LocalCalls:
         finally:
             await bridge.settled()
 
-    async def _run(self, handler: Handler, given: Any, ctx: CallContext) -> Any:
+    async def _run(self, handler: Handler, given: Any, ctx: Any) -> Any:
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - asks what kind of call it is, not whether
         ):
@@ -295,7 +235,10 @@ class LocalCalls:
             raise error
         return await result if inspect.isawaitable(result) else result
 
-    def _context(self, call: Mapping[str, Any], bridge: Bridge) -> CallContext:
+    def _context(self, call: Mapping[str, Any], bridge: Bridge) -> CallContext | dict[str, Any]:
+        """The `ctx` of a call. That of a predicate is data, the same that a CEL expression has."""
+        if call["purpose"] == "predicate":
+            return dict(call["predicate"])
         work_id, asked = call["workId"], call.get("context") or {}
         held = {
             "tool_use_id": asked.get("toolUseId") or work_id,
@@ -307,7 +250,7 @@ class LocalCalls:
             "progress": Progress(self._client, work_id, call["claimToken"], bridge),
         }
         if call["purpose"] == "action":
-            held |= {name: call.get(field) for name, field in _DISPATCH_FIELDS.items()}
+            held |= dispatch_fields(call)
         return CallContext(held, self._services)
 
     def _failed(self, call: Mapping[str, Any], error: BaseException) -> dict[str, Any]:
@@ -370,12 +313,23 @@ class LocalCalls:
         )
 
 
-def _caught(handler: Handler, given: Any, ctx: CallContext) -> tuple[Any, BaseException | None]:
+def _caught(handler: Handler, given: Any, ctx: Any) -> tuple[Any, BaseException | None]:
     """A future cannot carry every exception (StopIteration), so that they come as values."""
     try:
         return handler(given, ctx), None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again where the result is awaited
         return None, error
+
+
+def _verdict(call: Mapping[str, Any], result: Any) -> bool:
+    """Whether the predicate wants an approval. Nothing but a bool counts: a slip must not open a gate."""
+    if isinstance(result, bool):
+        return result
+    name = call["name"].removeprefix("predicates.")
+    raise TypeError(
+        f"the approval predicate {name!r} must return a bool, True where an approval is required, "
+        f"not {kind_of(result)}"
+    )
 
 
 def error_text(error: BaseException) -> str:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from plangate.authoring import ActionDispatcher, DefinedRuntime
+from plangate.authoring.dispatchers import ActionDispatcher
+from plangate.authoring.predicates import (
+    PredicateFunction,
+    check_functions,
+    functions_of,
+    predicates_as_data,
+    predicates_of,
+)
+from plangate.authoring.runtimes import DefinedRuntime
 from plangate.context import check_services
-from plangate.errors import NotAvailable
 from plangate.events import EVENT_TYPES
-from plangate.runtime import EventHook, Prepared, Runtime
+from plangate.registered import EventHook, Prepared
+from plangate.runtime import Runtime
 from plangate.spec.assembly import assemble
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import RuntimeSpec
@@ -24,7 +31,7 @@ def create_runtime(
     url: str | None = None,
     api_key: str | None = None,
     services: Mapping[str, Any] | None = None,
-    approval_predicates: Mapping[str, str] | None = None,
+    approval_predicates: Mapping[str, str | PredicateFunction] | None = None,
     action_dispatcher: ActionDispatcher | Callable[[Any, Any], Any] | None = None,
     event_hooks: Mapping[str, EventHook] | None = None,
     testing: Mapping[str, str] | None = None,
@@ -35,12 +42,17 @@ def create_runtime(
     While it is open, calls for the spec's local tools and its dispatcher are taken and run in this process.
 
     Args:
-        spec: From `define_runtime`; a RuntimeSpec, or its wire form, where nothing runs here but a dispatcher.
+        spec: From `define_runtime`. Or a RuntimeSpec, or its wire form: then nothing runs here but predicates
+            and a dispatcher.
         url: The service; without it PLANGATE_URL, and without that a service is started on this machine for
             as long as runtimes of this process use it, with its data in PLANGATE_DATA_DIR or the default place.
         api_key: A key of the tenant; without it PLANGATE_API_KEY. A service that is started here has its own.
         services: Objects that handlers find in their `ctx`, by name.
-        approval_predicates: CEL expressions by id, in addition to the spec's.
+        approval_predicates: By id, CEL expressions, or functions `(args, ctx)`, sync or async, that say in
+            this process whether a call of a tool needs an approval. `ctx` is a mapping with `tool`, `agent`,
+            `threadId`, `queryId`, `resourceId` and `spentUsd`. The function returns a bool; when it raises,
+            returns anything else or does not answer, an approval is required. In addition to the spec's; of
+            one id, the one that is given here.
         action_dispatcher: The function `(actions, ctx)` that carries approved actions out, or an
             `ActionDispatcher`. A spec without a dispatcher gets one that runs here.
         event_hooks: By type of event, or `"*"`, a function that is called with each event that is read
@@ -51,13 +63,10 @@ def create_runtime(
     Raises:
         TypeError: for an argument of the wrong kind.
         ValueError: for an argument that cannot be used, such as `testing` with another interpreter.
-        plangate.SpecInvalid: (a ValueError) with everything that is wrong with the spec.
-        NotAvailable: for approval predicates that are functions.
-
-        On opening also ApiError, ServiceUnavailable, ServiceNotInstalled and ServiceNotStarted.
+        SpecInvalid: (a ValueError) with everything that is wrong with the spec.
+        ApiError, ServiceUnavailable, ServiceNotInstalled, ServiceNotStarted: when it is opened.
 
     Example:
-        >>> from plangate import define_runtime, define_specialist
         >>> helper = define_specialist("helper", "m-1", "You help.")
         >>> spec = define_runtime("acme", [helper])
         >>> async def ask():
@@ -119,39 +128,33 @@ def _prepared(
     interpreter: str | None,
     mock_response: str | None,
 ) -> Prepared:
-    _refuse_functions(predicates or {})
+    given = predicates_of(predicates)
     if isinstance(spec, DefinedRuntime):
-        _refuse_functions(spec.predicates)
         _one_interpreter(spec.wire.get("interpreter"), mock_response)
         written = None if spec.dispatcher else spec.wire.get("actionDispatcher")
         made = spec.completed(
-            approval_predicates=predicates,
+            approval_predicates=given,
             action_dispatcher=_late(written, dispatcher),
             interpreter=interpreter,
             mock_response=mock_response,
         )
+        check_functions(made.wire, made.predicates)
         own = made.dispatcher or dispatcher
-        return Prepared(made.wire, made.tools, made.references, own, made.dispatchers)
+        return Prepared(made.wire, made.tools, made.references, made.predicates, own, made.dispatchers)
     if not isinstance(spec, RuntimeSpec | Mapping):
         raise TypeError(f"spec is what define_runtime returns, not a {type(spec).__name__}")
     wire = assemble(spec, check_predicates=False).wire
     _one_interpreter(wire.get("interpreter"), mock_response)
     if (late := _late(wire.get("actionDispatcher"), dispatcher)) is not None:
         wire["actionDispatcher"] = {"kind": "client", "replay": late.replay}
-    if predicates:
-        wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates}
+    if given:
+        wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates_as_data(given)}
     chosen = {"interpreter": interpreter, "mockResponse": mock_response}
     wire |= {key: value for key, value in chosen.items() if value is not None}
-    return Prepared(assemble(wire).wire, {}, MappingProxyType({}), dispatcher, {})
-
-
-def _refuse_functions(predicates: Mapping[str, Any]) -> None:
-    functions = sorted(id_ for id_, rule in predicates.items() if callable(rule))
-    if functions:
-        raise NotAvailable(
-            f"approval predicates that are functions are not available in this version: write "
-            f"{', '.join(functions)} as CEL over args and ctx, such as 'args.amount > 100.0'"
-        )
+    wire = assemble(wire).wire
+    functions = functions_of(given)
+    check_functions(wire, functions)
+    return Prepared(wire, {}, {}, functions, dispatcher, {})
 
 
 def _one_interpreter(written: str | None, mock_response: str | None) -> None:

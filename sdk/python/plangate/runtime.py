@@ -1,24 +1,18 @@
-"""A runtime that is registered and open: queries are started on it, and its author's functions run here."""
+"""What a program asks of a runtime that is open: queries, decisions, plans, references."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from plangate.authoring import ActionDispatcher, DefinedTool
-from plangate.client import READ_TIMEOUT_S, ServiceClient, path
+from plangate.client import READ_TIMEOUT_S, path
 from plangate.context import ReferenceCalls
-from plangate.errors import NotAvailable, PlangateError
+from plangate.errors import NotAvailable
 from plangate.journal import Journal, QueryEvents
-from plangate.local_calls import LocalCalls, served_here
-from plangate.local_service import LocalService
+from plangate.registered import Registered
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
 
@@ -27,123 +21,22 @@ log = logging.getLogger("plangate")
 MAX_THREAD_ID_CHARS: Final = 200
 DECISIONS: Final = ("approve", "reject", "revise")
 
-EventHook = Callable[[dict[str, Any]], Any]
 
+class Runtime(Registered):
+    """An open runtime. Made by `create_runtime`; belongs to the event loop that opens it.
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A spec with everything that was only known when it was opened, and the functions that run here."""
+    `await` it or enter it with `async with` to open it. Opening an open one does nothing; one that was closed
+    may be opened again.
 
-    wire: dict[str, Any]
-    tools: Mapping[str, DefinedTool]
-    references: Mapping[str, ReferenceSpec]
-    dispatcher: ActionDispatcher | None
-    dispatchers: Mapping[str, ActionDispatcher]
+    Raises:
+        PlangateError: when it is used and is not open.
 
-
-class Runtime:
-    """An open runtime. Made by `create_runtime`; belongs to the event loop that opens it."""
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        url: str | None,
-        api_key: str | None,
-        services: Mapping[str, Any],
-        hooks: Mapping[str, EventHook],
-    ) -> None:
-        self._prepared = prepared
-        self._url = url
-        self._api_key = api_key
-        self._services = services
-        self._hooks = hooks
-        self._held: AsyncExitStack | None = None
-        self._connection: ServiceClient | None = None
-        self._record: dict[str, Any] = {}
-
-    # -- opening and closing ---------------------------------------------------------------------------------
-
-    def __await__(self) -> Generator[Any, None, Runtime]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> Runtime:
-        return await self._open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Closes it: no more calls are taken, running handlers have a few seconds to end, and a service that
-        was started for this runtime ends. Queries go on where a service stays. Closing twice is once."""
-        held, self._held = self._held, None
-        self._connection = None
-        if held is not None:
-            await held.aclose()
-
-    async def _open(self) -> Runtime:
-        if self._held is not None:
-            return self
-        async with AsyncExitStack() as held:
-            client = await self._connect(held)
-            record = await client.request("POST", "/runtimes", self._prepared.wire)
-            prepared = self._prepared
-            served = served_here(record["spec"], prepared.tools, prepared.dispatcher, prepared.dispatchers)
-            if served:
-                references = ReferenceCalls(client, record["id"], prepared.references)
-                calls = LocalCalls(client, served, self._services, references)
-                held.push_async_callback(calls.aclose)
-                await calls.start()
-            self._connection, self._record = client, record
-            self._held = held.pop_all()
-        return self
-
-    async def _connect(self, held: AsyncExitStack) -> ServiceClient:
-        tenant = self._prepared.wire["tenant"]["resourceId"]
-        if self._url is not None and self._api_key is not None:
-            client = ServiceClient(self._url, self._api_key, tenant)
-        else:
-            service = await asyncio.to_thread(LocalService.acquire)
-            held.push_async_callback(asyncio.to_thread, service.release)
-            client = ServiceClient(service.url, self._api_key or service.api_key, tenant, ended=service.ended)
-        held.push_async_callback(client.aclose)
-        return client
-
-    @property
-    def _client(self) -> ServiceClient:
-        if self._connection is None:
-            raise PlangateError(
-                "the runtime is not open: use `async with create_runtime(...) as runtime`, or "
-                "`runtime = await create_runtime(...)` and `await runtime.aclose()` at the end"
-            )
-        return self._connection
-
-    @property
-    def id(self) -> str:
-        """The id of the registered version."""
-        return str(self._registered["id"])
-
-    @property
-    def version(self) -> int:
-        """Its number in the line of versions of its name."""
-        return int(self._registered["version"])
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The registered spec, in its wire form."""
-        registered: dict[str, Any] = self._registered["spec"]
-        return registered
-
-    @property
-    def url(self) -> str:
-        """Where the service is."""
-        return self._client.url
-
-    @property
-    def _registered(self) -> dict[str, Any]:
-        _ = self._client  # says so where nothing is registered yet
-        return self._record
+    Example:
+        >>> async def ask(spec):
+        ...     async with create_runtime(spec) as runtime:
+        ...         async for event in runtime.query("Where is my bag?", "customer-17"):
+        ...             print(event["type"])
+    """
 
     # -- queries ---------------------------------------------------------------------------------------------
 
@@ -168,7 +61,8 @@ class Runtime:
                 ignored and may be None.
 
         Raises:
-            TypeError, ValueError: at once, for an argument that cannot be used.
+            ValueError: at once, for an argument that cannot be used.
+            TypeError: at once, for a prompt that is no JSON.
             ApiError: on reading, if the service refuses, for example inputs that do not match.
             ServiceUnavailable: on reading, if the service has not answered for five minutes; `resume` goes on.
 
@@ -243,10 +137,19 @@ class Runtime:
                 log.exception("the event hook for %r failed", kind)
 
     async def get_query(self, query_id: str, *, wait_ms: int = 0) -> dict[str, Any]:
-        """A query: status, output, usage, open approvals. `wait_ms` waits so long, at most 60,000, for its end.
+        """A query: status, output, usage, open approvals.
+
+        Args:
+            query_id: From an event's `queryId`.
+            wait_ms: Waits so long for its end, in milliseconds, at most 60,000.
 
         Raises:
-            NotFound: if there is none. ServiceUnavailable: if the service does not answer.
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def answer(runtime, query_id):
+            ...     return (await runtime.get_query(query_id, wait_ms=60_000))["output"]
         """
         answer: dict[str, Any] = await self._client.request(
             "GET",
@@ -259,8 +162,16 @@ class Runtime:
     async def cancel(self, query_id: str) -> dict[str, Any]:
         """Cancels a query at once, with everything that it called; gives the query. One that is over stays.
 
+        Args:
+            query_id: From an event's `queryId`.
+
         Raises:
-            NotFound: if there is none. ServiceUnavailable: if the service does not answer.
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def stop(runtime, event):
+            ...     return (await runtime.cancel(event["queryId"]))["status"]
         """
         answer: dict[str, Any] = await self._client.request("POST", path("queries", query_id, "cancel"))
         return answer
@@ -268,8 +179,16 @@ class Runtime:
     async def work(self, query_id: str) -> list[dict[str, Any]]:
         """The work records of a query, oldest first: agents, model calls, tool calls, actions, with parents.
 
+        Args:
+            query_id: From an event's `queryId`.
+
         Raises:
-            NotFound: if there is none. ServiceUnavailable: if the service does not answer.
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def tools_used(runtime, query_id):
+            ...     return [w["name"] for w in await runtime.work(query_id) if w["kind"] == "tool_call"]
         """
         return await self._items(path("queries", query_id, "work"))
 
@@ -295,7 +214,8 @@ class Runtime:
 
         Raises:
             ValueError: for another decision.
-            Conflict: if it was decided otherwise, or has another digest. NotFound: if there is none.
+            Conflict: if it was decided otherwise, or has another digest.
+            NotFound: if there is none.
             ServiceUnavailable: if the service does not answer.
 
         Example:
@@ -312,10 +232,18 @@ class Runtime:
         return answer
 
     async def get_plan(self, plan_id: str) -> dict[str, Any]:
-        """A plan at its current revision, by its `pln_` id.
+        """A plan at its current revision.
+
+        Args:
+            plan_id: Its `pln_` id, which events and approvals have.
 
         Raises:
-            NotFound: if there is none. ServiceUnavailable: if the service does not answer.
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def status(runtime, approval):
+            ...     return (await runtime.get_plan(approval["target"]))["status"]
         """
         answer: dict[str, Any] = await self._client.request("GET", path("plans", plan_id))
         return answer
@@ -323,8 +251,17 @@ class Runtime:
     async def plan_actions(self, plan_id: str) -> list[dict[str, Any]]:
         """The actions of a plan, in order: status, attempts, results.
 
+        Args:
+            plan_id: Its `pln_` id.
+
         Raises:
-            NotFound: if there is none. ServiceUnavailable: if the service does not answer.
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def unknown(runtime, plan_id):
+            ...     rows = await runtime.plan_actions(plan_id)
+            ...     return [row for row in rows if row["status"] == "unknown"]
         """
         return await self._items(path("plans", plan_id, "actions"))
 
@@ -338,7 +275,8 @@ class Runtime:
             payload: The value; a model, a dataclass or plain data.
 
         Raises:
-            ValueError: if the value does not match the schema. InvalidRequest: if the service says so.
+            ValueError: if the value does not match the schema.
+            InvalidRequest: if the service says so, for a kind that is given by name.
             ServiceUnavailable: if the service does not answer.
 
         Example:
@@ -351,13 +289,33 @@ class Runtime:
     async def resolve_reference(self, kind: str, id: str) -> Any:
         """The value behind a handle, as JSON.
 
+        Args:
+            kind, id: Of the handle.
+
         Raises:
-            NotFound: if there is none. Gone: if it has expired. ServiceUnavailable: if nobody answers.
+            NotFound: if there is none.
+            Gone: if it has expired.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def value_of(runtime, handle):
+            ...     return await runtime.resolve_reference(handle["kind"], handle["id"])
         """
         return await self._references.resolve(kind, id)
 
     async def reference_glimpse(self, kind: str, id: str) -> Any:
-        """The glimpse of a handle. Raises as `resolve_reference`."""
+        """The glimpse of a handle, as JSON.
+
+        Args:
+            kind, id: Of the handle.
+
+        Raises:
+            NotFound, Gone, ServiceUnavailable: as `resolve_reference`.
+
+        Example:
+            >>> async def glimpse_of(runtime, handle):
+            ...     return await runtime.reference_glimpse(handle["kind"], handle["id"])
+        """
         return await self._references.glimpse(kind, id)
 
     @property

@@ -11,6 +11,8 @@ from typing import Any
 
 from tests.processes.aimock.vendor_server import O_DONE, O_USAGE, a_end, a_start, o_chunk, sse
 
+WORDS_WHILE_HELD = 10
+
 
 class SlowModel:
     """Serves both vendors in a thread of its own. `turns` has the messages of each request, in order."""
@@ -20,6 +22,8 @@ class SlowModel:
         self.turns: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
+        self._may_go_on = asyncio.Event()
+        self._may_go_on.set()
         self._thread = threading.Thread(target=self._run, name="slow-model")
 
     def prompt(self, seconds: float) -> str:
@@ -39,6 +43,13 @@ class SlowModel:
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+
+    def hold(self) -> None:
+        """No turn says more than a few words from now on."""
+        self._loop.call_soon_threadsafe(self._may_go_on.clear)
+
+    def let_go(self) -> None:
+        self._loop.call_soon_threadsafe(self._may_go_on.set)
 
     def provider(self, kind: str) -> dict[str, Any]:
         base = f"http://127.0.0.1:{self.port}"
@@ -84,7 +95,9 @@ class SlowModel:
         words = [f"{w} " for w in self.text(self.turns[-1]).split()]
         first, each, last = anthropic(words) if "/v1/messages" in head else openai(words)
         for events, pause in ((first, 0.0), (each, self.pace_s), (last, 0.0)):
-            for event in events:
+            for n, event in enumerate(events):
+                if n > WORDS_WHILE_HELD:
+                    await self._may_go_on.wait()
                 data = event.encode()
                 writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                 await writer.drain()

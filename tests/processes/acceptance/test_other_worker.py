@@ -36,6 +36,8 @@ def brisk(home: House) -> Iterator[House]:
 
 
 def talking(house: House, model: SlowModel, seconds: float) -> tuple[str, Reader]:
+    """A turn that has begun and does not end before the model is let go."""
+    model.hold()
     runtime = house.register(specs.talker("talk", model.provider("anthropic")))
     prompt = model.prompt(seconds)
     reader = house.start(runtime, prompt, agent="talker")
@@ -59,6 +61,7 @@ def test_the_other_worker_takes_over_from_a_killed_one(patient: House, model: Sl
     second = patient.worker()
     first.kill()
     killed = time.monotonic()
+    model.let_go()
     ledger.let_go()
     taken = reader.wait_type("step-retry").at - killed
     assert taken < 30
@@ -72,10 +75,11 @@ def test_the_other_worker_takes_over_from_a_killed_one(patient: House, model: Sl
 
 def test_a_worker_that_leaves_hands_over_at_once(patient: House, model: SlowModel) -> None:
     first = patient.worker()
-    prompt, reader = talking(patient, model, 7)
+    prompt, reader = talking(patient, model, 2.5)
     second = patient.worker()
     assert first.stop() < 10
     gone = time.monotonic()
+    model.let_go()
     assert reader.wait_type("step-retry").at - gone < 3, "long before the lease would have ended"
     assert reader.wait_end()["output"] == model.text(prompt)
     judge(patient, reader)
@@ -88,6 +92,7 @@ def test_a_worker_that_was_frozen_writes_nothing(brisk: House, model: SlowModel)
     prompt, reader = talking(brisk, model, 2)
     second = brisk.worker()
     first.freeze()
+    model.let_go()
     reader.wait_type("step-retry")
     taken = epoch(brisk, reader)
     first.thaw()

@@ -105,7 +105,7 @@ def texts_are_whole(house: House, reader: Reader) -> None:
 UNSETTLED = """
 SELECT 'work still open' AS what, w.id, w.kind AS detail FROM work_records w WHERE query_id = $1 AND ended_at IS NULL
 UNION ALL
-SELECT 'call still open', work_id, name FROM client_calls WHERE query_id = $1 AND status IN ('open', 'claimed')
+SELECT 'call still open', work_id, name FROM outgoing_calls WHERE query_id = $1 AND status IN ('open', 'claimed')
 UNION ALL
 SELECT 'gate still open', id, target FROM approvals WHERE query_id = $1 AND status = 'pending'
 UNION ALL
@@ -116,7 +116,7 @@ UNION ALL
 SELECT 'action not over', a.work_id, a.status FROM plan_actions a JOIN plans p ON p.id = a.plan_id
  WHERE p.query_id = $1 AND a.status IN ('pending', 'dispatched', 'unknown')
 UNION ALL
-SELECT 'offered twice', min(work_id), count(*)::text FROM client_calls WHERE query_id = $1 AND purpose = 'action'
+SELECT 'offered twice', min(work_id), count(*)::text FROM outgoing_calls WHERE query_id = $1 AND purpose = 'action'
  GROUP BY convert_from(request, 'UTF8')::jsonb->>'idempotencyKey' HAVING count(*) > 1
 UNION ALL
 SELECT 'journal not contiguous', q.id, count(*) || ' of ' || q.next_seq - 1 FROM queries q JOIN events e ON e.query_id = q.id

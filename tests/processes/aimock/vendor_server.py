@@ -6,7 +6,10 @@ For what aimock cannot be told to do: cut a stream at a given event, send malfor
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import struct
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,14 +27,21 @@ from app.llm.provider import (
 from app.llm.registry import build_provider
 
 KEY = "sk-test-0123456789"
-VENDORS = ("anthropic", "openai")
+MODEL = "model-1"
+CLAUDES = ("anthropic", "bedrock", "vertex")
+VENDORS = (*CLAUDES, "openai")
+PLACES = {"bedrock": {"region": "eu-west-3"}, "vertex": {"region": "europe-west1", "project": "my-project"}}
+PATHS = {"vertex": "/v1", "openai": "/v1"}
 
 
 @dataclass
 class Answer:
-    """`end`: "whole" ends the body as HTTP wants, "cut" closes without, "reset" resets, "hang" waits."""
+    """`end`: "whole" ends the body as HTTP wants, "cut" closes without, "reset" resets, "hang" waits.
 
-    events: list[str] = field(default_factory=list)
+    To Bedrock's path an event that is text goes out in a frame of Amazon's; bytes go out as they are.
+    """
+
+    events: list[str | bytes] = field(default_factory=list)
     status: int = 200
     headers: dict[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
     end: str = "whole"
@@ -82,8 +92,9 @@ class VendorServer:
         lines = [f"HTTP/1.1 {answer.status} Said so", "transfer-encoding: chunked"]
         lines += [f"{name}: {value}" for name, value in answer.headers.items()]
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        framed = answer.status == 200 and self.seen[-1].path.startswith("/model/")
         for event in answer.events:
-            data = event.encode()
+            data = event if isinstance(event, bytes) else framed_event(event) if framed else event.encode()
             writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             await writer.drain()
         if answer.end == "whole":
@@ -101,9 +112,16 @@ class VendorServer:
         await writer.drain()
 
 
-def provider_for(kind: str, server: VendorServer, **options: Any) -> Provider:
-    base_url = server.url if kind == "anthropic" else f"{server.url}/v1"
-    return build_provider(kind, api_key=KEY, base_url=base_url, options=options)
+def provider_for(
+    kind: str, server: VendorServer, *, api_key: str | None = KEY, http_client: Any = None, **options: Any
+) -> Provider:
+    return build_provider(
+        kind,
+        api_key=api_key,
+        base_url=server.url + PATHS.get(kind, ""),
+        http_client=http_client,
+        options={**PLACES.get(kind, {}), **options},
+    )
 
 
 TOOLS = (
@@ -114,7 +132,7 @@ TOOLS = (
 
 def request(*messages: Message, **settings: Any) -> ModelRequest:
     said = messages or (Message("user", (Text("Hello"),)),)
-    return ModelRequest("model-1", "Be brief.", TOOLS, said, **settings)
+    return ModelRequest(settings.pop("model", MODEL), "Be brief.", TOOLS, said, **settings)
 
 
 async def parts_of(provider: Provider, asked: ModelRequest | None = None) -> list[StreamPart]:
@@ -164,6 +182,41 @@ def a_end(stop_reason: str | None = "end_turn", **usage: Any) -> list[str]:
     return [sse("message_delta", delta=delta, usage={"output_tokens": 7, **usage}), sse("message_stop")]
 
 
+def frame(headers: dict[str, str], payload: bytes) -> bytes:
+    """A frame of `application/vnd.amazon.eventstream`."""
+    written = b"".join(
+        bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
+        for name, value in headers.items()
+    )
+    lengths = struct.pack(">II", 16 + len(written) + len(payload), len(written))
+    body = lengths + struct.pack(">I", zlib.crc32(lengths)) + written + payload
+    return body + struct.pack(">I", zlib.crc32(body))
+
+
+def b_chunk(data: str) -> bytes:
+    """The frame in which Bedrock sends one event of Anthropic's, with the padding that hides its length."""
+    payload = {"bytes": base64.b64encode(data.encode()).decode(), "p": "abcdefgh"}
+    headers = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}
+    return frame(headers, json.dumps(payload).encode())
+
+
+def b_exception(kind: str, message: str) -> bytes:
+    headers = {
+        ":exception-type": kind,
+        ":content-type": "application/json",
+        ":message-type": "exception",
+    }
+    return frame(headers, json.dumps({"message": message}).encode())
+
+
+def framed_event(event: str) -> bytes:
+    """What Bedrock sends where Anthropic sends this event; what is no event becomes a frame of another kind."""
+    data = event.partition("data: ")[2].strip()
+    if data:
+        return b_chunk(data)
+    return frame({":event-type": "other", ":message-type": "event"}, event.encode())
+
+
 def o_chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> str:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
     chunk = {"id": "c", "object": "chat.completion.chunk", "model": "model-1-exact", "choices": choices}
@@ -188,7 +241,7 @@ O_USAGE = {
 
 def whole(kind: str) -> list[str]:
     """A turn that says "Hello there"."""
-    if kind == "anthropic":
+    if kind in CLAUDES:
         return [a_start(), *a_text(0, "Hello", " there"), *a_end()]
     return [
         o_chunk({"role": "assistant", "content": "Hello"}),
@@ -202,7 +255,7 @@ def whole(kind: str) -> list[str]:
 def calling(kind: str, arguments: str, *, end: str = "tool") -> list[str]:
     """A turn that calls `first` with these words as arguments, in two pieces."""
     pieces = (arguments[:3], arguments[3:])
-    if kind == "anthropic":
+    if kind in CLAUDES:
         reason = {"tool": "tool_use", "length": "max_tokens"}[end]
         return [a_start(), *a_tool(0, "t1", "first", *pieces, stop=end == "tool"), *a_end(reason)]
     first, second = o_call(0, "t1", "first", pieces[0]), o_call(0, None, None, pieces[1])

@@ -18,6 +18,7 @@ from app.agents.loop import (
     Turn,
     messages,
     next_step,
+    objected,
 )
 from app.llm.messages import Message, Text, Thinking, ToolResult, ToolUse
 
@@ -45,7 +46,7 @@ def transcripts(draw: st.DrawFn) -> Transcript:
     count = draw(st.integers(0, 5))
     made = tuple(draw(turns(n, n == count)) for n in range(1, count + 1))
     opened = draw(st.none() | st.just(OpenTurn("wrk-open", count + 1, 2)))
-    return Transcript(draw(TEXTS), (), made, opened)
+    return Transcript(draw(TEXTS), made, opened)
 
 
 @given(transcripts(), st.integers(1, 7))
@@ -100,14 +101,33 @@ def test_answering_what_is_open_leads_on(transcript: Transcript) -> None:
     assert isinstance(next_step(answered, 100), CallModel)
 
 
-def test_memory_stands_in_front_of_the_prompt() -> None:
-    memory = (Message("user", (Text("before"),)), Message("assistant", (Text("yes"),)))
-    step = next_step(Transcript("now", memory), 1)
+def test_what_is_said_to_an_answer_is_decided_once_and_stays() -> None:
+    asked: list[str] = []
+
+    def objection(text: str) -> str | None:
+        asked.append(text)
+        return None if text == "1" else f"{text} is no number."
+
+    first = Turn(1, (Text("one"),), "end_turn")
+    step = next_step(Transcript("count", (first,), None, objection), 2)
+    said = (Message("user", (Text("count"),)), Message("assistant", (Text("one"),)))
+    told = (*said, Message("user", (Text("one is no number."),)))
+    assert step == CallModel(2, told, None, "one is no number.")
+    kept = objected(Transcript("count", (first,), None, objection), step.objection)
+    again = replace(kept, turns=(*kept.turns, Turn(2, (Text("1"),), "end_turn")))
+    assert next_step(again, 2) == Finish("1", "end_turn")
+    assert messages(again) == (*told, Message("assistant", (Text("1"),)))
+    assert asked == ["one", "1"]
+
+
+def test_what_is_on_record_of_an_answer_is_not_judged_again() -> None:
+    turn = Turn(1, (Text("one"),), "end_turn", objection="No.")
+    step = next_step(Transcript("p", (turn,), OpenTurn("wrk", 2, 1), lambda _: None), 2)
     assert isinstance(step, CallModel)
-    assert step.messages == (*memory, Message("user", (Text("now"),)))
+    assert (step.messages[-1], step.objection) == (Message("user", (Text("No."),)), "No.")
 
 
 def test_a_turn_without_output_still_says_something() -> None:
     use = ToolUse("a", "tool", "{}")
     silent = Turn(1, (), "tool_use", (Call("wrk", use, 0, "x"),))
-    assert messages(Transcript("p", (), (silent,)))[1] == Message("assistant", (Text("(no output)"),))
+    assert messages(Transcript("p", (silent,)))[1] == Message("assistant", (Text("(no output)"),))

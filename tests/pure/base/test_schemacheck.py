@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.schemacheck import SchemaChecker, SchemaRefused
+from app.base.schema_bounds import SchemaRefused
+from app.base.schemacheck import SchemaChecker
 
 checker = SchemaChecker()
 

@@ -59,10 +59,10 @@ def test_an_event_is_one_line_whatever_it_holds() -> None:
 
 
 def test_a_record_of_one_entry_is_laid_over_itself() -> None:
-    opened = Work("w", "p", "tool_call", "n", "a", "running", sent=True, input=b"in")
+    opened = Work("w", "p", "tool_call", "n", "a", "running", model="m", input=b"in")
     closed = Work("w", "p", "tool_call", "n", "a", "succeeded", output=b"out")
     (merged,) = latest([opened, closed])
-    assert (merged.status, merged.input, merged.output, merged.sent) == ("succeeded", b"in", b"out", True)
+    assert (merged.status, merged.input, merged.output, merged.model) == ("succeeded", b"in", b"out", "m")
 
 
 def numbered(first: int, count: int, size: int = 10) -> list[StoredEvent]:

@@ -14,8 +14,16 @@ import pytest
 
 import app.llm.anthropic as anthropic_adapter
 import app.llm.openai as openai_adapter
-from app.llm.faults import STATUS_FAULTS, retry_after_s
-from app.llm.provider import NotAuthorized, Overloaded, ProviderFault, RateLimited, Refused, Unreachable
+from app.llm.faults import STATUS_FAULTS, fault_of_sdk, retry_after_s
+from app.llm.provider import (
+    BrokenTurn,
+    NotAuthorized,
+    Overloaded,
+    ProviderFault,
+    RateLimited,
+    Refused,
+    Unreachable,
+)
 
 REQUEST = httpx2.Request("POST", "https://api.example.com/v1/messages")
 
@@ -38,6 +46,14 @@ def load_all(package: ModuleType) -> None:
             continue
 
 
+def mapped(kind: type[Exception], adapter: ModuleType) -> bool:
+    return kind.__name__ in adapter.CLASS_FAULTS or getattr(kind, "status_code", None) in STATUS_FAULTS
+
+
+def fault_of(error: Exception, adapter: ModuleType = anthropic_adapter) -> ProviderFault:
+    return fault_of_sdk(error, adapter.CLASS_FAULTS)
+
+
 @pytest.mark.parametrize(
     ("sdk", "root", "adapter", "least"),
     [
@@ -52,7 +68,7 @@ def test_every_exception_class_is_mapped(
     load_all(sdk)
     kinds = {kind for kind in subclasses(root) if kind.__module__.startswith(sdk.__name__)}
     assert len(kinds) >= least
-    missing = sorted(f"{k.__module__}.{k.__name__}" for k in kinds if not adapter.explicitly_mapped(k))
+    missing = sorted(f"{k.__module__}.{k.__name__}" for k in kinds if not mapped(k, adapter))
     assert not missing, f"map these in {adapter.__name__}.CLASS_FAULTS or in faults.STATUS_FAULTS: {missing}"
     stale = sorted(set(adapter.CLASS_FAULTS) - {kind.__name__ for kind in kinds})
     assert not stale, f"the SDK has these no longer: {stale}"
@@ -61,7 +77,7 @@ def test_every_exception_class_is_mapped(
 def test_a_class_that_nobody_mapped_is_noticed() -> None:
     class BrandNewError(anthropic.AnthropicError): ...
 
-    assert not anthropic_adapter.explicitly_mapped(BrandNewError)
+    assert not mapped(BrandNewError, anthropic_adapter)
 
 
 @pytest.mark.parametrize("status", sorted(STATUS_FAULTS))
@@ -69,9 +85,9 @@ def test_a_status_error_of_either_sdk_becomes_the_fault_of_its_status(status: in
     response = httpx2.Response(status, request=REQUEST)
     expected = STATUS_FAULTS[status]
     theirs = anthropic.APIStatusError("no", response=response, body=None)
-    assert type(anthropic_adapter.fault_of(theirs)) is expected
+    assert type(fault_of(theirs)) is expected
     others = openai.APIStatusError("no", response=response, body=None)
-    assert type(openai_adapter.fault_of(others)) is expected
+    assert type(fault_of(others, openai_adapter)) is expected
 
 
 @pytest.mark.parametrize(
@@ -84,28 +100,37 @@ def test_a_status_error_of_either_sdk_becomes_the_fault_of_its_status(status: in
     ],
 )
 def test_errors_without_an_answer(error: anthropic.AnthropicError, fault: type[ProviderFault]) -> None:
-    assert type(anthropic_adapter.fault_of(error)) is fault
+    assert type(fault_of(error)) is fault
 
 
 def test_an_overload_in_the_stream_has_status_200_and_is_told_apart_by_its_type() -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     error = anthropic.APIStatusError("x", response=httpx2.Response(200, request=REQUEST), body=body)
-    assert type(anthropic_adapter.fault_of(error)) is Overloaded
+    assert type(fault_of(error)) is Overloaded
+
+
+@pytest.mark.parametrize(("sdk", "adapter"), [(anthropic, anthropic_adapter), (openai, openai_adapter)])
+def test_an_answer_that_is_no_stream_is_a_broken_turn_whatever_it_says(
+    sdk: ModuleType, adapter: ModuleType
+) -> None:
+    response = httpx2.Response(200, request=REQUEST)
+    error = sdk.APIResponseValidationError(response, {"error": {"type": "invalid_request_error"}})
+    assert type(fault_of(error, adapter)) is BrokenTurn
 
 
 def test_a_spent_budget_is_not_waited_for() -> None:
     body = {"error": {"details": {"error_code": "enforced_spend_limit_reached"}, "message": "spent"}}
     response = httpx2.Response(429, request=REQUEST)
-    fault = anthropic_adapter.fault_of(anthropic.RateLimitError("x", response=response, body=body))
+    fault = fault_of(anthropic.RateLimitError("x", response=response, body=body))
     assert type(fault) is Refused
     plain = anthropic.RateLimitError("x", response=response, body={"error": {"type": "rate_limit_error"}})
-    assert type(anthropic_adapter.fault_of(plain)) is RateLimited
+    assert type(fault_of(plain)) is RateLimited
 
 
 def test_a_header_that_cannot_be_sent_is_refused_without_its_words() -> None:
     error = anthropic.APIConnectionError(request=REQUEST)
     error.__cause__ = httpx2.LocalProtocolError("Illegal header value b'Bearer sk-secret'")
-    fault = anthropic_adapter.fault_of(error)
+    fault = fault_of(error)
     assert type(fault) is Refused
     assert "sk-secret" not in fault.message
 
@@ -113,7 +138,7 @@ def test_a_header_that_cannot_be_sent_is_refused_without_its_words() -> None:
 def test_a_long_message_is_clipped() -> None:
     response = httpx2.Response(500, request=REQUEST)
     error = anthropic.InternalServerError("x" * 5000, response=response, body=None)
-    assert len(anthropic_adapter.fault_of(error).message) < 600
+    assert len(fault_of(error).message) < 600
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,14 @@ async def test_an_empty_script_is_answered_at_once() -> None:
     assert text_of(only) == {"results": []}
 
 
+async def test_a_script_may_say_its_final_text() -> None:
+    script = {"script": [{"tool": "a"}], "answer": {"total": {"$result": "[0].n"}, "at": ["x"]}}
+    _, last = await run(script, '{"n": 7}')
+    assert text_of(last) == {"total": 7, "at": ["x"]}
+    (only,) = await run({"script": [], "answer": "Good morning."})
+    assert only.blocks == (Text("Good morning."),)
+
+
 async def test_results_reach_later_arguments_at_any_depth() -> None:
     script = {
         "script": [
@@ -196,7 +204,8 @@ async def test_numbers_and_letters_come_through_unchanged() -> None:
         ('{"tool": "a", "arguments": {}}', "unknown key 'arguments'"),
         ('{"tool": "a", "args": []}', "At /args there is no object"),
         ('{"script": {}}', "must be a list"),
-        ('{"script": [], "tool": "a"}', "the only key"),
+        ('{"script": [], "tool": "a"}', "only `answer` may stand beside it"),
+        ('{"script": [], "answer": {"$result": "a["}}', "At /answer of the script"),
         ('{"script": [{"tool": "a"}, 5]}', "At /script/1"),
         ('{"tool": "a", "args": {"x": NaN}}', "NaN is not JSON"),
         ('{"tool": "a", "args": {"x": 1e999}}', "too large"),
@@ -259,7 +268,7 @@ async def test_noop_echoes_the_last_text_of_the_user() -> None:
     ("kind", "settings", "says"),
     [
         ("gemini", {}, "no provider of kind 'gemini'"),
-        ("bedrock", {}, "no provider of kind 'bedrock'"),
+        ("bedrock", {"options": {"region": "us-east-1"}}, "has no key"),
         ("mock", {"options": {"txet": "x"}}, "no option 'txet'"),
         ("noop", {"options": {"text": "x"}}, "no option 'text'"),
         ("anthropic", {}, "has no key"),

@@ -13,6 +13,10 @@ for kind in ("scripted", "mock", "noop"):
 assert not {"anthropic", "openai"} & set(sys.modules), "an SDK was imported at startup"
 build_provider("openai", api_key="k")
 assert "openai" in sys.modules and "anthropic" not in sys.modules
+build_provider("bedrock", api_key="k", options={"region": "us-east-1"})
+build_provider("vertex", api_key="k", options={"region": "us-east5", "project": "p"})
+assert "anthropic" in sys.modules
+assert not {"boto3", "botocore", "google.auth"} & set(sys.modules), "more was imported than the SDK"
 """
 
 

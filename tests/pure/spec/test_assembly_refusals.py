@@ -100,16 +100,62 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
     ),
     *(
         (
-            f"transport {transport['kind']}",
+            f"{what} of the transport {kind}",
             [agent()],
-            {"tools": [tool("t", transport=transport)]},
-            "/tools/0/transport",
-            f"tool 't' cannot be run: the transport '{transport['kind']}' is not available in this version",
+            {"tools": [tool("t", transport={"kind": kind, "url": "https://x.test/in", **transport})]},
+            f"/tools/0/transport/{place}",
+            f"tool 't': {message}",
         )
-        for transport in (
-            {"kind": "http", "url": "https://x.test"},
-            {"kind": "mcp", "url": "https://x.test"},
-            {"kind": "python", "entryPoint": "pay"},
+        for kind in ("http", "mcp")
+        for what, transport, place, message in (
+            (
+                "a scheme",
+                {"url": "ftp://x.test"},
+                "url",
+                "'ftp://x.test' is not an address that begins with http://",
+            ),
+            (
+                "no host",
+                {"url": "https:///x"},
+                "url",
+                "'https:///x' is not an address that begins with http://",
+            ),
+            ("a port", {"url": "https://x.test:p/"}, "url", "'https://x.test:p/' is not a URL"),
+            (
+                "a password",
+                {"url": "https://ann:pw@x.test/"},
+                "url",
+                "an address holds no name or password: use a header with a secret",
+            ),
+            ("a fragment", {"url": "https://x.test/#a"}, "url", "an address has no fragment"),
+            ("a name", {"headers": {"a b": "1"}}, "headers/a b", "'a b' is not the name of a header"),
+            (
+                "a line break",
+                {"headers": {"a": "1\r\nb: 2"}},
+                "headers/a",
+                "the value of the header 'a' has characters",
+            ),
+            (
+                "a header twice",
+                {"headers": {"A": "1", "a": "2"}},
+                "headers/a",
+                "the header 'a' stands here twice",
+            ),
+            *(
+                (
+                    "the header " + name,
+                    {"headers": {name: "1"}},
+                    f"headers/{name}",
+                    f"the service writes the header {name!r}",
+                )
+                for name in (
+                    "Host",
+                    "Content-Length",
+                    "Idempotency-Key",
+                    "Webhook-Signature",
+                    "mcp-session-id",
+                )
+            ),
         )
     ),
     (
@@ -366,20 +412,6 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "agent 'helper' names the provider 'hause', which is not in 'providers'; did you mean 'house'?",
     ),
     (
-        "a provider by a kind of a later version",
-        [{**agent(), "model": {"id": "m", "provider": "bedrock"}}],
-        {},
-        "/agents/0/model/provider",
-        "agent 'helper': the provider 'bedrock' is not available in this version",
-    ),
-    (
-        "a provider of a kind of a later version",
-        [agent()],
-        {"providers": {"v": {"kind": "vertex"}}},
-        "/providers/v/kind",
-        "provider 'v': the kind 'vertex' is not available in this version",
-    ),
-    (
         "a provider without a kind",
         [agent()],
         {"providers": {"house": {}}},
@@ -394,11 +426,11 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "provider 'openai' has an 'apiKey' and an 'apiKeyEnv'",
     ),
     (
-        "a dispatcher of a later version",
+        "a dispatcher without an address",
         [agent()],
-        {"actionDispatcher": {"kind": "http", "url": "https://x.test"}},
-        "/actionDispatcher",
-        "actionDispatcher: the transport 'http' is not available in this version",
+        {"actionDispatcher": {"kind": "http", "url": "x.test"}},
+        "/actionDispatcher/url",
+        "actionDispatcher: 'x.test' is not an address that begins with http:// or https://",
     ),
     (
         "a dispatcher's tool in an agent's hands",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import inspect
 import json
 from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from typing import Any, Literal
 
-import plangate
 import pytest
 from plangate import (
     ActionDispatcher,
@@ -63,26 +60,6 @@ def runtime(*agents: AgentSpec, **parts: Any) -> DefinedRuntime:
 
 def specialist(name: str = "helper", **options: Any) -> Any:
     return define_specialist(name, "m-1", "You help.", **options)
-
-
-# The public names.
-
-
-def test_the_public_names() -> None:
-    for name in plangate.__all__:
-        assert getattr(plangate, name)
-    assert {"define_runtime", "layered_prompt", "TaggedUnion", "glimpse", "normalize_schema"} <= set(
-        plangate.__all__
-    )
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["authoring", "events", "spec.glimpses", "spec.prompts", "spec.schemas", "spec.unions"],
-)
-def test_the_examples_in_the_docs_run(module: str) -> None:
-    results = doctest.testmod(importlib.import_module(f"plangate.{module}"))
-    assert results.attempted and not results.failed
 
 
 # Tenants.
@@ -166,6 +143,18 @@ def test_every_option_of_a_tool() -> None:
 @pytest.mark.parametrize("approval", ["default", None])
 def test_a_default_approval_is_off_the_wire(approval: Any) -> None:
     assert "approval" not in define_tool("look", {}, approval=approval).to_wire()
+
+
+def test_a_default_approval_overrides_nothing() -> None:
+    """Only a rule that was written does, also where it says what is the default anyway."""
+    agent = specialist(
+        tools=[define_tool("look", {}), define_tool("peek", {}, approval="never")],
+        approval={"plans": "default", "tools": "default"},
+    )
+    made = runtime(agent, approval_policies={"tools": "always"})
+    assert made.wire["approvalOverrides"] == {"tools": {"helper": {"peek": {"kind": "never"}}}}
+    assert made.wire["approvalPolicies"] == {"plans": {"kind": "always"}, "tools": {"kind": "always"}}
+    assert "approvalOverrides" not in runtime(specialist(tools=[define_tool("look", {})])).wire
 
 
 @pytest.mark.parametrize(

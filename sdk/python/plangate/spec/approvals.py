@@ -2,7 +2,8 @@
 
 A rule stands, from the strongest to the weakest, in `approvalOverrides.tools[agent][tool]`, in the tool's
 `approval`, in `approvalOverrides.agents[agent]`, in `approvalPolicies`; without any, plans are always
-approved by a person and tools never are. The operator's floor for a tenant is applied after all of these.
+approved by a person and tools never are. The operator's floor for a tenant is applied after all of these and
+can only tighten what they say.
 """
 
 from __future__ import annotations
@@ -13,24 +14,45 @@ from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 
-from plangate.spec.models import ApprovalPolicies, ApprovalRule, Rule, RuntimeSpec, ToolSpec
+from plangate.spec.models import (
+    ApprovalPolicies,
+    ApprovalRule,
+    FreeArguments,
+    Quorum,
+    Rule,
+    RuntimeSpec,
+    ToolSpec,
+)
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
 
-Origin = Literal["approvalOverrides.tools", "tool", "approvalOverrides.agents", "approvalPolicies", "default"]
+Origin = Literal[
+    "approvalOverrides.tools", "tool", "approvalOverrides.agents", "approvalPolicies", "default", "floor"
+]
 
 DEFAULT_PLAN_RULE: Final = ApprovalRule(kind="always")
 DEFAULT_TOOL_RULE: Final = ApprovalRule(kind="never")
 DEFAULT_POLICIES: Final = ApprovalPolicies(plans=DEFAULT_PLAN_RULE, tools=DEFAULT_TOOL_RULE)
+DEFAULT_EXPIRES_MS: Final = 7 * 24 * 3600 * 1000
+NO_FLOOR: Final = ApprovalPolicies()
+
+_STRENGTH: Final = {"never": 0, "dynamic": 1, "always": 2}
 
 _RULE: Final[TypeAdapter[ApprovalRule | None]] = TypeAdapter(Rule)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRule:
-    """The rule in force and the place in the spec that it comes from."""
+    """The rule in force and where it comes from. `at_most_ms` is the longest that an approval may stay open,
+    whatever a query asks for."""
 
     rule: ApprovalRule
     origin: Origin
+    at_most_ms: int | None = None
+
+    def expires_in_ms(self, asked: int | None) -> int:
+        """How long an approval stays open: what the query asks for, else what the rule says, within the floor."""
+        wanted = asked or self.rule.approval_expires_in_ms or DEFAULT_EXPIRES_MS
+        return wanted if self.at_most_ms is None else min(wanted, self.at_most_ms)
 
 
 def normalize_rule(value: str | Mapping[str, Any] | ApprovalRule | None) -> ApprovalRule | None:
@@ -41,10 +63,12 @@ def normalize_rule(value: str | Mapping[str, Any] | ApprovalRule | None) -> Appr
     return _RULE.validate_python(value)
 
 
-def tool_rule(spec: RuntimeSpec, agent_name: str, tool_name: str) -> ResolvedRule:
-    """The rule for one tool in the hands of one agent.
+def tool_rule(
+    spec: RuntimeSpec, agent_name: str, tool_name: str, floor: ApprovalPolicies = NO_FLOOR
+) -> ResolvedRule:
+    """The rule for one tool in the hands of one agent, over the operator's floor.
 
-    The wide rules (an agent's, the runtime's) are about declared tools. A builtin tool is gated only where
+    The wide rules (an agent's, the runtime's, the floor) are about declared tools. A builtin tool is gated only where
     `approvalOverrides.tools` names it: reading is harmless, an agent that is called has gates of its own,
     and executing a plan opens the plan's gate.
     """
@@ -53,13 +77,13 @@ def tool_rule(spec: RuntimeSpec, agent_name: str, tool_name: str) -> ResolvedRul
         return named or ResolvedRule(DEFAULT_TOOL_RULE, "default")
     tool = next((tool for tool in spec.tools if tool.name == tool_name), None)
     if tool is not None:
-        return declared_tool_rule(spec, agent_name, tool)
+        return over_floor(declared_tool_rule(spec, agent_name, tool), floor.tools)
     named = _named_rule(spec, agent_name, tool_name)
-    return named or _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE)
+    return over_floor(named or _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE), floor.tools)
 
 
 def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> ResolvedRule:
-    """`tool_rule` for a tool that is at hand already."""
+    """What the spec says of a tool that is at hand already."""
     named = _named_rule(spec, agent_name, tool.name)
     if named is not None:
         return named
@@ -68,9 +92,71 @@ def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> Re
     return _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE)
 
 
-def plan_rule(spec: RuntimeSpec, agent_name: str | None) -> ResolvedRule:
+def plan_rule(spec: RuntimeSpec, agent_name: str | None, floor: ApprovalPolicies = NO_FLOOR) -> ResolvedRule:
     """The rule at the gate of a plan that `agent_name` executes; None: a host does, outside of any agent."""
-    return _wide_rule(spec, agent_name, "plans", DEFAULT_PLAN_RULE)
+    return over_floor(_wide_rule(spec, agent_name, "plans", DEFAULT_PLAN_RULE), floor.plans)
+
+
+def over_floor(resolved: ResolvedRule, floor: ApprovalRule | None) -> ResolvedRule:
+    """The rule with the operator's floor under it. Its origin is the floor where that changed anything."""
+    if floor is None:
+        return resolved
+    rule = tightened(resolved.rule, floor)
+    origin: Origin = resolved.origin if rule == resolved.rule else "floor"
+    return ResolvedRule(rule, origin, floor.approval_expires_in_ms)
+
+
+def tightened(rule: ApprovalRule, floor: ApprovalRule) -> ApprovalRule:
+    """`rule`, as much stricter as `floor` wants it: never weaker than either.
+
+    Two different predicates cannot both be asked, so they become `always`. What the floor leaves out of expiry and
+    `on_expiry` is not said; what it leaves out of `rememberable` is no.
+    """
+    stronger = rule if _STRENGTH[rule.kind] >= _STRENGTH[floor.kind] else floor
+    kind, value = stronger.kind, stronger.value
+    if rule.kind == floor.kind == "dynamic" and rule.value != floor.value:
+        kind, value = "always", None
+    return ApprovalRule(
+        kind=kind,
+        value=value,
+        approval_expires_in_ms=_shorter(rule.approval_expires_in_ms, floor.approval_expires_in_ms),
+        on_expiry=rule.on_expiry or floor.on_expiry,
+        approvers=_more_approvers(rule.approvers, floor.approvers),
+        rememberable=_less_rememberable(rule.rememberable, floor.rememberable),
+    )
+
+
+def free_arguments(rememberable: bool | FreeArguments) -> tuple[str, ...] | None:
+    """The names of the arguments that a remembered approval leaves open, in order; None: nothing is remembered."""
+    if isinstance(rememberable, bool):
+        return () if rememberable else None
+    return tuple(sorted(set(rememberable.free)))
+
+
+def _shorter(own: int | None, floor: int | None) -> int | None:
+    if floor is None or floor >= (own or DEFAULT_EXPIRES_MS):
+        return own
+    return floor
+
+
+def _more_approvers(own: Quorum | None, floor: Quorum | None) -> Quorum | None:
+    if floor is None or floor == Quorum():
+        return own
+    if own is None:
+        return floor
+    return Quorum(
+        minimum=max(own.minimum, floor.minimum), not_requester=own.not_requester or floor.not_requester
+    )
+
+
+def _less_rememberable(own: bool | FreeArguments, floor: bool | FreeArguments) -> bool | FreeArguments:
+    of_own, of_floor = free_arguments(own), free_arguments(floor)
+    if of_own is None or of_floor is None:
+        return False
+    both = tuple(name for name in of_own if name in of_floor)
+    if both == of_own:
+        return own
+    return FreeArguments(free=both) if both else True
 
 
 def _named_rule(spec: RuntimeSpec, agent_name: str, tool_name: str) -> ResolvedRule | None:

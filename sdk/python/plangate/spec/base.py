@@ -27,7 +27,14 @@ MAX_TOOLS: Final = 2_000
 _MAX_DETAILS: Final = 1_000  # of what is wrong with one object that has unknown fields
 _MAX_HINTS: Final = 20  # unknown fields of one object that get a hint
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_SECTION: Final = re.compile(r"\n\n(?:Args|Raises|Example):\n")
 _TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+def _meaning_alone(schema: dict[str, Any]) -> None:
+    """A JSON Schema says what a model means; its arguments, errors and examples are for readers of Python."""
+    if "description" in schema:
+        schema["description"] = _SECTION.split(schema["description"], maxsplit=1)[0]
 
 
 class SpecModel(BaseModel):
@@ -44,6 +51,7 @@ class SpecModel(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         hide_input_in_errors=True,
+        json_schema_extra=_meaning_alone,
     )
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset()

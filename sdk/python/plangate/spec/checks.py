@@ -6,20 +6,31 @@ Each check yields every problem it finds. Those of plans, approvals and dispatch
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, get_args
+from typing import Final
 
 from plangate.spec.base import did_you_mean
 from plangate.spec.drafts import Draft, Placed
 from plangate.spec.lookalikes import skeletons
-from plangate.spec.models import AgentSpec, ProviderKind, ToolkitSpec, ToolSpec
+from plangate.spec.models import AgentSpec, ProviderSpec, ToolkitSpec, ToolSpec
 from plangate.spec.problems import Problem
 from plangate.spec.prompts import render_layers
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, PLANNED_TOOLKITS, TOOLKITS
-from plangate.spec.transports import AVAILABLE_TRANSPORTS
+from plangate.spec.transport_checks import transport_flaws
 
 MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
 IMPLICIT_PROVIDERS: Final = frozenset({"anthropic", "openai", "scripted", "mock", "noop"})
-_PROVIDER_KINDS: Final = frozenset(get_args(ProviderKind))
+_VENDOR_FIELDS: Final = frozenset({"apiKey", "apiKeyEnv", "baseUrl", "idleTimeoutS"})
+FIELDS_OF_KIND: Final[Mapping[str, frozenset[str]]] = {
+    "anthropic": _VENDOR_FIELDS,
+    "openai": _VENDOR_FIELDS,
+    "bedrock": _VENDOR_FIELDS | {"region"},
+    "vertex": _VENDOR_FIELDS | {"region", "project"},
+    "mock": frozenset({"tokens"}),
+    "scripted": frozenset(),
+    "noop": frozenset(),
+}
+"""What a provider of each kind may say of itself."""
+_PLATFORMS: Final = {"bedrock": "us-east-1", "vertex": "us-east5"}  # with a region for an example
 _WITH_PLAN: Final = frozenset({"planner", "executor"})
 
 
@@ -183,31 +194,23 @@ def check_tools(draft: Draft) -> Iterator[Problem]:
 
 
 def _check_transport(tool: Placed[ToolSpec]) -> Iterator[Problem]:
-    kind = tool.value.transport.kind
-    if kind not in AVAILABLE_TRANSPORTS:
-        yield Problem(
-            tool.at("transport"),
-            f"tool {tool.value.name!r} cannot be run: the transport {kind!r} is not available in this "
-            "version; use 'client'",
-        )
+    for place, why in transport_flaws(tool.value.transport):
+        yield Problem(tool.at("transport", *place), f"tool {tool.value.name!r}: {why}")
 
 
 def check_providers(draft: Draft) -> Iterator[Problem]:
     """The providers that the spec declares."""
     for name, provider in draft.spec.providers.items():
         kind = provider.kind or name
-        if kind not in _PROVIDER_KINDS:
-            known = ", ".join(sorted(IMPLICIT_PROVIDERS))
+        if kind not in FIELDS_OF_KIND:
+            known = ", ".join(sorted(FIELDS_OF_KIND))
             yield Problem(
                 draft.at("providers", name, "kind"),
                 f"provider {name!r} needs a 'kind', since its name is none: one of {known}",
             )
-        elif kind not in IMPLICIT_PROVIDERS:
-            yield Problem(
-                draft.at("providers", name, *(("kind",) if provider.kind else ())),
-                f"provider {name!r}: the kind {kind!r} is not available in this version; use one of "
-                f"{', '.join(sorted(IMPLICIT_PROVIDERS))}",
-            )
+            continue
+        yield from _foreign_fields(draft, name, kind, provider)
+        yield from _missing_fields(draft, name, kind, provider)
         if provider.api_key is not None and provider.api_key_env is not None:
             yield Problem(
                 draft.at("providers", name, "apiKeyEnv"),
@@ -215,18 +218,49 @@ def check_providers(draft: Draft) -> Iterator[Problem]:
             )
 
 
+def _foreign_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) -> Iterator[Problem]:
+    for field in provider.to_wire():
+        if field == "kind" or field in FIELDS_OF_KIND[kind]:
+            continue
+        takers = ", ".join(sorted(other for other, fields in FIELDS_OF_KIND.items() if field in fields))
+        yield Problem(
+            draft.at("providers", name, field),
+            f"provider {name!r} of kind {kind!r} takes no {field!r}, which is for {takers}: remove it",
+        )
+
+
+def _missing_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) -> Iterator[Problem]:
+    """Of the platforms: nothing of theirs has a default, least of all the account that pays."""
+    if kind not in _PLATFORMS:
+        return
+    needed = "it names the host" if kind == "bedrock" else "it is a part of the address"
+    if provider.region is None and not (kind == "bedrock" and provider.base_url):
+        yield Problem(
+            draft.at("providers", name, "region"),
+            f"provider {name!r} of kind {kind!r} has no 'region': {needed}, such as {_PLATFORMS[kind]!r}",
+        )
+    if kind == "vertex" and provider.project is None:
+        yield Problem(
+            draft.at("providers", name, "project"),
+            f"provider {name!r} of kind 'vertex' has no 'project': name the Google Cloud project by its id",
+        )
+    without_key = provider.api_key is None and provider.api_key_env is None
+    if without_key and draft.spec.interpreter is None:
+        yield Problem(
+            draft.at("providers", name, "apiKey"),
+            f"provider {name!r} of kind {kind!r} has no key: set 'apiKey' to {{\"secret\": ...}}, or 'apiKeyEnv'",
+        )
+
+
 def _check_model(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
     model = agent.value.model
     name = model.provider
     if "provider" not in model.model_fields_set or name in IMPLICIT_PROVIDERS:
         return
-    if name in _PROVIDER_KINDS and not draft.is_named("providers", name):
-        yield Problem(
-            agent.at("model", "provider"),
-            f"agent {agent.value.name!r}: the provider {name!r} is not available in this version",
-        )
-    elif not draft.is_named("providers", name):
+    if not draft.is_named("providers", name):
         hint = did_you_mean(name, {*draft.known("providers"), *IMPLICIT_PROVIDERS})
+        if name in _PLATFORMS:
+            hint = ": declare it there, with its region and key"
         yield Problem(
             agent.at("model", "provider"),
             f"agent {agent.value.name!r} names the provider {name!r}, which is not in 'providers'{hint}",

@@ -14,7 +14,8 @@ from plangate.spec.plan_schemas import action_kinds, actions_schema
 from plangate.spec.problems import Problem, Step
 from plangate.spec.schemas import check_schema
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
-from plangate.spec.transports import AVAILABLE_DISPATCHERS, ToolDispatcher
+from plangate.spec.transport_checks import transport_flaws
+from plangate.spec.transports import ToolDispatcher
 
 _RESERVED_DATA: Final = frozenset({"input", "state", "ref", "artifact"})
 _DATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -175,13 +176,8 @@ def check_dispatchers(draft: Draft) -> Iterator[Problem]:
 def _check_dispatcher(
     draft: Draft, dispatcher: SpecModel, place: tuple[Step, ...], callers: Mapping[str, list[str]]
 ) -> Iterator[Problem]:
-    kind = getattr(dispatcher, "kind", "")
-    if kind not in AVAILABLE_DISPATCHERS:
-        yield Problem(
-            draft.at(*place),
-            f"{'.'.join(map(str, place))}: the transport {kind!r} is not available in this version; use one "
-            f"of {', '.join(sorted(AVAILABLE_DISPATCHERS))}",
-        )
+    for inner, why in transport_flaws(dispatcher):
+        yield Problem(draft.at(*place, *inner), f"{'.'.join(map(str, place))}: {why}")
     if not isinstance(dispatcher, ToolDispatcher):
         return
     name, pointer = dispatcher.tool, draft.at(*place, "tool")

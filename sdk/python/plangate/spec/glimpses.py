@@ -31,6 +31,7 @@ def glimpse(value: Any, *, max_items: int = 3) -> dict[str, Any]:
         ValueError: if `max_items` is negative, or if the value contains itself.
 
     Example:
+        >>> from decimal import Decimal
         >>> glimpse([Decimal("1E+2"), 2, 3], max_items=2)
         {'count': 3, 'sample': ['100', 2]}
     """

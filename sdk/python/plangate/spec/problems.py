@@ -20,14 +20,34 @@ _SUBJECT: Final = re.compile(r"^(Input|String|Tuple|List|Dictionary) ")  # of Py
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`pointer` is an RFC 6901 JSON pointer; "" is the whole document."""
+    """One thing that is wrong with a spec.
+
+    Args:
+        pointer: Where, as an RFC 6901 JSON pointer; "" is the whole document.
+        message: What, and what to do about it.
+
+    Example:
+        >>> Problem("/agents/0/name", "'no name' is not a name").pointer
+        '/agents/0/name'
+    """
 
     pointer: str
     message: str
 
 
 class SpecInvalid(ValueError):
-    """A spec that cannot be registered; `problems` holds everything that is wrong with it."""
+    """A spec that cannot be registered, with everything that is wrong with it at once.
+
+    Args:
+        problems: What is wrong, each with its place.
+
+    Example:
+        >>> try:
+        ...     define_runtime("acme", [define_specialist("helper", "m-1", "You help.", tools=["look"])])
+        ... except SpecInvalid as error:
+        ...     print(error.problems[0].message)
+        agent 'helper' names the tool 'look', which is not in 'tools'
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

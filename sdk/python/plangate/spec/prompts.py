@@ -28,6 +28,9 @@ class LayeredPrompt:
     Args:
         text: The final text, sent to the model unchanged.
 
+    Attributes:
+        cache_key: The fingerprint: lower-case hex SHA-256 of the text as UTF-8.
+
     Raises:
         ValueError: if the text holds half of a surrogate pair, which no UTF-8 can carry.
 
@@ -37,7 +40,7 @@ class LayeredPrompt:
     """
 
     text: str
-    cache_key: str = field(init=False)  # lower-case hex SHA-256 of the UTF-8 text
+    cache_key: str = field(init=False)
 
     def __post_init__(self) -> None:
         try:

@@ -38,22 +38,24 @@ Path = tuple[str, ...]
 
 
 def normalize_schema(value: Any) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) that `value` stands for.
+    """The JSON Schema (draft 2020-12) that `value` stands for. It is one of
+
+    - a JSON Schema mapping, which comes back as a plain copy;
+    - a Pydantic model class, also a recursive one (its definitions are in `$defs`, and the root stays an object
+      schema that can be read without following a reference);
+    - a mapping of field name to type hint, nested at will. Every field is required unless its hint is
+      `NotRequired[...]` or carries a default. A value may also be a JSON Schema without references. A
+      `description` that is a string describes the object; one that is a type is a field;
+    - any other type hint that Pydantic can export.
 
     Args:
-        value: One of
-            - a JSON Schema mapping, which comes back as a plain copy;
-            - a Pydantic model class, also a recursive one (its definitions are in `$defs`, and the root stays
-              an object schema that can be read without following a reference);
-            - a mapping of field name to type hint, nested at will. Every field is required unless its hint is
-              `NotRequired[...]` or carries a default. A value may also be a JSON Schema without references.
-              A `description` that is a string describes the object; one that is a type is a field;
-            - any other type hint that Pydantic can export.
+        value: One of these.
 
     Raises:
         TypeError: for anything else, naming the place and the reason.
 
     Example:
+        >>> from typing import NotRequired
         >>> normalize_schema({"city": str, "days": NotRequired[int]})["required"]
         ['city']
     """

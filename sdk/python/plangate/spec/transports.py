@@ -12,9 +12,6 @@ from plangate.spec.base import Milliseconds, Name, SpecModel
 TAG_PREFIX: Final = "kind:"
 """Marks the parts of a Pydantic location that name a variant and are not in the document."""
 
-AVAILABLE_TRANSPORTS: Final = frozenset({"client"})
-AVAILABLE_DISPATCHERS: Final = AVAILABLE_TRANSPORTS | {"tool"}
-
 Replay = Literal["safe", "never"]
 
 
@@ -57,7 +54,8 @@ class ClientTransport(SpecModel):
 
 
 class McpTransport(SpecModel):
-    """A remote MCP server over Streamable HTTP; `tool` is its name there, if it differs."""
+    """A remote MCP server over Streamable HTTP; `tool` is its name there, if it differs. `definition_digest` names the
+    definition that the server gives of it: registration fills it in."""
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
 
@@ -65,6 +63,7 @@ class McpTransport(SpecModel):
     url: Annotated[str, Field(min_length=1)]
     tool: Annotated[str, Field(min_length=1)] | None = None
     headers: Headers = Field(default_factory=dict)
+    definition_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
 
 class PythonTransport(SpecModel):

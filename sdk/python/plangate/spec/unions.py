@@ -31,6 +31,8 @@ def TaggedUnion(*models: type[BaseModel], discriminator: str = "kind") -> Any:
             or a value that two models share; the message names the models.
 
     Example:
+        >>> from typing import Literal
+        >>> from pydantic import BaseModel
         >>> class Refund(BaseModel):
         ...     kind: Literal["refund"]
         ...     amount: int
@@ -38,7 +40,9 @@ def TaggedUnion(*models: type[BaseModel], discriminator: str = "kind") -> Any:
         ...     kind: str = "note"
         ...     text: str
         >>> Action = TaggedUnion(Refund, Note)
-        >>> define_plan("Refunds", {"actions": list[Action]})  # doctest: +SKIP
+        >>> plan = define_plan("Refunds", {"actions": list[Action]})
+        >>> plan.to_wire()["schema"]["properties"]["actions"]["items"]["discriminator"]["propertyName"]
+        'kind'
     """
     for model in models:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):

@@ -1,0 +1,64 @@
+"""The verbs of threads: find one, make one, read it, and what its agents said and heard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.agents import store
+from app.agents.memory import conversation
+from app.base.clock import rfc3339
+from app.base.database import Tx
+from app.base.errors import NotFound
+from app.base.ids import is_id, new_id
+from app.llm.codec import block_wire
+from app.llm.messages import Message
+
+
+async def named(tx: Tx, thread_id: str | None, key: str | None) -> Any:
+    """The row of the thread with this id, else of the one with this key; None where there is none."""
+    if thread_id is not None:
+        return await store.thread_by_id(tx, thread_id)
+    return await store.thread_by_key(tx, key) if key is not None else None
+
+
+async def read(tx: Tx, thread_id: str) -> dict[str, Any]:
+    """A thread and its active queries. Raises NotFound."""
+    row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
+    if row is None:
+        raise NotFound(f"There is no thread {thread_id!r}.")
+    return {**thread_wire(row), "activeQueries": await store.active_in_thread(tx, thread_id)}
+
+
+async def page(tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
+    """Threads, newest first."""
+    return [thread_wire(r) for r in await store.threads(tx, before, limit)]
+
+
+async def make(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
+    """The thread of this key, and whether it is new."""
+    thread_id = new_id("thr_")
+    found = await store.make_thread(tx, thread_id, key, None)
+    return await read(tx, found), found == thread_id
+
+
+async def messages(tx: Tx, thread_id: str, agent: str | None) -> list[dict[str, Any]]:
+    """What each agent's finished runs in this thread said and heard, oldest first. Raises NotFound."""
+    await read(tx, thread_id)
+    agents = [agent] if agent is not None else await store.agents_of_thread(tx, thread_id)
+    out: list[dict[str, Any]] = []
+    for name in agents:
+        out += [{"agent": name, **message_wire(m)} for m in await conversation(tx, thread_id, name)]
+    return out
+
+
+def thread_wire(row: Any) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "key": row["key"],
+        "runtimeId": row["runtime_id"],
+        "createdAt": rfc3339(row["created_at"]),
+    }
+
+
+def message_wire(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "blocks": [block_wire(b) for b in message.blocks]}

@@ -1,0 +1,67 @@
+"""Remembered approvals: made by a decision, used by the gate instead of asking, revoked by an approver.
+
+A grant covers calls of one tool in one definition, with the same arguments but for those that the rule leaves open,
+by one agent in one thread, for a day by the database's clock. It is only as good as the rule in force where it is used:
+the rule must be rememberable still, leave the same arguments open, and ask for no more votes than stand behind it.
+"""
+
+from __future__ import annotations
+
+from plangate.spec.approvals import free_arguments
+
+from app.approvals import store
+from app.approvals.models import ApprovalRequest, ApprovalRow, GrantRow
+from app.approvals.subjects import bound_args, definition_of
+from app.base.database import Tx
+from app.base.errors import NotFound
+from app.base.ids import is_id, new_id
+
+GRANT_S = 24 * 3600.0
+
+
+async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
+    """Makes the grant of an approved call, in the transaction of the decision. `by` is who completed it."""
+    free = free_arguments(row.rule.rememberable) or ()
+    await store.insert_grant(
+        tx,
+        new_id("grt_"),
+        row.id,
+        row.thread_id,
+        row.agent,
+        row.target,
+        definition_of(subject),
+        bound_args(subject, free),
+        list(free),
+        by,
+        GRANT_S,
+    )
+
+
+async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
+    """The newest grant that covers this call under the rule in force, and who gave it."""
+    free = free_arguments(request.rule.rememberable)
+    if request.kind != "tool" or free is None:
+        return None
+    asked = request.rule.approvers
+    found = await store.covering_grant(
+        tx,
+        request.scope.thread_id,
+        request.scope.agent,
+        request.target,
+        definition_of(request.subject),
+        bound_args(request.subject, free),
+        list(free),
+        asked.minimum if asked else 1,
+        request.requested_by if asked and asked.not_requester else None,
+    )
+    return None if found is None else (found["id"], found["granted_by"])
+
+
+async def revoke(tx: Tx, grant_id: str, by: str) -> GrantRow:
+    """Ends a grant from now on; what it let through stays. One that is revoked already stays as it is."""
+    if is_id("grt_", grant_id):
+        await store.revoke_grant(tx, grant_id, by)
+        found = await store.grant(tx, grant_id)
+        if found is not None:
+            return found
+    raise NotFound(f"There is no grant {grant_id!r}.")

@@ -1,0 +1,88 @@
+"""What a decision may be, given the approval it is about. Pure: the service asks here before it writes anything."""
+
+from __future__ import annotations
+
+from app.approvals.models import ApprovalRow, Decision
+from app.base.errors import Conflict, Flaw, Forbidden, Invalid
+
+
+def refuse_words(row: ApprovalRow, decision: Decision) -> None:
+    """Raises Invalid for what cannot be said about this approval, whatever became of it."""
+    if decision.args is not None:
+        if decision.decision != "approve":
+            raise _invalid("args", f"belongs to the decision 'approve', not to {decision.decision!r}")
+        if row.kind == "plan":
+            raise _invalid("args", "a plan is not edited: send 'revise' with feedback")
+    if decision.scope is not None:
+        if decision.decision != "approve":
+            raise _invalid("scope", f"belongs to the decision 'approve', not to {decision.decision!r}")
+        if row.kind == "plan":
+            raise _invalid("scope", "approvals of plans are not remembered: remove 'scope'")
+        if not row.rule.rememberable:
+            raise _invalid("scope", "the rule of this gate is not 'rememberable': remove 'scope'")
+
+
+def _invalid(field: str, message: str) -> Invalid:
+    return Invalid(f"{field}: {message}.", [Flaw(f"/{field}", message)])
+
+
+def refuse_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:
+    """What was looked at must be what is decided. Who sends the very arguments that stand already has them in mind,
+    whatever he looked at before: so a repeated edit is a repetition."""
+    if decision.digest is None or decision.digest == row.digest.hex():
+        return
+    if decision.args is not None and not edits:
+        return
+    raise Conflict(
+        "The digest is not that of this approval: what you looked at is not what would be approved. "
+        f"Read GET /approvals/{row.id}/subject again.",
+        extra={"digest": row.digest.hex()},
+    )
+
+
+def repeated(row: ApprovalRow, decision: Decision, *, edits: bool) -> ApprovalRow:
+    """The first answer for who said the same before; a Conflict that shows the winner for everybody else."""
+    mine = next((v for v in row.votes if v.principal == decision.by), None)
+    same = mine is not None and (mine.decision, mine.scope) == (decision.decision, decision.scope)
+    if same and row.decision == decision.decision and not edits:
+        return row
+    who = f" by {row.decided_by}" if row.decided_by else ""
+    raise Conflict(f"This approval is already {row.status}{who}.", extra={"approval": row.wire()})
+
+
+def expired(row: ApprovalRow) -> Conflict:
+    return Conflict(
+        "This approval has expired; nothing can be decided any more.", extra={"approval": row.wire()}
+    )
+
+
+def refuse_requester(row: ApprovalRow, decision: Decision) -> None:
+    asked = row.rule.approvers
+    if asked is not None and asked.not_requester and decision.by == row.requested_by:
+        raise Forbidden("The rule of this gate wants somebody else than who asked for it to decide.")
+
+
+def has_voted(row: ApprovalRow, decision: Decision) -> bool:
+    """Whether this very vote was cast before. Conflict where the principal voted otherwise, Forbidden where the key
+    behind it would vote twice: names behind one key are that key's word, so no quorum is made of them."""
+    for vote in row.votes:
+        if vote.principal == decision.by:
+            if (vote.decision, vote.scope) == (decision.decision, decision.scope):
+                return True
+            how = f" with scope {vote.scope!r}" if vote.scope else ""
+            raise Conflict(
+                f"{decision.by} already voted {vote.decision!r}{how}; a principal has one vote.",
+                extra={"approval": row.wire()},
+            )
+    first = next((v for v in row.votes if v.key_id == decision.key_id), None)
+    if first is not None and decision.decision == "approve":
+        raise Forbidden(
+            f"The key of this request has voted here already, for {first.principal}. Where several must approve, a "
+            "key has one vote, whomever it names: the next approver needs a key of their own."
+        )
+    return False
+
+
+def is_remembered(row: ApprovalRow) -> bool:
+    """Whether everybody who approved asked for it: whoever did not, approved this once."""
+    return bool(row.rule.rememberable) and all(v.scope == "thread" for v in row.votes)

@@ -1,0 +1,114 @@
+"""The adapter for Claude on Amazon Bedrock: Anthropic's messages behind Amazon's address, key and frames.
+
+The credential is a Bedrock API key, sent as a bearer token. Keys of IAM would need boto3 to sign requests,
+whose search for credentials finds the operator's.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+
+import httpx2
+from anthropic import AsyncAnthropicBedrock, AsyncStream
+from anthropic._streaming import ServerSentEvent
+from anthropic.lib.bedrock._stream_decoder import AWSEventStreamDecoder
+
+from app.llm.anthropic import AnthropicProvider
+from app.llm.anthropic_turn import AnthropicTurn
+from app.llm.eventstream import Frame, FrameBroken, FrameReader
+from app.llm.hosts import host_of
+from app.llm.messages import ModelRequest
+from app.llm.provider import ProviderNotBuilt, Refused
+from app.llm.wire import usable_key
+
+
+def build(
+    *,
+    api_key: str | None,
+    base_url: str | None,
+    http_client: httpx2.AsyncClient | None,
+    idle_timeout_s: float | None = None,
+    region: str | None = None,
+) -> BedrockProvider:
+    """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
+    if base_url is None and not region:
+        raise ProviderNotBuilt("A provider of kind 'bedrock' needs a region, such as us-east-1.")
+    return BedrockProvider(
+        _Client,
+        http_client,
+        idle_timeout_s,
+        api_key=usable_key(api_key, needed=base_url is None),
+        aws_region=region or "",
+        base_url=base_url or f"https://{host_of('bedrock', region)}",
+    )
+
+
+class BedrockProvider(AnthropicProvider):
+    """A turn is named as it was asked for: the same model has several prices, by the prefix of its id."""
+
+    def _turn(self, request: ModelRequest) -> AnthropicTurn:
+        return AnthropicTurn(request.model, own_name=True)
+
+    async def _open(self, request: ModelRequest) -> AsyncStream[object]:
+        if not request.model.partition(";")[0].strip("."):
+            raise Refused(f"The model id {request.model!r} cannot stand in an address; use one of Bedrock's.")
+        return await super()._open(request)
+
+
+class _Client(AsyncAnthropicBedrock):
+    """The SDK's client without its decoder, which needs botocore."""
+
+    def _make_sse_decoder(self) -> AWSEventStreamDecoder:
+        return _Decoder()
+
+
+class _Decoder(AWSEventStreamDecoder):
+    def __init__(self) -> None:
+        self._frames = FrameReader()
+
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
+        async for data in iterator:
+            for frame in self._frames.feed(data):
+                event = _event_of(frame)
+                if event is not None:
+                    yield event
+
+
+def _event_of(frame: Frame) -> ServerSentEvent | None:
+    """The event of Anthropic's that a frame carries, as it would have come in SSE; None for other frames."""
+    headers = frame.headers
+    kind = headers.get(":message-type")
+    if kind == "event":
+        return _event(frame.payload) if headers.get(":event-type") == "chunk" else None
+    if kind == "exception":
+        return _error(headers.get(":exception-type"), _message(frame.payload))
+    if kind == "error":
+        return _error(headers.get(":error-code"), headers.get(":error-message"))
+    raise FrameBroken("it does not say what it is")
+
+
+def _event(payload: bytes) -> ServerSentEvent:
+    """`{"bytes": <base64 of the event's JSON>}`; what is wrong with that JSON is told by whoever reads it."""
+    try:
+        data = base64.b64decode(json.loads(payload)["bytes"], validate=True).decode()
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameBroken("it holds no bytes of an event") from error
+    event = json.loads(data)
+    kind = event.get("type") if isinstance(event, dict) else None
+    return ServerSentEvent(event="error" if kind == "error" else "message", data=data)
+
+
+def _error(kind: str | None, message: str | None) -> ServerSentEvent:
+    error = {"type": kind, "message": message or "no message"}
+    return ServerSentEvent(event="error", data=json.dumps({"type": "error", "error": error}))
+
+
+def _message(payload: bytes) -> str | None:
+    try:
+        body = json.loads(payload)
+    except ValueError:
+        return None
+    found = body.get("message", body.get("Message")) if isinstance(body, dict) else None
+    return found if isinstance(found, str) else None

@@ -1,0 +1,84 @@
+"""The frames of `application/vnd.amazon.eventstream`, in which Bedrock streams. Pure: bytes in, frames out.
+
+The SDK would decode them with botocore, which is large, reads files of the operator's account, and is needed
+for nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+MAX_FRAME_BYTES: Final = 24 * 1024 * 1024
+"""The most that the format allows for a payload."""
+
+_PRELUDE: Final = struct.Struct(">III")  # length of the frame, length of its headers, CRC of these two
+_CRC: Final = struct.Struct(">I")
+_LENGTH: Final = struct.Struct(">H")
+_STRING: Final = 7
+_SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 6: None, _STRING: None, 8: 8, 9: 16}
+"""Bytes of a header's value by its type; None: its length stands in front of it."""
+
+
+class FrameBroken(ValueError):
+    """The bytes are not frames, or were damaged on their way; what follows cannot be read any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message. `headers` are those whose values are strings, which is all that Bedrock sends."""
+
+    headers: dict[str, str]
+    payload: bytes
+
+
+class FrameReader:
+    """Takes the bytes of a stream as they come and gives the frames that are whole."""
+
+    def __init__(self) -> None:
+        self._left = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Raises FrameBroken. A frame that has begun waits for its end."""
+        self._left += data
+        while len(self._left) >= _PRELUDE.size:
+            length, headers_length, crc = _PRELUDE.unpack_from(self._left)
+            if zlib.crc32(self._left[:8]) != crc:
+                raise FrameBroken("the checksum of its prelude is wrong")
+            if length > MAX_FRAME_BYTES or _PRELUDE.size + headers_length + _CRC.size > length:
+                raise FrameBroken("its lengths cannot be true")
+            if len(self._left) < length:
+                return
+            frame = bytes(self._left[:length])
+            del self._left[:length]
+            body = frame[: -_CRC.size]
+            if zlib.crc32(body) != _CRC.unpack(frame[-_CRC.size :])[0]:
+                raise FrameBroken("its checksum is wrong")
+            payload_at = _PRELUDE.size + headers_length
+            yield Frame(_headers(body[_PRELUDE.size : payload_at]), body[payload_at:])
+
+
+def _headers(data: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    at = 0
+    try:
+        while at < len(data):
+            name_end = at + 1 + data[at]
+            name, kind = data[at + 1 : name_end].decode(), data[name_end]
+            at = name_end + 1
+            size = _SIZES[kind]
+            if size is None:
+                size = _LENGTH.unpack_from(data, at)[0]
+                at += _LENGTH.size
+            value = data[at : at + size]
+            if len(value) < size:
+                raise FrameBroken("a header is longer than the headers")
+            at += size
+            if kind == _STRING:
+                found[name] = value.decode()
+    except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
+        raise FrameBroken("its headers cannot be read") from error
+    return found

@@ -1,0 +1,76 @@
+"""The adapter for Claude on Google's Vertex AI: Anthropic's messages behind Google's address and tokens.
+
+The credential is an access token, or the key of a service account, from which a token is signed for each
+turn. Google's own library is not used: it would look for the operator's account where the spec has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx2
+from anthropic import AsyncAnthropicVertex, AsyncStream
+
+from app.llm.anthropic import AnthropicProvider
+from app.llm.hosts import host_of
+from app.llm.messages import ModelRequest
+from app.llm.provider import ProviderNotBuilt
+from app.llm.service_account import ServiceAccount
+from app.llm.wire import usable_key
+
+
+def build(
+    *,
+    api_key: str | None,
+    base_url: str | None,
+    http_client: httpx2.AsyncClient | None,
+    idle_timeout_s: float | None = None,
+    region: str | None = None,
+    project: str | None = None,
+) -> VertexProvider:
+    """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
+    if not (region and project):
+        raise ProviderNotBuilt("A provider of kind 'vertex' needs a project and a region.")
+    token = _tokens(api_key, needed=base_url is None)
+    address = base_url or f"https://{host_of('vertex', region)}/v1"
+    return VertexProvider(
+        token, http_client, idle_timeout_s, project=project, region=region, base_url=address
+    )
+
+
+class VertexProvider(AnthropicProvider):
+    """`token` gives the one to send, for each turn anew."""
+
+    _client: AsyncAnthropicVertex
+
+    def __init__(
+        self,
+        token: Callable[[], str],
+        http_client: httpx2.AsyncClient | None,
+        idle_timeout_s: float | None,
+        *,
+        project: str,
+        region: str,
+        base_url: str,
+    ) -> None:
+        super().__init__(
+            AsyncAnthropicVertex,
+            http_client,
+            idle_timeout_s,
+            access_token=token(),
+            project_id=project,
+            region=region,
+            base_url=base_url,
+        )
+        self._token = token
+
+    async def _open(self, request: ModelRequest) -> AsyncStream[object]:
+        self._client.access_token = self._token()
+        return await super()._open(request)
+
+
+def _tokens(api_key: str | None, *, needed: bool) -> Callable[[], str]:
+    if api_key and api_key.lstrip().startswith("{"):
+        return ServiceAccount.of(api_key).token
+    key = usable_key(api_key, needed=needed)
+    return lambda: key

@@ -1,0 +1,73 @@
+"""With what the service signs the calls that it makes for a runtime, so that their receiver knows who calls.
+
+One secret for a line of versions, in the form of Standard Webhooks (https://www.standardwebhooks.com): `whsec_` and
+the base64 of random bytes. It is shown once, when it is made. After a rotation both secrets sign for a day.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets as randomness
+from datetime import datetime
+
+from plangate.spec.models import RuntimeSpec
+from standardwebhooks import Webhook
+
+from app.base.database import Database, Tx
+from app.base.errors import NotFound
+from app.base.sealing import Sealer, context_of
+from app.runtimes import store
+from app.runtimes.checks import transports
+
+PREFIX = "whsec_"
+SECRET_BYTES = 32
+OLD_SIGNS_FOR_S = 24 * 3600.0
+
+
+def signs(spec: RuntimeSpec) -> bool:
+    """Whether calls of this runtime are signed: something of it has the transport `http`."""
+    return any(transport.kind == "http" for _, transport in transports(spec))
+
+
+class Signing:
+    def __init__(self, db: Database, sealer: Sealer) -> None:
+        self._db = db
+        self._sealer = sealer
+
+    async def ensure(self, tx: Tx, runtime_name: str) -> str | None:
+        """The secret of a line of versions if it is made now, to be shown; None where there is one."""
+        secret = _new_secret()
+        made = await store.new_signing_secret(tx, runtime_name, self._seal(tx.tenant, runtime_name, secret))
+        return secret if made else None
+
+    async def rotate(self, tx: Tx, runtime_name: str) -> str:
+        """A new secret; the old one signs beside it for a day, so that receivers can change over."""
+        secret = _new_secret()
+        sealed = self._seal(tx.tenant, runtime_name, secret)
+        if not await store.rotate_signing_secret(tx, runtime_name, sealed, OLD_SIGNS_FOR_S):
+            raise NotFound(
+                f"The runtime {runtime_name!r} has no signing secret: nothing of it has the transport http."
+            )
+        return secret
+
+    async def signature(
+        self, tenant: str, runtime_name: str, message_id: str, at: datetime, body: bytes
+    ) -> str:
+        """The header `webhook-signature`: one signature, or two while an old secret still signs."""
+        async with self._db.transaction(tenant) as tx:
+            row = await store.signing_secret(tx, runtime_name)
+        if row is None:
+            raise NotFound(f"The runtime {runtime_name!r} has no signing secret: register it again.")
+        context = self._context(tenant, runtime_name)
+        opened = [self._sealer.open(s, context).decode() for s in (row["sealed"], row["previous"]) if s]
+        return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in opened)
+
+    def _seal(self, tenant: str, runtime_name: str, secret: str) -> bytes:
+        return self._sealer.seal(secret.encode(), self._context(tenant, runtime_name))
+
+    def _context(self, tenant: str, runtime_name: str) -> str:
+        return context_of(tenant, f"signing/{runtime_name}")
+
+
+def _new_secret() -> str:
+    return PREFIX + base64.b64encode(randomness.token_bytes(SECRET_BYTES)).decode()

@@ -1,0 +1,158 @@
+"""Every call that leaves the service, from the side of the query that makes it.
+
+The row of a call is its intent, whoever carries it: it is committed before anybody can take the call or a byte of it
+is sent. What a crash leaves behind is judged by one rule, the tool's `replay`: offered or sent again where that is
+safe, else `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.base import jsongate
+from app.base.clock import rfc3339
+from app.base.database import Database, Tx
+from app.base.errors import PlangateError
+from app.queue import store as queue_store
+from app.queue.worker import one_by_one
+from app.tools import store
+from app.tools.models import CallOutcome, OutgoingCall
+
+# Gives `{kind: {id: value}}` of the references that a dispatch names.
+Hydrate = Callable[[Tx, Sequence[tuple[str, str]]], Awaitable[dict[str, dict[str, Any]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A call that this process may send now: what goes out, and the how-manieth attempt it is."""
+
+    request: dict[str, Any]
+    number: int
+
+
+class OutgoingCalls:
+    def __init__(self, db: Database, hydrate: Hydrate, origin: str) -> None:
+        self._db = db
+        self._hydrate = hydrate
+        self._origin = origin
+
+    # -- making a call ---------------------------------------------------------------------------------------
+
+    async def offer(self, tx: Tx, call: OutgoingCall) -> None:
+        """Writes the intent; what processes of the user may claim is announced to them."""
+        made = await store.offer(
+            tx,
+            call.work_id,
+            call.query_id,
+            call.purpose,
+            call.sender,
+            call.name,
+            call.definition_digest,
+            call.request,
+            call.replay,
+            float(call.claim_within_ms),
+            call.timeout_ms,
+        )
+        if made and call.sender == "client":
+            await store.tell(tx)
+
+    async def offer_again(self, tx: Tx, call: OutgoingCall) -> None:
+        """A person decided that a call whose outcome is unknown is to be made again."""
+        await store.reopen(tx, call.work_id, call.request, float(call.claim_within_ms))
+        await store.tell(tx)
+
+    async def outcome(self, tx: Tx, work_id: str) -> CallOutcome | None:
+        """How the call ended; None while it is open or somebody works on it."""
+        row = await store.outcome(tx, work_id)
+        return None if row is None else outcome_of(row)
+
+    async def known(self, tx: Tx, work_id: str) -> bool:
+        """Whether the call was ever offered."""
+        return await store.outcome(tx, work_id) is not None
+
+    # -- sending it ------------------------------------------------------------------------------------------
+
+    async def take(self, tx: Tx, work_id: str, epoch: int) -> Taken | CallOutcome:
+        """The right to send a call of the service's own, on record when the transaction commits; or how it ended."""
+        row = await store.take(tx, work_id, self._origin, epoch)
+        if row is None or row["status"] == "unknown":
+            ended = await self.outcome(tx, work_id)
+            assert ended is not None  # what cannot be taken is over
+            return ended
+        request = orjson.loads(row["request"])
+        try:
+            return Taken(await hydrated(tx, self._hydrate, request), row["attempts"])
+        except PlangateError as error:
+            outcome = CallOutcome("done", error=f"Nothing was sent: {error.detail}")
+            await self.settle(tx, work_id, epoch, outcome)
+            return outcome
+
+    async def settle(self, tx: Tx, work_id: str, epoch: int, outcome: CallOutcome) -> CallOutcome:
+        """Records how a call ended that this process sent."""
+        await store.settle(tx, work_id, epoch, outcome.status, jsongate.dumps(outcome.wire()))
+        return outcome
+
+    # -- without anybody -------------------------------------------------------------------------------------
+
+    async def lapse_due(self) -> int:
+        """Ends claims that ran out and offers that nobody took; each wakes its query."""
+        due = await store.due(self._db, 100)
+        await one_by_one(due, self._lapse)
+        return len(due)
+
+    async def _lapse(self, tenant: str, work_id: str) -> None:
+        async with self._db.transaction(tenant) as tx:
+            query_id = await store.query_of(tx, work_id)
+            if query_id is None:
+                return
+            await queue_store.lock(tx, query_id)
+            row = await store.lapse(tx, work_id)
+            if row is None:
+                return
+            if row["status"] == "open":
+                await store.tell(tx)
+            else:
+                await queue_store.wake(tx, query_id)
+
+    async def withdraw_of_query(self, tx: Tx, query_id: str, _reason: str) -> None:
+        await store.withdraw(tx, query_id)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def page(
+        self, tx: Tx, before: str | None, status: str | None, query_id: str | None, limit: int
+    ) -> list[Any]:
+        return [
+            {
+                "workId": r["work_id"],
+                "queryId": r["query_id"],
+                "purpose": r["purpose"],
+                "sender": r["sender"],
+                "name": r["name"],
+                "status": r["status"],
+                "attempts": r["attempts"],
+                "claimedBy": r["claimed_by"],
+                "createdAt": rfc3339(r["created_at"]),
+                "doneAt": rfc3339(r["done_at"]) if r["done_at"] else None,
+            }
+            for r in await store.page(tx, before, status, query_id, limit)
+        ]
+
+
+def outcome_of(row: Any) -> CallOutcome | None:
+    if row["status"] in ("open", "claimed"):
+        return None
+    result = {} if row["result"] is None else orjson.loads(row["result"])
+    return CallOutcome(row["status"], result.get("output"), result.get("error"))
+
+
+async def hydrated(tx: Tx, hydrate: Hydrate, request: dict[str, Any]) -> dict[str, Any]:
+    """The request as it goes out: the values behind an action's references are put in only here."""
+    if "actions" not in request:
+        return request
+    named = [(r["kind"], r["id"]) for a in request["actions"] for r in a["references"]]
+    return {**request, "resolvedRefs": await hydrate(tx, list(dict.fromkeys(named)))}

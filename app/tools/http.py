@@ -1,0 +1,181 @@
+"""The transport `http`: a call is POSTed, signed, to an address that the spec chose.
+
+The receiver verifies the signature (Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`),
+remembers the `Idempotency-Key`, which is the same for every attempt, and answers 2xx with `{"output": ...}` or
+`{"error": "..."}`; no body is no output. What its answer says of the effect decides what happens next: 4xx means that
+nothing was done, 408, 425, 429 and 503 that it may be tried again, any other 5xx that nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+import orjson
+from plangate.spec.transports import HttpTransport
+
+from app.base import jsongate
+from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2
+from app.base.errors import Malformed, NotFound
+from app.runtimes.signing import Signing
+from app.tenancy.secrets import Secrets
+from app.tools.headers import SecretMissing, resolved
+from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotSent, Uncertain
+
+CONNECT_S = 5.0
+MAX_ERROR_CHARS = 2_000
+ASKS_TO_TRY_AGAIN = frozenset({408, 425, 429, 503})
+SAYS_ERROR = ("error", "detail", "message", "title")
+
+
+class HttpSender:
+    def __init__(self, policy: EgressPolicy, secrets: Secrets, signing: Signing) -> None:
+        self._secrets = secrets
+        self._signing = signing
+        # A connection that was kept may have been closed by the other side as the request leaves, and then nobody
+        # knows whether it arrived. So calls that may not be repeated get a connection of their own.
+        self._kept = egress_client_httpx2(policy, max_response_bytes=MAX_RESULT_BYTES)
+        self._fresh = egress_client_httpx2(policy, max_response_bytes=MAX_RESULT_BYTES, keep_alive=False)
+
+    async def send(self, attempt: Attempt) -> CallOutcome:
+        transport = attempt.call.transport
+        assert isinstance(transport, HttpTransport)
+        body = jsongate.dumps(_body(attempt))
+        try:
+            headers = await self._headers(attempt, transport, body)
+        except (SecretMissing, NotFound) as error:
+            return CallOutcome("done", error=str(error))
+        leaving = _Leaving(attempt)
+        client = self._kept if attempt.call.replay == "safe" else self._fresh
+        timeout = httpx2.Timeout(attempt.timeout_s, connect=min(CONNECT_S, attempt.timeout_s), pool=None)
+        try:
+            async with asyncio.timeout(attempt.timeout_s):
+                response = await client.post(
+                    transport.url,
+                    content=body,
+                    headers=headers,
+                    timeout=timeout,
+                    extensions={"trace": leaving.trace},
+                )
+        except EgressRefused as error:
+            if leaving.began:
+                return CallOutcome("done", error=f"{attempt.call.name} answered, but {error.why}.")
+            return CallOutcome("done", error=f"Nothing was sent. {error}")
+        except _TooLate as error:
+            raise NotSent(
+                "Nothing was sent: the service was held up between its record and the call."
+            ) from error
+        except (TimeoutError, httpx2.HTTPError) as error:
+            raise self._lost(attempt, leaving, error) from error
+        return _judged(attempt.call.name, response)
+
+    async def _headers(self, attempt: Attempt, transport: HttpTransport, body: bytes) -> dict[str, str]:
+        now = datetime.now(UTC)
+        id = attempt.call.work_id
+        return {
+            **await resolved(self._secrets, attempt.tenant, transport.headers),
+            "content-type": "application/json",
+            "user-agent": "plangate",
+            "idempotency-key": attempt.call.idempotency_key,
+            "webhook-id": id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": await self._signing.signature(
+                attempt.tenant, attempt.runtime_name, id, now, body
+            ),
+        }
+
+    def _lost(self, attempt: Attempt, leaving: _Leaving, error: Exception) -> Exception:
+        what = (
+            "no answer in time" if isinstance(error, TimeoutError | httpx2.TimeoutException) else "no answer"
+        )
+        why = str(error) or type(error).__name__
+        if leaving.began:
+            return Uncertain(f"{what} came from its address after the call had left ({why}).")
+        return NotSent(f"{attempt.call.name} cannot be reached, nothing was sent: {why}")
+
+    async def aclose(self) -> None:
+        await self._kept.aclose()
+        await self._fresh.aclose()
+
+
+class _TooLate(Exception):
+    """The right to send has run out."""
+
+
+class _Leaving:
+    """Sees the moment in which the first byte of a request leaves."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self.began = False
+
+    async def trace(self, event: str, _info: dict[str, Any]) -> None:
+        if event.endswith(".send_request_headers.started"):
+            if not self._attempt.may_send():
+                raise _TooLate
+            self.began = True
+
+
+def _body(attempt: Attempt) -> dict[str, Any]:
+    """What the receiver reads: `{tool, args, context}`, or the actions of an approved plan as a dispatcher gets them."""
+    named = {"tool": attempt.call.name} if "args" in attempt.request else {}
+    return {**named, **attempt.request, "attempt": attempt.number}
+
+
+def _judged(name: str, response: httpx2.Response) -> CallOutcome:
+    status = response.status_code
+    if 200 <= status < 300:
+        return _output(name, response)
+    if 300 <= status < 400:
+        where = response.headers.get("location", "nowhere")[:200]
+        return CallOutcome(
+            "done", error=f"{name} answered {status}, a redirect to {where}; redirects are not followed."
+        )
+    told = f"{name} answered {status}: {_told(response)}"
+    if status in ASKS_TO_TRY_AGAIN:
+        raise NotSent(told, retry_after_s(response))
+    if status >= 500:
+        raise Uncertain(f"its address answered {status}: {_told(response)}")
+    return CallOutcome("done", error=told)
+
+
+def _output(name: str, response: httpx2.Response) -> CallOutcome:
+    if not response.content.strip():
+        return CallOutcome("done")
+    must = 'A 2xx answer has a JSON body {"output": ...} or {"error": "..."}, or none.'
+    try:
+        answer = jsongate.parse(response.content)
+    except Malformed as error:
+        return CallOutcome("done", error=f"{name} ran, but its answer cannot be read. {error} {must}")
+    if isinstance(answer, dict) and set(answer) == {"output"}:
+        return CallOutcome("done", output=answer["output"])
+    if isinstance(answer, dict) and set(answer) == {"error"} and isinstance(answer["error"], str):
+        return CallOutcome("done", error=answer["error"][:MAX_ERROR_CHARS] or "it failed without a word")
+    return CallOutcome("done", error=f"{name} ran, but its answer is not as agreed. {must}")
+
+
+def _told(response: httpx2.Response) -> str:
+    """What an error answer says in words."""
+    text = response.content[: 4 * MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
+    try:
+        parsed = orjson.loads(response.content)
+    except orjson.JSONDecodeError:
+        parsed = None
+    if isinstance(parsed, dict):
+        text = next((parsed[k] for k in SAYS_ERROR if isinstance(parsed.get(k), str)), text)
+    clean = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return clean[:MAX_ERROR_CHARS] or "without a word"
+
+
+def retry_after_s(response: httpx2.Response) -> float | None:
+    """The header Retry-After: seconds, or a date."""
+    text = response.headers.get("retry-after", "").strip()
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()) if text else None
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,211 @@
+"""Agents of the four roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from pydantic import PrivateAttr
+
+from plangate.authoring.arguments import (
+    Policies,
+    Rule,
+    kind_of,
+    name_of,
+    policies_of,
+    schema_of,
+    several,
+    without_unset,
+)
+from plangate.spec.models import AgentSpec, ModelSpec, PlanSpec, ReferenceSpec, Role, ToolkitSpec, ToolSpec
+from plangate.spec.prompts import LayeredPrompt, render_layers
+
+
+class DefinedAgent(AgentSpec):
+    """An agent with the tools that were given to it as objects and not by name: what `define_*` gives.
+
+    Args:
+        fields: Those of AgentSpec.
+
+    Example:
+        >>> look = define_tool("look", {"id": str})
+        >>> helper = define_specialist("helper", "m-1", "You help.", tools=[look, "other"])
+        >>> helper.tools, helper.bound_tools == (look,)
+        (('look', 'other'), True)
+    """
+
+    _bound: tuple[ToolSpec, ...] = PrivateAttr(default=())
+
+    @property
+    def bound_tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that it was given as objects; the runtime collects them."""
+        return self._bound
+
+
+class AgentOptions(TypedDict, total=False):
+    """What every agent may have beside its role's own: the keyword arguments of `define_*`.
+
+    Args:
+        tools: Made with `define_tool`, or names of tools that the runtime declares.
+        toolkits: Ids, or `{"id", "config": {"tools": [...]}}`.
+        routes: The agents it may call: names, or agents.
+        references: Kinds of reference that it works with.
+        stateful: Whether it remembers a thread; unset, as its role does: coordinators and planners.
+        max_turns: How many model turns a run may take, at least 1.
+        approval: `{"plans": rule, "tools": rule}`, where a rule is `"always"`, `"never"`, for tools also
+            `{"kind": "dynamic", "value": <predicate id>}`; `"default"` is not set.
+        tool_approvals: Rules for single tools, by name; they win over everything else.
+        output_schema: What its final answer must match.
+
+    Example:
+        >>> options = AgentOptions(max_turns=5, approval={"tools": "always"})
+        >>> define_specialist("helper", "m-1", "You help.", **options).max_turns
+        5
+    """
+
+    tools: Sequence[str | ToolSpec]
+    toolkits: Sequence[str | Mapping[str, Any] | ToolkitSpec]
+    routes: Sequence[str | AgentSpec]
+    references: Sequence[ReferenceSpec]
+    stateful: bool | None
+    max_turns: int | None
+    approval: Policies
+    tool_approvals: Mapping[str, Rule] | None
+    output_schema: Any
+
+
+Model = str | Mapping[str, Any] | ModelSpec
+Prompt = str | LayeredPrompt | Mapping[str, Any]
+
+
+def define_coordinator(
+    name: str, model: Model, prompt: Prompt, **options: Unpack[AgentOptions]
+) -> DefinedAgent:
+    """Declares the coordinator: the agent that a query enters by and that calls the others.
+
+    Args:
+        name: Its name, unique in the runtime.
+        model: The id of a model, or `{"id", "provider", ...}`.
+        prompt: A string, a `layered_prompt`, or a mapping of layers.
+        options: Those of `AgentOptions`; `routes` names at least one agent.
+
+    Raises:
+        TypeError: for an unknown option, or an option of the wrong kind.
+        ValueError: for a malformed field. That routes lead somewhere is checked by `define_runtime`.
+
+    Example:
+        >>> helper = define_specialist("helper", "m-1", "You help.")
+        >>> define_coordinator("front", "m-1", "You route.", routes=[helper]).routes
+        ('helper',)
+    """
+    return _define("coordinator", name, model, prompt, None, **options)
+
+
+def define_planner(
+    name: str, model: Model, prompt: Prompt, plan: str | PlanSpec, **options: Unpack[AgentOptions]
+) -> DefinedAgent:
+    """Declares a planner: it stores plans, and carries nothing out.
+
+    Args:
+        name, model, prompt, options: As for `define_coordinator`.
+        plan: The kind of plan it makes: from `define_plan`, or the name of one that the runtime declares.
+
+    Raises:
+        TypeError, ValueError: as `define_coordinator`.
+
+    Example:
+        >>> define_planner("planner", "m-1", "You plan.", plan="Refunds").role
+        'planner'
+    """
+    return _define("planner", name, model, prompt, plan, **options)
+
+
+def define_executor(
+    name: str, model: Model, prompt: Prompt, plan: str | PlanSpec, **options: Unpack[AgentOptions]
+) -> DefinedAgent:
+    """Declares an executor: it has stored plans executed, once they are approved.
+
+    Args:
+        name, model, prompt, options: As for `define_coordinator`.
+        plan: The kind of plan it executes: from `define_plan`, or the name of one that the runtime declares.
+
+    Raises:
+        TypeError, ValueError: as `define_coordinator`.
+
+    Example:
+        >>> define_executor("executor", "m-1", "You execute.", plan="Refunds").role
+        'executor'
+    """
+    return _define("executor", name, model, prompt, plan, **options)
+
+
+def define_specialist(
+    name: str, model: Model, prompt: Prompt, **options: Unpack[AgentOptions]
+) -> DefinedAgent:
+    """Declares a specialist: an agent with one task, called by a coordinator or directly.
+
+    Args:
+        name, model, prompt, options: As for `define_coordinator`.
+
+    Raises:
+        TypeError, ValueError: as `define_coordinator`.
+
+    Example:
+        >>> define_specialist("helper", {"id": "m-1", "provider": "openai"}, "You help.").model.provider
+        'openai'
+    """
+    return _define("specialist", name, model, prompt, None, **options)
+
+
+def _define(
+    role: Role,
+    name: str,
+    model: Model,
+    prompt: Prompt,
+    plan: str | PlanSpec | None,
+    *,
+    tools: Sequence[str | ToolSpec] = (),
+    toolkits: Sequence[str | Mapping[str, Any] | ToolkitSpec] = (),
+    routes: Sequence[str | AgentSpec] = (),
+    references: Sequence[ReferenceSpec] = (),
+    stateful: bool | None = None,
+    max_turns: int | None = None,
+    approval: Policies = "default",
+    tool_approvals: Mapping[str, Rule] | None = None,
+    output_schema: Any = None,
+) -> DefinedAgent:
+    who = f"agent {name!r}"
+    bound = several(who, "tools", tools)
+    written = {
+        "name": name,
+        "role": role,
+        "model": model,
+        "prompt": _prompt(who, prompt),
+        "plan": plan,
+        "tools": tuple(name_of(who, "tools", tool, ToolSpec) for tool in bound),
+        "toolkits": several(who, "toolkits", toolkits),
+        "routes": tuple(name_of(who, "routes", route, AgentSpec) for route in several(who, "routes", routes)),
+        "references": several(who, "references", references, ReferenceSpec),
+        "stateful": stateful,
+        "max_turns": max_turns,
+        "approval_policies": policies_of(who, approval),
+        "tool_approval_policies": tool_approvals,
+    }
+    if output_schema is not None:
+        written["output_schema"] = schema_of(output_schema, f"the output schema of {who}")
+    agent = DefinedAgent.model_validate(
+        {key: value for key, value in without_unset(written).items() if value != ()}
+    )
+    agent._bound = tuple(tool for tool in bound if isinstance(tool, ToolSpec))
+    return agent
+
+
+def _prompt(who: str, prompt: Prompt) -> str:
+    if isinstance(prompt, Mapping):
+        try:
+            return render_layers(prompt).text
+        except TypeError as error:
+            raise TypeError(f"the prompt of {who}: {error}") from error
+    if not isinstance(prompt, str | LayeredPrompt):
+        raise TypeError(f"the prompt of {who} is a string, a layered prompt or layers, not {kind_of(prompt)}")
+    return str(prompt)

@@ -1,0 +1,66 @@
+"""Predicates of dynamic approval rules: CEL expressions, which are data, and functions of the author."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from plangate.authoring.arguments import check_callable, kind_of
+from plangate.spec.models import ApprovalOverrides, ApprovalPolicies, ClientPredicate, RuntimeSpec
+
+PredicateFunction = Callable[[Any, Any], bool | Awaitable[bool]]
+"""`(args, ctx) -> bool`, sync or async: whether a call with these arguments needs an approval."""
+
+
+def predicates_of(given: Any) -> dict[str, Any]:
+    """The predicates that were given, by id.
+
+    Raises:
+        TypeError: for what is no mapping of ids to CEL expressions and functions `(args, ctx)`.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(id_, str) for id_ in given):
+        raise TypeError(
+            "approval_predicates is a mapping of ids to CEL expressions or functions (args, ctx), "
+            f"not {kind_of(given)}"
+        )
+    for id_, rule in given.items():
+        if not isinstance(rule, str | Mapping | ClientPredicate):
+            check_callable(rule, f"the approval predicate {id_!r}", "args, ctx", "a CEL expression or ")
+    return dict(given)
+
+
+def predicates_as_data(predicates: Mapping[str, Any]) -> dict[str, Any]:
+    """What is registered: a function is a predicate that a process of the author answers."""
+    return {
+        id_: ClientPredicate(kind="client") if callable(rule) else rule for id_, rule in predicates.items()
+    }
+
+
+def functions_of(predicates: Mapping[str, Any]) -> dict[str, PredicateFunction]:
+    """Those that run here."""
+    return {id_: rule for id_, rule in predicates.items() if callable(rule)}
+
+
+def check_functions(wire: Mapping[str, Any], functions: Mapping[str, PredicateFunction]) -> None:
+    """Raises ValueError for a predicate of a spec that a function has to answer, and none was given."""
+    for id_, rule in wire.get("approvalPredicates", {}).items():
+        if not isinstance(rule, str) and id_ not in functions:
+            raise ValueError(
+                f"the approval predicate {id_!r} is a function, and it was not given: pass it to "
+                f"create_runtime, as approval_predicates={{{id_!r}: function}} with a function (args, ctx)"
+            )
+
+
+def missing_predicates(spec: RuntimeSpec) -> tuple[str, ...]:
+    """Ids that rules of an assembled spec name and that nobody has provided."""
+    overrides = spec.approval_overrides or ApprovalOverrides()
+    policies = (spec.approval_policies or ApprovalPolicies(), *overrides.agents.values())
+    rules = [
+        *(tool.approval for tool in spec.tools),
+        *(held.tools for held in policies),
+        *(rule for held in overrides.tools.values() for rule in held.values()),
+    ]
+    named = {rule.value for rule in rules if rule is not None and rule.value is not None}
+    return tuple(sorted(named - spec.approval_predicates.keys()))

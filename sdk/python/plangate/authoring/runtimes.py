@@ -1,0 +1,247 @@
+"""The runtime: its tenant and its parts, assembled and validated, beside the functions of its author."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from plangate.authoring.agents import DefinedAgent
+from plangate.authoring.arguments import (
+    Policies,
+    policies_of,
+    several,
+    without_unset,
+)
+from plangate.authoring.dispatchers import ActionDispatcher, dispatcher_data, own_dispatcher
+from plangate.authoring.predicates import (
+    PredicateFunction,
+    functions_of,
+    missing_predicates,
+    predicates_as_data,
+    predicates_of,
+)
+from plangate.authoring.tools import DefinedTool
+from plangate.spec.assembly import assemble
+from plangate.spec.models import (
+    AgentSpec,
+    ApprovalOverrides,
+    PlanSpec,
+    ReferenceSpec,
+    RuntimeSpec,
+    TenantSpec,
+    ToolkitSpec,
+    ToolSpec,
+)
+
+
+def define_tenant(resource_id: str, version: str = "") -> TenantSpec:
+    """Names the tenant a runtime belongs to.
+
+    Args:
+        resource_id: The tenant's id; it must be the caller's.
+        version: A label of the author's; never prompt content.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for something that is not a tenant id.
+
+    Example:
+        >>> define_tenant("acme", version="2026-01").resource_id
+        'acme'
+    """
+    return TenantSpec.model_validate({"resource_id": resource_id, "version": version})
+
+
+@dataclass(frozen=True)
+class DefinedRuntime:
+    """A runtime that was assembled and found valid, and the functions of its author: from `define_runtime`.
+
+    Args:
+        spec: What is registered, as a model.
+        wire: The same as the JSON object that crosses the wire.
+        tools: The tools that run here, by name.
+        references: Kinds of reference, by name.
+        predicates: The functions of approval rules, by id.
+        dispatcher: The function that carries approved actions out; None where there is none, or it is data.
+        dispatchers: Those for single kinds of action.
+        missing_predicates: Ids that rules name and nobody has provided yet; `create_runtime` has to.
+
+    Example:
+        >>> runtime = define_runtime("acme", [define_specialist("helper", "m-1", "You help.")])
+        >>> runtime.wire["tenant"], runtime.missing_predicates
+        ({'resourceId': 'acme'}, ())
+    """
+
+    spec: RuntimeSpec
+    wire: dict[str, Any]
+    tools: Mapping[str, DefinedTool]
+    references: Mapping[str, ReferenceSpec]
+    predicates: Mapping[str, PredicateFunction]
+    dispatcher: ActionDispatcher | None
+    dispatchers: Mapping[str, ActionDispatcher]
+    missing_predicates: tuple[str, ...]
+    _written: Mapping[str, Any] = field(repr=False, compare=False)
+
+    def completed(
+        self,
+        *,
+        approval_predicates: Mapping[str, Any] | None = None,
+        action_dispatcher: Any = None,
+        interpreter: str | None = None,
+        mock_response: str | None = None,
+    ) -> DefinedRuntime:
+        """The same runtime with what is only known when it is opened, assembled again.
+
+        Args:
+            approval_predicates: In addition to those that it has; of one id, the one that is given here.
+            action_dispatcher, interpreter, mock_response: As for `define_runtime`, in place of what it has.
+
+        Raises:
+            ValueError: if a rule names a predicate that nobody provides, and whatever `define_runtime`
+                refuses.
+
+        Example:
+            >>> runtime = define_runtime("acme", [define_specialist("helper", "m-1", "You help.")])
+            >>> runtime.completed(interpreter="noop").wire["interpreter"]
+            'noop'
+        """
+        predicates = {
+            **predicates_of(self._written["approval_predicates"]),
+            **predicates_of(approval_predicates),
+        }
+        late = {
+            "approval_predicates": predicates,
+            "action_dispatcher": action_dispatcher,
+            "interpreter": interpreter,
+            "mock_response": mock_response,
+        }
+        return _assembled({**self._written, **without_unset(late)})
+
+
+def define_runtime(
+    tenant: TenantSpec | str | Mapping[str, Any],
+    agents: Sequence[AgentSpec],
+    *,
+    name: str = "default",
+    tools: Sequence[ToolSpec] = (),
+    plans: Sequence[PlanSpec] = (),
+    references: Sequence[ReferenceSpec] = (),
+    toolkits: Sequence[str | Mapping[str, Any] | ToolkitSpec] = (),
+    providers: Mapping[str, Any] | None = None,
+    approval_policies: Policies = None,
+    approval_overrides: Mapping[str, Any] | ApprovalOverrides | None = None,
+    approval_predicates: Mapping[str, Any] | None = None,
+    action_dispatcher: Any = None,
+    action_dispatchers: Mapping[str, Any] | None = None,
+    input_schema: Any = None,
+    state_schema: Any = None,
+    data: Mapping[str, Any] | None = None,
+    interpreter: Literal["scripted", "mock", "noop"] | None = None,
+    mock_response: str | None = None,
+    limits: Mapping[str, Any] | None = None,
+    storage_factories: Mapping[str, None] | None = None,
+) -> DefinedRuntime:
+    """Assembles a runtime from its parts, and validates it with the code that the service uses.
+
+    Tools, plans and references that agents carry are collected; `tools`, `plans` and `references` add more.
+
+    Args:
+        tenant: From `define_tenant`, or the tenant's id.
+        agents: From `define_coordinator` and its siblings.
+        name: With the tenant it names a line of versions.
+        tools, plans, references: What agents do not carry themselves, or name.
+        toolkits: For every agent: ids, or `{"id", "config": {"tools": [...]}}`.
+        providers: By name, such as `{"openai": {"apiKey": {"secret": "openai"}}}`.
+        approval_policies: `{"plans": rule, "tools": rule}` for every agent; absent, the coordinator's.
+        approval_overrides: `{"agents": ..., "tools": ...}`, stronger than what agents and tools say.
+        approval_predicates: By id, a CEL expression or a function `(args, ctx)`. Left out, predicates may
+            still be provided when the runtime is opened; given, a rule that names another is refused.
+        action_dispatcher: A function `(actions, ctx)`, an `ActionDispatcher`, or a transport as data.
+        action_dispatchers: The same, for each kind of action.
+        input_schema, state_schema: Of a query's inputs and of the thread's state.
+        data: Named data objects for variables.
+        interpreter, mock_response: Runs every agent without a model; the text that `"mock"` answers.
+        limits: Defaults for every query, such as `{"maxCostUsd": 5}`.
+        storage_factories: All None: the service owns its storage.
+
+    Raises:
+        TypeError: for a part of the wrong kind.
+        SpecInvalid: (a ValueError) with everything that is wrong, each with its place.
+        ValueError: for one tool name with two definitions, or a malformed approval rule.
+
+    Example:
+        >>> helper = define_specialist("helper", "m-1", "You help.")
+        >>> runtime = define_runtime(define_tenant("acme"), [helper], interpreter="noop")
+        >>> runtime.wire["agents"][0]["systemPrompt"]
+        'You help.'
+    """
+    return _assembled(
+        {
+            "tenant": {"resourceId": tenant} if isinstance(tenant, str) else tenant,
+            "agents": several("the runtime", "agents", agents, AgentSpec),
+            "name": name,
+            "tools": several("the runtime", "tools", tools, ToolSpec),
+            "plans": several("the runtime", "plans", plans, PlanSpec),
+            "references": several("the runtime", "references", references, ReferenceSpec),
+            "toolkits": several("the runtime", "toolkits", toolkits),
+            "providers": providers,
+            "approval_policies": policies_of("the runtime", approval_policies),
+            "approval_overrides": approval_overrides,
+            "approval_predicates": approval_predicates,
+            "action_dispatcher": action_dispatcher,
+            "action_dispatchers": action_dispatchers,
+            "input_schema": input_schema,
+            "state_schema": state_schema,
+            "data": data,
+            "interpreter": interpreter,
+            "mock_response": mock_response,
+            "limits": limits,
+            "storage_factories": storage_factories,
+        }
+    )
+
+
+def _assembled(written: Mapping[str, Any]) -> DefinedRuntime:
+    """`written` are the arguments of `define_runtime`; the functions in them are replaced by data here."""
+    tools = _collected_tools(written["tools"], written["agents"])
+    predicates = predicates_of(written["approval_predicates"])
+    shared, by_kind = written["action_dispatcher"], written["action_dispatchers"] or {}
+    document = {
+        **written,
+        "tools": tuple(tools.values()),
+        "approval_predicates": predicates_as_data(predicates),
+        "action_dispatcher": dispatcher_data(shared),
+        "action_dispatchers": {kind: dispatcher_data(held) for kind, held in by_kind.items()},
+    }
+    made = assemble(
+        {key: value for key, value in without_unset(document).items() if value not in ((), {})},
+        check_predicates=written["approval_predicates"] is not None,
+    )
+    references = [*written["references"], *(ref for agent in written["agents"] for ref in agent.references)]
+    runs_here = {name: tool for name, tool in tools.items() if isinstance(tool, DefinedTool) and tool.handler}
+    own = {kind: own_dispatcher(held) for kind, held in by_kind.items()}
+    return DefinedRuntime(
+        spec=made.spec,
+        wire=made.wire,
+        tools=MappingProxyType(runs_here),
+        references=MappingProxyType({reference.name: reference for reference in references}),
+        predicates=MappingProxyType(functions_of(predicates)),
+        dispatcher=own_dispatcher(shared),
+        dispatchers=MappingProxyType({kind: held for kind, held in own.items() if held is not None}),
+        missing_predicates=missing_predicates(made.spec),
+        _written=written,
+    )
+
+
+def _collected_tools(declared: Sequence[ToolSpec], agents: Sequence[AgentSpec]) -> dict[str, ToolSpec]:
+    tools: dict[str, ToolSpec] = {}
+    bound = [tool for agent in agents if isinstance(agent, DefinedAgent) for tool in agent.bound_tools]
+    for tool in (*declared, *bound):
+        known = tools.setdefault(tool.name, tool)
+        here, there = getattr(tool, "handler", None), getattr(known, "handler", None)
+        if known.to_wire() != tool.to_wire() or (here and there and here != there):
+            raise ValueError(f"tool {tool.name!r} is defined twice and differently: rename one of them")
+        if here:
+            tools[tool.name] = tool
+    return tools

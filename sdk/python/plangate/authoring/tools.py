@@ -1,0 +1,118 @@
+"""Tools: what the model can call, and the function of the author that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import PrivateAttr
+
+from plangate.authoring.arguments import Handler, Rule, check_callable, kind_of, schema_of, without_unset
+from plangate.spec.models import ToolAnnotations, ToolSpec
+
+
+class DefinedTool(ToolSpec):
+    """A tool with the function that runs it, if it runs here: what `define_tool` gives.
+
+    Calling it calls that function. A tool without a function is a decorator for one.
+
+    Args:
+        fields: Those of ToolSpec.
+
+    Raises:
+        TypeError: when it is called and has no function, or decorates what does not take `(args, ctx)`.
+        ValueError: when it decorates a function, but has a transport that runs it elsewhere.
+
+    Example:
+        >>> look = define_tool("look", {"id": str}, handler=lambda args, ctx: args["id"])
+        >>> look({"id": "o-1"}, None)
+        'o-1'
+    """
+
+    _handler: Handler | None = PrivateAttr(default=None)
+
+    @property
+    def handler(self) -> Handler | None:
+        """The function `(args, ctx)`; None if the tool runs elsewhere."""
+        return self._handler
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The data alone."""
+        return ToolSpec.model_validate({name: getattr(self, name) for name in self.model_fields_set})
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if self._handler is not None:
+            return self._handler(*args, **named)
+        if len(args) == 1 and not named and callable(args[0]):
+            return self._with_handler(args[0])
+        raise TypeError(f"tool {self.name!r} has no handler: decorate a function (args, ctx) with it")
+
+    def _with_handler(self, handler: Handler) -> DefinedTool:
+        check_callable(handler, f"the handler of tool {self.name!r}", "args, ctx")
+        if self.transport.kind != "client":
+            raise ValueError(
+                f"tool {self.name!r} has a handler, but its transport {self.transport.kind!r} runs it "
+                f"elsewhere: leave one of them out"
+            )
+        made = self.model_copy()
+        made._handler = handler
+        return made
+
+
+def define_tool(
+    name: str,
+    input_schema: Any,
+    description: str = "",
+    approval: Rule = "default",
+    *,
+    handler: Handler | None = None,
+    output_schema: Any = None,
+    annotations: Mapping[str, bool] | ToolAnnotations | None = None,
+    timeout_ms: int | None = None,
+    replay: Literal["safe", "never"] | None = None,
+    transport: Any = None,
+) -> DefinedTool:
+    """Declares a tool, as a call or as a decorator of the function that runs it.
+
+    Args:
+        name: What the model calls it.
+        input_schema: Anything that `normalize_schema` takes; the arguments are validated against it.
+        description: What the model is told of it.
+        approval: `"never"`, `"always"`, `{"kind": "dynamic", "value": <predicate id>}`, or `"default"`: not
+            set, so that the rules of agent and runtime hold.
+        handler: A function `(args, ctx)`, sync or async; it runs in the author's process.
+        output_schema: What results must match.
+        annotations: `read_only` and `idempotent`.
+        timeout_ms: How long a call may take.
+        replay: Whether a call may be repeated when nobody knows whether it ran; unset, `"safe"` where the
+            annotations promise it.
+        transport: Where it runs, if not in processes of the author, such as `{"kind": "http", "url": ...}`.
+
+    Raises:
+        TypeError: for a schema that is none, or a handler that does not take `(args, ctx)`.
+        ValueError: for a malformed field, or a handler beside a transport that would not call it.
+
+    Example:
+        >>> @define_tool("add", {"a": int, "b": int}, "Adds two numbers.")
+        ... def add(args, ctx):
+        ...     return args["a"] + args["b"]
+        >>> add({"a": 1, "b": 2}, None), add.to_wire()["transport"]
+        (3, {'kind': 'client'})
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"define_tool takes the tool's name and input schema first, not {kind_of(name)}")
+    written = {
+        "name": name,
+        "description": description,
+        "input_schema": schema_of(input_schema, f"the input schema of tool {name!r}"),
+        "approval": approval,
+        "annotations": annotations,
+        "timeout_ms": timeout_ms,
+        "replay": replay,
+        "transport": transport,
+    }
+    if output_schema is not None:
+        written["output_schema"] = schema_of(output_schema, f"the output schema of tool {name!r}")
+    tool = DefinedTool.model_validate(without_unset(written))
+    return tool if handler is None else tool._with_handler(handler)

@@ -1,0 +1,45 @@
+"""What all of the catalogue shares: the words for statuses, the form on the wire, the envelope."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic.alias_generators import to_camel
+
+QueryStatus = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+PlanStatus = Literal["draft", "approved", "executing", "executed", "failed"]
+ShownPlanStatus = Literal["draft", "pending_approval", "approved", "executing", "executed", "failed"]
+ActionStatus = Literal["pending", "dispatched", "succeeded", "failed", "skipped", "unknown"]
+ApprovalStatus = Literal["pending", "approved", "rejected", "revised", "expired", "cancelled"]
+Decision = Literal["approve", "reject", "revise"]
+WorkKind = Literal[
+    "query", "agent", "model_call", "tool_call", "predicate", "plan_execution", "action", "host"
+]
+WorkStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled", "unknown"]
+JsonObject = dict[str, JsonValue]
+
+
+class Wire(BaseModel):
+    """Frozen data in camelCase; snake_case is accepted, unknown fields are ignored."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        validate_by_alias=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+    )
+
+
+class Envelope(Wire):
+    """What every event has: its number in the journal, and whose it is. `at` is RFC 3339 in UTC."""
+
+    seq: int
+    query_id: str
+    thread_id: str
+    work_id: str | None
+    parent_work_id: str | None
+    agent: str | None
+    at: str

@@ -1,0 +1,212 @@
+"""The kinds of event, one class each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from plangate.events.base import Envelope, JsonObject, QueryStatus
+from plangate.events.carried import (
+    ActionChange,
+    AgentUse,
+    ApprovalEnd,
+    ApprovalInfo,
+    ArtifactInfo,
+    CostSummary,
+    ErrorInfo,
+    PlanChange,
+    ReferenceHandle,
+    StateChange,
+    TrimmedTurns,
+    Usage,
+    WorkInfo,
+)
+
+
+class QueryStatusEvent(Envelope):
+    """The query's status changed; `from` is None for its first."""
+
+    type: Literal["query-status"]
+    from_: QueryStatus | None = Field(alias="from")
+    to: QueryStatus
+    reason: str | None = None
+
+
+class StepStartEvent(Envelope):
+    """A model turn begins; its output follows."""
+
+    type: Literal["step-start"]
+    turn: int
+
+
+class StepRetryEvent(Envelope):
+    """The turn is repeated: discard its text so far."""
+
+    type: Literal["step-retry"]
+    turn: int
+    reason: str
+
+
+class TextEvent(Envelope):
+    """A piece of the model's text; `workId` is the model call's."""
+
+    type: Literal["text"]
+    text: str
+    turn: int
+
+
+class ReasoningEvent(Envelope):
+    """A piece of the model's reasoning; `workId` is the model call's."""
+
+    type: Literal["reasoning"]
+    text: str
+    turn: int
+
+
+class ContextTrimmedEvent(Envelope):
+    """Oldest turns left the prompt."""
+
+    type: Literal["context-trimmed"]
+    data: TrimmedTurns
+
+
+class ToolInvocationEvent(Envelope):
+    """A tool is called, and later its result or error. `sent_args`: an approver's, in the place of the model's."""
+
+    type: Literal["tool-invocation"]
+    tool_invocation_id: str
+    tool_name: str
+    args: JsonValue = None
+    sent_args: JsonObject | None = None
+    state: Literal["call", "result", "error"]
+    result: JsonValue = None
+    error: ErrorInfo | None = None
+
+
+class ToolProgressEvent(Envelope):
+    """A running tool says how far it is."""
+
+    type: Literal["tool-progress"]
+    tool_name: str
+    label: str
+    phase_index: int | None = None
+    total_phases: int | None = None
+    milestone: bool | str | None = None
+
+
+class ToolAgentEvent(Envelope):
+    """A sub-agent starts or ends; the end lists the artifacts that it published."""
+
+    type: Literal["tool-agent"]
+    agent_name: str
+    state: Literal["call", "result"]
+    artifacts: tuple[JsonObject, ...] | None = None
+
+
+class DataToolAgentEvent(Envelope):
+    """What a sub-agent used."""
+
+    type: Literal["data-tool-agent"]
+    data: AgentUse
+
+
+class ApprovalRequiredEvent(Envelope):
+    """A gate opens, or asks again because an approver replaced the arguments and others must still approve."""
+
+    type: Literal["approval-required"]
+    data: ApprovalInfo
+
+
+class ApprovalDecisionEvent(Envelope):
+    """An approval was decided, expired, or was cancelled."""
+
+    type: Literal["approval-decision"]
+    data: ApprovalEnd
+
+
+class PlanStatusChangeEvent(Envelope):
+    """A plan went from one status to the next; `pending_approval` is shown while a gate is open."""
+
+    type: Literal["plan-status-change"]
+    data: PlanChange
+
+
+class ActionStatusChangeEvent(Envelope):
+    """An action of an executing plan went from one status to the next."""
+
+    type: Literal["action-status-change"]
+    data: ActionChange
+
+
+class ReferenceCreatedEvent(Envelope):
+    """A reference was stored."""
+
+    type: Literal["reference-created"]
+    data: ReferenceHandle
+
+
+class StateWriteEvent(Envelope):
+    """Something was written to the state or to a data object."""
+
+    type: Literal["state-write"]
+    data: StateChange
+
+
+class ArtifactPublishedEvent(Envelope):
+    """An artifact was published."""
+
+    type: Literal["artifact-published"]
+    data: ArtifactInfo
+
+
+class WorkStartEvent(Envelope):
+    """A unit of work begins."""
+
+    type: Literal["work-start"]
+    data: WorkInfo
+
+
+class WorkEndEvent(Envelope):
+    """A unit of work ended."""
+
+    type: Literal["work-end"]
+    data: WorkInfo
+
+
+class CustomEvent(Envelope):
+    """What a tool wants to tell."""
+
+    type: Literal["custom"]
+    event_type: str
+    data: JsonValue = None
+
+
+class DataCostSummaryEvent(Envelope):
+    """What the query used, before its end."""
+
+    type: Literal["data-cost-summary"]
+    data: CostSummary
+
+
+class DataLatencySummaryEvent(Envelope):
+    """Where the query's time went, in milliseconds, before its end."""
+
+    type: Literal["data-latency-summary"]
+    data: JsonObject
+
+
+class FinishEvent(Envelope):
+    """The query succeeded: the last event of its journal."""
+
+    type: Literal["finish"]
+    finish_reason: str
+    usage: Usage
+    output: JsonValue = None
+
+
+class ErrorEvent(Envelope):
+    """The query failed or was cancelled: the last event of its journal."""
+
+    type: Literal["error"]
+    error: ErrorInfo

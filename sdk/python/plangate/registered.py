@@ -1,0 +1,178 @@
+"""Opening and closing: a spec is registered, and its author's functions are served, for as long as it is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from plangate.authoring.dispatchers import ActionDispatcher
+from plangate.authoring.predicates import PredicateFunction
+from plangate.authoring.tools import DefinedTool
+from plangate.client import ServiceClient
+from plangate.context import ReferenceCalls
+from plangate.errors import PlangateError
+from plangate.local_calls import LocalCalls
+from plangate.local_service import LocalService
+from plangate.served import served_here
+from plangate.spec.models import ReferenceSpec
+
+EventHook = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A spec with everything that was only known when it was opened, and the functions that run here."""
+
+    wire: dict[str, Any]
+    tools: Mapping[str, DefinedTool]
+    references: Mapping[str, ReferenceSpec]
+    predicates: Mapping[str, PredicateFunction]
+    dispatcher: ActionDispatcher | None
+    dispatchers: Mapping[str, ActionDispatcher]
+
+
+class Registered:
+    """A spec that is registered while it is open. Verbs are in `Runtime`."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        url: str | None,
+        api_key: str | None,
+        services: Mapping[str, Any],
+        hooks: Mapping[str, EventHook],
+    ) -> None:
+        self._prepared = prepared
+        self._url = url
+        self._api_key = api_key
+        self._services = services
+        self._hooks = hooks
+        self._held: AsyncExitStack | None = None
+        self._connection: ServiceClient | None = None
+        self._record: dict[str, Any] = {}
+        self._signing_secret: str | None = None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self._open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes it: no more calls are taken, running handlers have a few seconds to end, and a service that
+        was started for this runtime ends. Queries go on where a service stays. Closing twice is once.
+
+        Example:
+            >>> async def main(spec):
+            ...     runtime = await create_runtime(spec)
+            ...     try:
+            ...         print(runtime.id)
+            ...     finally:
+            ...         await runtime.aclose()
+        """
+        held, self._held = self._held, None
+        self._connection = None
+        if held is not None:
+            await held.aclose()
+
+    async def _open(self) -> Self:
+        if self._held is not None:
+            return self
+        async with AsyncExitStack() as held:
+            client = await self._connect(held)
+            record = await client.request("POST", "/runtimes", self._prepared.wire)
+            self._signing_secret = record.pop("signingSecret", None) or self._signing_secret
+            prepared = self._prepared
+            served = served_here(
+                record["spec"],
+                prepared.tools,
+                prepared.predicates,
+                prepared.dispatcher,
+                prepared.dispatchers,
+            )
+            if served:
+                references = ReferenceCalls(client, record["id"], prepared.references)
+                calls = LocalCalls(client, served, self._services, references)
+                held.push_async_callback(calls.aclose)
+                await calls.start()
+            self._connection, self._record = client, record
+            self._held = held.pop_all()
+        return self
+
+    async def _connect(self, held: AsyncExitStack) -> ServiceClient:
+        tenant = self._prepared.wire["tenant"]["resourceId"]
+        if self._url is not None and self._api_key is not None:
+            client = ServiceClient(self._url, self._api_key, tenant)
+        else:
+            service = await asyncio.to_thread(LocalService.acquire)
+            held.push_async_callback(asyncio.to_thread, service.release)
+            client = ServiceClient(service.url, self._api_key or service.api_key, tenant, ended=service.ended)
+        held.push_async_callback(client.aclose)
+        return client
+
+    @property
+    def _client(self) -> ServiceClient:
+        if self._connection is None:
+            raise PlangateError(
+                "the runtime is not open: use `async with create_runtime(...) as runtime`, or "
+                "`runtime = await create_runtime(...)` and `await runtime.aclose()` at the end"
+            )
+        return self._connection
+
+    @property
+    def id(self) -> str:
+        """The id of the registered version."""
+        return str(self._registered["id"])
+
+    @property
+    def version(self) -> int:
+        """Its number in the line of versions of its name."""
+        return int(self._registered["version"])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The registered spec, in its wire form."""
+        registered: dict[str, Any] = self._registered["spec"]
+        return registered
+
+    @property
+    def signing_secret(self) -> str | None:
+        """With what the service signs its requests to http tools and dispatchers: `"whsec_..."`, or None.
+
+        The service shows it once, to who registers the first spec of this name that has such a tool: keep it
+        where those tools run. It is None at every later opening, and where nothing of the spec is http. It
+        serves all versions of the runtime's name, and stays here when the runtime is closed. Where it was
+        lost, `POST /runtimes/{id}/signing-secret` makes another; the old one signs beside it for a day.
+
+        The signature is that of Standard Webhooks: each tool checks it, and that the timestamp is a few
+        minutes old at most, before it does anything.
+
+        Example:
+            >>> import base64, hashlib, hmac
+            >>> def is_signed(secret, headers, body):
+            ...     key = base64.b64decode(secret.removeprefix("whsec_"))
+            ...     said = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+            ...     right = "v1," + base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()
+            ...     given = headers["webhook-signature"].split()
+            ...     return any(hmac.compare_digest(right, one) for one in given)
+        """
+        return self._signing_secret
+
+    @property
+    def url(self) -> str:
+        """Where the service is."""
+        return self._client.url
+
+    @property
+    def _registered(self) -> dict[str, Any]:
+        _ = self._client  # says so where nothing is registered yet
+        return self._record

@@ -1,0 +1,88 @@
+"""What the functions of a program serve of a registered spec: names of calls, under exact definitions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json as compact_json
+
+from plangate.authoring.arguments import Handler
+from plangate.authoring.dispatchers import ActionDispatcher
+from plangate.authoring.predicates import PredicateFunction
+from plangate.authoring.tools import DefinedTool
+from plangate.spec.models import DEFAULT_SPEC_NAME
+from plangate.spec.plan_schemas import action_kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Calls of `name` under exactly this definition go to `handler`."""
+
+    name: str
+    digest: str
+    handler: Handler
+
+
+def served_here(
+    wire: Mapping[str, Any],
+    tools: Mapping[str, DefinedTool],
+    predicates: Mapping[str, PredicateFunction],
+    dispatcher: ActionDispatcher | None,
+    dispatchers: Mapping[str, ActionDispatcher],
+) -> list[Served]:
+    """What the functions of a program serve of a registered spec. Digests are those of what is registered."""
+    served = [
+        Served(tool["name"], _definition_digest(tool), handler)
+        for tool in wire.get("tools", ())
+        if tool["name"] in tools and (handler := tools[tool["name"]].handler) is not None
+    ]
+    served += [
+        Served(f"predicates.{id_}", _digest({"runtime": _name(wire), "predicate": id_}), predicates[id_])
+        for id_, written in wire.get("approvalPredicates", {}).items()
+        if id_ in predicates and not isinstance(written, str)
+    ]
+    shared, by_kind = wire.get("actionDispatcher"), wire.get("actionDispatchers") or {}
+    if not by_kind:
+        return served + _served_actions(wire, "actions", shared, dispatcher)
+    kinds = [action_kinds(plan["schema"]) for plan in wire["plans"]]
+    for kind in sorted({kind for held in kinds for kind in held or ()} | by_kind.keys()):
+        written, own = (by_kind[kind], dispatchers.get(kind)) if kind in by_kind else (shared, dispatcher)
+        served += _served_actions(wire, f"actions.{kind}", written, own)
+    return served
+
+
+def _served_actions(
+    wire: Mapping[str, Any], name: str, written: Mapping[str, Any] | None, own: ActionDispatcher | None
+) -> list[Served]:
+    if own is None or written is None or written["kind"] != "client":
+        return []
+    return [Served(name, _digest({"runtime": _name(wire), "dispatcher": written}), own.handler)]
+
+
+def _name(wire: Mapping[str, Any]) -> str:
+    return wire.get("name") or DEFAULT_SPEC_NAME
+
+
+def _definition_digest(tool: Mapping[str, Any]) -> str:
+    return _digest(
+        {
+            "name": tool["name"],
+            "description": tool.get("description") or "",
+            "inputSchema": tool["inputSchema"],
+            "outputSchema": tool.get("outputSchema"),
+        }
+    )
+
+
+def _digest(value: Any) -> str:
+    """As the service computes it: SHA-256 of compact UTF-8 JSON with the keys of every object sorted."""
+    return hashlib.sha256(compact_json(_in_order(value))).hexdigest()
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(held) for held in value] if isinstance(value, list) else value

@@ -1,0 +1,74 @@
+"""The RuntimeSpec and its parts as frozen models: what can be written down about a system of agents.
+
+The models check shapes alone. What the parts ask of one another is checked by `plangate.spec.assembly`,
+whose result is the form that is registered. Field names and meanings are those of the RuntimeSpec page.
+"""
+
+from plangate.spec.models.agents import AgentSpec, PlanOrName, Role, TextOrLayers
+from plangate.spec.models.declared import (
+    DisplayAlias,
+    PlanSpec,
+    PlanStatus,
+    ReferenceSpec,
+    ToolAnnotations,
+    ToolkitConfig,
+    ToolkitOrId,
+    Toolkits,
+    ToolkitSpec,
+    ToolSpec,
+)
+from plangate.spec.models.providers import ModelSpec, ProviderKind, ProviderSpec
+from plangate.spec.models.rules import (
+    ApprovalOverrides,
+    ApprovalPolicies,
+    ApprovalRule,
+    ClientPredicate,
+    FreeArguments,
+    Predicate,
+    Quorum,
+    Rule,
+)
+from plangate.spec.models.runtimes import (
+    DEFAULT_SPEC_NAME,
+    Interpreter,
+    LimitsSpec,
+    RuntimeSpec,
+    StorageFactories,
+    TenantSpec,
+    to_wire,
+)
+
+__all__ = [
+    "AgentSpec",
+    "ApprovalOverrides",
+    "ApprovalPolicies",
+    "ApprovalRule",
+    "ClientPredicate",
+    "DEFAULT_SPEC_NAME",
+    "DisplayAlias",
+    "FreeArguments",
+    "Interpreter",
+    "LimitsSpec",
+    "ModelSpec",
+    "PlanOrName",
+    "PlanSpec",
+    "PlanStatus",
+    "Predicate",
+    "ProviderKind",
+    "ProviderSpec",
+    "Quorum",
+    "ReferenceSpec",
+    "Role",
+    "Rule",
+    "RuntimeSpec",
+    "StorageFactories",
+    "TenantSpec",
+    "TextOrLayers",
+    "ToolAnnotations",
+    "ToolSpec",
+    "ToolkitConfig",
+    "ToolkitOrId",
+    "ToolkitSpec",
+    "Toolkits",
+    "to_wire",
+]

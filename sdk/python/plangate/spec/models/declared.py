@@ -1,0 +1,215 @@
+"""What a runtime declares: plans, references, tools and toolkits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
+
+from plangate.spec.base import MAX_ITEMS, Flag, JsonSchema, Milliseconds, Name, SpecModel, at_most
+from plangate.spec.models.rules import Rule
+from plangate.spec.transports import ClientTransport, Replay, Transport
+
+PlanStatus = Literal["draft", "approved", "executing", "executed", "failed"]
+
+
+class DisplayAlias(SpecModel):
+    """What people read in place of a plan's status.
+
+    Args:
+        status: `"draft"`, `"approved"`, `"executing"`, `"executed"` or `"failed"`.
+        alias: Its name for people.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for another status.
+
+    Example:
+        >>> DisplayAlias(status="draft", alias="Proposed").to_wire()
+        {'status': 'draft', 'alias': 'Proposed'}
+    """
+
+    status: PlanStatus
+    alias: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class PlanSpec(SpecModel):
+    """A kind of plan. Its schema has a top-level array `actions`; `variables` allows daggers in it.
+
+    Args:
+        name: Its name; planners store plans under it.
+        schema: Whatever `normalize_schema` takes.
+        display_aliases: What people read in place of a status; one for each.
+        variables: Whether daggers are allowed without the toolkit `variables`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field. `define_plan` says more.
+
+    Example:
+        >>> PlanSpec(name="Refunds", schema={"actions": list[dict]}).schema_["required"]
+        ['actions']
+    """
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"name", "schema_"})
+
+    name: Name
+    schema_: JsonSchema = Field(alias="schema")
+    display_aliases: Annotated[tuple[DisplayAlias, ...], at_most(MAX_ITEMS)] = ()
+    variables: Flag = False
+
+    @field_validator("display_aliases")
+    @classmethod
+    def _one_alias_a_status(cls, aliases: tuple[DisplayAlias, ...]) -> tuple[DisplayAlias, ...]:
+        statuses = [alias.status for alias in aliases]
+        for status in statuses:
+            if statuses.count(status) > 1:
+                raise PydanticCustomError(
+                    "alias", "the status '{status}' has two aliases: keep one", {"status": status}
+                )
+        return aliases
+
+
+class ReferenceSpec(SpecModel):
+    """A kind of reference; `ttl_ms` None never expires.
+
+    `glimpse` is a mapping of field name to JMESPath expression, which the service evaluates, or in Python a
+    callable, which never crosses the wire.
+
+    Args:
+        name: The kind.
+        schema: Whatever `normalize_schema` takes.
+        ttl_ms: How long a value lives, in milliseconds, at least 0.
+        glimpse: A mapping of field name to JMESPath expression, or in Python a function.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a negative `ttl_ms` or another malformed field.
+
+    Example:
+        >>> ReferenceSpec(name="Basket", schema={}, ttl_ms=60_000).to_wire()
+        {'name': 'Basket', 'schema': {}, 'ttlMs': 60000}
+    """
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"name", "schema_"})
+
+    name: Name
+    schema_: JsonSchema = Field(alias="schema")
+    ttl_ms: Annotated[int, Field(strict=True, ge=0)] | None = None
+    glimpse: dict[str, str] | SkipJsonSchema[Callable[[Any], Any]] | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object that crosses the wire, without a glimpse that is a function."""
+        wire = super().to_wire()
+        if callable(self.glimpse):
+            del wire["glimpse"]
+        return wire
+
+
+class ToolAnnotations(SpecModel):
+    """What a tool promises: to change nothing, or nothing more when it is called again.
+
+    Args:
+        read_only: A call changes nothing.
+        idempotent: The same call again changes nothing more.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for an unknown field, or what is no bool.
+
+    Example:
+        >>> ToolAnnotations(read_only=True).to_wire()
+        {'readOnly': True}
+    """
+
+    read_only: Flag = False
+    idempotent: Flag = False
+
+
+class ToolSpec(SpecModel):
+    """A tool that exists; `agents[].tools` names who may call it.
+
+    Args:
+        name: What the model calls it.
+        description: What the model is told of it.
+        input_schema: Whatever `normalize_schema` takes; arguments are validated against it.
+        output_schema: What results must match.
+        approval: `"always"`, `"never"`, or an ApprovalRule; unset or `"default"`, what agent and runtime say.
+        annotations: What it promises.
+        timeout_ms: How long a call may take, in milliseconds.
+        replay: `"safe"` or `"never"`: whether a call may be repeated when nobody knows whether it ran.
+        transport: Where it runs: `{"kind": "client"}` (processes of the user), `"http"`, `"mcp"`, `"python"`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ToolSpec(name="look", input_schema={"id": str}, annotations={"read_only": True}).replay_rule()
+        'safe'
+    """
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"name", "input_schema", "transport"})
+
+    name: Name
+    description: str = ""
+    input_schema: JsonSchema
+    output_schema: JsonSchema | None = None
+    approval: Rule = None
+    annotations: ToolAnnotations | None = None
+    timeout_ms: Milliseconds | None = None
+    replay: Replay | None = None
+    transport: Transport = ClientTransport()
+
+    def replay_rule(self) -> Replay:
+        """Whether a call may be repeated: what is written, else "safe" where read-only or idempotent."""
+        if self.replay is not None:
+            return self.replay
+        promises = self.annotations
+        return "safe" if promises is not None and (promises.read_only or promises.idempotent) else "never"
+
+
+class ToolkitConfig(SpecModel):
+    """`tools` narrows the toolkit to the named ones; unset leaves it whole.
+
+    Args:
+        tools: The names of tools that are left.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for what is no list of names.
+
+    Example:
+        >>> ToolkitConfig(tools=["getPlan"]).to_wire()
+        {'tools': ['getPlan']}
+    """
+
+    tools: Annotated[tuple[str, ...], at_most(MAX_ITEMS)] | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object that crosses the wire; an empty list narrows the toolkit to nothing."""
+        return {} if self.tools is None else {"tools": list(self.tools)}
+
+
+class ToolkitSpec(SpecModel):
+    """A set of builtin tools by its id; a bare string is the id alone.
+
+    Args:
+        id: `"plans"`, `"references"`, and the others of the service.
+        config: What narrows it.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> ToolkitSpec(id="plans", config={"tools": ["getPlan"]}).to_wire()
+        {'id': 'plans', 'config': {'tools': ['getPlan']}}
+    """
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"id"})
+
+    id: str
+    config: ToolkitConfig | None = None
+
+
+ToolkitOrId = Annotated[
+    ToolkitSpec, BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value)
+]
+Toolkits = Annotated[tuple[ToolkitOrId, ...], at_most(MAX_ITEMS)]

@@ -1,0 +1,148 @@
+"""Approval rules: for whom a person must decide, how long he has, and what overrides what."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from plangate.spec.base import MAX_ITEMS, MAX_TOOLS, Count, Flag, Milliseconds, SpecModel, at_most
+
+
+class Quorum(SpecModel):
+    """Who must approve: `minimum` different principals; `not_requester`: none of them asked for it.
+
+    Args:
+        minimum: How many.
+        not_requester: Whether none of them may be who asked for the query.
+    """
+
+    minimum: Count = 1
+    not_requester: Flag = False
+
+
+class FreeArguments(SpecModel):
+    """A remembered approval holds whatever these arguments of the tool are."""
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"free"})
+
+    free: tuple[str, ...]
+
+
+class ApprovalRule(SpecModel):
+    """`never`, `always`, or `dynamic` with the id of a predicate as its `value`; expiry in milliseconds.
+
+    Args:
+        kind: What is asked of a person: nothing, every call, or the calls for which a predicate holds.
+        value: The id of the predicate, for `dynamic`.
+        approval_expires_in_ms: How long an approval may stay open, in milliseconds; unset, 7 days.
+        on_expiry: What follows then: the call is rejected (`"reject"`, also when unset) or the query fails.
+        approvers: `{"minimum": N, "not_requester": bool}`: how many different principals, and who may not.
+        rememberable: Whether a decision may hold for the thread, for tools: True, or `{"free": [argument]}`
+            with the arguments that may differ.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a `dynamic` rule without `value`, or another with one.
+
+    Example:
+        >>> ApprovalRule(kind="dynamic", value="big").to_wire()
+        {'kind': 'dynamic', 'value': 'big'}
+    """
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
+
+    kind: Literal["never", "always", "dynamic"]
+    value: str | None = None
+    approval_expires_in_ms: Milliseconds | None = None
+    on_expiry: Literal["reject", "fail"] | None = None
+    approvers: Quorum | None = None
+    rememberable: Annotated[
+        Annotated[bool, Field(strict=True), Tag("kind:flag")] | Annotated[FreeArguments, Tag("kind:free")],
+        Discriminator(lambda value: "kind:flag" if isinstance(value, bool) else "kind:free"),
+    ] = False
+
+    @model_validator(mode="after")
+    def _value_belongs_to_dynamic(self) -> ApprovalRule:
+        if self.kind == "dynamic" and not self.value:
+            raise PydanticCustomError("rule", "a dynamic rule names its predicate in 'value'")
+        if self.kind != "dynamic" and self.value is not None:
+            raise PydanticCustomError(
+                "rule", "'value' belongs to a dynamic rule, not to '{kind}'", {"kind": self.kind}
+            )
+        return self
+
+
+def _rule(value: Any) -> Any:
+    """A bare word is a rule without settings; "default" is no rule at all."""
+    if value == "default":
+        return None
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Rule = Annotated[ApprovalRule | None, BeforeValidator(_rule)]
+
+
+class ApprovalPolicies(SpecModel):
+    """A rule for each of the two channels; one that is unset leaves it to what stands below.
+
+    Args:
+        plans: The rule for executing plans: `"always"` or `"never"`, or an ApprovalRule of these kinds.
+        tools: The rule for calls of tools: `"always"`, `"never"`, or an ApprovalRule.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a `dynamic` or `rememberable` rule for plans.
+
+    Example:
+        >>> ApprovalPolicies(plans="always").to_wire()
+        {'plans': {'kind': 'always'}}
+    """
+
+    plans: Rule = None
+    tools: Rule = None
+
+    @field_validator("plans")
+    @classmethod
+    def _plans_have_no_predicates(cls, rule: ApprovalRule | None) -> ApprovalRule | None:
+        if rule is not None and rule.kind == "dynamic":
+            raise PydanticCustomError("rule", "a dynamic rule is for tools: plans take 'always' or 'never'")
+        if rule is not None and rule.rememberable:
+            raise PydanticCustomError("rule", "approvals of plans are not remembered: remove 'rememberable'")
+        return rule
+
+
+class ApprovalOverrides(SpecModel):
+    """Rules that win over the policies: by agent and tool, and by agent.
+
+    Args:
+        tools: Rules by name of agent and name of tool.
+        agents: Policies by name of agent.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed rule.
+
+    Example:
+        >>> overrides = ApprovalOverrides(tools={"clerk": {"pay": "always"}})
+        >>> overrides.to_wire()
+        {'tools': {'clerk': {'pay': {'kind': 'always'}}}}
+    """
+
+    tools: Annotated[dict[str, Annotated[dict[str, Rule], at_most(MAX_TOOLS)]], at_most(MAX_ITEMS)] = Field(
+        default_factory=dict
+    )
+    agents: Annotated[dict[str, ApprovalPolicies], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+
+
+class ClientPredicate(SpecModel):
+    """A predicate that is not data: a process of the user answers through the client transport."""
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
+
+    kind: Literal["client"] = "client"
+
+
+Predicate = Annotated[
+    Annotated[str, Field(min_length=1), Tag("kind:cel")] | Annotated[ClientPredicate, Tag("kind:client")],
+    Discriminator(lambda value: "kind:cel" if isinstance(value, str) else "kind:client"),
+]
+"""A CEL expression over `args` and `ctx`, or {"kind": "client"}."""

@@ -1,0 +1,225 @@
+"""How a query ends that cannot go on: in one transaction, in the end always, and alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.agents import ending
+from app.journal.models import Entry, Lease
+from app.llm.messages import ToolUse, TurnDone, Usage
+from app.queue import store as queue_store
+from tests.support import specs
+from tests.support.client import eventually
+from tests.support.world import World, world
+
+EXPIRE = "UPDATE queries SET lease_expires_at = now() - interval '1 s' WHERE status = 'running'"
+
+
+async def queued(idle: World, count: int) -> list[str]:
+    await idle.api.register(specs.mock())
+    return [(await idle.api.submit())["id"] for _ in range(count)]
+
+
+async def ended_by(w: World, owner: Any, query: str) -> dict[str, Any]:
+    """The query once it is over: whenever the process lets go of it, its lease runs out."""
+
+    async def over() -> Any:
+        epoch = await owner.fetchval("SELECT lease_epoch FROM queries WHERE id = $1", query)
+        if w.services.worker.busy == 0:
+            await owner.execute(EXPIRE + f" AND lease_epoch = {epoch}")
+            w.services.worker.hear("")
+        found = await w.api.read(f"/queries/{query}")
+        return found if found["endedAt"] else None
+
+    found: dict[str, Any] = await eventually(over, f"{query} is over")
+    return found
+
+
+async def open_things(owner: Any, query: str) -> list[Any]:
+    rows = await owner.fetch(
+        "SELECT kind FROM work_records WHERE query_id = $1 AND ended_at IS NULL UNION ALL "
+        "SELECT target FROM approvals WHERE query_id = $1 AND status = 'pending' ORDER BY kind",
+        query,
+    )
+    return [r[0] for r in rows]
+
+
+# -- what cannot be loaded
+
+
+async def test_a_query_that_cannot_be_loaded_fails_at_the_third_time(
+    idle: World, owner: Any, site: Any, cluster: Any
+) -> None:
+    (query,) = await queued(idle, 1)
+    loads = 0
+
+    async def broken(*_: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        raise ValueError("no runtime")
+
+    async with world(site, cluster.operator_key, started=False) as w:
+        w.services.runtimes.get = broken  # type: ignore[method-assign]
+        await w.services.start()
+        ended = await ended_by(w, owner, query)
+    assert (ended["status"], ended["error"]) == (
+        "failed",
+        {
+            "code": "internal_error",
+            "message": "The service could not load this query, 3 times in a row (ValueError). Its log says why, "
+            "under the query's id.",
+        },
+    )
+    assert loads == 3
+    assert await open_things(owner, query) == []
+    types = [e["type"] for e in await idle.api.events(query)]
+    assert types[-4:] == ["data-cost-summary", "data-latency-summary", "query-status", "error"]
+    (root,) = (await idle.api.read(f"/queries/{query}/work"))["items"]
+    assert (root["status"], root["error"]) == ("failed", ended["error"])
+
+
+async def test_what_ended_its_process_three_times_is_not_even_loaded(
+    idle: World, owner: Any, site: Any, cluster: Any
+) -> None:
+    (query,) = await queued(idle, 1)
+    for _ in range(3):
+        await queue_store.claim(idle.services.db, "me", 10, 10.0)
+        await owner.execute(EXPIRE)
+
+    async def deadly(*_: Any) -> Any:
+        raise AssertionError
+
+    async with world(site, cluster.operator_key, started=False) as w:
+        w.services.runtimes.get = deadly  # type: ignore[method-assign]
+        await w.services.start()
+        ended = await idle.api.ended(query)
+    assert (ended["error"]["code"], ended["reason"]) == ("poisoned", "poisoned")
+
+
+async def test_a_query_ends_even_where_what_is_below_it_cannot_be_closed(
+    idle: World, owner: Any, site: Any, cluster: Any
+) -> None:
+    (query,) = await queued(idle, 1)
+    for _ in range(3):
+        await queue_store.claim(idle.services.db, "me", 10, 10.0)
+        await owner.execute(EXPIRE)
+    asked = 0
+
+    async def hook(*_: Any) -> None:
+        nonlocal asked
+        asked += 1
+        raise ValueError("a plan that cannot be read")
+
+    async with world(site, cluster.operator_key, started=False) as w:
+        runner = w.services.worker._advance.__self__  # type: ignore[attr-defined]
+        runner._end_hooks = (hook,)
+        await w.services.start()
+        ended = await ended_by(w, owner, query)
+    assert (ended["error"]["code"], asked) == ("poisoned", 1)
+
+
+# -- one transaction
+
+
+async def test_failing_is_one_transaction(
+    plangate: World, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails is a query with an open gate and an open call. Failing it stops at its last statement at first, as
+    in a crash: then nothing of it is there, and what is told in the end is why it failed."""
+    api = plangate.api
+    rule = {"kind": "always", "onExpiry": "fail"}
+    tools = [specs.tool("add"), specs.tool("pay", approval=rule)]
+    await api.register(specs.scripted(*tools))
+
+    class Model:
+        async def stream(self, _: Any) -> AsyncIterator[Any]:
+            uses = tuple(ToolUse(name, name, '{"n": 1}') for name in ("add", "pay"))
+            yield TurnDone(uses, "tool_use", Usage(), "m")
+
+    async def of(*_: Any) -> tuple[Any, str]:
+        return Model(), "mock"
+
+    plangate.services.providers.of = of  # type: ignore[method-assign]
+    query = (await api.submit())["id"]
+    await api.until(query, "waiting", "approval")
+    before = await open_things(owner, query)
+    assert before == ["agent", "pay", "query", "tool_call", "tool_call"]
+    end, tries = ending.store.end, 0
+
+    async def once(*args: Any) -> None:
+        nonlocal tries
+        tries += 1
+        await end(*args)
+        if tries == 1:
+            assert await open_things(owner, query) == ["agent", "query", "tool_call", "tool_call"]
+            raise RuntimeError("the process ends here")
+
+    monkeypatch.setattr(ending.store, "end", once)
+    await owner.execute("UPDATE approvals SET expires_at = now() WHERE status = 'pending'")
+    await plangate.services.approvals.expire_due()
+
+    async def tried() -> bool:
+        return tries == 1 and plangate.services.worker.busy == 0
+
+    await eventually(tried, "the query failed to fail")
+    found = await api.read(f"/queries/{query}")
+    assert (found["status"], found["error"]) == ("running", None)
+    assert await open_things(owner, query) == ["agent", "query", "tool_call", "tool_call"]
+    assert (await api.read("/tool-calls", queryId=query))["items"][0]["status"] == "open"
+    ended = await ended_by(plangate, owner, query)
+    assert ended["error"] == {"code": "approval_expired", "message": "Nobody decided about pay in time."}
+    assert await open_things(owner, query) == []
+    assert (await api.read("/tool-calls", queryId=query))["items"][0]["status"] == "withdrawn"
+    types = [e["type"] for e in await api.events(query)]
+    assert [t for t in types if t in ("error", "finish")] == ["error"]
+    assert types[-1] == "error"
+
+
+# -- suspects
+
+
+async def test_of_queries_that_crashed_twice_a_process_tries_one_at_a_time(idle: World, owner: Any) -> None:
+    db = idle.services.db
+
+    async def claim(who: str) -> dict[str, int]:
+        return {c.query_id: c.crashes for c in await queue_store.claim(db, who, 100, 10.0)}
+
+    a, b, c = await queued(idle, 3)
+    assert await claim("one") == {a: 0, b: 0, c: 0}
+    await owner.execute(EXPIRE)
+    assert await claim("one") == {a: 1, b: 1, c: 1}  # one crash says nothing: all of them go on
+    await owner.execute(EXPIRE)
+    first, second = await claim("one"), await claim("two")
+    assert [*first.values(), *second.values()] == [2, 2]
+    (tried,), (other,) = first, second
+    (left,) = {a, b, c} - {tried, other}
+    assert await claim("one") == await claim("two") == {}
+    (fresh,) = await queued(idle, 1)
+    assert await claim("one") == {fresh: 0}  # what was in no crash runs beside it
+    # The one that "one" tries takes the process along, and is set aside; what ran beside it is not yet a suspect,
+    # and what waited for its turn was in no crash.
+    await owner.execute(EXPIRE + f" AND id IN ('{tried}', '{fresh}')")
+    assert await claim("one") == {tried: 3, fresh: 1, left: 2}
+    assert await claim("one") == {}
+    # The one that "two" tries gets further, and is none any more.
+    await idle.services.journal.commit(Lease("acme", other, 3), Entry(opens_work=True))
+    await owner.execute(EXPIRE + f" AND id IN ('{other}', '{left}')")
+    again = await claim("two")
+    assert again == {other: 1, left: 3}
+
+
+async def test_a_process_that_gets_further_with_one_suspect_tries_the_next(idle: World, owner: Any) -> None:
+    db = idle.services.db
+    await queued(idle, 2)
+    for _ in range(2):
+        await queue_store.claim(db, "one", 100, 10.0)
+        await owner.execute(EXPIRE)
+    (tried,) = await queue_store.claim(db, "one", 100, 10.0)
+    assert await queue_store.claim(db, "one", 100, 10.0) == []
+    lease = Lease("acme", tried.query_id, tried.epoch)
+    await idle.services.journal.commit(lease, Entry(opens_work=True))
+    (next_one,) = await queue_store.claim(db, "one", 100, 10.0)
+    assert (next_one.crashes, next_one.query_id != tried.query_id) == (2, True)

@@ -1,0 +1,94 @@
+"""A plan's gate and the revision it is about: what was said of one revision never lands on another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support import specs
+from tests.support.client import Caller, good, inner, output_of, refused
+from tests.support.world import World, world
+
+STORE = {"specName": "Routing", "body": specs.BODY, "planId": "p1", "threadKey": "t"}
+
+
+@pytest.fixture
+async def gated(cluster: Any, site: Any, idle: World) -> dict[str, Any]:
+    """The gate of a plan's first revision, opened by a process that is gone since: nobody hears of a decision."""
+    async with world(site, cluster.operator_key) as first:
+        await first.api.register(specs.planning())
+        query = await first.api.submit(specs.store_and_execute(), threadKey="t")
+        approval = await first.api.gate(query["id"])
+        await first.api.until(query["id"], "waiting")
+    return approval
+
+
+async def revisions(api: Caller, plan_id: str) -> list[tuple[Any, ...]]:
+    rows = (await api.read(f"/plans/{plan_id}/revisions"))["items"]
+    return [(r["revision"], r["decision"], r["feedback"]) for r in rows]
+
+
+async def test_a_rejection_is_about_the_revision_that_was_asked_about(
+    cluster: Any, site: Any, idle: World, gated: dict[str, Any]
+) -> None:
+    api = idle.api
+    good(await api.decide(gated["id"], "reject", feedback="No refunds."))
+    again = await api.do("/plans", {**STORE, "body": {"actions": [specs.BOOK]}})
+    assert (again["id"], again["revision"]) == (gated["target"], 2)
+    async with world(site, cluster.operator_key):
+        _, rejected = map(inner, output_of(await api.ended(gated["queryId"])))
+        assert rejected == {"rejected": True, "feedback": "No refunds."}
+        assert await revisions(api, gated["target"]) == [(1, "reject", "No refunds."), (2, None, None)]
+        query = await api.do(f"/plans/{gated['target']}/execute", {})
+        assert (await api.gate(query["id"]))["glimpses"]["revision"] == 2
+
+
+@pytest.mark.parametrize(("word", "partial"), [("reject", None), ("revise", {"keep": [0]})])
+async def test_a_decision_marks_its_revision_as_it_is_taken(
+    idle: World, gated: dict[str, Any], word: str, partial: Any
+) -> None:
+    """Before the query that asked hears of it: so nobody can present the revision again meanwhile."""
+    api = idle.api
+    good(await api.decide(gated["id"], word, feedback="Cheaper.", partial=partial))
+    plan = await api.read(f"/plans/{gated['target']}")
+    assert (plan["status"], plan["decision"], plan["partial"]) == ("draft", word, partial)
+    assert await revisions(api, gated["target"]) == [(1, word, "Cheaper.")]
+    body = refused(await api.post(f"/plans/{gated['target']}/execute", {}), 409, "plan_rejected")
+    assert f"Revision 1 was answered with '{word}'" in body["detail"]
+
+
+async def test_a_revision_that_nobody_decided_about_may_be_presented_again(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(specs.planning())
+    plan = await api.do("/plans", {**STORE})
+    first = await api.do(f"/plans/{plan['id']}/execute", {})
+    await api.gate(first["id"])
+    await owner.execute("UPDATE approvals SET expires_at = now()")
+    await plangate.services.approvals.expire_due()
+    assert (await api.ended(first["id"]))["error"]["message"] == (
+        "Nobody decided in time. Execute the plan again to ask anew."
+    )
+    second = await api.do(f"/plans/{plan['id']}/execute", {})
+    await api.gate(second["id"])
+    await api.do(f"/queries/{second['id']}/cancel")
+    third = await api.do(f"/plans/{plan['id']}/execute", {})
+    await api.approve(third["id"])
+    await api.serve("actions", None)
+    assert (await api.ended(third["id"]))["status"] == "succeeded"
+    assert await revisions(api, plan["id"]) == [(1, None, None)]
+
+
+async def test_a_plan_that_was_approved_and_changed_meanwhile_does_not_run(
+    cluster: Any, site: Any, idle: World, gated: dict[str, Any]
+) -> None:
+    api = idle.api
+    good(await api.decide(gated["id"]))
+    again = await api.do("/plans", {**STORE, "body": {"actions": [specs.BOOK]}})
+    assert again["revision"] == 2
+    async with world(site, cluster.operator_key) as process:
+        _, refusal = map(inner, output_of(await api.ended(gated["queryId"])))
+        assert "is not what was approved" in refusal
+        assert await process.value("SELECT count(*) FROM outgoing_calls") == 0
+    assert await revisions(api, gated["target"]) == [(1, None, None), (2, None, None)]

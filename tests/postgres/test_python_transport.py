@@ -1,0 +1,172 @@
+"""Tools and dispatchers with the transport `python`: entry points that the operator installed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.assembly import Site
+from tests.support import specs
+from tests.support.client import Caller, inner, output_of, refused
+from tests.support.cluster import Cluster
+from tests.support.world import World, world
+
+MODULE = '''
+"""What an operator wrote."""
+import asyncio
+import threading
+
+CALLS = []
+HELD = threading.Event()
+
+
+def add(args, ctx):
+    CALLS.append((dict(args), ctx.tool_use_id, ctx.agent, ctx["resource_id"]))
+    return {"sum": args["n"] + 1}
+
+
+async def add_later(args, ctx):
+    await asyncio.sleep(0)
+    return args["n"] + 2
+
+
+def refuse(args, ctx):
+    raise LookupError("no such order")
+
+
+def give_up(args, ctx):
+    raise TimeoutError("the ledger is slow")
+
+
+async def hang(args, ctx):
+    await asyncio.Event().wait()
+
+
+def block(args, ctx):
+    HELD.wait(10)
+
+
+def carry(actions, ctx):
+    CALLS.append(([a["kind"] for a in actions], ctx.plan_id, ctx.attempt, ctx["resolved_refs"], ctx.idempotency_key))
+    return {"entitiesAffected": len(actions)}
+
+
+not_callable = 5
+'''
+NAMES = ("add", "add_later", "refuse", "give_up", "hang", "block", "carry", "not_callable")
+
+
+@pytest.fixture
+def operator_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An installed distribution with entry points; gives its module once it is imported."""
+    (tmp_path / "operators_tools.py").write_text(MODULE)
+    info = tmp_path / "operators_tools-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: operators-tools\nVersion: 1.0\n")
+    points = [f"ledger.{name} = operators_tools:{name}" for name in NAMES]
+    broken = "ledger.broken = operators_tools_that_is_not_there:x"
+    (info / "entry_points.txt").write_text("\n".join(["[plangate.tools]", *points, broken, ""]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield lambda: sys.modules["operators_tools"]
+    module = sys.modules.pop("operators_tools", None)
+    if module is not None:
+        module.HELD.set()
+
+
+@pytest_asyncio.fixture
+async def plangate(cluster: Cluster, site: Site, operator_code: Any) -> AsyncIterator[World]:
+    async with world(site, cluster.operator_key) as running:
+        yield running
+
+
+def spec(function: str, **tool: Any) -> dict[str, Any]:
+    transport = {"kind": "python", "entryPoint": f"ledger.{function}"}
+    return specs.scripted({**specs.tool("add"), "transport": transport, **tool})
+
+
+async def answered(api: Caller) -> dict[str, Any]:
+    found: dict[str, Any] = output_of(await api.run(specs.script(("add", {"n": 1}))))[0]
+    return found
+
+
+async def test_a_function_gets_the_arguments_and_the_call(api: Caller, operator_code: Any) -> None:
+    await api.register(spec("add"))
+    assert (await answered(api))["result"] == {"sum": 2}
+    ((args, work_id, agent, tenant),) = operator_code().CALLS
+    assert (args, agent, tenant) == ({"n": 1}, "solo", "acme")
+    assert work_id.startswith("wrk_")
+    (call,) = (await api.read("/tool-calls"))["items"]
+    assert (call["workId"], call["sender"], call["status"]) == (work_id, "service", "done")
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("refuse", "LookupError: no such order"),
+        ("give_up", "TimeoutError: the ledger is slow"),
+        (
+            "not_callable",
+            "Nothing was called: TypeError: the entry point 'ledger.not_callable' is not a function",
+        ),
+        (
+            "broken",
+            "Nothing was called: ModuleNotFoundError: No module named 'operators_tools_that_is_not_there'",
+        ),
+    ],
+)
+async def test_what_goes_wrong_is_told_to_the_model(api: Caller, function: str, told: str) -> None:
+    await api.register(spec(function))
+    assert (await answered(api))["error"] == told
+
+
+async def test_async_functions_run_on_the_loop(api: Caller) -> None:
+    await api.register(spec("add_later"))
+    assert (await answered(api))["result"] == 3
+
+
+@pytest.mark.parametrize("function", ["hang", "block"])
+async def test_one_that_does_not_return_in_time_is_unknown(api: Caller, function: str) -> None:
+    await api.register(spec(function, timeoutMs=100))
+    assert (await answered(api))["error"] == (
+        "Whether add ran is not known: it did not return within 0.1 s. "
+        "Do not assume either; check before you repeat it."
+    )
+
+
+async def test_what_nobody_installed_is_refused_at_registration(api: Caller) -> None:
+    (flaw,) = refused(await api.post("/runtimes", spec("nothing")), 422)["errors"]
+    assert flaw["pointer"] == "/tools/0/transport/entryPoint"
+    assert flaw["message"].startswith(
+        "the operator installed no entry point 'ledger.nothing' in the group plangate.tools; there are: ledger.add"
+    )
+
+
+async def test_a_process_without_the_function_says_so(
+    cluster: Cluster, site: Site, plangate: World, api: Caller
+) -> None:
+    """The operator took it out after it was registered."""
+    await api.register(spec("add"))
+    await plangate.services.worker.drain(0)
+    sys.path.pop(0)
+    async with world(site, cluster.operator_key) as bare:
+        async with asyncio.timeout(10):
+            told = (await answered(bare.api))["error"]
+    assert told == (
+        "Nothing was called: LookupError: this process has no entry point 'ledger.add' in the group plangate.tools"
+    )
+
+
+async def test_approved_actions_reach_a_function(api: Caller, operator_code: Any) -> None:
+    await api.register(specs.planning(actionDispatcher={"kind": "python", "entryPoint": "ledger.carry"}))
+    query = (await api.submit(specs.store_and_execute()))["id"]
+    await api.approve(query)
+    assert inner(output_of(await api.ended(query))[1])["entitiesAffected"] == 2
+    plan = (await api.read("/plans"))["items"][0]
+    ((kinds, plan_id, attempt, refs, key),) = operator_code().CALLS
+    assert (kinds, plan_id, attempt, refs, len(key)) == (["book", "refund"], plan["id"], 1, {}, 40)

@@ -1,0 +1,221 @@
+"""docs/guides: every program and every command, run as it stands there against a service, and what it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.endpoint import Answer, endpoint
+from tests.support.guides import FOLDER, Block, Page, entry_points, matches, pages, spec_with
+from tests.support.mcp import fake_mcp, text
+from tests.support.service import Service, folder, plain_environment, serving
+
+PATIENCE_S = 100
+PAGES = [page for page in pages() if page.examples]
+PARTS = [block for page in pages() for block in page.of("part")]
+PLANGATE = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """One for all pages, whose operator installed the functions of the page on tools and lets tenants reach loopback."""
+    with folder() as at:
+        installed = at / "operator"
+        install(Page(FOLDER / "tools.md"), installed)
+        settings = {"PLANGATE_ALLOW_HOSTS": "127.0.0.1", "PYTHONPATH": str(installed)}
+        with serving(at, settings) as running:
+            yield running
+
+
+def install(page: Page, into: Path) -> None:
+    """The distribution that a page describes: its modules, and its entry points."""
+    into.mkdir()
+    (project,) = page.of("project")
+    for module in page.of("installed"):
+        assert module.file is not None
+        (into / module.file).write_text(module.text, "utf-8")
+    info = into / "described-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: described\nVersion: 1.0\n")
+    points = [f"{name} = {target}" for name, target in entry_points(project.text).items()]
+    (info / "entry_points.txt").write_text("\n".join(["[plangate.tools]", *points, ""]))
+
+
+def reader(**given: str) -> dict[str, str]:
+    """The environment of somebody who follows a page."""
+    path = os.pathsep.join([str(PLANGATE), os.environ["PATH"]])
+    return {**plain_environment(), "PATH": path, "STOCK_PORT": str(free_port()), **given}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def said(block: Block, at: Path, environment: Mapping[str, str]) -> str:
+    """What a block prints. It has a session of its own, which is ended as a whole if it takes too long."""
+    command = ["bash", "-euo", "pipefail", "-c", block.text]
+    if block.file is not None:
+        (at / block.file).write_text(block.text, "utf-8")
+        command = [sys.executable, block.file]
+    with subprocess.Popen(
+        command,
+        cwd=at,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0, f"{block.place}\n{out[-2000:]}\n{errors[-4000:]}"
+    return out
+
+
+def run(page: Page, at: Path, environment: Mapping[str, str]) -> list[str]:
+    """Runs the examples of a page in order, in one directory; gives the places of those that it ran."""
+    ran = []
+    for example in page.examples:
+        out = said(example.block, at, environment)
+        assert matches(out, example.output), (
+            f"{example.block.place} printed:\n{out}\nand not:\n{example.output}"
+        )
+        ran.append(example.block.place)
+    return ran
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="the commands of the guides need curl")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_prints_what_it_says(page: Page, service: Service, tmp_path: Path) -> None:
+    ran = run(page, tmp_path, reader(PLANGATE_URL=service.url, PLANGATE_API_KEY=service.key))
+    assert ran == [block.place for block in page.blocks if block.role in ("program", "commands")]
+
+
+@pytest.mark.parametrize("name", ["runtime", "tools"])
+def test_a_program_runs_without_a_service(name: str, tmp_path: Path) -> None:
+    """The library starts one by itself."""
+    example = Page(FOLDER / f"{name}.md").examples[0]
+    with folder() as at:
+        settings = {"PLANGATE_DATA_DIR": str(at / "data"), "PLANGATE_ALLOW_HOSTS": "127.0.0.1"}
+        assert matches(said(example.block, tmp_path, reader(**settings)), example.output)
+
+
+@pytest.mark.parametrize("block", PARTS, ids=lambda block: block.place)
+def test_a_part_of_a_spec_is_accepted(block: Block, service: Service) -> None:
+    answer = post(service, "/runtimes/validate", spec_with(json.loads(block.text)))
+    assert answer["errors"] == []
+    assert answer["valid"] is True
+
+
+def test_the_functions_of_the_operator_run_beside_the_service(service: Service) -> None:
+    (part,) = (p for p in PARTS if p.page == "tools.md")
+    spec = spec_with(json.loads(part.text))
+    (tool,) = spec["tools"]
+    spec["agents"][0] |= {"tools": [tool["name"]]}
+    spec |= {"name": "ledger", "interpreter": "scripted"}
+    post(service, "/runtimes", spec)
+    script = json.dumps({"tool": tool["name"], "args": {"cents": 5}})
+    query = post(service, "/queries", {"runtime": "ledger", "agent": "helper", "prompt": script})
+    ended = httpx.get(
+        f"{service.url}/queries/{query['id']}?waitMs=60000", headers=headers(service), timeout=90
+    )
+    assert json.loads(ended.json()["output"]) == {
+        "results": [{"tool": "post_ledger", "result": {"posted": 5, "for": "local", "by": "helper"}}]
+    }
+
+
+def headers(service: Service) -> dict[str, str]:
+    return {"Authorization": f"Bearer {service.key}"}
+
+
+def post(service: Service, path: str, body: Any) -> Any:
+    answer = httpx.post(service.url + path, json=body, headers=headers(service), timeout=60)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+async def test_the_tool_behind_an_mcp_server_is_listed_as_the_page_has_it_and_called(
+    service: Service,
+) -> None:
+    (block,) = Page(FOLDER / "tools.md").of("tool")
+    tool = json.loads(block.text)
+    async with (
+        fake_mcp() as server,
+        httpx.AsyncClient(base_url=service.url, headers=headers(service), timeout=60) as client,
+    ):
+        server.tools = [{name: tool[name] for name in ("name", "description", "inputSchema")}]
+        server.answer = text("Page 12.")
+        tool["transport"]["url"] = server.url
+        asked = {name: tool["transport"][name] for name in ("url", "headers")}
+        secret = asked["headers"]["Authorization"]["secret"]
+        (await client.put(f"/secrets/{secret}", json={"value": "Bearer t"})).raise_for_status()
+        (listed,) = (await client.post("/tools/mcp/list", json=asked)).raise_for_status().json()["tools"]
+        digest = listed["transport"].pop("definitionDigest")
+        assert (listed, len(digest)) == (tool, 64)
+
+        spec = spec_with({"tools": [tool], "name": "handbook", "interpreter": "scripted"})
+        spec["agents"][0] |= {"tools": [tool["name"]]}
+        (await client.post("/runtimes", json=spec)).raise_for_status()
+        script = json.dumps({"tool": tool["name"], "args": {"query": "holidays"}})
+        body = {"runtime": "handbook", "agent": "helper", "prompt": script}
+        query = (await client.post("/queries", json=body)).raise_for_status().json()
+        ended = (await client.get(f"/queries/{query['id']}?waitMs=50000")).json()
+        assert json.loads(ended["output"])["results"] == [{"tool": tool["name"], "result": "Page 12."}]
+        assert [call["arguments"] for call in server.calls] == [{"query": "holidays"}]
+        assert {request.headers["authorization"] for request in server.seen} == {"bearer t"}
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="the commands of the guides need curl")
+async def test_an_action_that_nobody_knows_of_is_settled_as_the_page_says(
+    service: Service, tmp_path: Path
+) -> None:
+    (block,) = (b for b in Page(FOLDER / "plans.md").of("fragment") if "PLAN is the id" in b.text)
+    async with (
+        endpoint(Answer(500, b"who knows")) as bank,
+        httpx.AsyncClient(base_url=service.url, headers=headers(service), timeout=60) as client,
+    ):
+
+        async def do(path: str, body: Any) -> Any:
+            return (await client.post(path, json=body)).raise_for_status().json()
+
+        action = {"type": "object", "properties": {"kind": {"const": "pay"}}, "required": ["kind"]}
+        actions = {"type": "array", "items": {"oneOf": [action], "discriminator": {"propertyName": "kind"}}}
+        plan = {"name": "Payments", "schema": {"type": "object", "properties": {"actions": actions}}}
+        boundary = {"kind": "http", "url": bank.url + "/pay"}
+        await do("/runtimes", spec_with({"name": "payments", "plans": [plan], "actionDispatcher": boundary}))
+        body = {"actions": [{"kind": "pay"}]}
+        stored = await do("/plans", {"runtime": "payments", "specName": "Payments", "body": body})
+        query = await do(f"/plans/{stored['id']}/execute", {})
+        events = f"/queries/{query['id']}/events"
+        async with client.stream("GET", events, headers={"Accept": "text/event-stream"}) as stream:
+            async for line in stream.aiter_lines():
+                if not line.startswith("data: "):
+                    continue
+                event = json.loads(line.removeprefix("data: "))
+                if event["type"] == "approval-required":
+                    await do(f"/approvals/{event['data']['id']}", {"decision": "approve"})
+                if event["type"] == "query-status" and event.get("reason") == "outcome_unknown":
+                    here = reader(PLANGATE_URL=service.url, PLANGATE_API_KEY=service.key, PLAN=stored["id"])
+                    settled = json.loads(await asyncio.to_thread(said, block, tmp_path, here))
+                    assert (settled["status"], settled["settledBy"]) == ("succeeded", "operator")
+        assert event["type"] == "finish"
+        assert (await client.get(f"/plans/{stored['id']}")).json()["status"] == "executed"
+        assert len(bank.received) == 1

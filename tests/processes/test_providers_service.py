@@ -1,0 +1,101 @@
+"""A query of the service that a vendor answers: registered, streamed, repeated after a fault, priced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.assembly import Site
+from app.llm.messages import Usage
+from app.llm.prices import price
+from tests.processes.aimock.vendor_server import (
+    PATHS,
+    PLACES,
+    VENDORS,
+    Answer,
+    VendorServer,
+    a_end,
+    a_start,
+    a_text,
+    refusal,
+    whole,
+)
+from tests.support import specs
+from tests.support.cluster import Cluster
+from tests.support.world import World, world
+
+LITERAL = "sk-literal-0815"
+MODELS = {
+    "anthropic": "claude-sonnet-4-5",
+    "bedrock": "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "vertex": "claude-sonnet-4-5@20250929",
+    "openai": "gpt-4o",
+}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[VendorServer]:
+    running = VendorServer()
+    await running.start()
+    yield running
+    await running.stop()
+
+
+@pytest_asyncio.fixture
+async def service(cluster: Cluster, site: Site, server: VendorServer) -> AsyncIterator[World]:
+    async with world(site, cluster.operator_key, allow_hosts=[f"127.0.0.1:{server.port}"]) as running:
+        yield running
+
+
+def asking(kind: str, server: VendorServer, **parts: Any) -> dict[str, Any]:
+    """One agent that a vendor answers for, at the address of the test's server."""
+    provider = {"kind": kind, **PLACES.get(kind, {}), "baseUrl": server.url + PATHS.get(kind, "")}
+    model = {"id": MODELS[kind], "provider": "p", "maxOutputTokens": 99, "extra": {"top_k": 5}}
+    return specs.spec(specs.agent(model=model), providers={"p": {**provider, "apiKey": LITERAL}}, **parts)
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_a_query_is_answered_after_a_fault_and_has_its_price(
+    kind: str, service: World, server: VendorServer
+) -> None:
+    registered = await service.api.register(asking(kind, server, limits={"maxCostUsd": 1.0}))
+    assert registered["spec"]["providers"]["p"]["apiKey"].keys() == {"secret"}
+    server.answers = [refusal(429, {"message": "slow"}), Answer(whole(kind))]
+    query = await service.api.run("Hello")
+    assert (query["status"], query["output"]) == ("succeeded", "Hello there")
+    used = query["usage"]
+    cost = price(kind, MODELS[kind], Usage(used["inputTokens"], 7, used["cacheReadTokens"]))
+    assert cost is not None
+    assert query["costUsd"] == pytest.approx(cost.usd)
+    (retry,) = await service.api.events(query["id"], "step-retry")
+    assert retry["reason"] == "provider_rate_limited: The provider answered 429: slow"
+    texts = await service.api.events(query["id"], "text")
+    assert "".join(event["text"] for event in texts) == "Hello there"
+    assert [seen.headers["authorization"] for seen in server.seen] == [f"Bearer {LITERAL}"] * 2
+    for seen in server.seen:
+        assert seen.body["top_k"] == 5
+        assert seen.body["max_tokens"] == 99
+    assert LITERAL not in str(await service.api.events(query["id"]))
+
+
+async def test_a_name_of_the_vendors_that_has_no_price_leaves_the_price_of_the_one_asked_for(
+    service: World, server: VendorServer
+) -> None:
+    """What answers is called `model-1-exact`. `maxCostUsd` would have nothing to count."""
+    await service.api.register(asking("anthropic", server))
+    server.answers = [Answer([a_start(), *a_text(0, "x"), *a_end()])]
+    query = await service.api.run("Hello")
+    cost = price("anthropic", MODELS["anthropic"], Usage(10, 7))
+    assert cost is not None
+    assert query["costUsd"] == pytest.approx(cost.usd)
+
+
+async def test_a_platform_without_what_it_needs_is_not_registered(service: World) -> None:
+    spec = specs.spec(providers={"v": {"kind": "vertex", "region": "us-east5", "apiKey": LITERAL}})
+    answer = await service.api.post("/runtimes", spec)
+    assert answer.status_code == 422
+    assert [flaw["pointer"] for flaw in answer.json()["errors"]] == ["/providers/v/project"]
+    assert LITERAL not in answer.text

@@ -1,0 +1,148 @@
+"""The way out of a query: who may send when, and what is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from plangate.spec.transports import HttpTransport
+
+from app.agents import dispatch
+from app.agents.dispatch import Dispatch
+from app.tools.calls import Taken
+from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Uncertain
+
+LEASE_S = 10.0
+
+
+def call(replay: Any = "never") -> OutgoingCall:
+    transport = HttpTransport(url="https://tools.example/")
+    return OutgoingCall("wrk_1", "qry_1", "tool", "add", "", b"{}", replay, 1_000, transport, "key")
+
+
+class Calls:
+    """Records what the dispatch asks of the rows."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.number = 0
+
+    async def offer(self, _tx: Any, one: OutgoingCall) -> None:
+        self.told.append("offer")
+
+    async def take(self, _tx: Any, _work_id: str, epoch: int) -> Taken:
+        self.number += 1
+        self.told.append(("take", epoch))
+        return Taken({"args": {}}, self.number)
+
+    async def settle(self, _tx: Any, _work_id: str, _epoch: int, outcome: CallOutcome) -> CallOutcome:
+        self.told.append(outcome.status)
+        return outcome
+
+
+class Run:
+    """As much of a query's run as a call needs."""
+
+    def __init__(self) -> None:
+        self.lease = SimpleNamespace(tenant="acme", epoch=3, lost=False)
+        self.runtime = SimpleNamespace(name="default")
+        self.outgoing = asyncio.Semaphore(1)
+        self.renewed: list[float | None] = []
+
+    async def durably(self, verb: Callable[[Any], Any], *, renew_s: float | None = None) -> Any:
+        self.renewed.append(renew_s)
+        return await verb(None)
+
+
+class Sender:
+    def __init__(self, *outcomes: Any) -> None:
+        self._outcomes = list(outcomes)
+        self.attempts: list[Attempt] = []
+
+    async def send(self, attempt: Attempt) -> CallOutcome:
+        self.attempts.append(attempt)
+        outcome = self._outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert isinstance(outcome, CallOutcome)
+        return outcome
+
+    async def aclose(self) -> None: ...
+
+
+async def sent(sender: Any, one: OutgoingCall, run: Run | None = None) -> tuple[CallOutcome, Calls]:
+    calls = Calls()
+    way: Any = Dispatch(calls, {"http": sender}, LEASE_S)  # type: ignore[arg-type]
+    return await way.outcome(run or Run(), one), calls
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "PAUSES_S", (0.0, 0.0))
+
+
+async def test_the_intent_is_on_record_before_the_call_and_the_outcome_after() -> None:
+    run = Run()
+    outcome, calls = await sent(Sender(CallOutcome("done", output=1)), call(), run)
+    assert outcome.output == 1
+    assert calls.told == ["offer", ("take", 3), "done"]
+    assert run.renewed == [LEASE_S, None]  # the lease is renewed with the intent
+
+
+@pytest.mark.parametrize("replay", ["safe", "never"])
+async def test_what_was_not_sent_is_tried_three_times(replay: str) -> None:
+    outcome, calls = await sent(Sender(*(NotSent("away") for _ in range(3))), call(replay))
+    assert (outcome.status, outcome.error, calls.number) == ("done", "away", 3)
+
+
+async def test_the_uncertain_is_repeated_only_where_that_is_safe() -> None:
+    outcome, calls = await sent(Sender(Uncertain("cut")), call("never"))
+    assert (outcome.status, outcome.error, calls.number) == ("unknown", "cut", 1)
+    outcome, calls = await sent(Sender(Uncertain("cut"), CallOutcome("done", output=2)), call("safe"))
+    assert (outcome.output, calls.number) == (2, 2)
+    outcome, calls = await sent(Sender(*(Uncertain("cut") for _ in range(3))), call("safe"))
+    assert (outcome.status, calls.number) == ("unknown", 3)
+
+
+async def test_who_asks_for_more_patience_than_we_have_is_not_tried_again() -> None:
+    _, calls = await sent(Sender(NotSent("busy", 31.0)), call())
+    assert calls.number == 1
+
+
+async def test_the_right_to_send_ends_with_half_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(dispatch, "uptime_s", lambda: now)
+    sender = Sender(CallOutcome("done"))
+    await sent(sender, call())
+    (attempt,) = sender.attempts
+    now = 104.9
+    assert attempt.may_send()
+    now = 105.0
+    assert not attempt.may_send()
+
+
+async def test_the_right_to_send_counts_from_before_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit whose answer took long has used up its time."""
+    now = 100.0
+    monkeypatch.setattr(dispatch, "uptime_s", lambda: now)
+
+    class Slow(Run):
+        async def durably(self, verb: Callable[[Any], Any], *, renew_s: float | None = None) -> Any:
+            nonlocal now
+            found = await super().durably(verb, renew_s=renew_s)
+            now += 6
+            return found
+
+    sender = Sender(CallOutcome("done"))
+    await sent(sender, call(), Slow())
+    assert not sender.attempts[0].may_send()
+
+
+async def test_who_lost_the_query_sends_nothing() -> None:
+    run, sender = Run(), Sender(CallOutcome("done"))
+    await sent(sender, call(), run)
+    run.lease.lost = True
+    assert not sender.attempts[0].may_send()

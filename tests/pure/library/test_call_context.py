@@ -1,0 +1,121 @@
+"""The `ctx` of handlers: what it has, under which names, and which names nobody else may take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plangate
+import pytest
+from plangate import CallContext, NotAvailable, define_runtime, define_specialist, define_tool
+
+from tests.pure.library.fake_service import fake_service
+
+RESERVED = ("tool_use_id", "services", "references", "artifacts", "state", "progress", "resolved_refs")
+
+
+def opened(**parts: Any) -> plangate.Runtime:
+    helper = define_specialist("helper", "m-1", "You help.")
+    return plangate.create_runtime(
+        define_runtime("acme", [helper]), url="http://127.0.0.1:9", api_key="key", **parts
+    )
+
+
+def test_a_service_is_an_attribute_and_a_key_of_both() -> None:
+    db = object()
+    ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": db, "clock": 1})
+    assert ctx.db is ctx["db"] is ctx.services.db is ctx.services["db"] is ctx["services"]["db"] is db
+    assert dict(ctx.services) == {"db": db, "clock": 1}
+    assert "db" in ctx and "db" in ctx.services and "agent" not in ctx
+    with pytest.raises(TypeError):
+        ctx.services["db"] = 2
+    with pytest.raises(AttributeError, match=r"^there is no service 'bd'; there are db, clock$"):
+        _ = ctx.services.bd
+    with pytest.raises(AttributeError, match=r"^there is no service 'db'; there are none$"):
+        _ = CallContext({}, {}).services.db
+
+
+def test_a_service_has_its_name_also_where_the_call_has_one_of_its_own() -> None:
+    ctx = CallContext({"agent": "helper", "inputs": {}}, {"agent": "the author's"})
+    assert (ctx.agent, ctx["agent"], ctx.inputs) == ("the author's", "the author's", {})
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_names_that_the_context_has_itself_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="services cannot be called") as refused:
+        opened(services={"db": 1, name: 2})
+    assert str(refused.value) == (
+        f"services cannot be called {name}: handlers find something else under artifacts, progress, references, "
+        "resolved_refs, services, state, tool_use_id; rename them"
+    )
+
+
+@pytest.mark.parametrize("services", [["db"], {1: "db"}, "db"])
+def test_services_are_a_mapping_of_names(services: Any) -> None:
+    with pytest.raises(TypeError, match=r"^services is a mapping of names to objects$"):
+        opened(services=services)
+
+
+def test_what_a_call_does_not_have_is_said() -> None:
+    ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": 1})
+    with pytest.raises(AttributeError, match=r"^this call has no 'cb'; it has db, services, tool_use_id$"):
+        _ = ctx.cb
+    with pytest.raises(KeyError, match="this call has no 'cb'; it has db, services, tool_use_id"):
+        _ = ctx["cb"]
+    with pytest.raises(AttributeError):
+        _ = ctx._private
+    for name in ("artifacts", "state"):
+        with pytest.raises(NotAvailable, match=rf"^ctx\.{name} is not available in this version\."):
+            _ = ctx[name]
+        with pytest.raises(NotAvailable):
+            getattr(ctx, name)
+
+
+async def test_what_a_handler_of_a_tool_is_given() -> None:
+    seen: list[CallContext] = []
+    tool = define_tool("look", {"id": str}, handler=lambda args, ctx: seen.append(ctx))
+    spec = define_runtime("acme", [define_specialist("helper", "m-1", "You help.", tools=[tool])])
+    async with fake_service() as service, service.runtime(spec, services={"db": 7}):
+        (claim,) = service.bodies("POST", "/tool-calls/claim")[:1]
+        (served,) = claim["tools"]
+        identity = {"toolUseId": "wrk_9", "threadId": "thr_1", "agent": "helper", "runtimeId": "rt_1"}
+        call = {**served, "args": {"id": "a"}, "context": identity}
+        assert await service.outcome(call) == {"output": None}
+    (ctx,) = seen
+    assert (ctx.tool_use_id, ctx.query_id, ctx.thread_id, ctx.agent, ctx.runtime_id, ctx.db) == (
+        "wrk_9",
+        "qry_1",
+        "thr_1",
+        "helper",
+        "rt_1",
+        7,
+    )
+    assert "resolved_refs" not in ctx
+
+
+async def test_what_a_dispatcher_is_given() -> None:
+    seen: list[tuple[Any, CallContext]] = []
+    plan = plangate.define_plan("Refunds", {"actions": list[dict]})
+    executor = plangate.define_executor("executor", "m-1", "You execute.", plan)
+    spec = define_runtime("acme", [executor])
+    dispatch = {
+        "planId": "pln_1",
+        "specName": "Refunds",
+        "revision": 2,
+        "digest": "d" * 64,
+        "idempotencyKey": "k",
+        "attempt": 1,
+        "inputs": {"n": 1},
+        "resolvedRefs": {"Orders": {"r1": [1]}},
+        "actions": [{"kind": "refund", "payload": {}}],
+    }
+    async with fake_service() as service:
+        kept = lambda actions, ctx: seen.append((actions, ctx))  # noqa: E731
+        async with service.runtime(spec, action_dispatcher=kept):
+            (served,) = service.bodies("POST", "/tool-calls/claim")[0]["tools"]
+            call = {**served, "purpose": "action", "context": {"threadId": "thr_1"}, **dispatch}
+            assert await service.outcome(call) == {"output": None}
+    ((actions, ctx),) = seen
+    assert actions == dispatch["actions"]
+    assert ctx["resolved_refs"] == {"Orders": {"r1": [1]}}
+    assert (ctx.plan_id, ctx.spec_name, ctx.revision, ctx.digest) == ("pln_1", "Refunds", 2, "d" * 64)
+    assert (ctx.idempotency_key, ctx.attempt, ctx.inputs, ctx.agent) == ("k", 1, {"n": 1}, None)

@@ -1,0 +1,112 @@
+"""The library's public names: pinned, documented, and their examples run."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import doctest
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import plangate
+import pytest
+
+from tests.pure.library.docstrings import docs_of
+from tests.pure.library.surface import COMMAND, FILE, fields, members, surface
+
+NAMES = sorted(plangate.__all__, key=str.casefold)
+PUBLIC = {name: getattr(plangate, name) for name in NAMES}
+METHODS = {
+    f"{name}.{member}": held
+    for name, value in PUBLIC.items()
+    if inspect.isclass(value)
+    for member, held in members(value)
+}
+FUNCTIONS = {
+    **{name: value for name, value in PUBLIC.items() if not inspect.isclass(value)},
+    **{name: held for name, held in METHODS.items() if inspect.isfunction(held)},
+}
+MODULES = [
+    found.name
+    for found in pkgutil.walk_packages(plangate.__path__, "plangate.")
+    if found.name != "plangate.serve_child"  # a script
+]
+CANNOT_FAIL = {"Runtime.aclose", "QueryEvents.aclose", "ToolSpec.replay_rule", "DefinedTool.replay_rule"}
+
+
+def takes(value: Any) -> list[str]:
+    """The names that a call may give: of parameters, or of the fields of a model."""
+    if inspect.isclass(value):
+        if dataclasses.is_dataclass(value):
+            return [one.name for one in dataclasses.fields(value) if one.init and one.name[0] != "_"]
+        own = value.__dict__.get("__init__") if issubclass(value, Exception) else None
+        return takes(own) if own else [name for name, _, _ in fields(value)]
+    return [name for name in inspect.signature(value).parameters if name != "self"]
+
+
+def test_the_surface_is_the_committed_one() -> None:
+    committed, found = FILE.read_text("utf-8"), surface()
+    changes = difflib.unified_diff(
+        committed.splitlines(), found.splitlines(), "surface.txt", "the code", lineterm=""
+    )
+    assert committed == found, (
+        "The library's public surface changed. If that is meant, tell of it in CHANGELOG.md and run: "
+        f"{COMMAND}\n" + "\n".join(changes)
+    )
+
+
+def test_there_is_nothing_public_that_is_not_listed() -> None:
+    seen = {
+        name
+        for name, value in vars(plangate).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert seen == set(plangate.__all__)
+    assert plangate.__all__ == sorted(plangate.__all__)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *METHODS])
+def test_it_is_documented(name: str) -> None:
+    value = PUBLIC.get(name) or METHODS[name]
+    docs = docs_of(value)
+    assert docs.meaning.endswith((".", ")"))
+    if name in PUBLIC or (name in FUNCTIONS and not name.endswith((".to_wire", ".replay_rule"))):
+        assert ">>> " in docs.example
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(name for name in METHODS if name in FUNCTIONS)])
+def test_what_it_takes_is_documented(name: str) -> None:
+    value = PUBLIC.get(name) or METHODS[name]
+    told = [one.removeprefix("**") for one in docs_of(value).names("Args")]
+    if told == ["fields"]:  # those of the class that it extends, which has them
+        assert value.__mro__[1].__name__ in (value.__doc__ or "")
+        return
+    assert sorted(told) == sorted(takes(value))
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if not name.endswith(".to_wire")])
+def test_what_it_raises_is_documented(name: str) -> None:
+    raised = docs_of(FUNCTIONS[name]).names("Raises")
+    assert bool(raised) != (name in CANNOT_FAIL)
+    for error in raised:
+        known = (
+            getattr(plangate, error, None) or getattr(__builtins__, error, None) or __builtins__.get(error)
+        )  # type: ignore[attr-defined]
+        assert known is not None or error == "pydantic.ValidationError", error
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_examples_run(name: str) -> None:
+    runner = doctest.DocTestRunner()
+    for found in doctest.DocTestFinder().find(PUBLIC[name], name, globs=dict(PUBLIC)):
+        runner.run(found)
+    assert runner.tries
+    assert not runner.failures
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_every_module_run(module: str) -> None:
+    results = doctest.testmod(importlib.import_module(module), extraglobs=PUBLIC)
+    assert not results.failed

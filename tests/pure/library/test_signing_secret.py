@@ -1,0 +1,56 @@
+"""The secret with which the service signs requests to http tools: shown once, kept by the runtime that saw it."""
+
+from __future__ import annotations
+
+import doctest
+from datetime import UTC, datetime
+from typing import Any
+
+from plangate import Runtime, define_runtime, define_specialist, define_tool
+from standardwebhooks import Webhook
+
+from tests.pure.library.fake_service import fake_service
+
+SECRET = "whsec_" + "c2VjcmV0" * 5 + "c2U="
+HTTP = {"kind": "http", "url": "https://tools.example.com/look"}
+LOOK = define_tool("look", {"id": str}, transport=HTTP)
+SPEC = define_runtime("acme", [define_specialist("helper", "m-1", "You look.", tools=[LOOK])])
+
+
+async def test_the_secret_is_kept_by_who_was_shown_it() -> None:
+    async with fake_service() as service:
+        service.registered = {"signingSecret": SECRET}
+        runtime = service.runtime(SPEC)
+        assert runtime.signing_secret is None
+        await runtime
+        assert runtime.signing_secret == SECRET
+        await runtime.aclose()
+        service.registered = {}
+        async with runtime:  # it is shown once, and not forgotten where it was seen
+            assert runtime.signing_secret == SECRET
+            assert SECRET not in repr(vars(runtime)["_record"])
+        assert runtime.signing_secret == SECRET
+
+
+async def test_whoever_comes_later_is_not_shown_it() -> None:
+    async with fake_service() as service, service.runtime(SPEC) as runtime:
+        assert runtime.signing_secret is None
+
+
+def test_the_check_in_the_docs_is_the_one_of_standard_webhooks() -> None:
+    held: dict[str, Any] = {}
+    for example in doctest.DocTestParser().get_examples(Runtime.signing_secret.__doc__ or ""):
+        exec(example.source, held)
+    body, at = '{"tool":"look","args":{"id":"ü"}}', datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    other = "whsec_" + "b3RoZXIh" * 5
+    signed = " ".join(Webhook(secret).sign("msg_1", at, body) for secret in (other, SECRET))
+    headers = {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": signed,
+    }
+    assert held["is_signed"](SECRET, headers, body.encode())
+    assert held["is_signed"](other, headers, body.encode())
+    assert not held["is_signed"](SECRET, headers, body.encode() + b" ")
+    assert not held["is_signed"](SECRET, {**headers, "webhook-id": "msg_2"}, body.encode())
+    assert not held["is_signed"]("whsec_" + "bm9uZSEh" * 5, headers, body.encode())

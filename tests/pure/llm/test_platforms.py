@@ -1,0 +1,185 @@
+"""What is known of vendors before one is asked: hosts, kinds, prices, and the tokens of service accounts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any, get_args
+
+import httpx2
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from plangate.spec.checks import FIELDS_OF_KIND
+from plangate.spec.models import ProviderKind
+
+from app.llm.hosts import host_of
+from app.llm.messages import Message, ModelRequest, Text, Usage
+from app.llm.prices import price
+from app.llm.provider import ProviderNotBuilt, Refused
+from app.llm.registry import KINDS, build_provider
+from app.llm.service_account import ServiceAccount
+
+ASKED = ModelRequest("model-1", "", (), (Message("user", (Text("Hello"),)),))
+EMAIL = "agents@my-project.iam.gserviceaccount.com"
+
+
+def key_file(key: Any = None, **changes: Any) -> str:
+    """The JSON of a service account, as Google gives it."""
+    key = key or rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    info = {"type": "service_account", "client_email": EMAIL, "private_key_id": "kid", "private_key": pem}
+    return json.dumps({**info, "token_uri": "http://169.254.169.254/token", **changes}, indent=2)
+
+
+def opened(part: str) -> Any:
+    return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+
+
+def test_every_kind_of_a_spec_can_be_built_and_says_its_fields() -> None:
+    assert set(get_args(ProviderKind)) == set(FIELDS_OF_KIND) == KINDS
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "url"),
+    [
+        ("anthropic", {}, "https://api.anthropic.com/v1/messages"),
+        ("openai", {}, "https://api.openai.com/v1/chat/completions"),
+        (
+            "bedrock",
+            {"region": "eu-central-1"},
+            "https://bedrock-runtime.eu-central-1.amazonaws.com/model/model-1/invoke-with-response-stream",
+        ),
+        *(
+            (
+                "vertex",
+                {"region": region, "project": "my-project"},
+                f"https://{host}/v1/projects/my-project/locations/{region}/publishers/anthropic/models/"
+                "model-1:streamRawPredict",
+            )
+            for region, host in (
+                ("us-east5", "us-east5-aiplatform.googleapis.com"),
+                ("global", "aiplatform.googleapis.com"),
+                ("us", "aiplatform.us.rep.googleapis.com"),
+                ("eu", "aiplatform.eu.rep.googleapis.com"),
+            )
+        ),
+    ],
+)
+async def test_where_a_vendor_is_asked_when_nobody_chose_another_address(
+    kind: str, place: dict[str, str], url: str
+) -> None:
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(404, json={"error": {"message": "no"}})
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+        provider = build_provider(kind, api_key="k", http_client=client, options=place)
+        with pytest.raises(Refused):
+            await anext(provider.stream(ASKED))
+    assert [str(request.url) for request in asked] == [url]
+    assert asked[0].url.host == host_of(kind, place.get("region"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "says"),
+    [
+        ("bedrock", {"api_key": "k"}, "A provider of kind 'bedrock' needs a region, such as us-east-1."),
+        *(
+            ("vertex", {"api_key": "k", "options": place}, "'vertex' needs a project and a region.")
+            for place in ({}, {"region": "us-east5"}, {"project": "p"})
+        ),
+        ("bedrock", {"api_key": "k", "options": {"project": "p"}}, "knows no option 'project'"),
+        ("anthropic", {"api_key": "k", "options": {"region": "us-east-1"}}, "knows no option 'region'"),
+    ],
+)
+def test_what_cannot_be_built(kind: str, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ProviderNotBuilt) as refused:
+        build_provider(kind, **settings)
+    assert says in str(refused.value)
+
+
+def test_the_token_of_a_service_account() -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    began = int(time.time())
+    token = ServiceAccount.of("\n" + key_file(key)).token()
+    head, claims, signature = token.split(".")
+    assert opened(head) == {"alg": "RS256", "typ": "JWT", "kid": "kid"}
+    issued = opened(claims)["iat"]
+    assert began <= issued <= time.time()
+    assert opened(claims) == {
+        "iss": EMAIL,
+        "sub": EMAIL,
+        "scope": "https://www.googleapis.com/auth/cloud-platform",
+        "iat": issued,
+        "exp": issued + 3600,
+    }
+    written = base64.urlsafe_b64decode(signature + "=" * (-len(signature) % 4))
+    key.public_key().verify(written, f"{head}.{claims}".encode(), padding.PKCS1v15(), hashes.SHA256())
+    with pytest.raises(InvalidSignature):
+        key.public_key().verify(written, b"other", padding.PKCS1v15(), hashes.SHA256())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "{}",
+        "[" * 100_000,
+        key_file(private_key="-----BEGIN PRIVATE KEY-----\nsecret words\n-----END PRIVATE KEY-----\n"),
+        key_file(private_key=17),
+        key_file(private_key=None),
+        key_file(client_email=["a"]),
+        key_file(private_key_id=None),
+        key_file(ec.generate_private_key(ec.SECP256R1())),
+    ],
+)
+def test_a_key_file_that_is_not_one_is_refused_without_its_words(text: str) -> None:
+    with pytest.raises(ProviderNotBuilt) as refused:
+        ServiceAccount.of(text)
+    assert str(refused.value) == (
+        "The provider's key begins like the JSON of a service account but is not a whole one: store the key "
+        "file as Google gave it, with client_email, private_key_id and private_key."
+    )
+    assert "PRIVATE KEY" not in repr(ServiceAccount.of(key_file()))
+
+
+SONNET = "anthropic.claude-sonnet-4-5-20250929-v1:0"
+
+
+def usd(kind: str, model: str, usage: Usage) -> float:
+    cost = price(kind, model, usage)
+    assert cost is not None
+    return cost.usd
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [Usage(1000), Usage(0, 1000), Usage(cache_read_tokens=1000), Usage(cache_write_tokens=1000)],
+)
+def test_the_platforms_have_prices_of_their_own(usage: Usage) -> None:
+    """The same model costs the same on each, but for Bedrock's regional profiles, which cost a tenth more."""
+    vendors = usd("anthropic", "claude-sonnet-4-5", usage)
+    assert vendors > 0
+    assert usd("vertex", "claude-sonnet-4-5@20250929", usage) == pytest.approx(vendors)
+    assert usd("bedrock", f"global.{SONNET}", usage) == pytest.approx(vendors)
+    assert usd("bedrock", f"eu.{SONNET}", usage) == pytest.approx(1.1 * vendors)
+    assert usd("bedrock", SONNET, usage) == pytest.approx(1.1 * vendors)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("bedrock", "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abc"),
+        ("vertex", "claude-of-tomorrow"),
+        ("mock", "claude-sonnet-4-5"),
+    ],
+)
+def test_what_is_unknown_has_no_price(kind: str, model: str) -> None:
+    assert price(kind, model, Usage(1, 1)) is None

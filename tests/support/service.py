@@ -1,0 +1,64 @@
+"""`plangate serve` as an operator runs it: a process of its own, on data of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+END_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where it listens, and the operator's key of its data."""
+
+    url: str
+    key: str
+
+
+def plain_environment() -> dict[str, str]:
+    """That of the tests, without the settings of a service of the developer's own."""
+    return {k: v for k, v in os.environ.items() if k != "DATABASE_URL" and not k.startswith("PLANGATE_")}
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A directory that the account of the embedded Postgres can pass through."""
+    made = Path(tempfile.mkdtemp(prefix="plangate-test-", dir="/tmp")).resolve()
+    made.chmod(0o711)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def serving(at: Path, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """Runs until the block ends. `at` is a directory of the caller's."""
+    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data-dir", str(at / "data")]
+    with (at / "log").open("a") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**plain_environment(), **(settings or {})},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdout is not None
+    try:
+        listens, key_in = (process.stdout.readline().strip() for _ in range(2))
+        assert listens, (at / "log").read_text()[-2000:]
+        yield Service(listens.rsplit(" ", 1)[1], Path(key_in.rsplit(" ", 1)[1]).read_text().strip())
+    finally:
+        process.terminate()
+        process.wait(END_WITHIN_S)
+        process.stdout.close()
