@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+EXAMPLE ?= flight_recovery
 STAMP  := $(VENV)/.installed-$(shell cat requirements*.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
 
 .PHONY: help setup demo test check format lock openapi bench clean
@@ -23,8 +24,8 @@ $(STAMP):
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-demo: setup  ## Run the flight recovery demo (ARGS=--yes approves without asking)
-	@$(BIN)/python -m examples.flight_recovery $(ARGS)
+demo: setup  ## Run an example: EXAMPLE=flight_recovery or pricing (ARGS=--yes approves without asking)
+	@$(BIN)/python -m examples.$(EXAMPLE) $(ARGS)
 
 test: setup  ## Run every test (ARGS are passed to pytest)
 	@$(BIN)/python -m pytest $(ARGS)

@@ -16,15 +16,15 @@ from examples.flight_recovery.system import FlightRecovery, bands, define
 
 
 def test_the_scripts_are_scripts() -> None:
-    coordinator = parse_script(as_script(date(2013, 3, 8), 120, "p1"))
+    coordinator = parse_script(as_script(date(2013, 3, 8), 120, "p1")).steps
     assert [step.args["agent"] for step in coordinator] == ["planner", "executor"]
-    planner = parse_script(coordinator[0].args["prompt"])
+    planner = parse_script(coordinator[0].args["prompt"]).steps
     assert [step.tool for step in planner] == ["find_delayed_departures", "storePlan"]
 
 
 def test_the_plan_in_the_script_is_one() -> None:
-    coordinator = parse_script(as_script(date(2013, 3, 8), 120, "p1", "60.00"))
-    body = parse_script(coordinator[0].args["prompt"])[1].args["body"]
+    coordinator = parse_script(as_script(date(2013, 3, 8), 120, "p1", "60.00")).steps
+    body = parse_script(coordinator[0].args["prompt"]).steps[1].args["body"]
     for action in body["actions"]:
         assert action.pop("references") == [{"$result": "[0].{kind: kind, id: id}"}]
     body["actions"][-1]["carriers"] = ["EV", "B6"]  # what the $result gives

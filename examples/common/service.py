@@ -1,4 +1,4 @@
-"""The service that the demo talks to: one of its own, on its own data, or one that runs already."""
+"""The service that an example talks to: one of its own, on its own data, or one that runs already."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SubjectDiffers(PlangateError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which service: `url` is None for one of the demo's own, which the library starts on `data_dir`."""
+    """Which service: `url` is None for one of the example's own, which the library starts on `data_dir`."""
 
     url: str | None
     data_dir: Path

@@ -10,8 +10,6 @@ from typing import Literal, TypeVar, get_args
 
 from rich.console import Console
 
-from examples.flight_recovery.script import amount_in
-
 Word = Literal["approve", "reject", "revise"]
 Answer = TypeVar("Answer", bound=str)
 
@@ -24,38 +22,39 @@ class Decision:
     feedback: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Revising:
+    """How feedback is asked for: the question, and whether an answer is one. A script may understand few."""
+
+    question: str = "what should be different? "
+    is_answer: Callable[[str], object] = bool
+
+
 APPROVED = Decision("approve")
 INPUT_ENDED = Decision("reject", "The input ended before a decision.")
 
 
-async def decide(console: Console, *, scripted: bool) -> Decision:
-    """The decision, with feedback where it has one. The end of the input rejects."""
-    word = await _answer(console, "approve, reject or revise? ", _word)
+async def decide(console: Console, revising: Revising | None) -> Decision:
+    """The decision, with feedback where it has one. The end of the input rejects. `revising` is None where
+    nothing can be revised."""
+    words = [word for word in get_args(Word) if revising or word != "revise"]
+    question = f"{', '.join(words[:-1])} or {words[-1]}? "
+    word = await _answer(console, question, lambda line: _word(line, words))
     if word is None:
         return INPUT_ENDED
     if word == "approve":
         return APPROVED
-    if word == "reject":
+    if word == "reject" or revising is None:
         return Decision("reject", await _answer(console, "why? (may be empty) ", lambda line: line) or None)
-    feedback = await (
-        _new_amount(console) if scripted else _answer(console, "what should be different? ", _said)
+    feedback = await _answer(
+        console, revising.question, lambda line: line if revising.is_answer(line) else None
     )
     return Decision("revise", feedback) if feedback else INPUT_ENDED
 
 
-async def _new_amount(console: Console) -> str | None:
-    """Feedback that a script can follow: it understands one amount and nothing else."""
-    question = "another amount for the standard voucher, such as 50.00: "
-    return await _answer(console, question, lambda line: line if amount_in(line) else None)
-
-
-def _said(line: str) -> str | None:
-    return line or None
-
-
-def _word(line: str) -> Word | None:
+def _word(line: str, words: list[Word]) -> Word | None:
     """The word that begins so, if only one does."""
-    found: list[Word] = [word for word in get_args(Word) if line and word.startswith(line.lower())]
+    found = [word for word in words if line and word.startswith(line.lower())]
     return found[0] if len(found) == 1 else None
 
 

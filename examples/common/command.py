@@ -1,0 +1,115 @@
+"""The command line of an example: the options that all of them have, and the way to the exit code.
+
+Exit codes: 0 the plan was carried out, 1 it was not, 2 the command line cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx
+from plangate import PlangateError, Runtime
+from rich.console import Console
+
+from examples.common.render import Screen, key_from_file
+
+MODEL = "claude-sonnet-4-5"
+DATA = Path(__file__).resolve().parents[2] / ".data"
+LOOK_PORT = 8711
+WIDTH = 100
+
+EXECUTED, NOT_EXECUTED, USAGE = 0, 1, 2
+
+
+def scripted() -> bool:
+    """Whether the agents follow scripts, because there is no key for a model."""
+    return not os.environ.get("ANTHROPIC_API_KEY")
+
+
+def terminal() -> Console:
+    """Plain text of a fixed width where nobody looks at it."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+def add_options(parser: argparse.ArgumentParser, *, data_dir: str, keeps: str) -> None:
+    """What every example can be told. `data_dir` is below `.data`, where it keeps its things: `keeps`."""
+    add = parser.add_argument
+    add("--model", default=MODEL, metavar="ID", help="the model to ask, if there is a key (%(default)s)")
+    add("--data-dir", type=_path, default=DATA / data_dir, metavar="DIR", help=f"{keeps} (.data/{data_dir})")
+    add("--url", help="a service that runs already; its key is read from PLANGATE_API_KEY")
+    add("--tenant", default="local", metavar="ID", help="the tenant of that key (%(default)s)")
+
+
+def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    options = parser.parse_args(arguments)
+    if options.url and not os.environ.get("PLANGATE_API_KEY"):
+        parser.error("--url needs the service's key in PLANGATE_API_KEY")
+    return options
+
+
+def run(example: Callable[[], Coroutine[Any, Any, int]], options: argparse.Namespace) -> int:
+    """The exit code of an example. What goes wrong is said in a line."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if not options.yes and not sys.stdin.isatty():
+        return stop("A person has to approve the plan, and there is no terminal to ask at: add --yes.", USAGE)
+    try:
+        options.data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+        logging.basicConfig(filename=options.data_dir / "demo.log", level=logging.WARNING)
+        return asyncio.run(example())
+    except (PlangateError, httpx.HTTPError) as error:
+        return stop(str(error))
+    except OSError as error:
+        return stop(f"{error}. Is the place writable? Choose another one with --data-dir.")
+    except KeyboardInterrupt:
+        return stop("\nStopped. What nobody approved is not carried out.")
+
+
+def stop(message: str, code: int = NOT_EXECUTED) -> int:
+    print(message, file=sys.stderr)
+    return code
+
+
+def introduce(screen: Screen, options: argparse.Namespace, what: str) -> None:
+    """What is shown, by whom, and where it is kept."""
+    screen.line("demo", what)
+    if scripted():
+        screen.line(
+            "model", "none, as ANTHROPIC_API_KEY is not set: agents follow scripts, all else is the same"
+        )
+    else:
+        screen.line("model", options.model)
+    screen.line("data", str(short(options.data_dir)))
+
+
+def look(screen: Screen, options: argparse.Namespace, runtime: Runtime) -> None:
+    """How to see the same from outside, once the example is over."""
+    if options.url:
+        screen.look(runtime.url, "$PLANGATE_API_KEY", tenant=options.tenant)
+        return
+    plangate, data = short(Path(sys.executable).parent / "plangate"), short(options.data_dir)
+    screen.look(
+        f"http://127.0.0.1:{LOOK_PORT}",
+        key_from_file(data / "local-key"),
+        tenant=options.tenant,
+        serve=f"{plangate} serve --data-dir {data} --port {LOOK_PORT}",
+    )
+
+
+def short(path: Path) -> Path:
+    """Relative to where the person is, where it is below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()

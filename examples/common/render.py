@@ -1,0 +1,357 @@
+"""Events for the eyes of a person: who speaks, what is called, what stays outside, what is decided and done.
+
+Everything is plain text first; colours only help. Text of models and services is never read as markup. What
+only an example knows, such as what its actions mean, its own screen says: a subclass of `Screen`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+Event = Mapping[str, Any]
+
+NAME_WIDTH = 11
+DEFAULT_TENANT = "local"
+MAX_TEXT = 400
+MAX_ARGUMENT = 60
+
+
+@dataclass
+class Seen:
+    """What the journal told so far and the end of the demo comes back to."""
+
+    query_id: str = ""
+    plan_id: str = ""
+    plan_label: str = ""
+    approval_id: str = ""
+    decision: str = ""
+    feedback: str = ""
+    references: dict[str, int | None] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+class Screen:
+    """Prints the events of queries as they come, and remembers what the end needs."""
+
+    styles: ClassVar[Mapping[str, str]] = {}
+    """The colours of the agents."""
+
+    values: ClassVar[str] = "the value"
+    """What references hold."""
+
+    def __init__(self, console: Console, *, scripted: bool) -> None:
+        self.console = console
+        self.seen = Seen()
+        self._scripted = scripted
+        self._speaking: tuple[str, str] | None = None
+        self._said: list[str] = []
+        self._shows: dict[str, Callable[[Event], None]] = {
+            "tool-invocation": self._tool,
+            "tool-progress": self._progress,
+            "plan-status-change": self._plan,
+            "action-status-change": self._action,
+            "approval-decision": self._decision,
+            "step-retry": self._retry,
+            "data-cost-summary": self._cost,
+            "error": self._error,
+        }
+
+    # -- what an example says in its own words ---------------------------------------------------------------
+
+    def title(self, subject: Mapping[str, Any]) -> str:
+        """The name of a plan that waits for approval."""
+        return f"{subject['specName']}, revision {subject['revision']}"
+
+    def action_text(self, action: Mapping[str, Any]) -> str:
+        """What an action does."""
+        return plain(action["payload"])
+
+    def glimpse_text(self, reference: Mapping[str, Any]) -> str:
+        """What agents see of a reference."""
+        return cut(plain(reference["glimpse"]), MAX_TEXT)
+
+    def result_text(self, event: Event) -> str | None:
+        """What a tool's result says that is worth a line."""
+        return None
+
+    # -- as it happens ---------------------------------------------------------------------------------------
+
+    def show(self, event: Event) -> None:
+        """One event, or nothing where a person needs none of it."""
+        self.seen.query_id = event.get("queryId") or self.seen.query_id
+        if event["type"] == "text":
+            self._hear(event)
+            return
+        if event["type"] == "step-retry" and self._speaking == (event["agent"], event["workId"]):
+            self._said.clear()
+        self._speak()
+        shown = self._shows.get(event["type"])
+        if shown is not None:
+            shown(event)
+
+    def line(self, agent: str | None, text: Text | str, style: str = "") -> None:
+        """The name of an agent, or none, and what it does."""
+        row = Table.grid(padding=(0, 2), pad_edge=False)
+        row.add_column(width=NAME_WIDTH, no_wrap=True)
+        row.add_column(overflow="fold")
+        row.add_row(Text(agent or "", self.styles.get(agent or "", "")), Text(style=style).append(text))
+        self.console.print(row)
+
+    def _hear(self, event: Event) -> None:
+        speaking = (event["agent"], event["workId"])
+        if self._speaking != speaking:
+            self._speak()
+            self._speaking = speaking
+        self._said.append(event["text"])
+
+    def _speak(self) -> None:
+        """What was heard, as one paragraph. The text of a script is the JSON of its results, seen already."""
+        text, speaking = "".join(self._said).strip(), self._speaking
+        self._said.clear()
+        self._speaking = None
+        if text and speaking and not self._scripted:
+            self.line(speaking[0], f"“{cut(text, MAX_TEXT)}”", "italic")
+
+    def _tool(self, event: Event) -> None:
+        name, agent = event["toolName"], event["agent"]
+        args = event["args"] if isinstance(event.get("args"), dict) else {}
+        if event["state"] == "error":
+            self.line(agent, f"{name} failed: {event['error']['message']}", "red")
+        elif event["state"] == "call":
+            self.line(agent, self._call(name, args))
+        else:
+            self._result(event)
+
+    def _call(self, name: str, args: Mapping[str, Any]) -> Text:
+        """A call in a line: its arguments shortened, those of known tools in words."""
+        if name == "call_agent":
+            prompt, called = args.get("prompt"), str(args.get("agent"))
+            steps = _script_steps(prompt)
+            told = f"with a script: {', '.join(steps)}" if steps else f"“{cut(str(prompt), MAX_TEXT)}”"
+            return Text.assemble("asks ", (called, self.styles.get(called, "")), f" {told}")
+        if name == "storePlan":
+            body = args.get("body") if isinstance(args.get("body"), dict) else {}
+            actions = (body or {}).get("actions") or []
+            return Text.assemble(
+                "calls ", (name, "bold"), f" {args.get('specName')} with {len(actions)} actions"
+            )
+        shown = " ".join(f"{key}={_argument(value)}" for key, value in args.items())
+        return Text.assemble("calls ", (name, "bold"), f" {shown}")
+
+    def _result(self, event: Event) -> None:
+        """Only what says something new: a reference, the end of a plan, what the example knows."""
+        result = event.get("result")
+        if not isinstance(result, dict):
+            return
+        if {"kind", "id", "glimpse"} <= result.keys():
+            self.seen.references.setdefault(f"{result['kind']}/{result['id']}", None)
+            self.line(
+                None, Text.assemble("→ reference ", (handle(result), "bold"), ". All that agents see of it:")
+            )
+            self.line(None, self.glimpse_text(result), "dim")
+        elif "entitiesAffected" in result:
+            self.line(None, f"→ {result['summary']}", "bold")
+        elif (text := self.result_text(event)) is not None:
+            self.line(None, f"→ {text}")
+
+    def _progress(self, event: Event) -> None:
+        self.line(None, f"… {event['label']}", "dim")
+
+    def _plan(self, event: Event) -> None:
+        data, seen = event["data"], self.seen
+        known = seen.plan_id == data["planId"]
+        seen.plan_id, label = data["planId"], data["label"]
+        if data["to"] == "pending_approval":  # an open gate, no status
+            label = "waits for approval"
+        else:
+            seen.plan_label = label
+        name = "plan" if known else f"plan {data['planId']}"
+        self.line(None, f"→ {name}, revision {data['revision']}: {label}", "yellow")
+
+    def _action(self, event: Event) -> None:
+        data = event["data"]
+        failed = data["to"] in ("failed", "unknown")
+        self.line(
+            None, f"  action {data['index'] + 1} {data['kind']}: {data['to']}", "red" if failed else "dim"
+        )
+
+    def _decision(self, event: Event) -> None:
+        data = event["data"]
+        self.seen.decision, self.seen.feedback = data["outcome"]["outcome"], data.get("feedback") or ""
+        by = f" by {data['decidedBy']}" if data.get("decidedBy") else ""
+        feedback = f": {self.seen.feedback}" if self.seen.feedback else ""
+        self.line(None, f"→ decision: {self.seen.decision}{by}{feedback}", "bold yellow")
+
+    def _retry(self, event: Event) -> None:
+        self.line(event["agent"], f"the turn is repeated: {event['reason']}", "red")
+
+    def _cost(self, event: Event) -> None:
+        self.seen.cost = event["data"]
+
+    def _error(self, event: Event) -> None:
+        self.seen.error = f"{event['error']['message']} ({event['error']['code']})"
+
+    # -- the gates -------------------------------------------------------------------------------------------
+
+    def gate(self, approval: Mapping[str, Any], subject: Mapping[str, Any]) -> None:
+        """What a decision would approve, from the bytes of the approval's subject and nothing else."""
+        self.seen.approval_id = approval["id"]
+        if approval["kind"] == "tool":
+            shown, title = [_arguments(subject["args"])], f"The call of {subject['tool']}"
+        else:
+            shown, title = self._planned(subject), self.title(subject)
+        note = Text(f"\nsha256 {approval['digest']}: what is shown is what is approved, to the byte.", "dim")
+        self.console.print(
+            Panel(
+                Group(*shown, note),
+                title=Text(f"{title}: approve it?"),
+                title_align="left",
+                border_style="yellow",
+            )
+        )
+
+    def _planned(self, subject: Mapping[str, Any]) -> list[Any]:
+        """A plan: what it is for, its actions, and what its references are."""
+        body = subject["body"]
+        actions = Table.grid(padding=(0, 2))
+        actions.add_column(justify="right", no_wrap=True)
+        actions.add_column(ratio=1, overflow="fold")
+        for number, action in enumerate(body["actions"], 1):
+            text = Text(action["kind"], "bold").append(f": {self.action_text(action)}", "not bold")
+            for reference in action["references"]:
+                text.append(f" → {handle(reference)}", "not bold dim")
+            actions.add_row(str(number), text)
+        references = Text()
+        for reference in subject["references"]:
+            self.seen.references[f"{reference['kind']}/{reference['id']}"] = reference.get("sizeBytes")
+            size = f", {reference['sizeBytes']:,} bytes" if "sizeBytes" in reference else ""
+            references.append(f"\n{handle(reference)}{size}\n", "bold")
+            references.append(self.glimpse_text(reference), "dim")
+        return [Text(body["summary"] + "\n"), actions, references]
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def end(self, actions: list[dict[str, Any]], wrote: tuple[str, str], model: str | None) -> None:
+        """The plan's status, its actions with what they touched, what they wrote (where, and what; it may be
+        empty), and what the model used."""
+        self._speak()
+        self.console.print()
+        seen = self.seen
+        if seen.error:
+            self.line("error", seen.error, "bold red")
+        if not seen.plan_id:
+            self.line("plan", "none was stored", "bold red")
+        else:
+            self.line("plan", Text.assemble((seen.plan_label, "bold"), f"  {seen.plan_id}"))
+        told = None
+        for action in actions:
+            outcome = action["status"] if action["workId"] == told else _outcome(action)
+            self.line("action", f"{action['index'] + 1} {action['kind']}: {outcome}")
+            told = action["workId"]  # those that were dispatched together share what is said of them
+        if wrote[1]:
+            self.line(*wrote)
+        for reference, size in seen.references.items():
+            kind, _, id_ = reference.partition("/")
+            kept = f", {size:,} bytes, in no prompt and in no event" if size is not None else ""
+            self.line("reference", f"{handle({'kind': kind, 'id': id_})}{kept}")
+        self.line(
+            "model", f"{model}: {usage_text(seen.cost)}" if model else "none: scripts, no tokens, no cost"
+        )
+        self.line("query", seen.query_id)
+
+    def look(self, url: str, key: str, *, tenant: str, serve: str | None = None) -> None:
+        """The commands that show the same over HTTP. `key` is shell that gives the key, never the key;
+        `serve` starts the service that ended with the demo."""
+        seen = self.seen
+        paths = {
+            f"/queries/{seen.query_id}/events": "the journal",
+            f"/queries/{seen.query_id}/work": "who did what",
+        }
+        if seen.plan_id:
+            paths[f"/plans/{seen.plan_id}"] = "the plan"
+            paths[f"/plans/{seen.plan_id}/actions"] = "its actions"
+        if seen.approval_id:
+            paths[f"/approvals/{seen.approval_id}/subject"] = "the bytes that were approved"
+        for reference in seen.references:
+            paths[f"/references/{reference}"] = self.values
+        of = "" if tenant == DEFAULT_TENANT else f' -H "Plangate-Tenant: {tenant}"'
+        self.console.print("\nThe same over HTTP" + (", with the service started again:" if serve else ":"))
+        for command in [
+            *([f"{serve} &"] if serve else []),
+            f'auth="Authorization: Bearer {key}"',
+            *(f'curl -s -w "\\n" -H "$auth"{of} {url}{path}  # {what}' for path, what in paths.items()),
+        ]:
+            self.console.print(Text("  " + command), soft_wrap=True)
+
+
+def handle(reference: Mapping[str, Any]) -> str:
+    """Kind and the beginning of the id: enough for eyes."""
+    id_ = reference["id"]
+    return f"{reference['kind']}/{id_ if len(id_) <= 12 else id_[:10] + '…'}"
+
+
+def usage_text(cost: Mapping[str, Any]) -> str:
+    """Tokens, and the cost where the price is known."""
+    usage = cost.get("usage", {})
+    read = usage.get("inputTokens", 0) + usage.get("cacheReadTokens", 0) + usage.get("cacheWriteTokens", 0)
+    money = f", {cost['costUsd']:.4f} USD" if cost.get("costUsd") is not None else ", price not known"
+    return f"{read:,} tokens in, {usage.get('outputTokens', 0):,} out{money}"
+
+
+def key_from_file(path: Path) -> str:
+    """Shell that gives the key in a file without showing it."""
+    return f"$(cat {shlex.quote(str(path))})"
+
+
+def plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def cut(text: str, limit: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def _argument(value: Any) -> str:
+    """An argument in a few characters."""
+    if isinstance(value, dict) and value.keys() == {"kind", "id"}:
+        return handle(value)
+    return cut(plain(value), MAX_ARGUMENT)
+
+
+def _arguments(args: Mapping[str, Any]) -> Table:
+    """All arguments, to the last character."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for key, value in args.items():
+        table.add_row(Text(key, "bold"), Text(plain(value)))
+    return table
+
+
+def _script_steps(prompt: Any) -> list[str]:
+    """The tools that a script calls; empty for a prompt in words."""
+    if isinstance(prompt, str):
+        try:
+            prompt = json.loads(prompt)
+        except ValueError:
+            return []
+    script = prompt.get("script") if isinstance(prompt, dict) else None
+    return [step["tool"] for step in script] if isinstance(script, list) else []
+
+
+def _outcome(action: Mapping[str, Any]) -> str:
+    result, error = action.get("result") or {}, action.get("error") or {}
+    said = error.get("message") or result.get("summary") or ""
+    return f"{action['status']}{': ' if said else ''}{said}"
