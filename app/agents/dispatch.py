@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from app.agents.run import QueryRun
 from app.base.clock import uptime_s
 from app.base.database import Tx
+from app.base.errors import Unavailable
 from app.tools.calls import OutgoingCalls, Taken
 from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Sender, Uncertain
 
@@ -44,8 +45,14 @@ class Dispatch:
 
     async def outcome(self, run: QueryRun, call: OutgoingCall, *, offered: bool = False) -> CallOutcome:
         """What became of a call. Idempotent by its work id: after a crash it goes on from where the call stands.
-        `offered`: the caller wrote the intent already, in a transaction of its own."""
+        `offered`: the caller wrote the intent already, in a transaction of its own. How many actions of a plan are
+        outside at once is for who carries it out; other calls wait here for a place."""
+        if call.purpose == "action":
+            return await self._brought(run, call, offered)
+        async with run.outside(call.work_id):
+            return await self._brought(run, call, offered)
 
+    async def _brought(self, run: QueryRun, call: OutgoingCall, offered: bool) -> CallOutcome:
         async def offer(tx: Tx) -> None:
             if not offered:
                 await self.calls.offer(tx, call)
@@ -63,8 +70,7 @@ class Dispatch:
         """Sends, again where nothing took effect or where repeating is safe, and records how it ended."""
         pauses = iter(PAUSES_S)
         while True:
-            async with run.outgoing:
-                tried = await self._try(run, call, offered)
+            tried = await self._try(run, call, offered)
             pause_s = next(pauses, None) if tried.again else None
             if pause_s is None or tried.after_s > LONGEST_PAUSE_S:
                 return await self._settled(run, call, tried.outcome)
@@ -93,6 +99,8 @@ class Dispatch:
             return Tried(CallOutcome("done", error=str(error)), True, error.retry_after_s or 0)
         except Uncertain as error:
             return Tried(CallOutcome("unknown", error=str(error)), call.replay == "safe")
+        except Unavailable as error:  # senders read secrets before a byte leaves, and nothing after
+            return Tried(CallOutcome("done", error=f"Nothing was sent: {error}"), True)
 
     async def _settled(self, run: QueryRun, call: OutgoingCall, outcome: CallOutcome) -> CallOutcome:
         """Only what this epoch sent is written: an outcome that was on record stays as it is."""

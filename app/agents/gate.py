@@ -161,7 +161,7 @@ class ToolGate:
             name=f"predicates.{predicate}",
             definition_digest=predicate_digest(run.runtime.name, predicate),
             request=jsongate.dumps({"args": args, "predicate": ctx, "context": run.call_context(scope)}),
-            replay="safe",
+            replay="never",  # a claim that lapses is silence, too
             timeout_ms=ASK_WITHIN_MS,
             transport=ClientTransport(claim_within_ms=ASK_WITHIN_MS),
             idempotency_key=work.id,

@@ -9,7 +9,6 @@ from typing import Any
 from plangate.spec.models import LimitsSpec
 
 DEFAULT_TURNS = 100
-NAMES = ("maxTurns", "maxTokens", "maxCostUsd", "maxDurationMs")
 
 
 @dataclass(frozen=True, slots=True)

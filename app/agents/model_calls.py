@@ -78,7 +78,7 @@ async def ask_model(
     while True:
         context = context.as_told()
         try:
-            async with run.outgoing:
+            async with run.asking:
                 done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
             turn, entry = _closed(run, asked, work, scope, done, spent)
             return turn, entry, context.measured(context.given(step.messages).size, done.usage)

@@ -173,6 +173,8 @@ class ProviderPool:
             )
         except ProviderNotBuilt as error:
             raise ProviderUnavailable(str(error)) from error
+        except httpx2.InvalidURL as error:
+            raise ProviderUnavailable(f"The provider's baseUrl is not a URL: {error}") from error
 
     async def aclose(self) -> None:
         for provider in self._kept.values():

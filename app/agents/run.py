@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -78,7 +79,9 @@ class QueryRun:
         query: QueryRecord,
         runtime: Runtime,
         tree: WorkTree,
+        offered: Collection[str] = (),
     ) -> None:
+        """`offered` are the calls that were outside when the query last had a process, by their work ids."""
         self.db = db
         self.query = query
         self.runtime = runtime
@@ -89,7 +92,8 @@ class QueryRun:
         self._wake = running.wake_seen = query.wake
         self._active = 1
         self._look = 0  # moves whenever waiting branches should look again
-        self._resting: dict[object, tuple[int, str]] = {}  # waiting branches: the look they made, and why
+        # Waiting branches: the look they made, if it is for a look that they wait, and why.
+        self._resting: dict[object, tuple[int | None, str]] = {}
         self._changed = asyncio.Event()
         self._stirred = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -101,12 +105,16 @@ class QueryRun:
             for row in rows
             if row.kind == "model_call" and row.over
         }
+        self._turns = len(self._spent)  # those that were begun
         self._began = time.monotonic()
         self.limits = Limits.of(runtime.spec.limits, query.request.get("limits"))
         limits = runtime.spec.limits
         self.max_depth = (limits and limits.max_depth) or MAX_DEPTH
-        # How much may be under way outside at once; held only around the sending itself, never while waiting.
-        self.outgoing = asyncio.Semaphore((limits and limits.max_parallel_tools) or MAX_PARALLEL)
+        self._most_outside = (limits and limits.max_parallel_tools) or MAX_PARALLEL
+        self.asking = asyncio.Semaphore(self._most_outside)  # held around a model call, never while waiting
+        open_work = {row.id for rows in tree.children.values() for row in rows if not row.over}
+        self._outside = open_work.intersection(offered)  # calls that have a place
+        self._queue: deque[tuple[str, asyncio.Future[None]]] = deque()  # those that wait for one
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -174,8 +182,8 @@ class QueryRun:
                 self._spent[work.id] = (work.parent_id, usage, work.cost_usd)
 
     async def within_limits(self) -> None:
-        """Returns when the query may make another model call. At a limit the branch waits, without memory, until
-        somebody raises it (`POST /queries/{id}/resume`)."""
+        """Returns when the query may make another model call, which then counts. At a limit the branch waits, without
+        memory, until somebody raises it (`POST /queries/{id}/resume`)."""
 
         async def raised() -> bool | None:
             self.limits = Limits.of(self.runtime.spec.limits, (await self.look(self._asked)).get("limits"))
@@ -183,6 +191,7 @@ class QueryRun:
 
         if self._limit_reached():
             await self.wait(raised, reason="limit_reached")
+        self._turns += 1
 
     async def _asked(self, tx: Tx) -> dict[str, Any]:
         row = await store.request(tx, self.query.id)
@@ -194,7 +203,7 @@ class QueryRun:
         tokens = usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         cost = sum(s[2] or 0 for s in self._spent.values())
         worked_ms = self.query.worked_ms + (time.monotonic() - self._began) * 1000
-        return self.limits.reached(len(self._spent), tokens, cost, worked_ms)
+        return self.limits.reached(self._turns, tokens, cost, worked_ms)
 
     def totals(self, agent_work_id: str | None = None) -> dict[str, Any]:
         """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no
@@ -244,8 +253,7 @@ class QueryRun:
     async def wait(self, check: Callable[[], Awaitable[T | None]], *, reason: str, hold_s: float = 0) -> T:
         """Waits until `check` gives something. For `hold_s` seconds the branch still counts as moving; after
         that the query may park, and Parked unwinds everything."""
-        if self._watcher is None:
-            self._watcher = asyncio.create_task(self._watch(), name=f"watch-{self.query.id}")
+        self._watched()
         hold_until = time.monotonic() + hold_s
         while True:
             look = self._look
@@ -288,6 +296,47 @@ class QueryRun:
             self._look += 1
             self._stirred.set()
 
+    @contextlib.asynccontextmanager
+    async def outside(self, work_id: str) -> AsyncIterator[None]:
+        """One of the places for calls that are outside at the same time, in the order of asking. Who waits for one does
+        not keep the query awake. What was offered before a sleep or a crash is outside still."""
+        if work_id not in self._outside:
+            await self._place(work_id)
+        try:
+            yield
+        finally:
+            self._outside.discard(work_id)
+            self._hand_over()
+
+    async def _place(self, work_id: str) -> None:
+        if len(self._outside) < self._most_outside:
+            self._outside.add(work_id)
+            return
+        self._watched()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._ended is None:
+            self._queue.append((work_id, turn))
+            self._resting[turn] = (None, "client_call")
+            self._active -= 1
+            self._stirred.set()
+            try:
+                await turn
+            finally:
+                if self._resting.pop(turn, None) is not None:
+                    self._active += 1
+        if self._ended is not None:
+            raise self._ended
+
+    def _hand_over(self) -> None:
+        """Who gets a place moves again from this moment on: no parking falls between."""
+        while self._queue and len(self._outside) < self._most_outside:
+            work_id, turn = self._queue.popleft()
+            if not turn.done():
+                self._outside.add(work_id)
+                self._active += 1
+                del self._resting[turn]
+                turn.set_result(None)
+
     async def _next_look(self, look: int, timeout_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -298,6 +347,10 @@ class QueryRun:
 
     # -- sleeping and waking ---------------------------------------------------------------------------------
 
+    def _watched(self) -> None:
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch(), name=f"watch-{self.query.id}")
+
     async def _watch(self) -> None:
         """Runs beside waiting branches: hears wake-ups, parks the query when no branch can move."""
         try:
@@ -305,7 +358,8 @@ class QueryRun:
                 if self._running.wakes.is_set():
                     self._running.wakes.clear()
                     await self._read_wake()
-                if self._active == 0 and all(look == self._look for look, _ in self._resting.values()):
+                looks = (look for look, _ in self._resting.values())
+                if self._active == 0 and all(look in (None, self._look) for look in looks):
                     await self._park()
                 self._announce()
                 await self._stir()
@@ -327,6 +381,10 @@ class QueryRun:
     def _announce(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+        if self._ended is not None:
+            for _, turn in self._queue:
+                if not turn.done():
+                    turn.set_result(None)
 
     async def _read_wake(self) -> None:
         """The counter first, then every waiting branch looks: what moves after is seen when parking."""

@@ -132,19 +132,22 @@ class Runner:
         return None  # it could not be loaded: again when the lease has run out, which counts
 
     async def _load(self, running: Running) -> QueryRun:
-        query, rows = await self._records(running)
+        query, rows, offered = await self._records(running)
         runtime = await self._runtimes.get(running.lease.tenant, query.runtime_id)
-        return QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows))
+        return QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows), offered)
 
-    async def _records(self, running: Running) -> tuple[QueryRecord, list[WorkRow]]:
+    async def _records(self, running: Running) -> tuple[QueryRecord, list[WorkRow], list[str]]:
+        """The query, its work, and if any of that is under way outside, the calls that were ever offered."""
         if isinstance(running.given, QueryRecord):
-            return running.given, []
+            return running.given, [], []
         lease = running.lease
         async with self._db.transaction(lease.tenant) as tx:
             query = await store.record(tx, lease.query_id)
             if query is None:
                 raise LeaseLost
-            return query, await store.work(tx, lease.query_id)
+            rows = await store.work(tx, lease.query_id)
+            under_way = any(r.kind in ("tool_call", "predicate") and not r.over for r in rows)
+            return query, rows, await self._tool_calls.offered(tx, lease.query_id) if under_way else []
 
     async def _fail(self, lease: Lease, hooks: Sequence[EndHook], failed: QueryFailed) -> None:
         """Ends the query as failed, with what is still open below it, in one transaction."""

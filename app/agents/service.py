@@ -23,6 +23,8 @@ from app.journal.hub import Hub
 from app.journal.models import Event
 from app.queue import store as queue_store
 from app.queue.worker import Worker, one_by_one
+from app.references import store as references_store
+from app.runtimes.checks import is_priced
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tenancy.models import Caller
@@ -120,6 +122,7 @@ class Queries:
                     "inputs do not match the runtime's inputSchema.",
                     [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
                 )
+        _refuse_unpriced(runtime, asked.limits)
         return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)
 
     async def runtime_for(self, tx: Tx, asked: Submission) -> Runtime:
@@ -292,6 +295,10 @@ class Queries:
         kept = await store.request(tx, query_id)
         if kept["status"] != "waiting" or kept["reason"] != "limit_reached":
             raise Conflict(f"The query is {kept['status']}; only one that waits at a limit can be resumed.")
+        if "maxCostUsd" in limits:
+            record = await store.record(tx, query_id)
+            assert record is not None  # its row is locked
+            _refuse_unpriced(await self._runtimes.get(tx.tenant, record.runtime_id, tx), limits)
         request = orjson.loads(kept["request"])
         request["limits"] = {**request.get("limits", {}), **limits}
         await store.set_request(tx, query_id, jsongate.dumps(request))
@@ -331,7 +338,19 @@ class Queries:
     async def work(self, tx: Tx, query_id: str) -> list[dict[str, Any]]:
         """The query's work records, oldest first; parents tell the tree."""
         await self.exists(tx, query_id)
-        return [work_wire(r) for r in await store.work_full(tx, query_id)]
+        rows = await store.work_full(tx, query_id)
+        uses = await references_store.uses(tx, [r["id"] for r in rows])
+        return [work_wire(r, uses.get(r["id"])) for r in rows]
+
+
+def _refuse_unpriced(runtime: Runtime, limits: Mapping[str, Any] | None) -> None:
+    """Invalid where a query asks for a limit on its cost that nobody could keep."""
+    if "maxCostUsd" not in (limits or {}):
+        return
+    unknown = [a for a in runtime.spec.agents if not is_priced(runtime.spec, a)]
+    if unknown:
+        told = f"no price is known for {unknown[0].model.id!r}, the model of agent {unknown[0].name!r}: use maxTokens"
+        raise Invalid("This limit could not be kept.", [Flaw("/limits/maxCostUsd", told)])
 
 
 def query_wire(row: Any, open_approvals: list[str] | None = None) -> dict[str, Any]:
@@ -369,7 +388,7 @@ def query_wire(row: Any, open_approvals: list[str] | None = None) -> dict[str, A
     return out
 
 
-def work_wire(row: Any) -> dict[str, Any]:
+def work_wire(row: Any, uses: list[dict[str, Any]] | None) -> dict[str, Any]:
     ended = row["ended_at"]
     out: dict[str, Any] = {
         "id": row["id"],
@@ -401,6 +420,8 @@ def work_wire(row: Any) -> dict[str, Any]:
         }
     if row["tool_invocation_id"]:
         out["toolInvocationId"] = row["tool_invocation_id"]
+    if uses:
+        out["references"] = uses
     for name in ("input", "output", "error"):
         if row[name] is not None:
             out[name] = readable(row[name])

@@ -22,11 +22,12 @@ from app.agents.run import QueryRun, through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, SubAgent, ToolCall, ToolError
 from app.base import jsongate
 from app.base.database import Tx
-from app.base.errors import Malformed
+from app.base.errors import Malformed, TooLarge
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, WorkStatus, event
 from app.llm.messages import ToolDefinition
+from app.references.glimpses import MAX_GLIMPSE_BYTES
 from app.references.service import References
 from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
 
@@ -72,6 +73,10 @@ class ToolCalls:
         self._dispatch = dispatch
         self._references = references
         self._schemas = schemas
+
+    async def offered(self, tx: Tx, query_id: str) -> list[str]:
+        """The work ids of the query's calls that were ever outside, but for the actions of its plans."""
+        return await self._dispatch.calls.offered(tx, query_id)
 
     async def answer(
         self,
@@ -198,17 +203,22 @@ class ToolCalls:
         """Closes the call. `replaced` are the arguments that an approver put in the place of the model's: the model
         is told before the answer."""
         note = "" if replaced is None else _note(replaced)
-        if isinstance(outcome, Answer):
-            text = await self._bounded(run, scope, call.use.name, outcome.value)
+        kept = (
+            await self._bounded(run, scope, call.use.name, outcome.value)
+            if isinstance(outcome, Answer)
+            else outcome
+        )
+        if not isinstance(kept, ToolError):
+            text = kept
             body: dict[str, Any] = {"state": "result", "result": _readable(text)}
             closed = _closed(agent, scope, call, "succeeded", output=(note + text).encode())
             answered = replace(call, answer=note + text)
         else:
-            error = {"code": outcome.code, "message": note + outcome.message}
+            error = {"code": kept.code, "message": note + kept.message}
             body = {"state": "error", "error": error}
-            status: WorkStatus = "unknown" if outcome.code == "outcome_unknown" else "failed"
+            status: WorkStatus = "unknown" if kept.code == "outcome_unknown" else "failed"
             closed = _closed(agent, scope, call, status, error=orjson.dumps(error))
-            answered = replace(call, answer=note + outcome.message, is_error=True)
+            answered = replace(call, answer=note + kept.message, is_error=True)
         if replaced is not None:
             body["sentArgs"] = replaced
         told = event(
@@ -222,18 +232,22 @@ class ToolCalls:
         await run.commit(Entry(items=[told], work=[closed]))
         return answered
 
-    async def _bounded(self, run: QueryRun, scope: Scope, tool: str, value: Any) -> str:
-        """The text for the model. What is too large for a prompt becomes a reference with its glimpse."""
+    async def _bounded(self, run: QueryRun, scope: Scope, tool: str, value: Any) -> str | ToolError:
+        """The text for the model. What is too large for a prompt becomes a reference with its glimpse, or with one of
+        the service's where its own is no small one."""
         text = value if isinstance(value, str) else jsongate.dumps(value).decode()
         size = len(text.encode())
         if size <= RESULT_MAX_BYTES:
             return text
-        glimpse = value.get("glimpse") if isinstance(value, dict) else None
-
+        own = value.get("glimpse") if isinstance(value, dict) else None
+        glimpse = own if len(jsongate.dumps(own)) <= MAX_GLIMPSE_BYTES else None
         tenant = run.lease.tenant
-        prepared = await through_outages(
-            lambda: self._references.prepare_unchecked(tenant, "ToolResult", value, glimpse)
-        )
+        try:
+            prepared = await through_outages(
+                lambda: self._references.prepare_unchecked(tenant, "ToolResult", value, glimpse)
+            )
+        except TooLarge as error:
+            return ToolError(f"{tool} ran, but its result cannot be kept. {error.detail}", "bad_result")
 
         async def keep(tx: Tx) -> dict[str, Any]:
             made = await self._references.keep(tx, prepared, scope.work_id)
@@ -256,7 +270,7 @@ def _note(replaced: dict[str, Any]) -> str:
     shown = jsongate.dumps(replaced).decode()
     if len(shown.encode()) > NOTED_BYTES:
         shown = f"values too long to repeat of: {', '.join(replaced)}"[:NOTED_BYTES]
-    return f"An approver changed the arguments of this call. It was made with: {shown}\n"
+    return f"An approver changed the arguments of this call. Its arguments are now: {shown}\n"
 
 
 def _closed(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
-from app.base.database import Tx
 from app.base.errors import PlangateError
 from app.references.service import References
 
@@ -33,20 +30,22 @@ class ReferenceTools:
 
     async def resolve(self, call: ToolCall) -> Outcome:
         kind, id, path = call.args["kind"], call.args["id"], call.args.get("path")
-
-        async def read(tx: Tx) -> Any:
-            return await self._references.resolve_for_model(tx, kind, id, path, RESOLVE_MAX_BYTES)
-
-        return await self._answer(call, read)
-
-    async def glimpse(self, call: ToolCall) -> Outcome:
-        async def read(tx: Tx) -> Any:
-            return await self._references.glimpse(tx, call.args["kind"], call.args["id"])
-
-        return await self._answer(call, read)
-
-    async def _answer(self, call: ToolCall, read: Any) -> Outcome:
         try:
-            return Answer(await call.run.look(read))
+            reference, data = await call.run.look(
+                lambda tx: self._references.for_model(tx, kind, id, path, RESOLVE_MAX_BYTES)
+            )
+            part = await self._references.shown(reference, data, path, RESOLVE_MAX_BYTES)
         except PlangateError as error:
             return ToolError(error.detail, error.kind)
+        await call.run.durably(
+            lambda tx: self._references.note(tx, call.scope.work_id, "resolve", [reference], part.shown_bytes)
+        )
+        return Answer(part.content)
+
+    async def glimpse(self, call: ToolCall) -> Outcome:
+        kind, id = call.args["kind"], call.args["id"]
+        try:
+            reference = await call.run.look(lambda tx: self._references.glimpse(tx, kind, id))
+        except PlangateError as error:
+            return ToolError(error.detail, error.kind)
+        return Answer(reference.wire())

@@ -66,6 +66,17 @@ class QueryPage(Page):
     items: list[QuerySummary]
 
 
+class ReferenceUse(View):
+    """What a unit of work did with a reference. Of its `sizeBytes` a model was shown `promptBytes`; the rest stayed out
+    of prompts."""
+
+    use: Literal["create", "resolve", "hydrate"]
+    kind: str
+    id: str
+    size_bytes: int
+    prompt_bytes: int
+
+
 class WorkView(View):
     """A unit of work: what it was given, what came of it. Model calls also say their model, usage and cost."""
 
@@ -87,6 +98,7 @@ class WorkView(View):
     cost_usd: float | None = None
     price_date: str | None = None
     tool_invocation_id: str | None = None
+    references: list[ReferenceUse] | None = None
     input: JsonValue = None
     output: JsonValue = None
     error: JsonValue = None

@@ -1,8 +1,9 @@
 """Remembered approvals: made by a decision, used by the gate instead of asking, revoked by an approver.
 
 A grant covers calls of one tool in one definition, with the same arguments but for those that the rule leaves open,
-by one agent in one thread, for a day by the database's clock. It is only as good as the rule in force where it is used:
-the rule must be rememberable still, leave the same arguments open, and ask for no more votes than stand behind it.
+by one agent of one line of runtimes in one thread, for a day by the database's clock. It is only as good as the rule in
+force where it is used: the rule must be rememberable still, leave the same arguments open, and ask for no more votes
+than stand behind it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
         list(free),
         asked.minimum if asked else 1,
         request.requested_by if asked and asked.not_requester else None,
+        request.runtime_id,
     )
     return None if found is None else (found["id"], found["granted_by"])
 

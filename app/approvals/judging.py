@@ -62,6 +62,19 @@ def refuse_requester(row: ApprovalRow, decision: Decision) -> None:
         raise Forbidden("The rule of this gate wants somebody else than who asked for it to decide.")
 
 
+def refuse_unseen(row: ApprovalRow, decision: Decision) -> None:
+    """Where somebody replaced the arguments, whoever approves says by the digest that these are what he looked at: else
+    a click on the old ones would count for the new ones."""
+    replaced = row.edits > 0 and row.original_subject is not None
+    said = decision.digest is not None or decision.args is not None
+    if replaced and decision.decision == "approve" and not said:
+        raise Conflict(
+            "The arguments were replaced since the gate opened. Look at them and send the digest with your decision: "
+            f"GET /approvals/{row.id}/subject.",
+            extra={"digest": row.digest.hex()},
+        )
+
+
 def has_voted(row: ApprovalRow, decision: Decision) -> bool:
     """Whether this very vote was cast before. Conflict where the principal voted otherwise, Forbidden where the key
     behind it would vote twice: names behind one key are that key's word, so no quorum is made of them."""

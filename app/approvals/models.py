@@ -58,7 +58,6 @@ class Decided:
     subject: bytes
     original: bytes | None
     fails_query: bool  # by its rule, should it have expired
-    decided_by: str | None
     feedback: str | None
     partial: Any
 

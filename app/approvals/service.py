@@ -62,8 +62,8 @@ class Approvals:
         """Whether this work opened an approval of this kind before."""
         return await store.by_work(tx, work_id, kind) is not None
 
-    async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> str:
-        """Opens an approval, with its event; finds the one this work opened before a crash. `by_policy`: the rule
+    async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> None:
+        """Opens an approval, with its event, unless this work opened it before a crash. `by_policy`: the rule
         is `never`, so the row is there for the record and approved at once. So is one that a grant covers."""
         row = await store.open_(
             tx,
@@ -82,19 +82,18 @@ class Approvals:
             float(request.expires_in_ms),
         )
         if row is None:
-            return str(await store.by_work(tx, request.scope.work_id, request.kind))
+            return
         opened = store.row_of(row)
         if by_policy:
             await store.decide(tx, opened.id, "approved", "policy", "approve", None, None)
-            return opened.id
+            return
         grant = await grants.covering(tx, request)
-        if grant is not None:
-            grant_id, granted_by = grant
-            used = await store.remembered(tx, opened.id, granted_by, grant_id)
-            await self._tell_end(tx, used, request.scope)
-            return opened.id
-        await self._tell_open(tx, opened, request.scope)
-        return opened.id
+        if grant is None:
+            await self._tell_open(tx, opened, request.scope)
+            return
+        grant_id, granted_by = grant
+        used = await store.remembered(tx, opened.id, granted_by, grant_id)
+        await self._tell_end(tx, used, request.scope)
 
     async def decided(self, tx: Tx, work_id: str, kind: Gate) -> Decided | None:
         """What became of the approval that this work opened; None while it is pending."""
@@ -108,7 +107,6 @@ class Approvals:
             row["subject"],
             row["original_subject"],
             store.rule_of(row["rule"]).on_expiry == "fail",
-            row["decided_by"],
             row["feedback"],
             None if row["partial"] is None else orjson.loads(row["partial"]),
         )
@@ -131,6 +129,7 @@ class Approvals:
         if edits:
             row = await self._replace_args(tx, row, wanted)
         if not judging.has_voted(row, decision):
+            judging.refuse_unseen(row, decision)
             said = (decision.by, decision.key_id, decision.decision, decision.scope)
             row.votes.append(await store.vote(tx, row.id, row.edits, *said))
         if decision.decision == "approve" and len(row.votes) < row.minimum:

@@ -24,7 +24,7 @@ ON CONFLICT (tenant_id, work_id, kind) DO NOTHING RETURNING {COLUMNS}
 """
 BY_WORK = "SELECT id FROM approvals WHERE tenant_id = $1 AND work_id = $2 AND kind = $3"
 ENDED = """
-SELECT id, status, digest, subject, original_subject, rule, decided_by, feedback, partial FROM approvals
+SELECT id, status, digest, subject, original_subject, rule, feedback, partial FROM approvals
  WHERE tenant_id = $1 AND work_id = $2 AND kind = $3 AND status <> 'pending'
 """
 # The operator's floor as it is now, and whether the work stands at this gate already: one statement a gate.
@@ -210,7 +210,8 @@ INSERT INTO approval_grants (tenant_id, id, approval_id, thread_id, agent, tool,
        granted_by, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, sha256($8), $9, $10, now() + make_interval(secs => $11::float8))
 """
-# A grant is worth the votes behind it: as many as the rule asks for now ($8), and none of who may not decide ($9).
+# A grant is worth the votes behind it: as many as the rule asks for now ($8), and none of who may not decide ($9). It is
+# for the runtimes of the name under which it was made: another runtime may send the same tool anywhere.
 COVERING = """
 SELECT g.id, g.granted_by FROM approval_grants g
   JOIN approvals a ON a.tenant_id = g.tenant_id AND a.id = g.approval_id
@@ -219,6 +220,8 @@ SELECT g.id, g.granted_by FROM approval_grants g
  WHERE g.tenant_id = $1 AND g.thread_id = $2 AND g.agent = $3 AND g.tool = $4 AND g.definition_digest = $5
    AND g.args_digest = sha256($6) AND g.free = $7 AND g.revoked_at IS NULL AND g.expires_at > now()
    AND w.votes >= $8 AND w.barred = 0
+   AND (SELECT name FROM runtimes r WHERE r.tenant_id = a.tenant_id AND r.id = a.runtime_id)
+     = (SELECT name FROM runtimes r WHERE r.tenant_id = a.tenant_id AND r.id = $10)
  ORDER BY g.id DESC LIMIT 1
 """
 REVOKE_GRANT = """

@@ -14,23 +14,41 @@ import http.cookiejar
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpcore
 import httpcore2
 import httpx
 import httpx2
 
+from app.base.threads import in_thread
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+T = TypeVar("T")
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """From a name and a port to the addresses of the name. Raises OSError where there is none."""
 
 MAX_ADDRESSES: Final = 6
 """How many addresses of one name are tried."""
 
+MAX_LOOKUPS: Final = 256
+"""How many names are looked up at once. A name server of a tenant's may be silent for as long as it likes."""
+
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+MAX_HEAD_BYTES: Final = 192 * 1024
+"""What is read before the body of an answer begins. h11 bounds each head, and passes over any number of interim ones."""
+
+HEAD_READ_BYTES: Final = 8 * 1024
+PIECE_BYTES: Final = 256
+"""So much a piece of a body counts at least: each is work, however small, and a chunk may be one byte."""
+
+PIECES_AT_ONCE: Final = 500
+"""Then others have their turn."""
+
 KEEPALIVE_CONNECTIONS: Final = 100
 KEEPALIVE_S: Final = 30.0
 
@@ -85,10 +103,27 @@ class EgressRefused(Exception):
         self.why = why
 
 
-async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """The addresses that the operating system knows, in its order of preference."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
+class _Lookups:
+    """Asks the operating system for addresses, in threads of its own: the event loop has two for names (uvloop), for all
+    tenants and the database together."""
+
+    def __init__(self) -> None:
+        self._free = threading.Semaphore(MAX_LOOKUPS)
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        def ask() -> list[Any]:
+            try:
+                return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            finally:
+                self._free.release()
+
+        if not self._free.acquire(blocking=False):
+            raise OSError("too many names are looked up at once")
+        return [str(entry[4][0]) for entry in await in_thread(ask)]
+
+
+system_resolver: Final = _Lookups()
+"""The addresses that the operating system knows, in its order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +155,11 @@ class EgressPolicy:
         """
         try:
             parsed = httpx.URL(url)
-        except httpx.InvalidURL as error:
+            host = parsed.host  # decoded from IDNA, where that can be
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise EgressRefused(url[:200], "it is not a URL", allowable=False) from error
-        _check_scheme(parsed.scheme, parsed.host)
-        host, port = parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80)
+        _check_scheme(parsed.scheme, host)
+        port = parsed.port or (443 if parsed.scheme == "https" else 80)
         if not host:
             raise EgressRefused(url[:200], "it names no host", allowable=False)
         if self.allows(host, port):
@@ -247,8 +283,11 @@ class _CheckedBackend:
         for left in range(len(addresses), 0, -1):
             share = None if deadline is None else max(0.001, (deadline - loop.time()) / left)
             try:
-                return await self._inner.connect_tcp(
-                    addresses[-left], port, share, local_address, socket_options
+                return _Measured(
+                    await self._inner.connect_tcp(
+                        addresses[-left], port, share, local_address, socket_options
+                    ),
+                    host,
                 )
             except (self._failed, self._late):
                 if left == 1:
@@ -271,6 +310,45 @@ class _CheckedBackend:
         await asyncio.sleep(seconds)
 
 
+_head_bytes_left: ContextVar[list[int] | None] = ContextVar("head_bytes_left", default=None)
+"""Of the request that is under way, until its answer has a body."""
+
+
+class _Measured:
+    """A connection of a pool. It reads a bounded number of bytes in front of the body of an answer."""
+
+    def __init__(self, inner: Any, host: str) -> None:
+        self._inner = inner
+        self._host = host
+        self.write = inner.write
+        self.aclose = inner.aclose
+        self.get_extra_info = inner.get_extra_info
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        left = _head_bytes_left.get()
+        data: bytes = await self._inner.read(
+            max_bytes if left is None else min(max_bytes, HEAD_READ_BYTES), timeout
+        )
+        if left is not None:
+            left[0] -= len(data)
+            if left[0] < 0:
+                why = f"its answer begins with more than {MAX_HEAD_BYTES} bytes of headers"
+                raise EgressRefused(self._host, why, allowable=False)
+        return data
+
+    async def start_tls(self, *args: Any, **parts: Any) -> _Measured:
+        return _Measured(await self._inner.start_tls(*args, **parts), self._host)
+
+
+async def _answered(answer: Awaitable[T]) -> T:
+    """The answer to a request, up to its body, within the bound of what may stand before that."""
+    before = _head_bytes_left.set([MAX_HEAD_BYTES])
+    try:
+        return await answer
+    finally:
+        _head_bytes_left.reset(before)
+
+
 class _BoundedStream(httpx.AsyncByteStream, httpx2.AsyncByteStream):
     """The body of an answer, up to a number of bytes."""
 
@@ -278,10 +356,17 @@ class _BoundedStream(httpx.AsyncByteStream, httpx2.AsyncByteStream):
         self._inner = inner
         self._host = host
         self._left = self._limit = limit
+        self._pieces_left = self._most_pieces = limit // PIECE_BYTES + 100
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner:
             self._left -= len(chunk)
+            self._pieces_left -= 1
+            if self._pieces_left < 0:
+                why = f"its answer comes in more than {self._most_pieces} pieces"
+                raise EgressRefused(self._host, why, allowable=False)
+            if self._pieces_left % PIECES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if self._left < 0:
                 raise EgressRefused(
                     self._host, f"its answer is larger than {self._limit} bytes", allowable=False
@@ -323,7 +408,7 @@ class EgressTransport(httpx.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         _check_scheme(request.url.scheme, request.url.host)
-        response = await super().handle_async_request(request)
+        response = await _answered(super().handle_async_request(request))
         await _bound(response, request.url.host, self._limit)
         return response
 
@@ -345,7 +430,7 @@ class EgressTransport2(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         _check_scheme(request.url.scheme, request.url.host)
-        response = await super().handle_async_request(request)
+        response = await _answered(super().handle_async_request(request))
         await _bound(response, request.url.host, self._limit)
         return response
 

@@ -26,7 +26,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
@@ -45,9 +46,16 @@ _INT_MAX: Final = 2**63 - 1
 
 _BRACKETS_AS_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # +1 and -1 as signed bytes
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-# Only a number with 19 digits in a row, as 2**63 has, or three in a negative exponent can leave the range.
+# Only a number with 19 digits in a row, as 2**63 has, or three in its exponent can leave the range. orjson refuses
+# infinities itself.
 _DIGITS_AS_ZEROS: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _NINETEEN_DIGITS: Final = b"0" * 19
+_TINY: Final = (b"e-000",)
+_TINY_OR_HUGE: Final = (b"e-000", b"e000", b"e+000")
+_WINDOW_BYTES: Final = (
+    256 * 1024
+)  # of a body that is cut at its quotes at once: the pieces take ten times as much
+_PIECE_ITEMS: Final = 4096  # of a list that is written again
 _NUMBER: Final = re.compile(rb"-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?")
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},:]|[^\s"\[\]{},:]++', re.DOTALL)
 _NUL_ESCAPE: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
@@ -72,25 +80,51 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
         value: JsonValue = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise Malformed(_syntax_detail(body, max_depth, error)) from None
-    plain = _without_escaped_quotes(body)
-    skeleton = b"".join(plain.split(b'"')[::2])
-    if b"\\u0000" in plain:
-        raise Malformed(_detail(body, max_depth, "A string contains NUL (\\u0000), which cannot be stored."))
-    numbers = skeleton.translate(_DIGITS_AS_ZEROS)
-    if _NINETEEN_DIGITS in numbers or b"e-000" in numbers:
-        for number in _NUMBER.finditer(skeleton):
-            if complaint := _number_complaint(number.group()):
-                raise Malformed(_detail(body, max_depth, complaint))
-    if skeleton.count(b"[") + skeleton.count(b"{") > max_depth and _deeper_than(max_depth, skeleton):
-        raise Malformed(_detail(body, max_depth, _too_deep(max_depth)))
-    if b"{" in skeleton and _string_tokens(orjson.dumps(value)) != plain.count(b'"'):
+    seen = survey(body, max_depth=max_depth, infinities=False)
+    if seen.complaint is not None:
+        raise Malformed(_detail(body, max_depth, seen.complaint))
+    if not seen.is_all_of(value):
         raise Malformed(_detail(body, max_depth, _big_duplicate(body)))
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the bytes of a body show, if it is JSON. `string_tokens` are the quotes that delimit keys and strings."""
+
+    complaint: str | None
+    objects: int
+    string_tokens: int
+
+    def is_all_of(self, value: JsonValue) -> bool:
+        """Whether the parsed value has every key of the body: a duplicate key leaves one string less."""
+        if not self.objects:
+            return True
+        pieces = [value] if self.string_tokens <= _PIECE_ITEMS else _pieces(value)
+        return sum(_string_tokens(orjson.dumps(piece)) for piece in pieces) == self.string_tokens
+
+
+def survey(body: bytes, *, max_depth: int = MAX_DEPTH, infinities: bool = True) -> Survey:
+    """Looks for what a parser lets through and the gate does not, but for duplicate keys. `infinities`: among it
+    numbers beyond the range of a double, which orjson refuses itself. The body may turn out to be no JSON."""
+    plain = _without_escaped_quotes(body)
+    skeleton = _skeleton(plain)
+    complaint: str | None = None
+    if b"\\u0000" in plain:
+        complaint = "A string contains NUL (\\u0000), which cannot be stored."
+    numbers = skeleton.translate(_DIGITS_AS_ZEROS)
+    exponents = _TINY_OR_HUGE if infinities else _TINY
+    if _NINETEEN_DIGITS in numbers or any(exponent in numbers for exponent in exponents):
+        found = (_number_complaint(number.group()) for number in _NUMBER.finditer(skeleton))
+        complaint = complaint or next(filter(None, found), None)
+    if skeleton.count(b"[") + skeleton.count(b"{") > max_depth and _deeper_than(max_depth, skeleton):
+        complaint = complaint or _too_deep(max_depth)
+    return Survey(complaint, skeleton.count(b"{"), plain.count(b'"'))
+
+
 def containers(body: bytes) -> int:
     """How many objects and arrays a body has, if it is JSON: what its parsed value costs beside its bytes."""
-    skeleton = b"".join(_without_escaped_quotes(body).split(b'"')[::2])
+    skeleton = _skeleton(_without_escaped_quotes(body))
     return skeleton.count(b"[") + skeleton.count(b"{")
 
 
@@ -113,9 +147,18 @@ def _dump(value: Any, options: int) -> bytes:
         out = orjson.dumps(value, option=options)
     except orjson.JSONEncodeError as error:
         raise NotJson(f"The value cannot be written as JSON: {error}") from error
-    if b"null" in out:
+    if b"null" in out and _may_hold_non_finite(value):
         _refuse_non_finite(value)
     return out
+
+
+def _may_hold_non_finite(value: Any) -> bool:
+    """Asked of the standard writer, at C speed: the walk below takes a second for 10 MB, with the event loop in it."""
+    try:
+        json.dumps(value, allow_nan=False, check_circular=False)
+    except (ValueError, TypeError):  # TypeError: of what orjson writes and the standard writer does not
+        return True
+    return False
 
 
 def _refuse_non_finite(value: Any) -> None:
@@ -142,9 +185,33 @@ def _without_escaped_quotes(text: bytes) -> bytes:
     return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
+def _skeleton(plain: bytes) -> bytes:
+    """What stands outside of the strings of a text without escaped quotes."""
+    parts: list[bytes] = []
+    inside = False
+    for at in range(0, len(plain), _WINDOW_BYTES):
+        pieces = plain[at : at + _WINDOW_BYTES].split(b'"')
+        parts.append(b"".join(pieces[inside::2]))
+        inside ^= len(pieces) % 2 == 0
+    return b"".join(parts)
+
+
 def _string_tokens(text: bytes) -> int:
     """Quotes that delimit strings: two for each key and string value."""
     return _without_escaped_quotes(text).count(b'"')
+
+
+def _pieces(value: JsonValue, levels: int = 2) -> Iterator[JsonValue]:
+    """Values that together have the string tokens of this one: a large one need not be written again at once."""
+    if isinstance(value, list) and len(value) > _PIECE_ITEMS:
+        for at in range(0, len(value), _PIECE_ITEMS):
+            yield value[at : at + _PIECE_ITEMS]
+    elif isinstance(value, dict) and levels and len(value) <= _PIECE_ITEMS:
+        yield list(value)
+        for held in value.values():
+            yield from _pieces(held, levels - 1)
+    else:
+        yield value
 
 
 def _deeper_than(max_depth: int, skeleton: bytes) -> bool:
@@ -160,9 +227,10 @@ def _number_complaint(literal: bytes) -> str | None:
         if len(literal) <= 20 and _INT_MIN <= int(literal) <= _INT_MAX:
             return None
         return f"The integer {_cut(literal.decode())} does not fit in 64 bits; send it as a string."
-    if float(literal) == 0 and re.split(b"[eE]", literal)[0].strip(b"-0."):
+    value = float(literal)
+    if value == 0 and re.split(b"[eE]", literal)[0].strip(b"-0."):
         return f"The number {_cut(literal.decode())} is too close to zero for a double; send it as a string."
-    return None
+    return "A number is beyond the range of a double." if math.isinf(value) else None
 
 
 def _is_integer(literal: bytes) -> bool:

@@ -20,7 +20,7 @@ def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) ->
     kind: Any = error.kind
     name: str = kind.name
     if name == "type":
-        text = f"must be {_listed(kind.types)}, not {_described(error.instance)}"
+        text = f"must be {_listed(kind.types)}, not {described(error.instance)}"
     elif name == "required":
         text = f"the property {shown(kind.property)} is missing"
     elif name in ("additionalProperties", "unevaluatedProperties"):
@@ -28,10 +28,10 @@ def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) ->
     elif name == "falseSchema" and error.schema_path[-1:] == ["additionalProperties"]:
         text = "no properties are allowed here"
     elif name == "falseSchema":
-        text = f"nothing is allowed here, but there is {_described(error.instance)}"
+        text = f"nothing is allowed here, but there is {described(error.instance)}"
     elif name in ("enum", "const"):
         options = kind.options if name == "enum" else [kind.expected_value]
-        text = f"must be {_listed([_text(option) for option in options])}, not {_described(error.instance)}"
+        text = f"must be {_listed([_text(option) for option in options])}, not {described(error.instance)}"
     elif name in ("anyOf", "oneOf") and kind.context and not nested:
         text = _branches(error, kind)
     else:
@@ -63,7 +63,7 @@ def schema_message(error: jsonschema_rs.ValidationError) -> str:
     return message_of(error)
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
     """A value in a message: whole when it is short, else its beginning or its size."""
     if isinstance(value, Mapping):
         return f"an object of {len(value)} properties"

@@ -62,8 +62,10 @@ class References:
         self._anchors: dict[str, Any] = {}
         self._schemas: set[int] = set()
         self.unevaluated: str | None = None  # the pointer to one of these keywords, if there is any
+        self.positional = False  # whether what an element must be may depend on its place
         for pointer, schema in everywhere(root):
             self._schemas.add(id(schema))
+            self.positional |= "prefixItems" in schema or isinstance(schema.get("items"), list)
             for keyword in UNEVALUATED:
                 if keyword in schema:
                     self.unevaluated = f"{pointer}/{keyword}"
@@ -88,13 +90,10 @@ class References:
                     return f"{pointer}/{keyword}"
         return ""
 
-    def _resolved(self, target: str) -> Any:
-        name = unquote(target[1:])
-        if name and not name.startswith("/"):
-            return self._anchors.get(name)
+    def at(self, path: Iterable[str | int]) -> Any:
+        """What stands at a path in the document; None where there is nothing."""
         found: Any = self.root
-        for step in name.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
+        for step in map(str, path):
             if isinstance(found, Mapping):
                 found = found.get(step)
             elif isinstance(found, list) and step.isdecimal() and len(step) < 8 and int(step) < len(found):
@@ -102,3 +101,9 @@ class References:
             else:
                 return None
         return found
+
+    def _resolved(self, target: str) -> Any:
+        name = unquote(target[1:])
+        if name and not name.startswith("/"):
+            return self._anchors.get(name)
+        return self.at(step.replace("~1", "/").replace("~0", "~") for step in name.split("/")[1:])

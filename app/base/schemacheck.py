@@ -13,8 +13,8 @@ to stall a validator were measured with jsonschema_rs 0.60:
 - `iter_errors` and `validate` build every error with a copy of the value before the first one is seen: 1,000
   failing branches over a list of 100,000 numbers took 17 s and 6 GB, and a recursive union 60 levels deep
   never ends, where `is_valid` takes 0.1 ms. Hence validity is asked first, and errors are only built when a
-  walk with a budget says that they are cheap (about 0.2 s at worst); else one flaw says that the value does
-  not match.
+  walk with a budget says that they are cheap (about 0.2 s at worst); else those of a slice of its longest
+  array, or one flaw says that the value does not match.
 
 The dialect is the schema's `$schema`, 2020-12 without one. 1.0 is an integer, as the standard says. `format`
 is an annotation, as 2020-12 says, in every dialect; unknown formats and keywords are ignored.
@@ -35,8 +35,10 @@ from app.base.errors import Flaw
 from app.base.jsongate import NotJson, canonical
 from app.base.schema_bounds import SchemaRefused, refuse_bombs, refuse_foreign
 from app.base.schema_costs import affordable
-from app.base.schema_messages import MESSAGE_CHARS, cut, message_of, pointer_of, schema_message
+from app.base.schema_messages import MESSAGE_CHARS, cut, pointer_of, schema_message
 from app.base.schema_parts import References, Schema
+from app.base.schema_slices import first_flaws
+from app.base.schema_variants import flaws_of
 
 
 class CompiledSchema:
@@ -57,19 +59,32 @@ class CompiledSchema:
     def errors(self, value: Any, limit: int = 20) -> list[Flaw]:
         """What is wrong with `value`, at most `limit` flaws; none when it matches.
 
-        Pointers lead into the value. Messages are at most 200 characters and repeat values only in part. For
-        a value that is too large for its schema to be explained there is one flaw, at the root.
+        Pointers lead into the value; of a union with a `discriminator`, what is wrong is what its own variant says.
+        Messages are at most 200 characters and repeat values only in part. Of a value that is too large for its
+        schema to be explained, the flaws of the first elements of its longest array that have any; where that does
+        not help either, one flaw at the root.
         """
         try:
-            if self._validator.is_valid(value):
-                return []
-            if affordable(self._references, value):
-                found = islice(self._validator.iter_errors(value), limit)
-                if flaws := [Flaw(pointer_of(error.instance_path), message_of(error)) for error in found]:
-                    return flaws
+            found = self._explained(value, limit)
+            if found is None and not self._references.positional:
+                found = first_flaws(lambda part: self._explained(part, limit), value)
         except ValueError as error:
             return [Flaw("", cut(f"the value is not JSON: {error}", MESSAGE_CHARS))]
+        if found is not None:
+            return found
         return [Flaw("", "the value does not match the schema, and is too large or too deep to say where")]
+
+    def _explained(self, value: Any, limit: int) -> list[Flaw] | None:
+        """The flaws; None where there are some, but too many or too large to be built."""
+        if self._validator.is_valid(value):
+            return []
+        if not affordable(self._references, value):
+            return None
+        errors = self._validator.iter_errors(value)
+        return (
+            list(islice((flaw for error in errors for flaw in flaws_of(self._references, error)), limit))
+            or None
+        )
 
 
 class SchemaChecker:

@@ -220,7 +220,7 @@ class AnthropicTurn:
         if counts is None:
             return
         details, now = counts.output_tokens_details, self.usage
-        self.usage = Usage(
+        self.usage = Usage.said(
             input_tokens=_last(counts.input_tokens, now.input_tokens),
             output_tokens=_last(counts.output_tokens, now.output_tokens),
             cache_read_tokens=_last(counts.cache_read_input_tokens, now.cache_read_tokens),

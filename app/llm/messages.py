@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,10 @@ class Message:
     blocks: tuple[Block, ...]
 
 
+MOST_TOKENS: Final = 10**12
+"""Of one call: sums of such numbers still have a place in the database."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call or of many added up.
@@ -59,6 +63,11 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+
+    @classmethod
+    def said(cls, **counts: int) -> Usage:
+        """What a server counted, as far as it can be: one of a tenant's says what it likes."""
+        return cls(**{name: min(max(count, 0), MOST_TOKENS) for name, count in counts.items()})
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(

@@ -205,8 +205,8 @@ class OpenAITurn:
         prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
         read = (prompt.cached_tokens or 0) if prompt is not None else 0
         written = (prompt.cache_write_tokens or 0) if prompt is not None else 0
-        self.usage = Usage(
-            input_tokens=max(0, usage.prompt_tokens - read - written),
+        self.usage = Usage.said(
+            input_tokens=usage.prompt_tokens - read - written,
             output_tokens=usage.completion_tokens,
             cache_read_tokens=read,
             cache_write_tokens=written,

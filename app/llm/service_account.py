@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -16,13 +17,22 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import load_der_private_key
 
 from app.llm.provider import ProviderNotBuilt
 
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 LIFETIME_S: Final = 3600
 """The longest that Google accepts."""
+
+MOST_PRIME_BITS: Final = 1024
+"""Of the two primes of a key: those that Google gives have 2048 bits together."""
+
+_PEM: Final = re.compile(
+    r"\s*-----BEGIN PRIVATE KEY-----([A-Za-z0-9+/=\s]{1,8000})-----END PRIVATE KEY-----\s*"
+)
+_RSA: Final = bytes.fromhex("020100300d06092a864886f70d0101010500")
+"""What PKCS#8 writes after its length: the version, and that the key is for RSA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +49,10 @@ class ServiceAccount:
         try:
             info = json.loads(text)
             email, key_id, pem = info["client_email"], info["private_key_id"], info["private_key"]
-            key = load_pem_private_key(pem.encode(), password=None)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UnsupportedAlgorithm):
+            key = _key_of(pem)
+        except (ValueError, TypeError, KeyError, RecursionError, UnsupportedAlgorithm):
             key = None
-        if not isinstance(key, RSAPrivateKey) or not isinstance(email, str) or not isinstance(key_id, str):
+        if key is None or not isinstance(email, str) or not isinstance(key_id, str):
             raise ProviderNotBuilt(
                 "The provider's key begins like the JSON of a service account but is not a whole one: store "
                 "the key file as Google gave it, with client_email, private_key_id and private_key."
@@ -57,6 +67,23 @@ class ServiceAccount:
         signed = f"{_encoded(head)}.{_encoded(claims)}"
         signature = self._key.sign(signed.encode(), PKCS1v15(), SHA256())
         return f"{signed}.{_base64(signature)}"
+
+
+def _key_of(pem: str) -> RSAPrivateKey | None:
+    """The key in a PEM, if it is as Google makes them. OpenSSL tests for primes while the interpreter's lock is held:
+    half a minute for one of 10,000 bits. So their size is looked at first, and no other kind of key is loaded at all."""
+    found = _PEM.fullmatch(pem)
+    data = base64.b64decode(found.group(1)) if found else b""
+    if data[4 : 4 + len(_RSA)] != _RSA:
+        return None
+    unchecked = load_der_private_key(data, password=None, unsafe_skip_rsa_key_validation=True)
+    if not isinstance(unchecked, RSAPrivateKey):
+        return None
+    numbers = unchecked.private_numbers()
+    if max(numbers.p, numbers.q).bit_length() > MOST_PRIME_BITS or numbers.public_numbers.e != 65537:
+        return None
+    checked = load_der_private_key(data, password=None)
+    return checked if isinstance(checked, RSAPrivateKey) else None
 
 
 def _encoded(part: dict[str, Any]) -> str:

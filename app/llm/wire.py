@@ -96,12 +96,21 @@ class VendorProvider(ABC):
                         yield part
                 await self._tail(stream, turn)
         except self.sdk_error as error:
-            raise fault_of_sdk(error, self.class_faults, turn.usage) from error
+            raise self._discreet(fault_of_sdk(error, self.class_faults, turn.usage)) from error
         except CHUNK_ERRORS as error:
             raise broken_chunk(error, turn.usage) from error
         except CONNECTION_ERRORS as error:
             raise fault_of_connection(error, turn.usage) from error
         yield turn.done()
+
+    def _discreet(self, fault: ProviderFault) -> ProviderFault:
+        """Without the key that was sent: some servers repeat it where they refuse it."""
+        for name in ("api_key", "access_token"):
+            key = getattr(getattr(self, "_client", None), name, None)
+            if isinstance(key, str) and key != NO_KEY:
+                fault.message = fault.message.replace(key, "(withheld)")
+        fault.args = (fault.message,)
+        return fault
 
     async def _tail(self, stream: EventStream, turn: Turn) -> None:
         """Read a stream to its end after the turn was complete. Whatever happens then is no fault of it."""

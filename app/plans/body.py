@@ -18,6 +18,8 @@ from app.plans.states import ActionStatus
 from app.tools.models import CallOutcome
 
 TAKEN_OUT = ("references", "_outputPath")
+MAX_ACTIONS = 1_000
+MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ def normalise(spec: PlanSpec, body: Any, schemas: SchemaChecker) -> tuple[dict[s
     top-level field is kept as the plan's context."""
     if not isinstance(body, dict) or not isinstance(body.get("actions"), list):
         return {}, [Flaw("/actions", "the body must be an object with an array `actions`")]
+    if len(body["actions"]) > MAX_ACTIONS:
+        count = len(body["actions"])
+        return {}, [
+            Flaw("/actions", f"a plan has {MAX_ACTIONS} actions at most; this has {count}: make several")
+        ]
     flaws: list[Flaw] = []
     bare: list[Any] = []
     for n, action in enumerate(body["actions"]):
@@ -178,7 +185,16 @@ def judged(outcome: CallOutcome) -> tuple[ActionStatus, dict[str, bytes]]:
     result, wrong = dispatch_result(outcome.output)
     if wrong is not None:
         return ActionStatus.FAILED, _failed("bad_dispatch_result", wrong)
-    return ActionStatus.SUCCEEDED, {"result": dumps(result)}
+    return ActionStatus.SUCCEEDED, {"result": _kept(result)}
+
+
+def _kept(result: dict[str, Any]) -> bytes:
+    """A result as each of its actions keeps it: a batch may have many, so a large one is kept by the call alone."""
+    data = dumps(result)
+    if len(data) <= MAX_KEPT_BYTES:
+        return data
+    note = f"The result had {len(data)} bytes; the record of the call has it."
+    return dumps({"entitiesAffected": result["entitiesAffected"], "details": {"note": note}})
 
 
 def _failed(code: str, message: str) -> dict[str, bytes]:

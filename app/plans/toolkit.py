@@ -158,7 +158,8 @@ class PlanTools:
         found, missing = bodies.boundaries(runtime.spec, [a.kind for a in actions])
         if missing and actions:
             raise Invalid(f"No dispatcher of the runtime carries out {', '.join(missing)}.")
-        references = await self._references.described(tx, bodies.references_of(actions))
+        together = [actions] if "*" in found else [[action] for action in actions]
+        references = await self._references.described(tx, [bodies.references_of(sent) for sent in together])
         subject = {
             "planId": plan.id,
             "specName": plan.spec_name,

@@ -6,21 +6,37 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from app.base.clock import rfc3339
 from app.journal.models import Event, Scope, event
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What is told of a stored value: never the value."""
+    """What is told of a stored value: never the value. `digest` is its SHA-256."""
 
     kind: str
     id: str
     glimpse: Any
     size_bytes: int
+    digest: bytes
     created_at: datetime
     expires_at: datetime | None
     created: bool = False
+
+    @classmethod
+    def of(cls, kind: str, id: str, row: Any, *, created: bool = False) -> Reference:
+        return cls(
+            kind,
+            id,
+            orjson.loads(row["glimpse"]),
+            row["size_bytes"],
+            row["digest"],
+            row["created_at"],
+            row["expires_at"],
+            created,
+        )
 
     def handle(self) -> dict[str, Any]:
         return {"kind": self.kind, "id": self.id, "glimpse": self.glimpse, "sizeBytes": self.size_bytes}
@@ -34,3 +50,15 @@ class Reference:
 
     def event(self, scope: Scope) -> Event:
         return event(scope, "reference-created", data=self.handle())
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A value that was checked and may be stored."""
+
+    kind: str
+    id: str
+    data: bytes | bytearray
+    digest: bytes
+    glimpse: bytes
+    ttl_ms: int | None

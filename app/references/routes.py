@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import Invalid, NotFound
 from app.journal import store as journal_store
+from app.journal.models import Scope
 from app.references import store, views
-from app.references.service import MAX_REFERENCE_BYTES, References
+from app.references.large import LARGE_BYTES
+from app.references.service import References
+from app.references.values import MAX_REFERENCE_BYTES
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -32,7 +40,22 @@ from app.tenancy.models import Caller
 
 
 class LargeRoute(GatedRoute):
-    max_body_bytes = MAX_REFERENCE_BYTES + 64 * 1024
+    """A large body is parsed and checked in a process of its own; only its small fields come here."""
+
+    max_body_bytes = 2 * MAX_REFERENCE_BYTES  # a value may be written with escapes and white space
+
+    @asynccontextmanager
+    async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
+        if len(body) <= LARGE_BYTES:
+            async with super().opened(request, body):
+                yield
+            return
+        # What stands for the body where one is compared with another.
+        request._body = (await asyncio.to_thread(hashlib.sha256, body)).hexdigest().encode()
+        async with references_of(request).large.taken_apart(body) as document:
+            value = {"value": document} if document.has_value else {}
+            request._json = [] if document.fields is None else {**document.fields, **value}
+            yield
 
 
 router = APIRouter(route_class=GatedRoute, tags=["references"])
@@ -64,6 +87,14 @@ def references_of(request: Request) -> References:
     return references
 
 
+async def scope_of(tx: Tx, work_id: str) -> Scope:
+    """Where the work is that does something with a reference."""
+    scope = await journal_store.scope_of(tx, work_id)
+    if scope is None:
+        raise NotFound(f"There is no work record {work_id!r} of a query.")
+    return scope
+
+
 @large.post(
     "/references",
     status_code=201,
@@ -83,11 +114,7 @@ async def create_reference(
     prepared = await references.prepare(caller.tenant, runtime, body.kind, body.value, body.glimpse)
 
     async def create(tx: Tx) -> Reply:
-        scope = None
-        if body.work_id is not None:
-            scope = await journal_store.scope_of(tx, body.work_id)
-            if scope is None:
-                raise NotFound(f"There is no work record {body.work_id!r} of a query.")
+        scope = None if body.work_id is None else await scope_of(tx, body.work_id)
         made = await references.keep(tx, prepared, body.work_id)
         if made.created and scope is not None:
             await journal_store.append(tx, scope.query_id, [made.event(scope)])
@@ -105,15 +132,15 @@ async def list_references(
     kind: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     position = before(request, "references", cursor)
-    at: list[Any] = [None, None, None]
+    at: tuple[Any, ...] = (None, None, None)
     if position is not None:
         try:
-            at = [datetime.fromisoformat(str(position[0])), str(position[1]), str(position[2])]
+            at = (datetime.fromisoformat(str(position[0])), str(position[1]), str(position[2]))
         except (ValueError, IndexError) as error:
             raise Invalid("The cursor is not one this service issued for this list.") from error
 
     async def listed(tx: Tx) -> Any:
-        rows = await store.page(tx, kind, *at, limit + 1)
+        rows = await store.page(tx, kind, at, limit + 1)
         items = [
             {
                 "kind": r["kind"],
@@ -136,16 +163,25 @@ async def list_references(
 
 @router.get(
     "/references/{kind}/{id}",
-    summary="The value",
+    summary="The value, byte for byte as it is stored",
     response_model=JsonValue,
     response_description="The value, any JSON that the kind's schema allows.",
 )
 async def read_reference(
-    request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("read")]
+    request: Request,
+    kind: Kind,
+    id: RefId,
+    caller: Annotated[Caller, calling("read")],
+    work_id: Annotated[
+        str | None,
+        Query(alias="workId", max_length=100, description="The work record that this reading belongs on."),
+    ] = None,
 ) -> Response:
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        data = await references_of(request).resolve(tx, kind, id)
-    return Response(data, media_type="application/json")
+    if work_id is not None:
+        async with door_of(request).db.transaction(caller.tenant) as tx:
+            await scope_of(tx, work_id)
+    size, pieces = await references_of(request).read(caller.tenant, kind, id, work_id)
+    return StreamingResponse(pieces, headers={"content-length": str(size)}, media_type="application/json")
 
 
 @router.get(
@@ -156,7 +192,10 @@ async def read_reference(
 async def read_glimpse(
     request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
-    return await reading(request, caller, lambda tx: references_of(request).glimpse(tx, kind, id))
+    async def glimpse(tx: Tx) -> Any:
+        return (await references_of(request).glimpse(tx, kind, id)).wire()
+
+    return await reading(request, caller, glimpse)
 
 
 @router.delete(

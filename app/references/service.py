@@ -5,27 +5,35 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import orjson
-from jmespath.exceptions import JMESPathError
-from plangate.spec.glimpses import glimpse as neutral_glimpse
 
-from app.base import jsongate, paths
 from app.base.database import Database, Tx
-from app.base.errors import Flaw, Gone, Invalid, NotFound, TooLarge
+from app.base.errors import Conflict, Flaw, Gone, Invalid, NotFound, TooLarge
 from app.base.schemacheck import SchemaChecker
-from app.references import store
-from app.references.models import Reference
+from app.references import glimpses, store, values
+from app.references.large import LARGE_BYTES, LargeDocument, LargeDocuments
+from app.references.models import Prepared, Reference
+from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
 from app.runtimes.models import Runtime
-from app.tenancy.service import Tenancy
+from app.tenancy.service import Tenancy, Tenant
 
-MAX_REFERENCE_BYTES = 16 * 1024 * 1024
-MAX_GLIMPSE_BYTES = 4 * 1024
-MAX_HYDRATED_BYTES = 64 * 1024 * 1024
-DRAFT_PIN_MS = 7 * 24 * 3600 * 1000.0
+T = TypeVar("T")
+Handle = tuple[str, str]
+"""Kind and id."""
+
+MAX_HYDRATED_BYTES: Final = 64 * 1024 * 1024
+DRAFT_PIN_MS: Final = 7 * 24 * 3600 * 1000.0
+PIECE_BYTES: Final = 256 * 1024
+"""Of a value that is read: what one reader costs."""
+
+HASHED_AT_ONCE_BYTES: Final = 128 * 1024
+SWEPT_AT_ONCE: Final = 8
+"""Values in one transaction of the sweeper: 128 MiB at most."""
+
+SWEPT_MOST: Final = 800
 
 
 class ReferenceExpired(Gone):
@@ -36,174 +44,197 @@ class ReferenceNotFound(NotFound):
     kind, title = "reference_not_found", "There is no such reference"
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A value that was checked and may be stored."""
+class ReferenceChanged(Conflict):
+    """Somebody wrote to the database behind the service's back."""
 
-    kind: str
-    id: str
-    data: bytes
-    glimpse: bytes
-    ttl_ms: int | None
+    kind, title = "reference_changed", "The stored value is another one"
 
 
 class References:
     def __init__(self, db: Database, tenancy: Tenancy, schemas: SchemaChecker) -> None:
+        self.large = LargeDocuments()
         self._db = db
         self._tenancy = tenancy
         self._schemas = schemas
-        self._large = asyncio.Semaphore(2)
+        self._turns = asyncio.Semaphore(2)
 
     # -- making ----------------------------------------------------------------------------------------------
 
     async def prepare(
         self, tenant_id: str, runtime: Runtime, kind: str, value: Any, glimpse: Any = None
     ) -> Prepared:
-        """Checks a value against the kind that the runtime declares and computes its handle: no transaction is
-        open while a large value is looked at."""
+        """Checks a value, JSON or a large document with one, against the kind that the runtime declares and computes
+        its handle: no transaction is open while a large value is looked at."""
         spec = runtime.references.get(kind)
         if spec is None:
             known = ", ".join(sorted(runtime.references)) or "none"
             raise Invalid(
                 f"The runtime declares no reference {kind!r}.", [Flaw("/kind", f"declared are: {known}")]
             )
-        flaws = await self._off_loop(lambda: self._schemas.compile(spec.schema_).errors(value), value)
-        if flaws:
-            raise Invalid(
-                f"The value does not match the schema of {kind}.",
-                [Flaw("/value" + f.pointer, f.message) for f in flaws],
-            )
-        fields = spec.glimpse
-        if glimpse is None and isinstance(fields, dict):
-            glimpse = await self._off_loop(lambda: declared_glimpse(fields, value), value)
-        return await self.prepare_unchecked(tenant_id, kind, value, glimpse, spec.ttl_ms)
+        tenant = await self._tenancy.tenant(tenant_id)
+        fields = spec.glimpse if isinstance(spec.glimpse, dict) else None
+        asked = Asked(kind, spec.schema_, fields, max_bytes(tenant))
+        if isinstance(value, LargeDocument):
+            packed: tuple[bytes | bytearray, bytes] = await value.packed(asked, glimpse)
+        else:
+            packed = await self._aside(lambda: values.packed(self._schemas, asked, value, glimpse), value)
+        return await _prepared(tenant, kind, *packed, spec.ttl_ms)
 
-    async def prepare_unchecked(
-        self, tenant_id: str, kind: str, value: Any, glimpse: Any = None, ttl_ms: int | None = None
-    ) -> Prepared:
+    async def prepare_unchecked(self, tenant_id: str, kind: str, value: Any, glimpse: Any = None) -> Prepared:
         """The same for a kind that no runtime declares (`ToolResult`)."""
         tenant = await self._tenancy.tenant(tenant_id)
 
-        def work() -> Prepared:
-            data = jsongate.canonical(value)
-            if len(data) > MAX_REFERENCE_BYTES:
-                raise TooLarge(
-                    f"A reference holds at most {MAX_REFERENCE_BYTES} bytes of JSON; this value has {len(data)}."
-                )
-            id = reference_id(tenant.reference_secret, kind, data)
-            return Prepared(kind, id, data, bounded_glimpse(value, glimpse), ttl_ms)
+        def packed() -> tuple[bytes, bytes]:
+            data = values.canonical(value, max_bytes(tenant))
+            given = None if glimpse is None else glimpses.given(glimpse)
+            return data, given or glimpses.cut(glimpses.neutral(value))
 
-        prepared: Prepared = await self._off_loop(work, value)
-        return prepared
+        return await _prepared(tenant, kind, *await self._aside(packed, value), None)
 
     async def keep(self, tx: Tx, made: Prepared, work_id: str | None = None) -> Reference:
-        """Stores what was prepared; the same value gives the same handle and is stored once."""
+        """Stores what was prepared; the same value gives the same handle and is stored once. `work_id` is the work
+        that makes it, on whose record it is."""
         row = await store.create(
             tx,
             made.kind,
             made.id,
             made.data,
+            made.digest,
             len(made.data),
             made.glimpse,
             work_id,
             None if made.ttl_ms is None else float(made.ttl_ms),
         )
-        return Reference(
-            made.kind,
-            made.id,
-            orjson.loads(row["glimpse"]),
-            row["size_bytes"],
-            row["created_at"],
-            row["expires_at"],
-            row["created"],
-        )
+        reference = Reference.of(made.kind, made.id, row, created=row["created"])
+        if work_id is not None:
+            await self.note(tx, work_id, "create", [reference])
+        return reference
 
-    async def _off_loop(self, work: Any, value: Any) -> Any:
-        """Large values are handled in a thread, two at once, so that other requests do not wait."""
+    async def note(
+        self, tx: Tx, work_id: str, use: store.Use, used: Sequence[Reference], prompt_bytes: int = 0
+    ) -> None:
+        """Puts on the record of a unit of work what it did with references; `prompt_bytes` of a value went to a
+        model."""
+        if used:
+            sizes = [(r.kind, r.id, r.size_bytes) for r in used]
+            await store.note_uses(tx, work_id, use, sizes, prompt_bytes)
+
+    async def _aside(self, work: Callable[[], T], value: Any) -> T:
+        """Values that are not small are handled in a thread, two at once, so that other requests do not wait."""
         if _is_small(value):
             return work()
-        async with self._large:
+        async with self._turns:
             return await asyncio.to_thread(work)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    async def glimpse(self, tx: Tx, kind: str, id: str) -> dict[str, Any]:
-        return (await self._there(tx, kind, id)).wire()
+    async def glimpse(self, tx: Tx, kind: str, id: str) -> Reference:
+        return (await self._there(tx, [(kind, id)]))[0]
 
-    async def resolve(self, tx: Tx, kind: str, id: str) -> bytes:
-        """The stored bytes of the value."""
-        await self._there(tx, kind, id)
-        data = await store.value(tx, kind, id)
-        if data is None:
-            raise ReferenceExpired(f"The reference {kind}/{id} has expired; create it again.")
-        return data
+    async def read(
+        self, tenant_id: str, kind: str, id: str, work_id: str | None = None
+    ) -> tuple[int, AsyncIterator[bytes]]:
+        """The size of a value and its stored bytes, piece by piece: a reader who takes his time holds no connection
+        and no more than a piece. `work_id` is the work that reads it."""
+        async with self._db.transaction(tenant_id) as tx:
+            reference = await self.glimpse(tx, kind, id)
+            first = await store.piece(tx, kind, id, 0, PIECE_BYTES)
+            if work_id is not None:
+                await self.note(tx, work_id, "resolve", [reference])
+        return reference.size_bytes, self._pieces(tenant_id, reference, first)
 
-    async def resolve_for_model(self, tx: Tx, kind: str, id: str, path: str | None, limit: int) -> Any:
-        """The value, a part of it, or, where that is too much for a prompt, its glimpse and how to read a part."""
-        reference = await self._there(tx, kind, id)
+    async def _pieces(
+        self, tenant_id: str, reference: Reference, piece: bytes | None
+    ) -> AsyncIterator[bytes]:
+        at = 0
+        while piece:
+            yield piece
+            at += len(piece)
+            if at == reference.size_bytes:
+                return
+            async with self._db.transaction(tenant_id) as tx:
+                piece = await store.piece(tx, reference.kind, reference.id, at, PIECE_BYTES)
+        raise _gone(
+            reference.kind, reference.id
+        )  # while it was read: an answer that ends early is seen to be cut
+
+    async def for_model(
+        self, tx: Tx, kind: str, id: str, path: str | None, limit: int
+    ) -> tuple[Reference, bytes | None]:
+        """What `shown` needs: the stored bytes, unless the whole value is asked for and has more than the limit."""
+        reference = await self.glimpse(tx, kind, id)
         if path is None and reference.size_bytes > limit:
-            return {
-                **reference.handle(),
-                "note": f"The value has {reference.size_bytes} bytes, more than the {limit} that fit here. Read a part "
-                'with `path`, a JMESPath expression, for example "length(@)" or "[0:3]".',
-            }
-        value = orjson.loads(await self.resolve(tx, kind, id))
-        if path is None:
-            return value
-        try:
-            part = await asyncio.to_thread(paths.search, path, value)
-        except JMESPathError as error:
-            raise Invalid(f"The path is not a JMESPath expression that works here: {error}") from error
-        size = len(orjson.dumps(part))
-        if size > limit:
-            return {
-                "note": f"That part has {size} bytes, more than {limit}: ask for less.",
-                "glimpse": neutral_glimpse(part),
-            }
-        return part
+            return reference, None
+        return reference, await self._value(tx, reference)
 
-    async def hydrate(self, tx: Tx, handles: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-        """`{kind: {id: value}}` of what a dispatch needs, within its bound."""
-        out: dict[str, dict[str, Any]] = {}
-        async for reference, data in self._within_bounds(tx, handles):
-            out.setdefault(reference.kind, {})[reference.id] = orjson.loads(data)
+    async def shown(self, reference: Reference, data: bytes | None, path: str | None, limit: int) -> Part:
+        """The value, a part of it, or, where that is too much for a prompt, its glimpse and how to read a part."""
+        if data is None:
+            note = (
+                f"The value has {reference.size_bytes} bytes, more than the {limit} that fit here. Read a part with "
+                '`path`, a JMESPath expression, for example "length(@)" or "[0:3]".'
+            )
+            return Part({**reference.handle(), "note": note}, 0)
+        if path is None:
+            return Part(orjson.loads(data), len(data))
+        if len(data) > LARGE_BYTES:
+            return await self.large.part(data, path, limit)
+        async with self._turns:
+            return await asyncio.to_thread(lambda: values.part_of(orjson.loads(data), path, limit))
+
+    async def hydrate(self, tx: Tx, handles: Sequence[Handle], work_id: str) -> dict[str, dict[str, bytes]]:
+        """`{kind: {id: value}}` of what one dispatch needs, each as it is stored, and as its digest says."""
+        found = await self._there(tx, handles)
+        _refuse_too_much(found)
+        out: dict[str, dict[str, bytes]] = {}
+        for reference in found:
+            data = await self._value(tx, reference)
+            if await _digest(data) != reference.digest:
+                raise ReferenceChanged(
+                    f"The stored value of the reference {reference.kind}/{reference.id} is not the one that was "
+                    "created. Delete it and create it again."
+                )
+            out.setdefault(reference.kind, {})[reference.id] = data
+        await self.note(tx, work_id, "hydrate", found)
         return out
 
-    async def described(self, tx: Tx, handles: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Handle, glimpse and digest of each, for the subject of an approval; no more than can be dispatched."""
-        return [
-            {**reference.handle(), "digest": hashlib.sha256(data).hexdigest()}
-            async for reference, data in self._within_bounds(tx, handles)
-        ]
+    async def described(self, tx: Tx, dispatches: Sequence[Sequence[Handle]]) -> list[dict[str, Any]]:
+        """Handle, glimpse and digest of each reference of a plan, once, for the subject of an approval. `dispatches`
+        are the references that go out together; nothing is approved that could not be sent."""
+        handles = list(dict.fromkeys(handle for group in dispatches for handle in group))
+        found = dict(zip(handles, await self._there(tx, handles), strict=True))
+        for group in dispatches:
+            _refuse_too_much([found[handle] for handle in dict.fromkeys(group)])
+        return [{**reference.handle(), "digest": reference.digest.hex()} for reference in found.values()]
 
-    async def _within_bounds(
-        self, tx: Tx, handles: Sequence[tuple[str, str]]
-    ) -> AsyncIterator[tuple[Reference, bytes]]:
-        total = 0
-        for kind, id in handles:
-            reference = await self._there(tx, kind, id)
-            total += reference.size_bytes
-            if total > MAX_HYDRATED_BYTES:
-                raise TooLarge(f"One dispatch may carry {MAX_HYDRATED_BYTES} bytes of references.")
-            yield reference, await self.resolve(tx, kind, id)
+    async def _value(self, tx: Tx, reference: Reference) -> bytes:
+        data = await store.value(tx, reference.kind, reference.id)
+        if data is None:
+            raise _gone(reference.kind, reference.id)
+        return data
 
-    async def _there(self, tx: Tx, kind: str, id: str) -> Reference:
-        row = await store.state(tx, kind, id)
-        if row is None or row["deleted"]:
-            raise ReferenceNotFound(f"There is no reference {kind}/{id}.")
-        if not row["there"]:
-            raise ReferenceExpired(f"The reference {kind}/{id} has expired; create it again.")
-        return Reference(
-            kind, id, orjson.loads(row["glimpse"]), row["size_bytes"], row["created_at"], row["expires_at"]
-        )
+    async def _there(self, tx: Tx, handles: Sequence[Handle]) -> list[Reference]:
+        """What is told of each, in their order. ReferenceNotFound, ReferenceExpired for the first that is not there."""
+        if not handles:
+            return []
+        rows = await store.states(tx, handles)
+        for row in rows:
+            if row["deleted"] is None or row["deleted"]:
+                raise ReferenceNotFound(f"There is no reference {row['kind']}/{row['id']}.")
+            if not row["there"]:
+                raise _gone(row["kind"], row["id"])
+        return [Reference.of(row["kind"], row["id"], row) for row in rows]
 
     # -- pins ------------------------------------------------------------------------------------------------
 
-    async def pin(self, tx: Tx, handles: Sequence[tuple[str, str]], plan_id: str) -> None:
+    async def pin(self, tx: Tx, handles: Sequence[Handle], plan_id: str) -> None:
         """A draft keeps what it names for seven days. Missing or expired: an error."""
-        for kind, id in handles:
-            await self._there(tx, kind, id)
-            await store.pin(tx, kind, id, plan_id, DRAFT_PIN_MS)
+        if handles:
+            await self._there(tx, handles)
+            await store.pin(tx, handles, plan_id, DRAFT_PIN_MS)
+            await self._there(
+                tx, handles
+            )  # a sweeper that was at it is done now, and the next one sees the pins
 
     async def hold(self, tx: Tx, plan_id: str, *, open_gate: bool) -> None:
         """While a gate is open or a plan runs, its references stay whatever their TTL; after a decision that
@@ -216,11 +247,61 @@ class References:
     # -- the rest --------------------------------------------------------------------------------------------
 
     async def delete(self, tx: Tx, kind: str, id: str) -> None:
-        if not await store.delete(tx, kind, id):
-            raise ReferenceNotFound(f"There is no reference {kind}/{id}.")
+        await self._there(tx, [(kind, id)])
+        await store.delete(tx, kind, id)
 
     async def sweep(self) -> int:
-        return await store.sweep(self._db, 100)
+        """Deletes what has expired, in small transactions; gives how many went."""
+        swept, last = 0, SWEPT_AT_ONCE
+        while last == SWEPT_AT_ONCE and swept < SWEPT_MOST:
+            last = await store.sweep(self._db, SWEPT_AT_ONCE)
+            swept += last
+        return swept
+
+
+def max_bytes(tenant: Tenant) -> int:
+    """How large a value of this tenant may be."""
+    own: int = tenant.limits.get("maxReferenceBytes", MAX_REFERENCE_BYTES)
+    return min(own, MAX_REFERENCE_BYTES)
+
+
+def reference_id(secret: bytes, kind: str, data: bytes | bytearray) -> str:
+    """HMAC-SHA-256 under the tenant's secret: it tells nobody else what a small value was."""
+    made = hmac.new(secret, kind.encode() + b"\0", hashlib.sha256)
+    made.update(data)
+    return made.hexdigest()
+
+
+async def _prepared(
+    tenant: Tenant, kind: str, data: bytes | bytearray, glimpse: bytes, ttl_ms: int | None
+) -> Prepared:
+    id = await _hashed(lambda: reference_id(tenant.reference_secret, kind, data), data)
+    return Prepared(kind, id, data, await _digest(data), glimpse, ttl_ms)
+
+
+async def _digest(data: bytes | bytearray) -> bytes:
+    return await _hashed(lambda: hashlib.sha256(data).digest(), data)
+
+
+async def _hashed(work: Callable[[], T], data: bytes | bytearray) -> T:
+    """Hashing lets go of the interpreter, so that a thread of its own takes it off the event loop altogether."""
+    return work() if len(data) <= HASHED_AT_ONCE_BYTES else await asyncio.to_thread(work)
+
+
+def _gone(kind: str, id: str) -> ReferenceExpired:
+    return ReferenceExpired(f"The reference {kind}/{id} has expired; create it again.")
+
+
+def _refuse_too_much(together: Sequence[Reference]) -> None:
+    total = 0
+    for reference in together:
+        total += reference.size_bytes
+        if total > MAX_HYDRATED_BYTES:
+            raise TooLarge(
+                f"One dispatch carries at most {MAX_HYDRATED_BYTES} bytes of references: {reference.kind}/{reference.id} "
+                f"with its {reference.size_bytes} would make it {total}. Split the actions into several plans, or store "
+                "less in a reference."
+            )
 
 
 def _is_small(value: Any) -> bool:
@@ -236,33 +317,3 @@ def _is_small(value: Any) -> bool:
             if left > 0:
                 stack += item if isinstance(item, list) else item.values()
     return left > 0
-
-
-def reference_id(secret: bytes, kind: str, data: bytes) -> str:
-    """HMAC-SHA-256 under the tenant's secret: it tells nobody else what a small value was."""
-    return hmac.new(secret, kind.encode() + b"\0" + data, hashlib.sha256).hexdigest()
-
-
-def declared_glimpse(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
-    """A declarative glimpse: each field a JMESPath expression over the value."""
-    try:
-        return paths.search_all(fields, value)
-    except JMESPathError as error:
-        raise Invalid(f"The glimpse of this kind could not be made of this value: {error}") from error
-
-
-def bounded_glimpse(value: Any, glimpse: Any) -> bytes:
-    """A glimpse of at most 4 KiB: a larger one that a caller gave is refused, the service's own is cut."""
-    if glimpse is not None:
-        data = jsongate.dumps(glimpse)
-        if len(data) > MAX_GLIMPSE_BYTES:
-            raise Invalid(
-                f"A glimpse has at most {MAX_GLIMPSE_BYTES} bytes of JSON; this one has {len(data)}."
-            )
-        return data
-    for items in (3, 1, 0):
-        data = jsongate.dumps(neutral_glimpse(value, max_items=items))
-        if len(data) <= MAX_GLIMPSE_BYTES:
-            return data
-    text = data.decode(errors="ignore")[: MAX_GLIMPSE_BYTES // 2]
-    return jsongate.dumps({"cut": text + " …"})

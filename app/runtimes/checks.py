@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from jmespath.exceptions import JMESPathError
-from plangate.spec.models import RuntimeSpec
-from plangate.spec.problems import json_pointer
+from plangate.spec.assembly import Check, with_provider
+from plangate.spec.checks import FIELDS_OF_KIND
+from plangate.spec.drafts import Draft
+from plangate.spec.models import AgentSpec, RuntimeSpec
+from plangate.spec.problems import Problem, json_pointer
+from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, PythonTransport, Transport
 
 from app.base import paths
 from app.base.egress import EgressPolicy, EgressRefused
-from app.base.errors import Flaw
 from app.llm.messages import Usage
 from app.llm.prices import price
 from app.runtimes.predicates import NotAPredicate, compiled
@@ -27,34 +31,57 @@ class Surroundings:
     entry_points: frozenset[str]
 
 
-def service_flaws(spec: RuntimeSpec, surroundings: Surroundings) -> list[Flaw]:
-    """Everything that assembly in the library cannot see, with pointers into the assembled spec."""
-    return [
-        *_glimpses(spec),
-        *_predicates(spec),
-        *_prices(spec),
-        *_transports(spec, surroundings),
-        *_not_built(spec),
-    ]
+def service_check(surroundings: Surroundings) -> Check:
+    """Finds what assembly in the library cannot see."""
+
+    def check(draft: Draft) -> Iterator[Problem]:
+        yield from _glimpses(draft)
+        yield from _predicates(draft)
+        yield from _prices(draft)
+        yield from _transports(draft, surroundings)
+        yield from _not_built(draft)
+
+    return check
 
 
-def _transports(spec: RuntimeSpec, surroundings: Surroundings) -> Iterator[Flaw]:
+def tenant_check(tenant: str) -> Check:
+    """Finds a spec that is another tenant's than the caller's."""
+
+    def check(draft: Draft) -> Iterator[Problem]:
+        if draft.spec.tenant.resource_id != tenant and "tenant" not in draft.unread:
+            yield Problem(draft.at("tenant", "resourceId"), f"must be {tenant!r}")
+
+    return check
+
+
+def _transports(draft: Draft, surroundings: Surroundings) -> Iterator[Problem]:
     """An address that is refused whatever its name resolves to, and functions that nobody installed."""
-    for pointer, transport in transports(spec):
+    for at, transport in _placed_transports(draft):
         if isinstance(transport, HttpTransport | McpTransport):
+            if any(place == ("url",) for place, _ in transport_flaws(transport)):
+                continue  # it is none, and that is said already
             try:
                 surroundings.egress.check_url(transport.url)
             except EgressRefused as error:
-                yield Flaw(f"{pointer}/url", str(error))
+                yield Problem(at("url"), str(error))
         elif (
             isinstance(transport, PythonTransport) and transport.entry_point not in surroundings.entry_points
         ):
             known = ", ".join(sorted(surroundings.entry_points)) or "none"
-            yield Flaw(
-                f"{pointer}/entryPoint",
+            yield Problem(
+                at("entryPoint"),
                 f"the operator installed no entry point {transport.entry_point!r} in the group plangate.tools; "
                 f"there are: {known}",
             )
+
+
+def _placed_transports(draft: Draft) -> Iterator[tuple[Callable[..., str], Transport | Dispatcher]]:
+    for tool in draft.tools:
+        yield partial(tool.at, "transport"), tool.value.transport
+    if draft.spec.action_dispatcher is not None:
+        yield partial(draft.at, "actionDispatcher"), draft.spec.action_dispatcher
+    for kind, dispatcher in draft.spec.action_dispatchers.items():
+        yield partial(draft.at, "actionDispatchers", kind), dispatcher
 
 
 def transports(spec: RuntimeSpec) -> Iterator[tuple[str, Transport | Dispatcher]]:
@@ -67,52 +94,61 @@ def transports(spec: RuntimeSpec) -> Iterator[tuple[str, Transport | Dispatcher]
         yield json_pointer(("actionDispatchers", kind)), dispatcher
 
 
-def _glimpses(spec: RuntimeSpec) -> Iterator[Flaw]:
-    for n, reference in enumerate(spec.references):
-        if not isinstance(reference.glimpse, dict):
+def _glimpses(draft: Draft) -> Iterator[Problem]:
+    for reference in draft.references:
+        if not isinstance(reference.value.glimpse, dict):
             continue
-        for field, expression in reference.glimpse.items():
+        for field, expression in reference.value.glimpse.items():
             try:
                 paths.compiled(expression)
             except JMESPathError as error:
                 why = str(error).splitlines()[0]
-                yield Flaw(f"/references/{n}/glimpse/{field}", f"is not a JMESPath expression: {why}")
+                yield Problem(reference.at("glimpse", field), f"is not a JMESPath expression: {why}")
 
 
-def _prices(spec: RuntimeSpec) -> Iterator[Flaw]:
+def _prices(draft: Draft) -> Iterator[Problem]:
+    spec = draft.spec
     if spec.limits is None or spec.limits.max_cost_usd is None:
         return
-    for n, agent in enumerate(spec.agents):
-        provider = spec.providers.get(agent.model.provider)
-        kind = (provider.kind if provider else None) or agent.model.provider
-        if spec.interpreter or price(kind, agent.model.id, Usage(input_tokens=1)) is None:
-            yield Flaw(
-                f"/agents/{n}/model/id",
-                f"no price is known for {agent.model.id!r}, so limits.maxCostUsd could not be kept: "
+    for agent in draft.agents:
+        if not is_priced(spec, agent.value):
+            yield Problem(
+                agent.at("model", "id"),
+                f"no price is known for {agent.value.model.id!r}, so limits.maxCostUsd could not be kept: "
                 "use maxTokens, or a model with a known price",
             )
 
 
-def _predicates(spec: RuntimeSpec) -> Iterator[Flaw]:
-    for name, expression in spec.approval_predicates.items():
+def is_priced(spec: RuntimeSpec, agent: AgentSpec) -> bool:
+    """Whether it is known what the model of an agent costs. Of a provider that nobody declared nothing is said."""
+    model = with_provider(agent.model, spec)
+    provider = spec.providers.get(model.provider)
+    kind = (provider.kind if provider else None) or model.provider
+    if kind not in FIELDS_OF_KIND:
+        return True
+    return not spec.interpreter and price(kind, model.id, Usage(input_tokens=1)) is not None
+
+
+def _predicates(draft: Draft) -> Iterator[Problem]:
+    for name, expression in draft.spec.approval_predicates.items():
         if not isinstance(expression, str):
             continue  # a process of the user answers for it
         try:
             compiled(expression)
         except NotAPredicate as error:
-            yield Flaw(
-                json_pointer(("approvalPredicates", name)),
+            yield Problem(
+                draft.at("approvalPredicates", name),
                 f"is not a CEL expression that gives a boolean: {error}",
             )
 
 
-def _not_built(spec: RuntimeSpec) -> Iterator[Flaw]:
+def _not_built(draft: Draft) -> Iterator[Problem]:
     """What the language can say and this version would ignore is refused: nobody should rely on it."""
     later = "is not available in this version: remove it"
-    for n, plan in enumerate(spec.plans):
-        if plan.variables:
-            yield Flaw(f"/plans/{n}/variables", later)
-    if spec.state_schema is not None:
-        yield Flaw("/stateSchema", later)
-    if spec.data:
-        yield Flaw("/data", later)
+    for plan in draft.plans:
+        if plan.value.variables:
+            yield Problem(plan.at("variables"), later)
+    if draft.spec.state_schema is not None:
+        yield Problem(draft.at("stateSchema"), later)
+    if draft.spec.data:
+        yield Problem(draft.at("data"), later)

@@ -99,7 +99,7 @@ async def validate_runtime(
 ) -> Response:
     spec, _ = move_secrets(copy.deepcopy(spec))
     try:
-        wire = await _assembled(request, spec)
+        wire = await _assembled(request, spec, caller.tenant)
         wire = await request.app.state.services.mcp_pinning.pinned(caller.tenant, wire)
     except Invalid as error:
         flaws = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
@@ -225,9 +225,9 @@ async def rotate_signing_secret(
     return await answer(request, caller, rotate)
 
 
-async def _assembled(request: Request, spec: dict[str, Any]) -> dict[str, Any]:
+async def _assembled(request: Request, spec: dict[str, Any], tenant: str | None = None) -> dict[str, Any]:
     """In a thread: a large spec takes its time."""
-    return await asyncio.to_thread(assembled_wire, spec, runtimes_of(request).surroundings)
+    return await asyncio.to_thread(assembled_wire, spec, runtimes_of(request).surroundings, tenant)
 
 
 async def _existing(tx: Tx, runtime_id: str) -> Any:

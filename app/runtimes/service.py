@@ -16,27 +16,27 @@ from app.base.errors import Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.jsongate import canonical
 from app.runtimes import store
-from app.runtimes.checks import Surroundings, service_flaws
+from app.runtimes.checks import Surroundings, service_check, tenant_check
 from app.runtimes.models import Runtime
 
 MAX_KEPT = 1000
 
 
-def assembled_wire(raw: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
-    """The spec as it is stored: assembled by the library's code. Invalid with every problem at once."""
+def assembled_wire(
+    raw: Mapping[str, Any], surroundings: Surroundings, tenant: str | None = None
+) -> dict[str, Any]:
+    """The spec as it is stored: assembled by the library's code. Invalid with every problem at once; one of them is
+    that it is not of this `tenant`, if one is named."""
+    checks = [service_check(surroundings), *([tenant_check(tenant)] if tenant is not None else [])]
     try:
-        assembled = assemble(raw)
+        assembled = assemble(raw, also=checks)
     except SpecInvalid as error:
-        raise _invalid([Flaw(p.pointer, p.message) for p in error.problems]) from error
-    flaws = service_flaws(assembled.spec, surroundings)
-    if flaws:
-        raise _invalid(flaws)
+        flaws = [Flaw(p.pointer, p.message) for p in error.problems]
+        count = len(flaws)
+        raise Invalid(
+            f"The spec has {count} problem{'s' if count > 1 else ''}; see errors.", flaws
+        ) from error
     return dict(assembled.wire)
-
-
-def _invalid(flaws: list[Flaw]) -> Invalid:
-    count = len(flaws)
-    return Invalid(f"The spec has {count} problem{'s' if count > 1 else ''}; see errors.", flaws)
 
 
 class Runtimes:

@@ -6,6 +6,7 @@ the base64 of random bytes. It is shown once, when it is made. After a rotation 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets as randomness
 from datetime import datetime
@@ -22,6 +23,9 @@ from app.runtimes.checks import transports
 PREFIX = "whsec_"
 SECRET_BYTES = 32
 OLD_SIGNS_FOR_S = 24 * 3600.0
+SIGNED_AT_ONCE_BYTES = (
+    128 * 1024
+)  # a larger body, which carries the values of references, is signed in a thread
 
 
 def signs(spec: RuntimeSpec) -> bool:
@@ -60,7 +64,11 @@ class Signing:
             raise NotFound(f"The runtime {runtime_name!r} has no signing secret: register it again.")
         context = self._context(tenant, runtime_name)
         opened = [self._sealer.open(s, context).decode() for s in (row["sealed"], row["previous"]) if s]
-        return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in opened)
+
+        def signed() -> str:
+            return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in opened)
+
+        return signed() if len(body) <= SIGNED_AT_ONCE_BYTES else await asyncio.to_thread(signed)
 
     def _seal(self, tenant: str, runtime_name: str, secret: str) -> bytes:
         return self._sealer.seal(secret.encode(), self._context(tenant, runtime_name))

@@ -6,8 +6,8 @@ stored answer of its Idempotency-Key commit together.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -22,14 +22,13 @@ from app.base import jsongate
 from app.base.cursors import Signer
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooLarge, UnsupportedMediaType
+from app.base.parsing import Parser
 from app.tenancy import idempotency
 from app.tenancy.models import Caller
 from app.tenancy.service import Tenancy
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_PAGE = 500
-MAX_CONTAINERS = 1_000_000  # objects and arrays of one body: each takes many times its text in memory
-PARSED_AT_ONCE_BYTES = 128 * 1024
 
 
 class Body(BaseModel):
@@ -65,10 +64,19 @@ class GatedRoute(APIRoute):
             if request.method in ("POST", "PUT", "PATCH"):
                 # Nobody without a key makes us read, let alone parse.
                 await door_of(request).tenancy.known(request.headers.get("authorization"))
-                await _gate(request, limit)
+                async with self.opened(request, await _body(request, limit)):
+                    return await handle(request)
             return await handle(request)
 
         return gated
+
+    @asynccontextmanager
+    async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
+        """Lets the body through the gate, and holds what comes of it while the request is handled."""
+        request._body = bytes(body)
+        if body:
+            request._json = await door_of(request).parser.parse(request._body)
+        yield
 
 
 def _refuse_nul(request: Request) -> None:
@@ -84,7 +92,8 @@ def _refuse_nul(request: Request) -> None:
         raise Invalid("A parameter contains NUL (%00), which cannot be stored or found.", flaws)
 
 
-async def _gate(request: Request, limit: int) -> None:
+async def _body(request: Request, limit: int) -> bytearray:
+    """All of the body, which may be empty."""
     body = bytearray()
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
@@ -96,22 +105,10 @@ async def _gate(request: Request, limit: int) -> None:
                 raise TooLarge(f"The body may have {limit} bytes.")
     except ClientDisconnect as gone:
         raise TooLarge("The body was not sent to its end.") from gone
-    request._body = bytes(body)
-    if body:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise UnsupportedMediaType("Send the body as `Content-Type: application/json`.")
-        request._json = await _parsed(request, request._body)
-
-
-async def _parsed(request: Request, body: bytes) -> Any:
-    """The JSON of a body: a large one in a thread, two at once, so that other requests do not wait for it."""
-    if len(body) <= PARSED_AT_ONCE_BYTES:
-        return jsongate.parse(body)
-    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS and jsongate.containers(body) > MAX_CONTAINERS:
-        raise TooLarge(f"The body may have {MAX_CONTAINERS} objects and arrays.")
-    async with door_of(request).parsing:
-        return await asyncio.to_thread(jsongate.parse, body)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and kind != "application/json":
+        raise UnsupportedMediaType("Send the body as `Content-Type: application/json`.")
+    return body
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,7 @@ class Door:
     db: Database
     tenancy: Tenancy
     signer: Signer
-    parsing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    parser: Parser = field(default_factory=Parser)
 
 
 def path_of(request: Request) -> str:

@@ -27,6 +27,7 @@ DEFAULT_LIMITS: dict[str, Any] = {
     "queuedQueries": 1000,
     "requestsPerSecond": 50,
     "bytes": 10 * 1024**3,
+    "maxReferenceBytes": 16 * 1024**2,
 }
 
 OPERATOR_TENANT = "*"

@@ -20,10 +20,11 @@ from app.base.errors import PlangateError
 from app.queue import store as queue_store
 from app.queue.worker import one_by_one
 from app.tools import store
-from app.tools.models import CallOutcome, OutgoingCall
+from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs
 
-# Gives `{kind: {id: value}}` of the references that a dispatch names.
-Hydrate = Callable[[Tx, Sequence[tuple[str, str]]], Awaitable[dict[str, dict[str, Any]]]]
+# Gives `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON, for the work
+# with this id.
+Hydrate = Callable[[Tx, Sequence[tuple[str, str]], str], Awaitable[dict[str, dict[str, bytes]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class OutgoingCalls:
             call.definition_digest,
             call.request,
             call.replay,
-            float(call.claim_within_ms),
+            call.claim_within_ms,
             call.timeout_ms,
         )
         if made and call.sender == "client":
@@ -62,8 +63,9 @@ class OutgoingCalls:
 
     async def offer_again(self, tx: Tx, call: OutgoingCall) -> None:
         """A person decided that a call whose outcome is unknown is to be made again."""
-        await store.reopen(tx, call.work_id, call.request, float(call.claim_within_ms))
-        await store.tell(tx)
+        await store.reopen(tx, call.work_id, call.request, call.claim_within_ms)
+        if call.sender == "client":
+            await store.tell(tx)
 
     async def outcome(self, tx: Tx, work_id: str) -> CallOutcome | None:
         """How the call ended; None while it is open or somebody works on it."""
@@ -73,6 +75,10 @@ class OutgoingCalls:
     async def known(self, tx: Tx, work_id: str) -> bool:
         """Whether the call was ever offered."""
         return await store.outcome(tx, work_id) is not None
+
+    async def offered(self, tx: Tx, query_id: str) -> list[str]:
+        """The work ids of the query's calls that were ever offered, but for those of actions."""
+        return await store.offered(tx, query_id)
 
     # -- sending it ------------------------------------------------------------------------------------------
 
@@ -85,7 +91,7 @@ class OutgoingCalls:
             return ended
         request = orjson.loads(row["request"])
         try:
-            return Taken(await hydrated(tx, self._hydrate, request), row["attempts"])
+            return Taken(await hydrated(tx, self._hydrate, request, work_id), row["attempts"])
         except PlangateError as error:
             outcome = CallOutcome("done", error=f"Nothing was sent: {error.detail}")
             await self.settle(tx, work_id, epoch, outcome)
@@ -150,9 +156,9 @@ def outcome_of(row: Any) -> CallOutcome | None:
     return CallOutcome(row["status"], result.get("output"), result.get("error"))
 
 
-async def hydrated(tx: Tx, hydrate: Hydrate, request: dict[str, Any]) -> dict[str, Any]:
+async def hydrated(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:
     """The request as it goes out: the values behind an action's references are put in only here."""
     if "actions" not in request:
         return request
     named = [(r["kind"], r["id"]) for a in request["actions"] for r in a["references"]]
-    return {**request, "resolvedRefs": await hydrate(tx, list(dict.fromkeys(named)))}
+    return {**request, "resolvedRefs": ResolvedRefs(await hydrate(tx, list(dict.fromkeys(named)), work_id))}

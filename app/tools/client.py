@@ -24,8 +24,10 @@ from app.queue import store as queue_store
 from app.tenancy.models import Caller
 from app.tools import store
 from app.tools.calls import Hydrate, hydrated
+from app.tools.models import ResolvedRefs
 
 LEASE_LEAST_MS, LEASE_MOST_MS = 1_000, 300_000
+CARRIED_BYTES = 64 * 1024 * 1024  # of the values of references in one answer, or those of one call
 
 
 class ClaimLapsed(Conflict):
@@ -70,20 +72,31 @@ class ClientCalls:
         return await self._handed_out(tx, rows, token)
 
     async def _handed_out(self, tx: Tx, rows: Sequence[Any], token: str) -> list[dict[str, Any]]:
-        """The calls for their claimant. One whose references are gone is not sent: it ends here, as failed."""
-        calls = []
-        for row in rows:
+        """The calls for their claimant. One whose references are gone is not sent: it ends here, as failed. From the
+        one on whose references would make the answer too large, they are given back."""
+        calls: list[dict[str, Any]] = []
+        left = CARRIED_BYTES
+        for n, row in enumerate(rows):
             try:
-                calls.append(await self._claimed(tx, row, token))
+                call = await self._claimed(tx, row, token)
             except PlangateError as error:
                 failed = jsongate.dumps({"error": f"Nothing was sent: {error.detail}"})
                 await store.finish(tx, row["work_id"], token_hash(token), failed)
                 await queue_store.wake(tx, row["query_id"])
+                continue
+            refs = call.get("resolvedRefs")
+            left -= refs.size if isinstance(refs, ResolvedRefs) else 0
+            if left < 0 and calls:
+                for late in rows[n:]:
+                    await store.release(tx, late["work_id"], token_hash(token))
+                await store.tell(tx)
+                break
+            calls.append(call)
         return calls
 
     async def _claimed(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
         """A call as its claimant gets it. The values behind an action's references are put in only here."""
-        request = await hydrated(tx, self._hydrate, orjson.loads(row["request"]))
+        request = await hydrated(tx, self._hydrate, orjson.loads(row["request"]), row["work_id"])
         return {
             "workId": row["work_id"],
             "queryId": row["query_id"],

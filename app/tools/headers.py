@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 
 from plangate.spec.transport_checks import fits_a_header
 from plangate.spec.transports import HeaderValue, SecretRef
 
 from app.tenancy.secrets import Secrets
+from app.tools.models import CallOutcome, NotSent, Uncertain
+
+LEAST_HIDDEN_CHARS = 8
+HIDDEN = "(withheld)"
 
 
 class SecretMissing(Exception):
@@ -34,3 +39,29 @@ async def resolved(secrets: Secrets, tenant: str, headers: Mapping[str, HeaderVa
         else:
             values[name] = value
     return values
+
+
+def discreet(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, str]) -> str:
+    """A text of the other side's without the secrets that it was sent: an answer may repeat them. A short one is too
+    likely to be a word of its own."""
+    secrets = [sent[name] for name, value in headers.items() if isinstance(value, SecretRef)]
+    parts = {part for secret in secrets for part in (secret, *secret.split())}
+    for part in sorted(parts, key=len, reverse=True):
+        if len(part) >= LEAST_HIDDEN_CHARS:
+            text = text.replace(part, HIDDEN)
+    return text
+
+
+async def discreetly(
+    sending: Awaitable[CallOutcome], headers: Mapping[str, HeaderValue], sent: Mapping[str, str]
+) -> CallOutcome:
+    """What a sender says, with errors that hold none of the secrets in its headers. Raises NotSent, Uncertain."""
+    try:
+        outcome = await sending
+    except NotSent as error:
+        raise NotSent(discreet(str(error), headers, sent), error.retry_after_s) from None
+    except Uncertain as error:
+        raise Uncertain(discreet(str(error), headers, sent)) from None
+    if outcome.error is None:
+        return outcome
+    return replace(outcome, error=discreet(outcome.error, headers, sent))

@@ -3,7 +3,8 @@
 The receiver verifies the signature (Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`),
 remembers the `Idempotency-Key`, which is the same for every attempt, and answers 2xx with `{"output": ...}` or
 `{"error": "..."}`; no body is no output. What its answer says of the effect decides what happens next: 4xx means that
-nothing was done, 408, 425, 429 and 503 that it may be tried again, any other 5xx that nobody knows.
+nothing was done, 425, 429 and a 503 with `Retry-After` that it may be tried again, 408 and any other 5xx that nobody
+knows: what stands in front of an application answers so, too, after it acted.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from plangate.spec.transports import HttpTransport
 
 from app.base import jsongate
 from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2
-from app.base.errors import Malformed, NotFound
+from app.base.errors import Malformed, NotFound, TooLarge
+from app.base.parsing import Parser
 from app.runtimes.signing import Signing
 from app.tenancy.secrets import Secrets
-from app.tools.headers import SecretMissing, resolved
+from app.tools.headers import SecretMissing, discreetly, resolved
 from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotSent, Uncertain
 
 CONNECT_S = 5.0
 MAX_ERROR_CHARS = 2_000
-ASKS_TO_TRY_AGAIN = frozenset({408, 425, 429, 503})
+MAX_PROBLEM_BYTES = 64 * 1024  # of an error answer that is read as JSON
+ASKS_TO_TRY_AGAIN = frozenset({425, 429})  # and a 503 that says when
+TIMED_OUT = 408
 SAYS_ERROR = ("error", "detail", "message", "title")
 
 
@@ -35,6 +39,7 @@ class HttpSender:
     def __init__(self, policy: EgressPolicy, secrets: Secrets, signing: Signing) -> None:
         self._secrets = secrets
         self._signing = signing
+        self._parser = Parser()
         # A connection that was kept may have been closed by the other side as the request leaves, and then nobody
         # knows whether it arrived. So calls that may not be repeated get a connection of their own.
         self._kept = egress_client_httpx2(policy, max_response_bytes=MAX_RESULT_BYTES)
@@ -48,6 +53,11 @@ class HttpSender:
             headers = await self._headers(attempt, transport, body)
         except (SecretMissing, NotFound) as error:
             return CallOutcome("done", error=str(error))
+        return await discreetly(self._sent(attempt, transport, headers, body), transport.headers, headers)
+
+    async def _sent(
+        self, attempt: Attempt, transport: HttpTransport, headers: dict[str, str], body: bytes
+    ) -> CallOutcome:
         leaving = _Leaving(attempt)
         client = self._kept if attempt.call.replay == "safe" else self._fresh
         timeout = httpx2.Timeout(attempt.timeout_s, connect=min(CONNECT_S, attempt.timeout_s), pool=None)
@@ -62,7 +72,7 @@ class HttpSender:
                 )
         except EgressRefused as error:
             if leaving.began:
-                return CallOutcome("done", error=f"{attempt.call.name} answered, but {error.why}.")
+                raise Uncertain(f"its address answered, but {error.why}.") from error
             return CallOutcome("done", error=f"Nothing was sent. {error}")
         except _TooLate as error:
             raise NotSent(
@@ -70,6 +80,8 @@ class HttpSender:
             ) from error
         except (TimeoutError, httpx2.HTTPError) as error:
             raise self._lost(attempt, leaving, error) from error
+        if 200 <= response.status_code < 300:
+            return await self._output(attempt.call.name, response)
         return _judged(attempt.call.name, response)
 
     async def _headers(self, attempt: Attempt, transport: HttpTransport, body: bytes) -> dict[str, str]:
@@ -86,6 +98,20 @@ class HttpSender:
                 attempt.tenant, attempt.runtime_name, id, now, body
             ),
         }
+
+    async def _output(self, name: str, response: httpx2.Response) -> CallOutcome:
+        if not response.content.strip():
+            return CallOutcome("done")
+        must = 'A 2xx answer has a JSON body {"output": ...} or {"error": "..."}, or none.'
+        try:
+            answer = await self._parser.parse(response.content)
+        except (Malformed, TooLarge) as error:
+            return CallOutcome("done", error=f"{name} ran, but its answer cannot be read. {error} {must}")
+        if isinstance(answer, dict) and set(answer) == {"output"}:
+            return CallOutcome("done", output=answer["output"])
+        if isinstance(answer, dict) and set(answer) == {"error"} and isinstance(answer["error"], str):
+            return CallOutcome("done", error=answer["error"][:MAX_ERROR_CHARS] or "it failed without a word")
+        return CallOutcome("done", error=f"{name} ran, but its answer is not as agreed. {must}")
 
     def _lost(self, attempt: Attempt, leaving: _Leaving, error: Exception) -> Exception:
         what = (
@@ -126,42 +152,32 @@ def _body(attempt: Attempt) -> dict[str, Any]:
 
 
 def _judged(name: str, response: httpx2.Response) -> CallOutcome:
+    """What an answer that is no 2xx means."""
     status = response.status_code
-    if 200 <= status < 300:
-        return _output(name, response)
     if 300 <= status < 400:
         where = response.headers.get("location", "nowhere")[:200]
         return CallOutcome(
             "done", error=f"{name} answered {status}, a redirect to {where}; redirects are not followed."
         )
     told = f"{name} answered {status}: {_told(response)}"
-    if status in ASKS_TO_TRY_AGAIN:
+    if took_nothing(response):
         raise NotSent(told, retry_after_s(response))
-    if status >= 500:
+    if status >= 500 or status == TIMED_OUT:
         raise Uncertain(f"its address answered {status}: {_told(response)}")
     return CallOutcome("done", error=told)
 
 
-def _output(name: str, response: httpx2.Response) -> CallOutcome:
-    if not response.content.strip():
-        return CallOutcome("done")
-    must = 'A 2xx answer has a JSON body {"output": ...} or {"error": "..."}, or none.'
-    try:
-        answer = jsongate.parse(response.content)
-    except Malformed as error:
-        return CallOutcome("done", error=f"{name} ran, but its answer cannot be read. {error} {must}")
-    if isinstance(answer, dict) and set(answer) == {"output"}:
-        return CallOutcome("done", output=answer["output"])
-    if isinstance(answer, dict) and set(answer) == {"error"} and isinstance(answer["error"], str):
-        return CallOutcome("done", error=answer["error"][:MAX_ERROR_CHARS] or "it failed without a word")
-    return CallOutcome("done", error=f"{name} ran, but its answer is not as agreed. {must}")
+def took_nothing(response: httpx2.Response) -> bool:
+    """Whether an answer says that the call was not taken and may come again."""
+    says_when = response.status_code == 503 and "retry-after" in response.headers
+    return says_when or response.status_code in ASKS_TO_TRY_AGAIN
 
 
 def _told(response: httpx2.Response) -> str:
     """What an error answer says in words."""
     text = response.content[: 4 * MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
     try:
-        parsed = orjson.loads(response.content)
+        parsed = orjson.loads(response.content) if len(response.content) <= MAX_PROBLEM_BYTES else None
     except orjson.JSONDecodeError:
         parsed = None
     if isinstance(parsed, dict):
@@ -177,5 +193,5 @@ def retry_after_s(response: httpx2.Response) -> float | None:
         return float(text[:9])
     try:
         return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()) if text else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from plangate.spec.transports import HeaderValue, McpTransport
@@ -16,8 +17,8 @@ from plangate.spec.transports import HeaderValue, McpTransport
 from app.base.egress import EgressPolicy, EgressTransport2
 from app.tenancy.secrets import Secrets
 from app.tools import mcp_tools
-from app.tools.headers import SecretMissing, resolved
-from app.tools.http import ASKS_TO_TRY_AGAIN, retry_after_s
+from app.tools.headers import SecretMissing, discreet, discreetly, resolved
+from app.tools.http import TIMED_OUT, retry_after_s, took_nothing
 from app.tools.mcp_tools import RemoteTool
 from app.tools.mcp_wire import (
     Answered,
@@ -31,10 +32,11 @@ from app.tools.mcp_wire import (
     TooLate,
     ToolUse,
 )
-from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain
+from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain, parsed
 
-OPEN_S: Final = 10.0
-"""How long a session may take until it calls the tool."""
+OPEN_S: Final = 4.0
+"""How long a session may take until it calls the tool: less than half a lease, in which a call must leave, so that a
+slow server is called slow. At registration it has as long."""
 
 SDK_MODULE: Final = "app.tools.mcp_session"
 
@@ -52,9 +54,12 @@ class McpSender:
             server = await self._server(attempt.tenant, transport.url, transport.headers)
         except SecretMissing as error:
             return CallOutcome("done", error=str(error))
+        return await discreetly(self._sent(attempt, transport, server), transport.headers, server.headers)
+
+    async def _sent(self, attempt: Attempt, transport: McpTransport, server: Server) -> CallOutcome:
         use = ToolUse(
             transport.tool or attempt.call.name,
-            mcp_tools.arguments(attempt),
+            mcp_tools.arguments(replace(attempt, request=await parsed(attempt.request))),
             mcp_tools.meta(attempt),
             transport.definition_digest,
         )
@@ -78,7 +83,12 @@ class McpSender:
         """What a server lists. Raises SecretMissing, SessionFailed."""
         server = await self._server(tenant, url, headers)
         sdk = await self._loaded()
-        found: list[RemoteTool] = await sdk.tools_of(McpWire(self._checked, lambda: False), server, within_s)
+        try:
+            found: list[RemoteTool] = await sdk.tools_of(
+                McpWire(self._checked, lambda: False), server, within_s
+            )
+        except SessionFailed as error:
+            raise SessionFailed(discreet(str(error), headers, server.headers)) from None
         return found
 
     async def aclose(self) -> None:
@@ -108,8 +118,12 @@ def _judged(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
     told = f"The server of {name} {error}."
     if isinstance(fault, Redirected):
         return CallOutcome("done", error=told)
-    if isinstance(fault, Answered) and fault.response.status_code in ASKS_TO_TRY_AGAIN:
+    if isinstance(fault, Answered) and took_nothing(fault.response):
         raise NotSent(told, retry_after_s(fault.response)) from error
-    if isinstance(fault, Answered) and fault.response.status_code < 500:
+    if (
+        isinstance(fault, Answered)
+        and fault.response.status_code < 500
+        and fault.response.status_code != TIMED_OUT
+    ):
         return CallOutcome("done", error=told)
     raise Uncertain(f"its server {error}.") from error

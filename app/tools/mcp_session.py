@@ -162,6 +162,10 @@ def _failed(wire: McpWire, error: Exception) -> SessionFailed:
     return SessionFailed(f"cannot be used ({type(first).__name__})")
 
 
+# Of JSON-RPC: the request was not understood. Any other error may come from the middle of the work.
+SAYS_NOTHING_WAS_DONE = frozenset({-32600, -32601, -32602})
+
+
 def _protocol_error(wire: McpWire, error: MCPError) -> SessionFailed:
     """The SDK says by an error of the protocol, too, that no answer came or that it could not be read."""
     message = in_words(error.message)
@@ -169,7 +173,7 @@ def _protocol_error(wire: McpWire, error: MCPError) -> SessionFailed:
         return SessionFailed("broke the connection")
     if error.code == PARSE_ERROR:
         return SessionFailed("answered what is no JSON-RPC")
-    if wire.left:
+    if wire.left and error.code in SAYS_NOTHING_WAS_DONE:
         return Refused(message)
     return SessionFailed(str(wire.refusal or f"answered: {message}"))
 

@@ -13,8 +13,7 @@ import orjson
 from plangate.spec.transports import McpTransport
 
 from app.base import jsongate
-from app.base.errors import Malformed
-from app.tools.models import Attempt, CallOutcome
+from app.tools.models import Attempt, CallOutcome, returned
 
 MAX_ERROR_CHARS = 2_000
 MAX_NAME_CHARS = 64
@@ -140,12 +139,7 @@ def outcome(attempt: Attempt, result: Mapping[str, Any]) -> CallOutcome:
     content: list[Any] = result.get("content") or []
     if result.get("isError"):
         return CallOutcome("done", error=_error(content))
-    output = _output(result, content, as_object=attempt.call.purpose == "action")
-    try:
-        jsongate.parse(jsongate.dumps(output))
-    except (jsongate.NotJson, Malformed) as error:
-        return CallOutcome("done", error=f"{name} ran, but its result cannot be kept: {error}")
-    return CallOutcome("done", output=output)
+    return returned(name, _output(result, content, as_object=attempt.call.purpose == "action"))
 
 
 def _output(result: Mapping[str, Any], content: list[Any], *, as_object: bool) -> Any:

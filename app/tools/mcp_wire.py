@@ -20,6 +20,10 @@ from app.base.egress import EgressRefused
 from app.tools.mcp_tools import in_words
 
 LIST_BYTES: Final = 4 * 1024 * 1024
+LIST_PARTS: Final = 100_000
+RESULT_PARTS: Final = 1_000_000
+"""Objects, arrays and their members, as far as bytes show them: each is work, and takes many times its text in memory."""
+
 MAX_LINES: Final = 20_000
 """Of all streams of a session: a stream is read line by line, and every message of it is work."""
 
@@ -112,6 +116,7 @@ class McpWire(httpx2.AsyncBaseTransport):
         self._checked = checked
         self._may_send = may_send
         self._bytes_left = LIST_BYTES
+        self._parts_left = LIST_PARTS
         self._lines_left = MAX_LINES
         self._resumes_left = MAX_RESUMES
         self.left = False
@@ -119,8 +124,9 @@ class McpWire(httpx2.AsyncBaseTransport):
         self.refusal: Answered | None = None
 
     def allow(self, size: int) -> None:
-        """From now on so many bytes may be read."""
+        """From now on so many bytes may be read: what comes is the result."""
         self._bytes_left = size
+        self._parts_left = RESULT_PARTS
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """After a fault the SDK is told of an error of HTTP, and then the same of whatever it still sends: an exception
@@ -187,9 +193,10 @@ class McpWire(httpx2.AsyncBaseTransport):
     def count(self, chunk: bytes, lines: bool) -> None:
         """Raises TooMuch."""
         self._bytes_left -= len(chunk)
+        self._parts_left -= chunk.count(b"[") + chunk.count(b"{") + chunk.count(b":")
         if lines:
             self._lines_left -= chunk.count(b"\n") + chunk.count(b"\r")
-        if self._bytes_left < 0 or self._lines_left < 0:
+        if min(self._bytes_left, self._parts_left, self._lines_left) < 0:
             self.fault = TooMuch("answered more than the service reads")
             raise self.fault
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import orjson
 from plangate.spec.models import ToolSpec
-from plangate.spec.transports import HttpTransport, McpTransport, PythonTransport, Transport
+from plangate.spec.transports import Transport
 
-from app.base.jsongate import canonical
+from app.base import jsongate
+from app.base.errors import Malformed
 
 CLAIM_WITHIN_MS = 3_600_000
 DEFAULT_TIMEOUT_MS = 600_000
@@ -41,8 +44,11 @@ class OutgoingCall:
         return "client" if self.transport.kind == "client" else "service"
 
     @property
-    def claim_within_ms(self) -> int:
-        return getattr(self.transport, "claim_within_ms", None) or CLAIM_WITHIN_MS
+    def claim_within_ms(self) -> float | None:
+        """How long it waits for a claim; None: it needs none, so it does not lapse while no process is there."""
+        if self.sender == "service":
+            return None
+        return float(getattr(self.transport, "claim_within_ms", None) or CLAIM_WITHIN_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,46 @@ class CallOutcome:
 
     def wire(self) -> dict[str, Any]:
         return {"output": self.output} if self.error is None else {"error": self.error}
+
+
+def returned(name: str, output: Any) -> CallOutcome:
+    """The outcome of code that returned this, if it can be kept."""
+    try:
+        data = jsongate.dumps(output)
+        if len(data) > MAX_RESULT_BYTES:
+            raise jsongate.NotJson(f"it has {len(data)} bytes, and the most is {MAX_RESULT_BYTES}.")
+        jsongate.parse(data)
+    except (jsongate.NotJson, Malformed) as error:
+        return CallOutcome("done", error=f"{name} ran, but its result cannot be kept: {error}")
+    return CallOutcome("done", output=output)
+
+
+class ResolvedRefs(dict[str, dict[str, orjson.Fragment]]):
+    """The values behind references by kind and id. Written as JSON they are the bytes that are stored, which nobody
+    parses on the way."""
+
+    def __init__(self, stored: Mapping[str, Mapping[str, bytes]]) -> None:
+        super().__init__(
+            {kind: {id: orjson.Fragment(data) for id, data in held.items()} for kind, held in stored.items()}
+        )
+        self._stored = stored
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(len(data) for held in self._stored.values() for data in held.values())
+
+    def parsed(self) -> dict[str, dict[str, Any]]:
+        """The values themselves, for code in this process."""
+        return {k: {id: orjson.loads(data) for id, data in held.items()} for k, held in self._stored.items()}
+
+
+async def parsed(request: dict[str, Any]) -> dict[str, Any]:
+    """A request with the values themselves, where it has them as they are stored."""
+    refs = request.get("resolvedRefs")
+    if not isinstance(refs, ResolvedRefs) or not refs:
+        return request
+    return {**request, "resolvedRefs": await asyncio.to_thread(refs.parsed)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +141,10 @@ class Sender(Protocol):
     async def aclose(self) -> None: ...
 
 
-ServiceTransport = HttpTransport | McpTransport | PythonTransport
-
-
 def definition_digest(tool: ToolSpec) -> str:
     """Names the exact definition of a tool: a process that serves another one must not get its calls."""
     return hashlib.sha256(
-        canonical(
+        jsongate.canonical(
             {
                 "name": tool.name,
                 "description": tool.description or "",

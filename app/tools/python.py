@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -16,9 +17,12 @@ from plangate.context import CallContext, plain
 from plangate.local_calls import dispatch_fields, error_text
 from plangate.spec.transports import PythonTransport
 
-from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain
+from app.base.threads import in_thread
+from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain, parsed, returned
 
 GROUP = "plangate.tools"
+
+Function = Callable[[Any, Any], Any]
 
 
 def installed() -> dict[str, EntryPoint]:
@@ -29,14 +33,17 @@ def installed() -> dict[str, EntryPoint]:
 class PythonSender:
     def __init__(self, points: Mapping[str, EntryPoint]) -> None:
         self._points = points
-        self._loaded: dict[str, Callable[[Any, Any], Any]] = {}
+        self._loaded: dict[str, Function] = {}
 
     async def send(self, attempt: Attempt) -> CallOutcome:
         transport = attempt.call.transport
         assert isinstance(transport, PythonTransport)
+        attempt = replace(attempt, request=await parsed(attempt.request))
+        name = transport.entry_point
         try:
-            function = self._function(transport.entry_point)
-        except Exception as error:  # noqa: BLE001 - whatever somebody else's module raises as it is imported
+            if name not in self._loaded:
+                self._loaded[name] = await asyncio.to_thread(self._load, name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's module raises
             return CallOutcome("done", error=f"Nothing was called: {error_text(error)}")
         if not attempt.may_send():
             raise NotSent("Nothing was called: the service was held up between its record and the call.")
@@ -44,30 +51,29 @@ class PythonSender:
         given = attempt.request["args"] if "args" in attempt.request else attempt.request["actions"]
         try:
             async with deadline:
-                return CallOutcome("done", output=plain(await _called(function, given, _context(attempt))))
-        except Exception as error:
+                result = plain(await _called(self._loaded[name], given, _context(attempt)))
+        except (Exception, SystemExit) as error:
             if deadline.expired():
                 raise Uncertain(f"it did not return within {attempt.timeout_s:g} s.") from error
             return CallOutcome("done", error=error_text(error))
+        return returned(attempt.call.name, result)
 
     async def aclose(self) -> None:
         """There is nothing to close."""
 
-    def _function(self, name: str) -> Callable[[Any, Any], Any]:
-        if name not in self._loaded:
-            if name not in self._points:
-                raise LookupError(f"this process has no entry point {name!r} in the group {GROUP}")
-            found = self._points[name].load()
-            if not callable(found):
-                raise TypeError(f"the entry point {name!r} is not a function")
-            self._loaded[name] = found
-        return self._loaded[name]
+    def _load(self, name: str) -> Function:
+        if name not in self._points:
+            raise LookupError(f"this process has no entry point {name!r} in the group {GROUP}")
+        found: Function = self._points[name].load()
+        if not callable(found):
+            raise TypeError(f"the entry point {name!r} is not a function")
+        return found
 
 
-async def _called(function: Callable[[Any, Any], Any], given: Any, ctx: CallContext) -> Any:
+async def _called(function: Function, given: Any, ctx: CallContext) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(given, ctx)
-    result = await asyncio.to_thread(function, given, ctx)
+    result = await in_thread(lambda: function(given, ctx))
     return await result if inspect.isawaitable(result) else result
 
 

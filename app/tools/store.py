@@ -10,11 +10,12 @@ from app.base.database import Database, Tx
 # Idempotent by the work: a query that is rebuilt finds the offer it had made.
 OFFER = """
 INSERT INTO outgoing_calls (tenant_id, work_id, query_id, purpose, sender, name, definition_digest, request, replay,
-       status, claim_before, timeout_ms)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'open', now() + make_interval(secs => $10::float8 / 1000), $11)
+       status, claim_before, claim_within_ms, timeout_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'open', now() + make_interval(secs => $10::float8 / 1000), $10, $11)
 ON CONFLICT (tenant_id, work_id) DO NOTHING
 """
 OUTCOME = "SELECT status, result FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
+OFFERED = "SELECT work_id FROM outgoing_calls WHERE tenant_id = $1 AND query_id = $2 AND purpose <> 'action'"
 # Each open call goes to one claimant: locked rows are skipped, and the state changes with the claim.
 CLAIM = """
 UPDATE outgoing_calls c SET status = 'claimed', claim_token_hash = $6, claimed_by = $5, attempts = c.attempts + 1,
@@ -79,7 +80,8 @@ LAPSE = """
 UPDATE outgoing_calls SET
        status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn'
                      WHEN status = 'claimed' AND replay = 'safe' THEN 'open' ELSE 'unknown' END,
-       claim_before = CASE WHEN status = 'claimed' AND replay = 'safe' THEN now() + interval '1 hour' ELSE claim_before END,
+       claim_before = CASE WHEN status = 'claimed' AND replay = 'safe' THEN now() + make_interval(secs => claim_within_ms / 1000)
+                           ELSE claim_before END,
        claimed_until = NULL, claimed_by = NULL
  WHERE tenant_id = $1 AND work_id = $2
    AND ((status = 'claimed' AND claimed_until <= now()) OR (status = 'open' AND claim_before <= now()))
@@ -113,6 +115,10 @@ async def settle(tx: Tx, work_id: str, epoch: int, status: str, result: bytes) -
 
 async def outcome(tx: Tx, work_id: str) -> Any:
     return await tx.row(OUTCOME, tx.tenant, work_id)
+
+
+async def offered(tx: Tx, query_id: str) -> list[str]:
+    return [r["work_id"] for r in await tx.fetch(OFFERED, tx.tenant, query_id)]
 
 
 async def claim(
@@ -188,5 +194,5 @@ UPDATE outgoing_calls SET status = 'open', claim_token_hash = NULL, claimed_by =
 """
 
 
-async def reopen(tx: Tx, work_id: str, request: bytes, claim_within_ms: float) -> None:
+async def reopen(tx: Tx, work_id: str, request: bytes, claim_within_ms: float | None) -> None:
     await tx.run(REOPEN, tx.tenant, work_id, request, claim_within_ms)

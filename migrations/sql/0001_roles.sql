@@ -15,18 +15,20 @@ DECLARE t text;
 BEGIN
     FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
         'work_records', 'events', 'approvals', 'approval_votes', 'approval_grants', 'plans', 'plan_revisions', 'plan_transitions',
-        'plan_actions', 'reference_values', 'reference_pins', 'outgoing_calls'] LOOP
+        'plan_actions', 'reference_values', 'reference_pins', 'reference_uses', 'outgoing_calls'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app '
-            'USING (tenant_id = current_setting(''plangate.tenant'', true)) '
-            'WITH CHECK (tenant_id = current_setting(''plangate.tenant'', true))', t);
+            'USING (tenant_id = nullif(current_setting(''plangate.tenant'', true), ''*'')) '  -- '*' is the operator's
+            'WITH CHECK (tenant_id = nullif(current_setting(''plangate.tenant'', true), ''*''))', t);
         EXECUTE format('GRANT SELECT, INSERT ON %I TO plangate_app', t);
     END LOOP;
+    REVOKE INSERT ON tenants FROM plangate_app;  -- create_tenant makes them
     -- History is written once; only what has a lifecycle may be updated. What a tenant may do is the operator's to change.
-    FOREACH t IN ARRAY ARRAY['api_keys', 'secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
+    GRANT UPDATE (revoked_at) ON api_keys TO plangate_app;
+    FOREACH t IN ARRAY ARRAY['secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
         'work_records', 'approvals', 'approval_grants', 'plans', 'plan_revisions', 'plan_actions', 'reference_values',
-        'reference_pins', 'outgoing_calls'] LOOP
+        'reference_pins', 'reference_uses', 'outgoing_calls'] LOOP
         EXECUTE format('GRANT UPDATE ON %I TO plangate_app', t);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['secrets', 'idempotency', 'reference_pins'] LOOP
@@ -38,8 +40,6 @@ BEGIN
         EXECUTE format('GRANT SELECT ON %I TO plangate_scan', t);
     END LOOP;
 END $$;
-GRANT INSERT ON queries, events, work_records, tenants, api_keys TO plangate_scan;
-GRANT UPDATE ON queries, work_records, api_keys, reference_values TO plangate_scan;
+GRANT INSERT ON events, work_records, tenants TO plangate_scan;
+GRANT UPDATE ON queries, work_records, reference_values TO plangate_scan;
 GRANT DELETE ON idempotency TO plangate_scan;
--- What /readyz asks: whether the schema is the one that this version knows.
-GRANT SELECT ON alembic_version TO plangate_app;

@@ -328,6 +328,7 @@ CREATE TABLE reference_values (
     kind text NOT NULL,
     id text COLLATE "C" NOT NULL,
     value bytea,                            -- NULL once it is gone; the row stays to tell 410 from 404
+    digest bytea NOT NULL,                  -- SHA-256 of the value: what an approval shows, and dispatch compares
     size_bytes bigint NOT NULL,
     glimpse bytea NOT NULL,
     work_id text COLLATE "C",
@@ -338,7 +339,8 @@ CREATE TABLE reference_values (
 );
 ALTER TABLE reference_values ALTER COLUMN value SET STORAGE EXTERNAL;
 CREATE INDEX reference_values_due ON reference_values (expires_at) WHERE value IS NOT NULL;
-CREATE INDEX reference_values_recent ON reference_values (tenant_id, created_at, kind, id);
+CREATE INDEX reference_values_recent ON reference_values (tenant_id, created_at, kind, id) WHERE value IS NOT NULL;
+CREATE INDEX reference_values_of_kind ON reference_values (tenant_id, kind, created_at, id) WHERE value IS NOT NULL;
 
 CREATE TABLE reference_pins (
     tenant_id text COLLATE "C" NOT NULL,
@@ -350,6 +352,19 @@ CREATE TABLE reference_pins (
     FOREIGN KEY (tenant_id, kind, id) REFERENCES reference_values
 );
 CREATE INDEX reference_pins_of_plan ON reference_pins (tenant_id, plan_id);
+
+-- What units of work did with references: the bytes that stayed out of prompts are counted from here.
+CREATE TABLE reference_uses (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    work_id text COLLATE "C" NOT NULL,
+    use text NOT NULL CHECK (use IN ('create', 'resolve', 'hydrate')),
+    kind text NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    size_bytes bigint NOT NULL,
+    prompt_bytes bigint NOT NULL DEFAULT 0, -- of the value, shown to a model
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, work_id, use, kind, id)
+);
 
 -- Every call that leaves: tools, actions of plans and predicates. The row is the intent: it is committed before anybody
 -- can take the call or a byte of it is sent. `client` calls wait for a process of the user; the others are sent by the
@@ -369,6 +384,7 @@ CREATE TABLE outgoing_calls (
     claimed_by text,
     claimed_until timestamptz,
     claim_before timestamptz,
+    claim_within_ms float8,                 -- how long an offer stands, each time it is made
     epoch bigint,                           -- under which the service sends it, or did
     run_before timestamptz,
     timeout_ms bigint NOT NULL,
@@ -379,7 +395,7 @@ CREATE TABLE outgoing_calls (
     done_at timestamptz,
     PRIMARY KEY (tenant_id, work_id),
     FOREIGN KEY (tenant_id, query_id) REFERENCES queries,
-    CHECK (sender = 'service' OR claim_before IS NOT NULL)
+    CHECK ((sender = 'client') = (claim_before IS NOT NULL))
 );
 CREATE INDEX outgoing_calls_open ON outgoing_calls (tenant_id, name, created_at) WHERE status = 'open' AND sender = 'client';
 CREATE INDEX outgoing_calls_claimed ON outgoing_calls (tenant_id, claim_token_hash) WHERE status = 'claimed';

@@ -114,6 +114,16 @@ async def test_a_pooled_connection_carries_no_tenant_over(plangate: World) -> No
         assert not row["t"]
 
 
+async def test_the_service_makes_no_key_of_the_operators(owner: Any) -> None:
+    """`*` is nobody's tenant, whatever a transaction says it is."""
+    key = "INSERT INTO api_keys (tenant_id, id, hash, principal, scopes, created_by)"
+    async with owner.transaction():
+        await owner.execute("SET LOCAL ROLE plangate_app; SET LOCAL plangate.tenant = '*'")
+        assert await owner.fetch("SELECT id FROM api_keys") == []
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await owner.execute(f"{key} VALUES ('*', 'key_x', sha256('x'), 'x', '{{admin}}', 'x')")
+
+
 async def test_nobody_writes_for_another_tenant(plangate: World) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await plangate.sql("INSERT INTO threads (tenant_id, id) VALUES ('other', 'thr_x')")
@@ -125,6 +135,8 @@ async def test_nobody_writes_for_another_tenant(plangate: World) -> None:
         "DELETE FROM approvals",
         "UPDATE approval_votes SET decision = 'approve'",
         "DELETE FROM approval_votes",
+        "INSERT INTO tenants (tenant_id, reference_secret) VALUES ('acme', '')",
+        "UPDATE api_keys SET scopes = '{admin}'",
         "UPDATE tenants SET limits = '{}'",
         "UPDATE tenants SET approval_floor = '{}'",
         "SELECT set_tenant('acme', NULL, '{}')",
@@ -205,7 +217,7 @@ async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) 
     assert await scanned(filled, *claim) == set()
     assert await scanned(filled, plans_store.OPEN_GATE, "acme", "pln_1") == set()
     assert await scanned(filled, approvals_store.STANDING, "acme", "wrk_7", "tool") == set()
-    grant = ("thr_000001", "a", "t", "digest", b"{}", [], 1, None)
+    grant = ("thr_000001", "a", "t", "digest", b"{}", [], 1, None, "rt_1")
     assert await scanned(filled, approvals_store.COVERING, "acme", *grant) == set()
     for due in ("due_approvals", "due_calls"):
         sql = (await body_of(filled, due)).replace("p_limit", "$1")

@@ -23,7 +23,7 @@ async def asked(api: Caller, rule: Any = "always", n: int = 7) -> dict[str, Any]
 
 
 def told(args: str, answer: str) -> str:
-    return f"An approver changed the arguments of this call. It was made with: {args}\n{answer}"
+    return f"An approver changed the arguments of this call. Its arguments are now: {args}\n{answer}"
 
 
 async def test_what_an_approver_wrote_is_sent_and_everybody_is_told(api: Caller) -> None:

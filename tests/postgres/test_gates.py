@@ -71,7 +71,7 @@ async def test_gates_of_parallel_calls_are_decided_each_alone(plangate: World, a
     assert json.loads(ended["output"]) == [
         "The call was rejected and not made. Feedback: No.",
         "one",
-        'An approver changed the arguments of this call. It was made with: {"n":20}\ntwo',
+        'An approver changed the arguments of this call. Its arguments are now: {"n":20}\ntwo',
     ]
 
 

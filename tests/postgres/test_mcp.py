@@ -269,7 +269,10 @@ async def test_an_error_of_the_protocol_is_told_to_the_model(plangate: World, se
     server.on["tools/call"] = lambda asked: error(asked, -32602, "n is too small")
     assert await only_result(plangate, server) == "Its server refused the call of add: n is too small"
     server.on["tools/call"] = lambda asked: error(asked, -32000, "out of stock")
-    assert await only_result(plangate, server) == "Its server refused the call of add: out of stock"
+    assert await only_result(plangate, server) == (
+        "Whether add ran is not known: its server answered: out of stock. "
+        "Do not assume either; check before you repeat it."
+    )
 
 
 async def test_a_definition_that_changed_is_not_called(plangate: World, server: FakeMcp) -> None:

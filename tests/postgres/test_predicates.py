@@ -88,6 +88,18 @@ async def test_silence_asks_a_person(
     assert work["error"]["message"] == "The predicate 'large' did not answer: no process answered in time."
 
 
+async def test_a_process_that_took_the_question_and_ended_is_silent(
+    plangate: World, api: Caller, owner: Any, registered: dict[str, Any]
+) -> None:
+    query = (await api.submit(ADD))["id"]
+    await api.claim(NAME)
+    await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
+    await plangate.services.calls.lapse_due()
+    await api.gate(query)
+    (work,) = [w for w in (await api.read(f"/queries/{query}/work"))["items"] if w["kind"] == "predicate"]
+    assert work["error"]["message"] == "The predicate 'large' did not answer: no process answered in time."
+
+
 async def test_it_is_asked_once_though_the_query_sleeps_and_its_process_changes(
     plangate: World, second: World, api: Caller, registered: dict[str, Any]
 ) -> None:

@@ -44,6 +44,30 @@ def give_up(args, ctx):
     raise TimeoutError("the ledger is slow")
 
 
+def leave(args, ctx):
+    raise SystemExit(3)
+
+
+async def leave_later(args, ctx):
+    raise SystemExit(3)
+
+
+def run_out(args, ctx):
+    raise StopIteration
+
+
+def count(args, ctx):
+    return 2**64
+
+
+def spell(args, ctx):
+    return "a\\0b"
+
+
+def flood(args, ctx):
+    return "x" * (16 * 1024 * 1024)
+
+
 async def hang(args, ctx):
     await asyncio.Event().wait()
 
@@ -59,7 +83,8 @@ def carry(actions, ctx):
 
 not_callable = 5
 '''
-NAMES = ("add", "add_later", "refuse", "give_up", "hang", "block", "carry", "not_callable")
+RAISING = ("refuse", "give_up", "leave", "leave_later", "run_out")
+NAMES = ("add", "add_later", *RAISING, "count", "spell", "flood", "hang", "block", "carry", "not_callable")
 
 
 @pytest.fixture
@@ -110,6 +135,18 @@ async def test_a_function_gets_the_arguments_and_the_call(api: Caller, operator_
     [
         ("refuse", "LookupError: no such order"),
         ("give_up", "TimeoutError: the ledger is slow"),
+        ("leave", "SystemExit: 3"),
+        ("leave_later", "SystemExit: 3"),
+        ("run_out", "RuntimeError: coroutine raised StopIteration"),
+        (
+            "count",
+            "add ran, but its result cannot be kept: The value cannot be written as JSON: Integer exceeds 64-bit "
+            "range",
+        ),
+        (
+            "flood",
+            "add ran, but its result cannot be kept: it has 16777218 bytes, and the most is 16777216.",
+        ),
         (
             "not_callable",
             "Nothing was called: TypeError: the entry point 'ledger.not_callable' is not a function",
@@ -123,6 +160,13 @@ async def test_a_function_gets_the_arguments_and_the_call(api: Caller, operator_
 async def test_what_goes_wrong_is_told_to_the_model(api: Caller, function: str, told: str) -> None:
     await api.register(spec(function))
     assert (await answered(api))["error"] == told
+
+
+async def test_a_result_that_nothing_stores_is_an_error(api: Caller) -> None:
+    await api.register(spec("spell"))
+    assert (await answered(api))["error"].startswith(
+        "add ran, but its result cannot be kept: A string contains NUL (\\u0000), which cannot be stored. "
+    )
 
 
 async def test_async_functions_run_on_the_loop(api: Caller) -> None:

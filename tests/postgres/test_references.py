@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from typing import Any
 
+import pytest
+
+from app.references.service import PIECE_BYTES, ReferenceExpired
+from app.references.store import LIST, LIST_OF_KIND
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
@@ -72,6 +78,69 @@ async def test_past_its_time_it_is_gone_and_not_merely_absent(
     assert (await api.get(path)).json() == {"a": 1}
 
 
+@pytest.mark.parametrize("how", ["expired", "swept", "deleted"])
+async def test_what_was_gone_is_made_anew(plangate: World, api: Caller, owner: Any, how: str) -> None:
+    await kinds(api)
+    body = {"kind": "Brief", "value": {"a": 1}}
+    made = await api.do("/references", {**body, "glimpse": {"g": 1}})
+    path = f"/references/Brief/{made['id']}"
+    if how == "deleted":
+        good(await api.delete(path))
+    else:
+        await owner.execute(EXPIRE)
+    if how == "swept":
+        assert await plangate.services.references.sweep() == 1
+    again = await api.post("/references", {**body, "glimpse": {"g": 2}})
+    assert again.status_code == 201
+    assert good(again)["glimpse"] == {"g": 2}
+    assert good(again)["createdAt"] > made["createdAt"]
+    assert good(again)["expiresAt"] > made["expiresAt"]
+    assert (await api.get(path)).json() == {"a": 1}
+    assert (await api.post("/references", body)).status_code == 200
+
+
+async def test_a_time_to_live_of_nothing_is_over_at_once(api: Caller) -> None:
+    await api.register(specs.mock(references=[{"name": "Flash", "schema": {"type": "object"}, "ttlMs": 0}]))
+    made = await api.do("/references", {"kind": "Flash", "value": {}})
+    assert made["expiresAt"] == made["createdAt"]
+    refused(await api.get(f"/references/Flash/{made['id']}"), 410, "reference_expired")
+
+
+async def test_two_at_the_same_time_make_one(plangate: World, api: Caller) -> None:
+    await kinds(api)
+    body = {"kind": "Seats", "value": ["1A"]}
+    answers = await asyncio.gather(*(api.post("/references", body) for _ in range(5)))
+    assert sorted(a.status_code for a in answers) == [200, 200, 200, 200, 201]
+    assert len({a.content for a in answers}) == 1
+    assert await plangate.value("SELECT count(*) FROM reference_values") == 1
+
+
+async def test_no_tenant_learns_what_another_one_stored(plangate: World, api: Caller) -> None:
+    await kinds(api)
+    await plangate.other.register(specs.mock(references=KINDS, tenant="other"))
+    body = {"kind": "Seats", "value": ["1A"]}
+    mine = await api.do("/references", body)
+    theirs = await plangate.other.post("/references", body)
+    assert theirs.status_code == 201
+    assert good(theirs)["id"] != mine["id"]
+    path = f"/references/Seats/{mine['id']}"
+    for method, where in (("GET", path), ("GET", f"{path}/glimpse"), ("DELETE", path)):
+        foreign = await plangate.other.request(method, where)
+        nowhere = await plangate.other.request(method, where.replace(mine["id"], "0" * 64))
+        refused(foreign, 404, "reference_not_found")
+        assert foreign.text.replace(mine["id"], "") == nowhere.text.replace("0" * 64, "")
+    assert [r["id"] for r in (await plangate.other.read("/references"))["items"]] == [good(theirs)["id"]]
+
+
+async def test_an_id_tells_nothing_of_a_small_value(api: Caller) -> None:
+    await kinds(api)
+    made = await api.do("/references", {"kind": "Seats", "value": ["1A"]})
+    guesses = [b'["1A"]', b'Seats["1A"]', b'Seats\0["1A"]']
+    assert made["id"] not in [hashlib.sha256(guess).hexdigest() for guess in guesses]
+    other = await api.do("/references", {"kind": "Cart", "value": {"ids": []}})
+    assert len(made["id"]) == len(other["id"]) == 64
+
+
 async def test_the_later_expiry_and_the_first_glimpse_stand(api: Caller, owner: Any) -> None:
     await kinds(api)
     first = await api.do("/references", {"kind": "Brief", "value": {"a": 1}, "glimpse": {"g": 1}})
@@ -92,6 +161,30 @@ async def test_a_deleted_value_is_not_there(api: Caller) -> None:
     refused(await api.delete(path), 404, "reference_not_found")
 
 
+async def test_an_expired_value_cannot_be_deleted_whether_swept_or_not(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await kinds(api)
+    made = await api.do("/references", {"kind": "Brief", "value": {}})
+    await owner.execute(EXPIRE)
+    for _ in range(2):
+        refused(await api.delete(f"/references/Brief/{made['id']}"), 410, "reference_expired")
+        await plangate.services.references.sweep()
+
+
+async def test_the_sweeper_goes_in_small_steps(plangate: World, api: Caller, owner: Any) -> None:
+    await kinds(api)
+    for n in range(20):
+        await api.do("/references", {"kind": "Brief", "value": {"n": n}})
+    await owner.execute(EXPIRE)
+    assert await plangate.services.references.sweep() == 20
+    steps = await owner.fetch(
+        "SELECT count(*) AS n FROM reference_values WHERE value IS NULL GROUP BY xmin::text"
+    )
+    assert sorted(step["n"] for step in steps) == [4, 8, 8]
+    assert await plangate.services.references.sweep() == 0
+
+
 async def test_large_values_are_the_point_up_to_a_size(api: Caller) -> None:
     await kinds(api)
     value = ["x" * 1000] * 8000
@@ -104,6 +197,91 @@ async def test_large_values_are_the_point_up_to_a_size(api: Caller) -> None:
     refused(await api.post("/references", {"kind": "Seats", "value": too_much}), 413, "too_large")
     far_too_much = ["x" * (17 * 1024 * 1024)]
     refused(await api.post("/references", {"kind": "Seats", "value": far_too_much}), 413, "too_large")
+
+
+async def test_a_large_value_is_handled_as_a_small_one_is(api: Caller) -> None:
+    """Handle, glimpse, canonical bytes, repetition: whichever process looked at it."""
+    await kinds(api)
+    value = {"z": "é" * 400_000, "ids": [{"b": n, "a": None} for n in range(20_000)]}
+    body = json.dumps({"kind": "Cart", "value": value}, indent=1).encode()
+    assert len(body) > 1024 * 1024
+    headers = {"content-type": "application/json", "idempotency-key": "k1"}
+    first = await api.request("POST", "/references", content=body, headers=headers)
+    made = good(first)
+    assert (first.status_code, made["glimpse"]) == (201, {"count": 20_000, "first": value["ids"][:2]})
+    stored = await api.get(f"/references/Cart/{made['id']}")
+    expected = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    assert stored.content == expected
+    assert made["sizeBytes"] == len(expected) == int(stored.headers["content-length"])
+    again = await api.request("POST", "/references", content=body, headers=headers)
+    assert (again.status_code, again.content) == (201, first.content)
+    changed = body.replace(b'"b": 7,', b'"b": 8,')
+    refused(await api.request("POST", "/references", content=changed, headers=headers), 409, "conflict")
+    del headers["idempotency-key"]
+    same = await api.request("POST", "/references", content=body, headers=headers)
+    assert (same.status_code, good(same)["id"]) == (200, made["id"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "slug", "told"),
+    [
+        ({"kind": "Seats", "value": [*["x" * 100] * 20_000, 7]}, 422, "invalid", "/value/20000"),
+        ({"kind": "Sofas", "value": "x" * 2_000_000}, 422, "invalid", "declared are: Brief, Cart, Seats"),
+        (
+            {"kind": "Seats", "valu": "x" * 50_000, "glimpse": {"x": "y" * 1_500_000}},
+            413,
+            "too_large",
+            "65536",
+        ),
+        ({"kind": "Seats", "more": 1, "value": ["x" * 2_000_000]}, 422, "invalid", "/more"),
+        ({"kind": "Seats", "value": ["x" * 2_000_000], "glimpse": {"g": "x" * 5000}}, 422, "invalid", "4096"),
+        ({"kind": "Cart", "value": {"ids": ["x" * 2_000_000], "more": "\0"}}, 400, "malformed", "NUL"),
+        (["x" * 2_000_000], 422, "invalid", "errors"),
+        ({"kind": "Seats", "value": [1e300] * 300_000 + ["1e999"]}, 400, "malformed", "beyond the range"),
+    ],
+)
+async def test_a_large_body_is_refused_as_a_small_one_is(
+    api: Caller, body: Any, status: int, slug: str, told: str
+) -> None:
+    await kinds(api)
+    sent = json.dumps(body).replace('"1e999"', "1e999").encode()
+    headers = {"content-type": "application/json"}
+    answer = await api.request("POST", "/references", content=sent, headers=headers)
+    assert told in json.dumps(refused(answer, status, slug))
+
+
+async def test_a_tenant_may_have_a_limit_of_its_own(plangate: World, api: Caller) -> None:
+    await plangate.tenant("modest", maxReferenceBytes=100)
+    modest = plangate.operator("modest")
+    await modest.register(specs.mock(references=KINDS, tenant="modest"))
+    good(await modest.post("/references", {"kind": "Seats", "value": ["x" * 96]}))
+    body = refused(await modest.post("/references", {"kind": "Seats", "value": ["x" * 97]}), 413, "too_large")
+    assert body["detail"] == "A reference holds at most 100 bytes of JSON; this value has 101."
+
+
+async def test_a_reader_gets_the_stored_bytes_piece_by_piece(plangate: World, api: Caller) -> None:
+    await kinds(api)
+    value = [f"{n:09}" for n in range(60_000)]
+    made = await api.do("/references", {"kind": "Seats", "value": value})
+    size, pieces = await plangate.services.references.read("acme", "Seats", made["id"])
+    read = [len(piece) async for piece in pieces]
+    assert read == [PIECE_BYTES, PIECE_BYTES, size - 2 * PIECE_BYTES]
+    answer = await api.get(f"/references/Seats/{made['id']}")
+    assert (answer.json(), answer.headers["content-length"]) == (value, str(size))
+    assert answer.headers["content-type"] == "application/json"
+
+
+async def test_a_reader_who_rests_holds_no_connection_and_no_value(plangate: World, api: Caller) -> None:
+    await kinds(api)
+    made = await api.do("/references", {"kind": "Seats", "value": ["x" * 1000] * 1000})
+    reads = [await plangate.services.references.read("acme", "Seats", made["id"]) for _ in range(20)]
+    first = [await anext(pieces) for _, pieces in reads]  # more of them than there are connections
+    assert {len(piece) for piece in first} == {PIECE_BYTES}
+    good(await api.delete(f"/references/Seats/{made['id']}"))
+    with pytest.raises(ReferenceExpired):
+        await anext(reads[0][1])
+    for _, pieces in reads:
+        await pieces.aclose()
 
 
 async def test_a_glimpse_is_small(api: Caller) -> None:
@@ -126,6 +304,29 @@ async def test_handles_are_listed_newest_first_by_kind_and_page(api: Caller) -> 
             break
         cursor = {"cursor": page["nextCursor"]}
     assert seen == [m["id"] for m in reversed(made)]
+    everything = (await api.read("/references"))["items"]
+    assert [item["kind"] for item in everything] == ["Cart", *["Seats"] * 5]
+    assert set(everything[0]) == {"kind", "id", "glimpse", "sizeBytes", "createdAt", "expiresAt", "workId"}
+
+
+async def test_the_cost_of_a_page_does_not_grow_with_what_is_gone(owner: Any, api: Caller) -> None:
+    """Nor with the other kinds: a page is read from an index of what is there."""
+    await owner.execute(
+        "INSERT INTO reference_values (tenant_id, kind, id, value, digest, size_bytes, glimpse, created_at)"
+        " SELECT 'acme', CASE n % 1000 WHEN 0 THEN 'Rare' ELSE 'Common' END, n::text,"
+        " CASE WHEN n % 2 = 0 THEN '1'::bytea END, '', 1, '{}', now() - make_interval(secs => n)"
+        " FROM generate_series(1, 20000) n"
+    )
+    await owner.execute("ANALYZE reference_values")
+    none = (None, None, None)
+    for statement, args, index in (
+        (LIST, (*none, 51), "reference_values_recent"),
+        (LIST_OF_KIND, (None, None, 51, "Rare"), "reference_values_of_kind"),
+    ):
+        plan = json.loads(await owner.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", "acme", *args))
+        (scan,) = plan[0]["Plan"]["Plans"]
+        assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", index)
+        assert scan.get("Rows Removed by Filter", 0) == 0
 
 
 async def test_a_result_too_large_for_a_prompt_becomes_a_reference(api: Caller) -> None:

@@ -27,7 +27,6 @@ from plangate.client import ServiceClient
 from plangate.context import ReferenceCalls
 from plangate.journal import Journal
 from plangate.local_calls import LocalCalls, error_text
-from plangate.local_service import LocalService
 from plangate.served import Served, served_here
 from pydantic import BaseModel
 
@@ -850,24 +849,76 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_without_an_address_a_service_is_started_and_ended(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("PLANGATE_URL", "PLANGATE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PLANGATE_DATA_DIR", str(folder / "own"))
-    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:9/the-program's")
-    spec = define_runtime("own", [define_specialist("helper", "m-1", "You help.")], interpreter="noop")
+OWN = """
+import asyncio, os, sys
+import plangate
+from plangate.local_service import LocalService
+
+spec = plangate.define_runtime(
+    "own", [plangate.define_specialist("helper", "m-1", "You help.")], interpreter="noop"
+)
+
+def pid():
+    return LocalService._running[-1].pid
+
+async def asked():
     async with plangate.create_runtime(spec) as one:
         async with plangate.create_runtime(spec) as two:
             assert one.url == two.url
-        service = LocalService._running
-        assert service is not None
-        assert (await all_of(one.run_specialist("helper", "Hi")))[-1]["type"] == "finish"
-        assert alive(service.pid)
-    assert not alive(service.pid)
-    assert LocalService._running is None
+        events = [event async for event in one.run_specialist("helper", "Hi")]
+    assert events[-1]["type"] == "finish"
+    return events[0]["queryId"]
 
+async def known(query_id):
+    async with plangate.create_runtime(spec) as runtime:
+        try:
+            return (await runtime.get_query(query_id))["status"]
+        except plangate.NotFound:
+            return None
+
+query_id = asyncio.run(asked())
+first = pid()
+os.kill(first, 0)  # it is there, though no runtime is open
+assert asyncio.run(known(query_id)) == "succeeded"
+assert pid() == first
+os.environ["PLANGATE_DATA_DIR"] = sys.argv[1]
+assert asyncio.run(known(query_id)) is None
+assert pid() != first
+print(first, pid(), flush=True)
+sys.stdin.readline()
+"""
+
+
+async def test_without_an_address_a_service_is_started_for_the_life_of_the_program(folder: Path) -> None:
+    """Who opens a runtime again finds the same service and the same data at once; other data have a service of
+    their own."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-c", OWN, str(folder / "other")),
+        env={
+            **environment,
+            "PLANGATE_DATA_DIR": str(folder / "own"),
+            "DATABASE_URL": "postgresql://nobody@127.0.0.1:9/the-program's",
+        },
+        stdin=-1,
+        stdout=-1,
+        stderr=-1,
+    )
+    assert program.stdout is not None
+    async with asyncio.timeout(START_S):
+        said = await program.stdout.readline()
+        first, second = map(int, said.split())
+        assert alive(second)
+        assert not alive(first), "other data were asked for, and nobody used it"
+        _, complained = await program.communicate(b"\n")
+    assert (program.returncode, complained) == (0, b"")
+    assert not alive(second)
+
+
+async def test_a_service_ends_with_the_program_that_is_killed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANGATE_DATA_DIR", str(folder / "own"))
     user = start_user()
     assert user.stdout is not None
     pid = int(await asyncio.to_thread(user.stdout.readline))

@@ -344,7 +344,7 @@ async def test_a_refusal_is_an_error_for_the_model(
     assert len(server.calls) == 1
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 503])
+@pytest.mark.parametrize("status", [425, 429, 503])
 async def test_a_server_that_asks_to_try_again(sender: McpSender, server: FakeMcp, status: int) -> None:
     on_call(server, Reply(status, {"retry-after": "7"}, b"busy"))
     with pytest.raises(NotSent) as caught:
@@ -354,7 +354,7 @@ async def test_a_server_that_asks_to_try_again(sender: McpSender, server: FakeMc
 
 
 async def test_errors_of_the_protocol(sender: McpSender, server: FakeMcp) -> None:
-    server.on["tools/call"] = lambda asked: error(asked, -32000, "out of stock")
+    server.on["tools/call"] = lambda asked: error(asked, -32602, "out of stock")
     refused = CallOutcome("done", error="Its server refused the call of add: out of stock")
     assert await sent(sender, server) == refused
 
@@ -362,12 +362,22 @@ async def test_errors_of_the_protocol(sender: McpSender, server: FakeMcp) -> Non
         body = {
             "jsonrpc": "2.0",
             "id": asked.message["id"],
-            "error": {"code": -32000, "message": "out of stock"},
+            "error": {"code": -32602, "message": "out of stock"},
         }
         return Reply(headers=STREAM_TYPE, body=event(body))
 
     server.on["tools/call"] = streamed
     assert await sent(sender, server) == refused
+
+
+@pytest.mark.parametrize("code", [-32603, -32000, 1])
+async def test_an_error_from_the_middle_of_the_work_says_nothing_of_the_effect(
+    sender: McpSender, server: FakeMcp, code: int
+) -> None:
+    server.on["tools/call"] = lambda asked: error(asked, code, "out of stock")
+    with pytest.raises(Uncertain) as caught:
+        await sent(sender, server)
+    assert str(caught.value) == "its server answered: out of stock."
 
 
 # -- streams that end early, and farewells ---------------------------------------------------------------------

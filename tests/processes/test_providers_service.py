@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import chain
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from app.agents.tool_calls import TRUNCATED
 from app.assembly import Site
 from app.llm.messages import Usage
 from app.llm.prices import price
 from tests.processes.aimock.vendor_server import (
+    CLAUDES,
+    O_DONE,
     PATHS,
     PLACES,
     VENDORS,
@@ -20,6 +24,9 @@ from tests.processes.aimock.vendor_server import (
     a_end,
     a_start,
     a_text,
+    a_tool,
+    o_call,
+    o_chunk,
     refusal,
     whole,
 )
@@ -91,6 +98,62 @@ async def test_a_name_of_the_vendors_that_has_no_price_leaves_the_price_of_the_o
     cost = price("anthropic", MODELS["anthropic"], Usage(10, 7))
     assert cost is not None
     assert query["costUsd"] == pytest.approx(cost.usd)
+
+
+def a_turn(kind: str, *uses: tuple[str, str], cut: bool = False) -> list[str | bytes]:
+    """What a vendor sends of a turn that makes these calls; `cut` at the output limit, in the middle of the last."""
+    if kind in CLAUDES:
+        blocks = [
+            a_tool(n, f"t{n}", name, written, stop=not cut or n < len(uses) - 1)
+            for n, (name, written) in enumerate(uses)
+        ]
+        return [a_start(), *chain(*blocks), *a_end("max_tokens" if cut else "tool_use")]
+    chunks = [o_call(n, f"t{n}", name, written) for n, (name, written) in enumerate(uses)]
+    return [*chunks, o_chunk({}, "length" if cut else "tool_calls"), O_DONE]
+
+
+def told(kind: str, body: Any) -> list[str]:
+    """What a vendor is told of the calls of the turn before."""
+    if kind in CLAUDES:
+        assert all(block["is_error"] for block in body["messages"][-1]["content"])
+        return [block["content"] for block in body["messages"][-1]["content"]]
+    calls = next(m["tool_calls"] for m in reversed(body["messages"]) if "tool_calls" in m)
+    return [message["content"] for message in body["messages"][-len(calls) :]]
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_what_is_no_call_is_never_made_and_the_vendors_model_is_told(
+    kind: str, service: World, server: VendorServer
+) -> None:
+    """A tool that is not there, arguments that do not match, arguments that are no JSON; and a turn that was cut, with
+    a call that looks whole beside the one that is cut."""
+    spec = asking(kind, server, tools=[specs.tool("add", approval="always")])
+    spec["agents"][0]["tools"] = ["add"]
+    await service.api.register(spec)
+    server.answers = [
+        Answer(a_turn(kind, ("ad", '{"n": 1}'), ("add", '{"n": "1"}'), ("add", '{"n": tru'))),
+        Answer(a_turn(kind, ("add", '{"n": 1}'), ("add", '{"n": '), cut=True)),
+        Answer(whole(kind)),
+    ]
+    query = await service.api.run("Hello")
+    assert (query["status"], query["output"]) == ("succeeded", "Hello there")
+    unknown, invalid, malformed = told(kind, server.seen[1].body)
+    assert unknown == "There is no tool 'ad'. You can call: add."
+    assert invalid == (
+        'The arguments do not match the tool\'s schema, so the call was not made: /n: must be integer, not "1"'
+    )
+    assert malformed.startswith("The arguments are not valid JSON, so the call was not made: ")
+    assert told(kind, server.seen[2].body) == [TRUNCATED, TRUNCATED]
+    assert (await service.api.read("/tool-calls"))["items"] == []
+    assert (await service.api.read("/approvals"))["items"] == []
+    events = await service.api.events(query["id"], "tool-invocation")
+    assert sorted(e["error"]["code"] for e in events if e["state"] == "error") == [
+        "bad_arguments",
+        "bad_arguments",
+        "turn_truncated",
+        "turn_truncated",
+        "unknown_tool",
+    ]
 
 
 async def test_a_platform_without_what_it_needs_is_not_registered(service: World) -> None:

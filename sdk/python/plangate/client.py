@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from plangate.errors import ApiError, ServiceUnavailable, api_error
+from plangate.errors import ApiError, PlangateError, ServiceUnavailable, api_error
 
 log = logging.getLogger("plangate")
 
@@ -138,6 +138,7 @@ class ServiceClient:
         Raises:
             ApiError: if the service refuses.
             ServiceUnavailable: if it does not answer.
+            PlangateError: if something else answers.
             ValueError: if the body is no JSON.
         """
         headers = {}
@@ -155,7 +156,7 @@ class ServiceClient:
                     method, path, content=content, params=params, headers=headers, timeout=timeout
                 )
                 if answer.is_success:
-                    return answer.json()
+                    return _content(answer)
                 raise _refusal(answer)
             except (httpx.TransportError, ApiError) as error:
                 await outage.wait(error)
@@ -199,7 +200,7 @@ def path(*segments: str) -> str:
     """The path of segments, each quoted. Raises ValueError for one that cannot be a segment."""
     for segment in segments:
         if not isinstance(segment, str) or segment in ("", ".", ".."):
-            raise ValueError(f"{segment!r} is no id")
+            raise ValueError(f"{segment!r} is no id: an id is a string such as 'qry_...', alone")
     return "".join("/" + quote(segment, safe="") for segment in segments)
 
 
@@ -211,13 +212,28 @@ def to_json(value: Any) -> bytes:
         raise ValueError(f"this cannot be sent as JSON: {error}") from error
 
 
+def _content(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        raise PlangateError(_strange(answer)) from None
+
+
+def _strange(answer: httpx.Response) -> str:
+    """What is said of an answer that no service gives; mostly the address is that of something else."""
+    where = f"{answer.url.scheme}://{answer.url.netloc.decode()}"
+    if "location" in answer.headers:
+        return f"{where} sends callers on to {answer.headers['location']}: give the address of the service itself as url."
+    return f"{where} does not answer as a Plangate service does: is url the address of one?"
+
+
 def _refusal(answer: httpx.Response) -> ApiError:
     try:
         problem = answer.json()
     except ValueError:
         problem = None
     if not isinstance(problem, dict):
-        problem = {"type": "unknown", "detail": f"{answer.url.host} answered without a problem document."}
+        problem = {"type": "unknown", "detail": _strange(answer)}
     try:
         retry_after_s = float(answer.headers["retry-after"])
     except (KeyError, ValueError):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import logging
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final
 
+from plangate.authoring.arguments import kind_of
 from plangate.authoring.references import DefinedReference
 from plangate.client import ServiceClient, path
-from plangate.errors import NotAvailable, PlangateError
+from plangate.errors import NotAvailable, PlangateError, ServiceUnavailable
 from plangate.spec.glimpses import glimpse
 from plangate.spec.models import ReferenceSpec
 
@@ -21,6 +24,7 @@ RESERVED: Final = frozenset(
 """Names that no service may have, because the context has them itself."""
 
 PROGRESS_PATIENCE_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.5
 
 
 def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -45,14 +49,19 @@ class Services(Mapping[str, Any]):
         self._given = dict(given)
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self._given:
+            raise KeyError(
+                f"there is no service {name!r}; create_runtime was given {', '.join(self._given) or 'none'}"
+            )
         return self._given[name]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._given:
-            raise AttributeError(
-                f"there is no service {name!r}; there are {', '.join(self._given) or 'none'}"
-            )
-        return self._given[name]
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._given)
@@ -87,13 +96,24 @@ class Bridge:
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(work, self._home).result()
+            return self._waited_for(work)
         if here is not self._home:
             return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
         task = here.create_task(work)
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         return task
+
+    def _waited_for(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """In a thread. Its program may end meanwhile, and waits for the thread: then nobody would do the work."""
+        if not self._home.is_closed():
+            done = asyncio.run_coroutine_threadsafe(work, self._home)
+            while not self._home.is_closed():
+                if concurrent.futures.wait([done], LOOK_EVERY_S).done:
+                    return done.result()
+        with contextlib.suppress(RuntimeError):  # of what it had begun and cannot end
+            work.close()
+        raise ServiceUnavailable("The event loop of the runtime has ended: nothing can be asked any more.")
 
     async def settled(self) -> None:
         """What was started and not awaited has had its time."""
@@ -130,6 +150,10 @@ class ReferenceCalls:
         return {"kind": kept["kind"], "id": kept["id"], "glimpse": kept["glimpse"]}
 
     def _packed(self, spec: ReferenceSpec | str, payload: Any) -> tuple[str, Any, Any]:
+        if not isinstance(spec, str | ReferenceSpec):
+            raise TypeError(
+                f"a reference is of what define_reference returns, or of its name, not {kind_of(spec)}"
+            )
         known = self._kinds.get(spec, spec) if isinstance(spec, str) else spec
         if isinstance(known, DefinedReference):
             packed = known.pack(payload)
@@ -137,7 +161,8 @@ class ReferenceCalls:
         return (known if isinstance(known, str) else known.name), plain(payload), None
 
     async def resolve(self, kind: str, id: str) -> Any:
-        return await self._client.request("GET", path("references", kind, id))
+        params = None if self._work_id is None else {"workId": self._work_id}
+        return await self._client.request("GET", path("references", kind, id), params=params)
 
     async def glimpse(self, kind: str, id: str) -> Any:
         handle = await self._client.request("GET", path("references", kind, id, "glimpse"))
@@ -202,7 +227,10 @@ class CallContext:
             )
         if name in self._held:
             return self._held[name]
-        raise KeyError(f"this call has no {name!r}; it has {', '.join(sorted(self._held))}")
+        raise KeyError(
+            f"this call has no {name!r}; it has {', '.join(sorted(self._held))}. More is given to "
+            "create_runtime(services=...)"
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

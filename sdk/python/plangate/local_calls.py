@@ -33,6 +33,8 @@ log = logging.getLogger("plangate")
 MAX_CONCURRENT: Final = 16
 LEASE_MS: Final = 30_000
 CLOSE_WITHIN_S: Final = 10.0
+GIVE_BACK_WITHIN_S: Final = 3.0
+SHORTEST_LEASE_MS: Final = 1_000
 RESULT_PATIENCE_S: Final = 60.0
 """A claim that could not be kept alive has lapsed by then: what is posted later is evidence at most."""
 NAMES_A_CLAIM: Final = 500
@@ -83,43 +85,51 @@ class LocalCalls:
         self._pool = ThreadPoolExecutor(max_concurrent, thread_name_prefix="plangate-call")
         self._hint = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
-        self._loops: list[asyncio.Task[None]] = []
+        self._listening: asyncio.Task[None] | None = None
+        self._taking: asyncio.Task[Any] | None = None
         self._closing = False
         self._claim_token = new_token()
         self._in_trouble = False
 
     async def start(self) -> None:
-        """Takes what is open already, then listens.
+        """Takes what is open already, then listens. It may be cancelled: `aclose` gives back what it had taken.
 
         Raises:
             ApiError: if the key may not serve these calls.
             ServiceUnavailable: if the service does not answer.
         """
-        for call in await self._claim(self._max, REQUEST_PATIENCE_S):
-            self._begin(call)
+        first = self._take_open(self._max, REQUEST_PATIENCE_S)
+        self._taking = asyncio.create_task(first, name="plangate-take")
+        await asyncio.shield(self._taking)
         self._hint.set()
-        self._loops = [
-            asyncio.create_task(self._listen(), name="plangate-listen"),
-            asyncio.create_task(self._take(), name="plangate-take"),
-        ]
+        self._listening = asyncio.create_task(self._listen(), name="plangate-listen")
+        self._taking = asyncio.create_task(self._take(), name="plangate-take")
 
     async def aclose(self) -> None:
         """Takes nothing more, gives back what has not begun, and waits for what has; what then still runs is
-        cancelled and not answered, since nobody knows what it did."""
+        cancelled and not answered, since nobody knows what it did. A cancellation ends the waiting."""
         self._closing = True
         self._hint.set()
-        if self._loops:
-            listening, taking = self._loops
-            listening.cancel()
-            await asyncio.wait({taking}, timeout=CLOSE_WITHIN_S)
-            taking.cancel()
-            await asyncio.gather(listening, taking, return_exceptions=True)
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=CLOSE_WITHIN_S)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._listening is not None:
+            self._listening.cancel()
+        try:
+            if self._taking is not None:
+                await asyncio.wait({self._taking}, timeout=CLOSE_WITHIN_S)
+            if self._running:
+                await asyncio.wait(self._running, timeout=CLOSE_WITHIN_S)
+        finally:
+            if self._running:
+                log.warning(
+                    "calls still run and are cut off: %d; each is made again where its replay is safe, else its "
+                    "outcome is unknown",
+                    len(self._running),
+                )
+            left = [task for task in (self._listening, self._taking, *self._running) if task is not None]
+            for task in left:
+                if not task.cancelling():  # at the end of its event loop everything is cancelled at once
+                    task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     # -- taking ----------------------------------------------------------------------------------------------
 
@@ -144,14 +154,12 @@ class LocalCalls:
             self._hint.clear()
             while not self._closing and (free := self._max - len(self._running)) > 0:
                 try:
-                    calls = await self._claim(free, 0)
+                    taken = await self._take_open(free, 0)
                 except PlangateError as error:
                     self._trouble(error)
                     break
                 self._in_trouble = False
-                for call in calls:
-                    self._begin(call)
-                if len(calls) < free:
+                if taken < free:
                     break
 
     def _trouble(self, error: Exception) -> None:
@@ -161,24 +169,27 @@ class LocalCalls:
             log.log(level, "calls for tools cannot be taken at the moment: %s", error or type(error).__name__)
         self._in_trouble = True
 
-    async def _claim(self, limit: int, patience_s: float) -> list[dict[str, Any]]:
+    async def _take_open(self, limit: int, patience_s: float) -> int:
+        """Claims open calls and begins them, so many at most; how many there were."""
         names = [{"name": name, "definitionDigest": digest} for name, digest in self._handlers]
-        calls: list[dict[str, Any]] = []
+        taken = 0
         for at in range(0, len(names), NAMES_A_CLAIM):
-            if len(calls) < limit:
-                body = {
-                    "tools": names[at : at + NAMES_A_CLAIM],
-                    "max": limit - len(calls),
-                    "leaseMs": self._lease_ms,
-                    "claimToken": self._claim_token,
-                }
-                answer = await self._client.request(
-                    "POST", "/tool-calls/claim", body, once=True, patience_s=patience_s
-                )
-                self._claim_token = (
-                    new_token()
-                )  # kept until an answer came: a lost one gives the same calls again
-                calls += answer["calls"]
+            if taken < limit:
+                calls = await self._claim(names[at : at + NAMES_A_CLAIM], limit - taken, patience_s)
+                for call in calls:
+                    self._begin(call)
+                taken += len(calls)
+        return taken
+
+    async def _claim(
+        self, names: Sequence[Mapping[str, str]], limit: int, patience_s: float
+    ) -> list[dict[str, Any]]:
+        body = {"tools": names, "max": limit, "leaseMs": self._lease_ms, "claimToken": self._claim_token}
+        answer = await self._client.request(
+            "POST", "/tool-calls/claim", body, once=True, patience_s=patience_s
+        )
+        self._claim_token = new_token()  # kept until an answer came: a lost one gives the same calls again
+        calls: list[dict[str, Any]] = answer["calls"]
         return calls
 
     def _begin(self, call: Mapping[str, Any]) -> None:
@@ -202,6 +213,10 @@ class LocalCalls:
         alive = asyncio.create_task(self._keep(call), name=f"plangate-keep-{call['workId']}")
         try:
             await self._answer(call, await self._outcome(call))
+        except asyncio.CancelledError:
+            alive.cancel()
+            await self._cut_off(call)
+            raise
         finally:
             alive.cancel()
             await asyncio.gather(alive, return_exceptions=True)
@@ -291,9 +306,16 @@ class LocalCalls:
 
     async def _release(self, call: Mapping[str, Any]) -> None:
         try:
-            await self._post(call, "release", {}, 1.0)
+            await self._post(call, "release", {}, GIVE_BACK_WITHIN_S, GIVE_BACK_WITHIN_S)
         except PlangateError as error:
             log.warning("a call of %s could not be given back: %s", call["name"], error)
+
+    async def _cut_off(self, call: Mapping[str, Any]) -> None:
+        """There will be no result: the claim is to lapse now and not with its lease, so that `replay` decides."""
+        try:
+            await self._post(call, "heartbeat", {"leaseMs": SHORTEST_LEASE_MS}, 0, GIVE_BACK_WITHIN_S)
+        except PlangateError as error:
+            log.debug("the claim on a call of %s lapses with its lease: %s", call["name"], error)
 
     async def _post(
         self,

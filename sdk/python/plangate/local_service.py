@@ -1,4 +1,4 @@
-"""A service on this machine for the life of the program: started as a child, shared, ended with its last user."""
+"""A service on this machine for the life of the program: started as a child with the first runtime that needs it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,20 @@ _KEY_IN: Final = "key of this machine is in "
 
 
 class LocalService:
-    """One `plangate serve` that is a child of this process. `acquire` starts it or gives the one there is."""
+    """One `plangate serve` that is a child of this process. `acquire` starts it or gives the one there is.
 
-    _running: ClassVar[LocalService | None] = None
+    It stays when nobody uses it any more, so that who comes next need not wait for a start, and ends with this
+    process. Other data, in another PLANGATE_DATA_DIR, need a child of their own: then those that nobody uses end.
+    """
+
+    _running: ClassVar[list[LocalService]] = []
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
         self.url = ""
         self.api_key = ""
+        self._data_dir = _data_dir()
+        self._parent = os.getpid()
         self._users = 0
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._said = threading.Event()
@@ -41,7 +47,7 @@ class LocalService:
         child = str(Path(__file__).with_name("serve_child.py"))
         served = ["serve", "--host", "127.0.0.1", "--port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", child, str(os.getpid()), str(folder), *served],
+            [sys.executable, "-P", child, str(self._parent), str(folder), *served],
             stdin=subprocess.PIPE,  # ends when this process does, however it ends
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -57,36 +63,45 @@ class LocalService:
 
     @classmethod
     def acquire(cls) -> LocalService:
-        """The service of this process, started if it does not run. Blocks until it listens.
+        """The service of this process on the data of the environment, started if it does not run. Blocks until it
+        listens.
 
         Raises:
             ServiceNotInstalled: if there is nothing to start.
             ServiceNotStarted: if it ended, or did not listen within two minutes.
         """
         with cls._lock:
-            held = cls._running
-            if held is None or held.ended() is not None:
-                held = cls()
-                try:
-                    held._wait()
-                except ServiceNotStarted:
-                    held._end()
-                    raise
-                cls._running = held
-                atexit.register(held._end)
+            for held in [held for held in cls._running if not held._wanted()]:
+                held._leave()
+            mine = [held for held in cls._running if held._data_dir == _data_dir()]
+            held = mine[0] if mine else cls._started()
             held._users += 1
             return held
 
+    @classmethod
+    def _started(cls) -> LocalService:
+        made = cls()
+        try:
+            made._wait()
+        except ServiceNotStarted:
+            made._end()
+            raise
+        cls._running.append(made)
+        atexit.register(made._end)
+        return made
+
+    def _wanted(self) -> bool:
+        return self.ended() is None and (self._users > 0 or self._data_dir == _data_dir())
+
+    def _leave(self) -> None:
+        LocalService._running.remove(self)
+        self._end()
+        atexit.unregister(self._end)
+
     def release(self) -> None:
-        """Ends the child with its last user. Blocks until it has ended."""
+        """Uses it no longer."""
         with self._lock:
             self._users -= 1
-            if self._users > 0:
-                return
-            if LocalService._running is self:
-                LocalService._running = None
-            self._end()
-        atexit.unregister(self._end)
 
     def ended(self) -> str | None:
         """Why the child is not there any more; None while it is."""
@@ -127,6 +142,8 @@ class LocalService:
 
     def _end(self) -> None:
         """SIGTERM, time to end, SIGKILL: to this one child."""
+        if os.getpid() != self._parent:
+            return  # a fork of the process whose child it is
         process = self._process
         process.terminate()
         try:
@@ -154,6 +171,11 @@ def _service_folder() -> Path:
         "No url was given (nor PLANGATE_URL), and the service is not installed here to be started: "
         "`pip install plangate-server`, or pass the url of a service that runs."
     )
+
+
+def _data_dir() -> str | None:
+    given = os.environ.get("PLANGATE_DATA_DIR")
+    return os.path.abspath(given) if given else None
 
 
 def _environment() -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from plangate.authoring.arguments import kind_of
 from plangate.authoring.dispatchers import ActionDispatcher
 from plangate.authoring.predicates import (
     PredicateFunction,
@@ -44,8 +45,10 @@ def create_runtime(
     Args:
         spec: From `define_runtime`. Or a RuntimeSpec, or its wire form: then nothing runs here but predicates
             and a dispatcher.
-        url: The service; without it PLANGATE_URL, and without that a service is started on this machine for
-            as long as runtimes of this process use it, with its data in PLANGATE_DATA_DIR or the default place.
+        url: The service; without it PLANGATE_URL. Without that too a service is started on this machine, with
+            its data in PLANGATE_DATA_DIR or the default place. It is shared by all runtimes of the process, stays
+            when the last one is closed, for the next one to open at once, and ends with the process, however that
+            ends.
         api_key: A key of the tenant; without it PLANGATE_API_KEY. A service that is started here has its own.
         services: Objects that handlers find in their `ctx`, by name.
         approval_predicates: By id, CEL expressions, or functions `(args, ctx)`, sync or async, that say in
@@ -74,18 +77,46 @@ def create_runtime(
         ...         async for event in runtime.run_specialist("helper", "Hi"):
         ...             print(event["type"])
     """
-    address = url or os.environ.get("PLANGATE_URL") or None
-    if address is not None and urlsplit(address).scheme not in ("http", "https"):
-        raise ValueError(f"url is an address such as http://127.0.0.1:8700, not {address!r}")
-    key = api_key or (os.environ.get("PLANGATE_API_KEY") if address is not None else None) or None
-    if address is not None and key is None:
+    address = _address(url or os.environ.get("PLANGATE_URL") or None)
+    key = _key(
+        address, api_key or (os.environ.get("PLANGATE_API_KEY") if address is not None else None) or None
+    )
+    chosen, mock_response = _interpreter(interpreter, testing)
+    prepared = _prepared(spec, approval_predicates, _dispatcher(action_dispatcher), chosen, mock_response)
+    return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks))
+
+
+def _address(url: Any) -> str | None:
+    if url is None:
+        return None
+    if not isinstance(url, str) or not _is_address(url):
+        raise ValueError(f"url is an address such as http://127.0.0.1:8700, not {url!r}")
+    return url
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is no number
+        return False
+
+
+def _key(address: str | None, given: Any) -> str | None:
+    """The key as a header takes it: without the line end that it has in a file."""
+    if given is None:
+        if address is None:
+            return None
         raise ValueError(
             f"a key is needed for {address}: pass api_key or set PLANGATE_API_KEY (`plangate serve` on this "
             "machine prints in which file its key is)"
         )
-    chosen, mock_response = _interpreter(interpreter, testing)
-    prepared = _prepared(spec, approval_predicates, _dispatcher(action_dispatcher), chosen, mock_response)
-    return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks))
+    if not isinstance(given, str):
+        raise TypeError(f"api_key is the text of a key, not {kind_of(given)}")
+    key = given.strip()
+    if not key.isascii() or not key.isprintable():
+        raise ValueError("api_key is no key: one begins with 'plg_' and has letters and digits only")
+    return key
 
 
 def _interpreter(interpreter: str | None, testing: Any) -> tuple[str | None, str | None]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from plangate.authoring.dispatchers import ActionDispatcher
 from plangate.authoring.predicates import PredicateFunction
 from plangate.authoring.tools import DefinedTool
-from plangate.client import ServiceClient
+from plangate.client import ServiceClient, path
 from plangate.context import ReferenceCalls
 from plangate.errors import PlangateError
 from plangate.local_calls import LocalCalls
@@ -36,7 +36,7 @@ class Prepared:
 
 
 class Registered:
-    """A spec that is registered while it is open. Verbs are in `Runtime`."""
+    """A spec that is registered while it is open. Verbs are in `Approving` and `Runtime`."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Registered:
         self._services = services
         self._hooks = hooks
         self._held: AsyncExitStack | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: ServiceClient | None = None
         self._record: dict[str, Any] = {}
         self._signing_secret: str | None = None
@@ -68,8 +69,17 @@ class Registered:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes it: no more calls are taken, running handlers have a few seconds to end, and a service that
-        was started for this runtime ends. Queries go on where a service stays. Closing twice is once.
+        """Closes it. Queries go on in the service. Closing twice is once.
+
+        No more calls are taken, and those that were taken and have not begun are given back. Handlers that run
+        have ten seconds to end. What then still runs is cancelled and gives no result: the call is made again,
+        by whichever process serves it, where the tool's `replay` says that this is safe, else its outcome is
+        unknown. A sync handler cannot be cancelled; the program ends when it returns.
+
+        `async with` closes it however the block is left: at its end, by an exception, by a cancellation, and by
+        Ctrl-C under `asyncio.run`. A SIGTERM ends a Python program at once, unless it says otherwise, such as
+        with `loop.add_signal_handler(signal.SIGTERM, stop.set)` and `await stop.wait()` in the block. Calls of
+        a program that ended without closing count as cut off after half a minute.
 
         Example:
             >>> async def main(spec):
@@ -105,6 +115,7 @@ class Registered:
                 held.push_async_callback(calls.aclose)
                 await calls.start()
             self._connection, self._record = client, record
+            self._loop = asyncio.get_running_loop()
             self._held = held.pop_all()
         return self
 
@@ -125,6 +136,10 @@ class Registered:
             raise PlangateError(
                 "the runtime is not open: use `async with create_runtime(...) as runtime`, or "
                 "`runtime = await create_runtime(...)` and `await runtime.aclose()` at the end"
+            )
+        if _running_loop() not in (None, self._loop):
+            raise PlangateError(
+                "the runtime was opened in another event loop: open and use it within one `asyncio.run`"
             )
         return self._connection
 
@@ -151,7 +166,7 @@ class Registered:
         The service shows it once, to who registers the first spec of this name that has such a tool: keep it
         where those tools run. It is None at every later opening, and where nothing of the spec is http. It
         serves all versions of the runtime's name, and stays here when the runtime is closed. Where it was
-        lost, `POST /runtimes/{id}/signing-secret` makes another; the old one signs beside it for a day.
+        lost, `rotate_signing_secret` makes another.
 
         The signature is that of Standard Webhooks: each tool checks it, and that the timestamp is a few
         minutes old at most, before it does anything.
@@ -167,6 +182,27 @@ class Registered:
         """
         return self._signing_secret
 
+    async def rotate_signing_secret(self) -> str:
+        """Makes another secret for every version of the runtime's name, and gives it: `"whsec_..."`.
+
+        Requests are signed with the one before too, for a day: give the new one to the tools until then. It is
+        shown this once, and is `signing_secret` from here on.
+
+        Raises:
+            NotFound: if there is none: nothing of the spec has the transport http.
+            Conflict: if it was made and the answer that shows it was lost. Calling this again makes another, and
+                then the one that the tools have signs no more.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def replace_leaked_secret(runtime, file):
+            ...     file.write_text(await runtime.rotate_signing_secret())
+        """
+        answer = await self._client.request("POST", path("runtimes", self.id, "signing-secret"))
+        secret: str = answer["signingSecret"]
+        self._signing_secret = secret
+        return secret
+
     @property
     def url(self) -> str:
         """Where the service is."""
@@ -176,3 +212,10 @@ class Registered:
     def _registered(self) -> dict[str, Any]:
         _ = self._client  # says so where nothing is registered yet
         return self._record
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,4 +1,4 @@
-"""What a program asks of a runtime that is open: queries, decisions, plans, references."""
+"""What a program asks of a runtime that is open: queries, plans, references. Decisions are in `Approving`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import inspect
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from plangate.approvals import Approving
+from plangate.authoring.arguments import kind_of
 from plangate.client import READ_TIMEOUT_S, path
 from plangate.context import ReferenceCalls
 from plangate.errors import NotAvailable
 from plangate.journal import Journal, QueryEvents
-from plangate.registered import Registered
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
 
 log = logging.getLogger("plangate")
 
 MAX_THREAD_ID_CHARS: Final = 200
-DECISIONS: Final = ("approve", "reject", "revise")
 
 
-class Runtime(Registered):
+class Runtime(Approving):
     """An open runtime. Made by `create_runtime`; belongs to the event loop that opens it.
 
     `await` it or enter it with `async with` to open it. Opening an open one does nothing; one that was closed
@@ -62,7 +62,7 @@ class Runtime(Registered):
 
         Raises:
             ValueError: at once, for an argument that cannot be used.
-            TypeError: at once, for a prompt that is no JSON.
+            TypeError: at once, for a prompt that is no JSON, or inputs that are no mapping.
             ApiError: on reading, if the service refuses, for example inputs that do not match.
             ServiceUnavailable: on reading, if the service has not answered for five minutes; `resume` goes on.
 
@@ -74,7 +74,7 @@ class Runtime(Registered):
         if resume is not None:
             return self._follow(_resumed(resume))
         if thread_id is None:
-            raise ValueError("thread_id is any string of yours that names the conversation")
+            raise ValueError("thread_id is missing: it is any string of yours that names the conversation")
         return self._start(None, prompt, thread_id, inputs)
 
     def run_specialist(
@@ -112,9 +112,11 @@ class Runtime(Registered):
             isinstance(thread_id, str) and 0 < len(thread_id) <= MAX_THREAD_ID_CHARS
         ):
             raise ValueError(f"thread_id is a string of 1 to {MAX_THREAD_ID_CHARS} characters")
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise TypeError(f"inputs is a mapping of names to values, not {kind_of(inputs)}")
         asked = {
             "runtimeId": self.id,
-            "prompt": prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False),
+            "prompt": prompt if isinstance(prompt, str) else _as_json(prompt),
             "threadKey": thread_id,
             "agent": agent,
             "inputs": None if inputs is None else dict(inputs),
@@ -192,44 +194,7 @@ class Runtime(Registered):
         """
         return await self._items(path("queries", query_id, "work"))
 
-    # -- approvals and plans ---------------------------------------------------------------------------------
-
-    async def respond_to_approval(
-        self,
-        id: str,
-        decision: Literal["approve", "reject", "revise"],
-        feedback: str | None = None,
-        partial: Any = None,
-        *,
-        digest: str | None = None,
-    ) -> dict[str, Any]:
-        """Decides about an approval, and gives it as it stands then.
-
-        Args:
-            id: The approval's, from an `approval-required` event's `data`.
-            decision: `"revise"` asks for another plan; of a tool call it is a rejection with feedback.
-            feedback: What the agent is told.
-            partial: With `"revise"`, what may stay.
-            digest: That of the approval that was looked at: another one is refused.
-
-        Raises:
-            ValueError: for another decision.
-            Conflict: if it was decided otherwise, or has another digest.
-            NotFound: if there is none.
-            ServiceUnavailable: if the service does not answer.
-
-        Example:
-            >>> async def approve_all(runtime, event):
-            ...     if event["type"] == "approval-required":
-            ...         await runtime.respond_to_approval(event["data"]["id"], "approve")
-        """
-        if decision not in DECISIONS:
-            raise ValueError(f"a decision is one of {', '.join(DECISIONS)}, not {decision!r}")
-        said = {"decision": decision, "feedback": feedback, "partial": partial, "digest": digest}
-        answer: dict[str, Any] = await self._client.request(
-            "POST", path("approvals", id), {key: value for key, value in said.items() if value is not None}
-        )
-        return answer
+    # -- plans -----------------------------------------------------------------------------------------------
 
     async def get_plan(self, plan_id: str) -> dict[str, Any]:
         """A plan at its current revision.
@@ -331,6 +296,15 @@ class Runtime(Registered):
         answer = await self._client.request("GET", where)
         items: list[dict[str, Any]] = answer["items"]
         return items
+
+
+def _as_json(prompt: Any) -> str:
+    if prompt is None:
+        raise ValueError("the prompt is missing: it is text, or anything else that JSON has a form for")
+    try:
+        return json.dumps(prompt, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"the prompt is neither text nor JSON: {error}") from error
 
 
 def _resumed(resume: Any) -> Journal:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from plangate.spec.transports import HttpTransport
 
 from app.agents import dispatch
 from app.agents.dispatch import Dispatch
+from app.base.errors import Unavailable
 from app.tools.calls import Taken
 from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Uncertain
 
@@ -49,8 +51,13 @@ class Run:
     def __init__(self) -> None:
         self.lease = SimpleNamespace(tenant="acme", epoch=3, lost=False)
         self.runtime = SimpleNamespace(name="default")
-        self.outgoing = asyncio.Semaphore(1)
         self.renewed: list[float | None] = []
+        self.placed: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def outside(self, work_id: str) -> AsyncIterator[None]:
+        self.placed.append(work_id)
+        yield
 
     async def durably(self, verb: Callable[[Any], Any], *, renew_s: float | None = None) -> Any:
         self.renewed.append(renew_s)
@@ -98,6 +105,16 @@ async def test_what_was_not_sent_is_tried_three_times(replay: str) -> None:
     assert (outcome.status, outcome.error, calls.number) == ("done", "away", 3)
 
 
+@pytest.mark.parametrize("replay", ["safe", "never"])
+async def test_a_database_that_is_away_before_the_call_leaves_no_doubt(replay: str) -> None:
+    """A sender reads secrets first: what comes then is no call whose outcome nobody knows."""
+    away = Unavailable("The database cannot be reached.")
+    outcome, calls = await sent(Sender(away, CallOutcome("done", output=2)), call(replay))
+    assert (outcome.output, calls.number) == (2, 2)
+    outcome, calls = await sent(Sender(away, away, away), call(replay))
+    assert (outcome.status, outcome.error) == ("done", "Nothing was sent: The database cannot be reached.")
+
+
 async def test_the_uncertain_is_repeated_only_where_that_is_safe() -> None:
     outcome, calls = await sent(Sender(Uncertain("cut")), call("never"))
     assert (outcome.status, outcome.error, calls.number) == ("unknown", "cut", 1)
@@ -139,6 +156,13 @@ async def test_the_right_to_send_counts_from_before_the_intent(monkeypatch: pyte
     sender = Sender(CallOutcome("done"))
     await sent(sender, call(), Slow())
     assert not sender.attempts[0].may_send()
+
+
+async def test_a_call_takes_a_place_and_an_action_has_one_of_its_plans() -> None:
+    run = Run()
+    await sent(Sender(NotSent("away"), CallOutcome("done")), call(), run)
+    await sent(Sender(CallOutcome("done")), replace(call(), purpose="action"), run)
+    assert run.placed == ["wrk_1"]
 
 
 async def test_who_lost_the_query_sends_nothing() -> None:

@@ -79,9 +79,85 @@ def test_a_flaw_says_what_to_change(schema: Any, value: Any, expected: list[tupl
     ] == expected
 
 
+def variant(kind: Any, **fields: Any) -> dict[str, Any]:
+    properties = {"kind": kind if isinstance(kind, dict) else {"const": kind}, **fields}
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+ACTIONS = {
+    "items": {
+        "oneOf": [{"$ref": "#/$defs/Refund"}, {"$ref": "#/$defs/Group"}, variant({"$ref": "#/$defs/Words"})],
+        "discriminator": {"propertyName": "kind"},
+    },
+    "$defs": {
+        "Refund": variant("refund", order={"type": "string"}, amount={"type": "integer"}),
+        "Group": {"$ref": "#/$defs/Groups"},
+        "Groups": variant("group", inner={"$ref": "#"}),
+        "Words": {"enum": ["note", "letter"]},
+    },
+}
+KINDS = 'one of "refund", "group", "note", "letter"'
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ({"kind": "refund", "order": "o", "amount": "9"}, [("/0/amount", 'must be integer, not "9"')]),
+        (
+            {"kind": "refund"},
+            [("/0", 'the property "order" is missing'), ("/0", 'the property "amount" is missing')],
+        ),
+        (
+            {"kind": "group", "inner": [{"kind": "note"}, {"kind": "group", "inner": [{"kind": "x"}]}]},
+            [("/0/inner/1/inner/0/kind", f'"x" is not {KINDS}')],
+        ),
+        ({"kind": "refnd", "order": "o"}, [("/0/kind", f'"refnd" is not {KINDS}')]),
+        ({"kind": ["note"]}, [("/0/kind", f"an array of 1 items is not {KINDS}")]),
+        ({"order": "o"}, [("/0", f'the property "kind" is missing: {KINDS}')]),
+        (3, [("/0", f'3 is not an object with "kind" {KINDS}')]),
+    ],
+)
+@pytest.mark.parametrize("keyword", ["oneOf", "anyOf"])
+def test_where_a_discriminator_says_which_variant_is_meant_its_flaws_alone_are_told(
+    keyword: str, action: Any, expected: list[tuple[str, str]]
+) -> None:
+    items = {keyword if k == "oneOf" else k: held for k, held in ACTIONS["items"].items()}
+    assert flaws({**ACTIONS, "items": items}, [action]) == expected
+
+
+@pytest.mark.parametrize(
+    "union",
+    [
+        {"oneOf": [variant("a"), variant("b")]},
+        {"oneOf": [variant("a"), variant("b")], "discriminator": {"propertyName": 5}},
+        {"oneOf": [variant("a"), variant("a")], "discriminator": {"propertyName": "kind"}},
+        {"oneOf": [variant("a"), variant({"type": "string"})], "discriminator": {"propertyName": "kind"}},
+        {"oneOf": [variant(5), False], "discriminator": {"propertyName": "kind"}},
+        {"oneOf": [{"not": {}}, {"$ref": "#/$defs/a"}], "discriminator": {"propertyName": "kind"}},
+    ],
+)
+def test_where_no_discriminator_says_which_variant_is_meant_each_is_told(union: dict[str, Any]) -> None:
+    schema = {**union, "$defs": {"a": {"anyOf": [variant("c")]}}}
+    ((pointer, message),) = flaws(schema, 3)
+    assert (pointer, message.startswith("matches none of 2 alternatives: (1) ")) == ("", True)
+
+
+def test_more_than_one_variant_is_no_question_of_the_discriminator() -> None:
+    schema = {"oneOf": [variant("a"), True], "discriminator": {"propertyName": "kind"}}
+    message = "matches more than one of the alternatives, where exactly one is wanted"
+    assert flaws(schema, {"kind": "a"}) == [("", message)]
+
+
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
+        (
+            {
+                "oneOf": [variant("y" * 1000), variant({"enum": [f"{n}" * 9 for n in range(99)]})],
+                "discriminator": {"propertyName": "kind"},
+            },
+            {"kind": "x" * 1000},
+        ),
         ({"type": "integer"}, "x" * 100_000),
         ({"maxLength": 3}, "x" * 100_000),
         ({"pattern": "^y" + "a" * 1000}, "x" * 100_000),
@@ -272,7 +348,7 @@ def test_recursive_schemas_over_deep_values_answer_at_once(schema: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ({"items": {"type": "string"}}, list(range(300_000))),
+        ({"items": {"type": "string"}, "prefixItems": [True]}, list(range(300_000))),
         ({"allOf": [{"type": "integer"}] * 1000}, list(range(100_000))),
         ({"required": [f"p{i}" for i in range(20_000)]}, {}),
         ({"allOf": [{"enum": list(range(5_000))}] * 100}, "x"),
@@ -284,6 +360,62 @@ def test_errors_that_would_cost_seconds_are_not_built(schema: Any, value: Any) -
     compiled = checker.compile(schema)
     began = time.perf_counter()
     assert [flaw.pointer for flaw in compiled.errors(value)] == [""]
+    assert time.perf_counter() - began < 2
+
+
+TOO_LARGE = "the value does not match the schema, and is too large or too deep to say where"
+MANY = [{"kind": "refund", "order": f"o-{n}", "amount": n} for n in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"items": {"type": "string"}}, [*["x"] * 250_000, 7], [("/250000", "must be string, not 7")]),
+        (ACTIONS, [*MANY, {"kind": "x"}], [("/20000/kind", f'"x" is not {KINDS}')]),
+        (
+            {"properties": {"a/b": {"properties": {"actions": ACTIONS}}}, "$defs": ACTIONS["$defs"]},
+            {
+                "a/b": {"actions": [*MANY[:9_000], {"kind": "note"}, {**MANY[0], "amount": "9"}, *MANY]},
+                "c": [1],
+            },
+            [("/a~1b/actions/9001/amount", 'must be integer, not "9"')],
+        ),
+        (
+            {
+                "required": ["why"],
+                "properties": {"actions": {"minItems": 2, **ACTIONS}},
+                "$defs": ACTIONS["$defs"],
+            },
+            {"actions": MANY},
+            [("", 'the property "why" is missing')],
+        ),
+        ({**ACTIONS, "uniqueItems": True}, [*MANY, MANY[0]], [("", TOO_LARGE)]),
+        ({**ACTIONS, "maxItems": 20_000}, [*MANY, MANY[0]], [("", TOO_LARGE)]),
+        ({**ACTIONS, "prefixItems": [{"type": "string"}]}, MANY, [("", TOO_LARGE)]),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "items": [{"type": "string"}, {"type": "integer"}],
+            },
+            [1] * 300_000,
+            [("", TOO_LARGE)],
+        ),
+    ],
+)
+def test_of_what_is_too_large_to_be_explained_the_first_elements_that_are_wrong_are_told(
+    schema: Any, value: Any, expected: list[tuple[str, str]]
+) -> None:
+    """What is said of a slice alone is not said."""
+    compiled = checker.compile(schema)
+    began = time.perf_counter()
+    assert [(flaw.pointer, flaw.message) for flaw in compiled.errors(value)] == expected
+    assert time.perf_counter() - began < 2
+
+
+def test_of_many_flaws_of_a_large_value_as_many_are_told_as_of_a_small_one() -> None:
+    compiled = checker.compile({"items": {"type": "string"}})
+    began = time.perf_counter()
+    assert [flaw.pointer for flaw in compiled.errors(list(range(300_000)))] == [f"/{n}" for n in range(20)]
     assert time.perf_counter() - began < 2
 
 

@@ -166,7 +166,7 @@ def test_the_transports_are_those_of_the_code() -> None:
 
 def test_the_answers_that_ask_to_try_again_are_those_of_the_code() -> None:
     asking = ", ".join(map(str, sorted(ASKS_TO_TRY_AGAIN)))
-    assert f"\n| {asking} |" in Page(FOLDER / "tools.md").prose
+    assert f"\n| {asking}, or 503 with `Retry-After` |" in Page(FOLDER / "tools.md").prose
 
 
 # -- messages

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qsl
 
 import plangate
 import uvicorn
@@ -21,16 +22,22 @@ class FakeService:
 
     registered: What an answer of `POST /runtimes` has beside id, version and spec.
     answers: By `(method, path)`, a function of the body that gives status and JSON in place of what is built in.
+    texts: By `(method, path)`, status, body and headers of an answer that is no JSON.
     streams: By `(method, path)`, the connections to come: each a list of events, then the connection ends.
     asked: Every request: method, path, headers, body.
+    searched: Every request: what its query string says.
+    held: By `(method, path)`, an event that an answer waits for once it has been made.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.registered: dict[str, Json] = {}
         self.answers: dict[tuple[str, str], Callable[[Json], tuple[int, Json]]] = {}
+        self.texts: dict[tuple[str, str], tuple[int, str, dict[str, str]]] = {}
         self.streams: dict[tuple[str, str], list[list[dict[str, Json]]]] = {}
         self.asked: list[tuple[str, str, dict[str, str], Json]] = []
+        self.searched: list[dict[str, str]] = []
+        self.held: dict[tuple[str, str], asyncio.Event] = {}
         self._open: list[dict[str, Json]] = []
         self._results: dict[str, asyncio.Future[Json]] = {}
         self._hint = asyncio.Event()
@@ -63,12 +70,17 @@ class FakeService:
         body = await _body(receive)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.asked.append((*where, headers, body))
+        self.searched.append(dict(parse_qsl(scope["query_string"].decode())))
         if where in self.streams:
             await _stream(send, self.streams[where].pop(0))
+        elif where in self.texts:
+            await _text(send, *self.texts[where])
         elif where == ("GET", "/tool-calls/stream"):
             await self._hints(send)
         else:
             status, answer = self.answers.get(where, lambda body: self._built_in(*where, body))(body)
+            if where in self.held:
+                await self.held[where].wait()
             await _answer(send, status, answer)
 
     def _built_in(self, method: str, path: str, body: Json) -> tuple[int, Json]:
@@ -120,6 +132,12 @@ async def _answer(send: Any, status: int, answer: Json) -> None:
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+
+async def _text(send: Any, status: int, text: str, headers: Mapping[str, str]) -> None:
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": text.encode()})
 
 
 async def _stream(send: Any, events: list[dict[str, Json]]) -> None:

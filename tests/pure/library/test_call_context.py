@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import plangate
 import pytest
 from plangate import CallContext, NotAvailable, define_runtime, define_specialist, define_tool
+from plangate.context import Bridge
 
 from tests.pure.library.fake_service import fake_service
 
@@ -28,10 +31,14 @@ def test_a_service_is_an_attribute_and_a_key_of_both() -> None:
     assert "db" in ctx and "db" in ctx.services and "agent" not in ctx
     with pytest.raises(TypeError):
         ctx.services["db"] = 2
-    with pytest.raises(AttributeError, match=r"^there is no service 'bd'; there are db, clock$"):
+    with pytest.raises(
+        AttributeError, match=r"^there is no service 'bd'; create_runtime was given db, clock$"
+    ):
         _ = ctx.services.bd
-    with pytest.raises(AttributeError, match=r"^there is no service 'db'; there are none$"):
+    with pytest.raises(AttributeError, match=r"^there is no service 'db'; create_runtime was given none$"):
         _ = CallContext({}, {}).services.db
+    with pytest.raises(KeyError, match="there is no service 'bd'; create_runtime was given db, clock"):
+        _ = ctx["services"]["bd"]
 
 
 def test_a_service_has_its_name_also_where_the_call_has_one_of_its_own() -> None:
@@ -57,10 +64,13 @@ def test_services_are_a_mapping_of_names(services: Any) -> None:
 
 def test_what_a_call_does_not_have_is_said() -> None:
     ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": 1})
-    with pytest.raises(AttributeError, match=r"^this call has no 'cb'; it has db, services, tool_use_id$"):
+    told = "this call has no 'cb'; it has db, services, tool_use_id. More is given to create_runtime(services=...)"
+    with pytest.raises(AttributeError) as absent:
         _ = ctx.cb
-    with pytest.raises(KeyError, match="this call has no 'cb'; it has db, services, tool_use_id"):
+    assert str(absent.value) == told
+    with pytest.raises(KeyError) as missing:
         _ = ctx["cb"]
+    assert missing.value.args == (told,)
     with pytest.raises(AttributeError):
         _ = ctx._private
     for name in ("artifacts", "state"):
@@ -119,3 +129,25 @@ async def test_what_a_dispatcher_is_given() -> None:
     assert ctx["resolved_refs"] == {"Orders": {"r1": [1]}}
     assert (ctx.plan_id, ctx.spec_name, ctx.revision, ctx.digest) == ("pln_1", "Refunds", 2, "d" * 64)
     assert (ctx.idempotency_key, ctx.attempt, ctx.inputs, ctx.agent) == ("k", 1, {"n": 1}, None)
+
+
+@pytest.mark.parametrize("closed", ["before", "meanwhile"])
+def test_a_thread_does_not_wait_for_an_event_loop_that_has_ended(closed: str) -> None:
+    """The program waits for its threads at its end, so that both would stay for ever."""
+    home = asyncio.new_event_loop()
+    if closed == "before":
+        home.close()
+
+    async def asked() -> None:
+        raise AssertionError("nobody runs the loop")
+
+    with ThreadPoolExecutor(1) as pool:
+        work = asked()
+        waiting = pool.submit(Bridge(home).run, work)
+        while closed == "meanwhile" and not home._ready:  # type: ignore[attr-defined]
+            pass
+        home.close()
+        with pytest.raises(
+            plangate.ServiceUnavailable, match=r"^The event loop of the runtime has ended: nothing"
+        ):
+            waiting.result(20)

@@ -124,6 +124,10 @@ async def test_a_handler_creates_under_its_call(sync: bool) -> None:
             posted = await service.outcome({**served, "args": {}})
             assert posted == {"output": [handle, {"items": ["tea"]}, {"n": 1}]}
             assert [body["workId"] for body in service.bodies(*CREATE)] == ["wrk_0"]
+            read = [
+                (where, said) for (_, where, _, _), said in zip(service.asked, service.searched, strict=True)
+            ]
+            assert ("/references/Basket/r1", {"workId": "wrk_0"}) in read
 
 
 def test_a_kind_is_frozen() -> None:

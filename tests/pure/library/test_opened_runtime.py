@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import Any
 
 import plangate
@@ -58,6 +60,12 @@ async def test_every_call_names_the_tenant_and_the_key() -> None:
         assert {headers["authorization"] for _, _, headers, _ in service.asked} == {"Bearer key"}
 
 
+async def test_a_key_may_come_with_the_line_end_of_its_file() -> None:
+    async with fake_service() as service:
+        await (await plangate.create_runtime(SPEC, url=service.url, api_key="plg_1\n")).aclose()
+        assert service.headers("POST", "/runtimes")[0]["authorization"] == "Bearer plg_1"
+
+
 async def test_what_a_query_asks() -> None:
     async with fake_service() as service, service.runtime(SPEC) as runtime:
         longest = "ü" * 200
@@ -78,21 +86,6 @@ async def test_what_a_query_asks() -> None:
                 "prompt": "Hi",
                 "agent": "helper",
             }
-
-
-async def test_what_a_decision_says() -> None:
-    async with fake_service() as service, service.runtime(SPEC) as runtime:
-        where = ("POST", "/approvals/apr_1")
-        service.answers[where] = lambda body: (200, {"id": "apr_1", "status": "revised"})
-        answer = await runtime.respond_to_approval("apr_1", "approve")
-        assert answer == {"id": "apr_1", "status": "revised"}
-        await runtime.respond_to_approval("apr_1", "revise", "Cheaper.", {"keep": [1]}, digest="d")
-        assert service.bodies(*where) == [
-            {"decision": "approve"},
-            {"decision": "revise", "feedback": "Cheaper.", "partial": {"keep": [1]}, "digest": "d"},
-        ]
-        with pytest.raises(ValueError, match=r"^a decision is one of approve, reject, revise, not 'maybe'$"):
-            await runtime.respond_to_approval("apr_1", "maybe")  # type: ignore[arg-type]
 
 
 # Without a model.
@@ -187,6 +180,27 @@ SHAPE = 'testing is {"mock_response": text}, with this one key and a string'
         ),
         (
             SPEC,
+            {"url": "http://"},
+            ValueError,
+            "url is an address such as http://127.0.0.1:8700, not 'http://'",
+        ),
+        *(
+            (SPEC, {"url": url}, ValueError, f"url is an address such as http://127.0.0.1:8700, not {url!r}")
+            for url in ("http://localhost:port", "http://[::1", "http://localhost:99999", "ftp://localhost")
+        ),
+        (SPEC, {"url": 8700}, ValueError, "url is an address such as http://127.0.0.1:8700, not 8700"),
+        (SPEC, {"api_key": b"plg_1"}, TypeError, "api_key is the text of a key, not a bytes"),
+        *(
+            (
+                SPEC,
+                {"api_key": key},
+                ValueError,
+                "api_key is no key: one begins with 'plg_' and has letters and digits only",
+            )
+            for key in ("plg_é", "plg_1\nplg_2", "plg_\0")
+        ),
+        (
+            SPEC,
             {"api_key": None},
             ValueError,
             "a key is needed for http://127.0.0.1:9: pass api_key or set PLANGATE_API_KEY (`plangate serve` on "
@@ -212,12 +226,31 @@ def test_what_cannot_work_is_said_at_once(
         (
             lambda r: r.query("Hi", None),
             ValueError,
-            "thread_id is any string of yours that names the conversation",
+            "thread_id is missing: it is any string of yours that names the conversation",
         ),
         (lambda r: r.query("Hi", "x" * 201), ValueError, "thread_id is a string of 1 to 200 characters"),
         (lambda r: r.query("Hi", 7), ValueError, "thread_id is a string of 1 to 200 characters"),
         (lambda r: r.query("Hi", ""), ValueError, "thread_id is a string of 1 to 200 characters"),
-        (lambda r: r.query({1, 2}, "t"), TypeError, "Object of type set is not JSON serializable"),
+        (
+            lambda r: r.query({1, 2}, "t"),
+            TypeError,
+            "the prompt is neither text nor JSON: Object of type set is not JSON serializable",
+        ),
+        (
+            lambda r: r.query(float("nan"), "t"),
+            ValueError,
+            "the prompt is neither text nor JSON: Out of range float values are not JSON compliant",
+        ),
+        (
+            lambda r: r.query(None, "t"),
+            ValueError,
+            "the prompt is missing: it is text, or anything else that JSON has a form for",
+        ),
+        (
+            lambda r: r.query("Hi", "t", ["n"]),
+            TypeError,
+            "inputs is a mapping of names to values, not a list",
+        ),
         (
             lambda r: r.query("Hi", "t", resume="17"),
             ValueError,
@@ -256,6 +289,54 @@ async def test_what_is_not_open_says_how_to_open_it() -> None:
             use()
         assert str(refused.value) == told
     await runtime.aclose()
+
+
+def test_another_event_loop_is_said() -> None:
+    """The usual slip of who opens it in one `asyncio.run` and uses it in another."""
+    held = AsyncExitStack()
+
+    async def opened() -> plangate.Runtime:
+        service = await held.enter_async_context(fake_service())
+        return await held.enter_async_context(service.runtime(SPEC))
+
+    with asyncio.Runner() as one, asyncio.Runner() as other:
+        runtime = one.run(opened())
+        assert runtime.id == "rt_1"
+        with pytest.raises(plangate.PlangateError) as refused:
+            other.run(runtime.get_query("qry_1"))
+        one.run(held.aclose())
+    assert str(refused.value) == (
+        "the runtime was opened in another event loop: open and use it within one `asyncio.run`"
+    )
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_an_address_of_something_else_is_said(status: int) -> None:
+    async with fake_service() as service:
+        service.texts[("POST", "/runtimes")] = (status, "<h1>Hello</h1>", {})
+        with pytest.raises(plangate.PlangateError) as refused:
+            await service.runtime(SPEC)
+        told = f"{service.url} does not answer as a Plangate service does: is url the address of one?"
+        assert str(refused.value) == (told if status == 200 else f"{told} (404 unknown)")
+
+
+async def test_an_address_that_sends_callers_on_is_said() -> None:
+    async with fake_service() as service:
+        service.texts[("POST", "/runtimes")] = (301, "", {"location": "https://acme.example.com/runtimes"})
+        with pytest.raises(plangate.ApiError) as refused:
+            await service.runtime(SPEC)
+    assert str(refused.value) == (
+        f"{service.url} sends callers on to https://acme.example.com/runtimes: give the address of the service "
+        "itself as url. (301 unknown)"
+    )
+
+
+@pytest.mark.parametrize("given", ["", ".", "..", None, {"queryId": "qry_1"}])
+async def test_what_is_no_id_is_said(given: Any) -> None:
+    async with fake_service() as service, service.runtime(SPEC) as runtime:
+        with pytest.raises(ValueError) as refused:
+            await runtime.get_query(given)
+        assert str(refused.value) == f"{given!r} is no id: an id is a string such as 'qry_...', alone"
 
 
 async def test_what_this_version_does_not_have_is_said() -> None:

@@ -37,6 +37,20 @@ async def test_whoever_comes_later_is_not_shown_it() -> None:
         assert runtime.signing_secret is None
 
 
+async def test_another_secret_takes_its_place() -> None:
+    async with fake_service() as service:
+        service.registered = {"signingSecret": SECRET}
+        other = "whsec_" + "b3RoZXIh" * 5
+        where = ("POST", "/runtimes/rt_1/signing-secret")
+        service.answers[where] = lambda body: (201, {"runtimeName": "default", "signingSecret": other})
+        async with service.runtime(SPEC) as runtime:
+            assert await runtime.rotate_signing_secret() == other
+            assert runtime.signing_secret == other
+        assert runtime.signing_secret == other
+        assert len(service.bodies(*where)) == 1
+        assert "idempotency-key" in service.headers(*where)[0]  # sent again, it makes no third secret
+
+
 def test_the_check_in_the_docs_is_the_one_of_standard_webhooks() -> None:
     held: dict[str, Any] = {}
     for example in doctest.DocTestParser().get_examples(Runtime.signing_secret.__doc__ or ""):

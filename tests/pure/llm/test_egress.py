@@ -104,7 +104,8 @@ async def test_names_of_this_machine_are_refused_by_the_system_resolver(
 @pytest.mark.parametrize(
     "url",
     ["ftp://example.com/", "file:///etc/passwd", "ws://example.com/", "gopher://example.com/", "//a.com",
-     "http://", "http://localhost/", "http://x.localhost:80/", "http://user:pw@127.0.0.1/", "http://[::1]/"],
+     "http://", "http://localhost/", "http://x.localhost:80/", "http://user:pw@127.0.0.1/", "http://[::1]/",
+     "http://xn--a/", "http://xn--zzzzzz-/"],
 )  # fmt: skip
 async def test_urls_that_the_door_refuses(url: str) -> None:
     with pytest.raises(EgressRefused):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from plangate.spec.models import PlanSpec
 
 from app.base.schemacheck import SchemaChecker
 from app.plans import body as bodies
+from app.tools.models import CallOutcome
 from tests.support import specs
 
 SPEC = PlanSpec.model_validate(specs.ROUTING)
@@ -55,6 +57,8 @@ def test_references_are_taken_out_before_validation_and_context_is_kept() -> Non
             {"actions": [{**specs.BOOK, "references": [HANDLE, {"kind": "S"}, {"kind": "S", "id": 5}, 7]}]},
             ["/actions/0/references/1", "/actions/0/references/2", "/actions/0/references/3"],
         ),
+        ({"actions": [specs.BOOK, {"kind": "refund", "cents": "5"}]}, ["/actions/1/cents"]),
+        ({"actions": [{"kind": "fly", "cents": "5"}]}, ["/actions/0/kind"]),
     ],
 )
 def test_every_flaw_has_its_place(body: Any, pointers: list[str]) -> None:
@@ -119,3 +123,22 @@ def test_one_dispatcher_takes_a_batch_and_one_a_kind_takes_its_own() -> None:
     assert (list(found), missing) == (["book", "refund"], ["fly"])
     assert bodies.served_name(found["book"]) == "actions.book"
     assert found["book"].digest == found["refund"].digest, "of what a dispatcher is, not of its kind"
+
+
+def test_a_plan_has_so_many_actions_at_most() -> None:
+    body = {"actions": [dict(specs.BOOK)] * 1_001}
+    form, flaws = bodies.normalise(SPEC, body, SCHEMAS)
+    assert form == {}
+    assert [(f.pointer, f.message) for f in flaws] == [
+        ("/actions", "a plan has 1000 actions at most; this has 1001: make several")
+    ]
+
+
+def test_a_large_result_is_kept_by_the_call_and_not_by_each_of_its_actions() -> None:
+    done = CallOutcome("done", output={"entitiesAffected": 3, "details": "x" * 100_000})
+    status, parts = bodies.judged(done)
+    kept = json.loads(parts["result"])
+    assert (status, kept["entitiesAffected"]) == ("succeeded", 3)
+    assert kept["details"]["note"].startswith("The result had 1000")
+    small = CallOutcome("done", output={"entitiesAffected": 3, "details": "x"})
+    assert json.loads(bodies.judged(small)[1]["result"]) == small.output

@@ -361,6 +361,33 @@ def test_a_prompt_gets_a_table_of_tools(prompt: Any) -> None:
     )
 
 
+def test_nothing_of_the_tenant_is_in_a_prompt() -> None:
+    """Nor of the runtime: who wants it there writes it into a layer."""
+    raw = full()
+    raw["tenant"] = {"resourceId": "tenant-4711", "version": "label-4711"}
+    raw["name"] = "runtime-4711"
+
+    prompts = [held["systemPrompt"] for held in assemble(raw).wire["agents"]]
+
+    assert all(prompts)
+    assert "4711" not in "".join(prompts)
+
+
+def test_the_agents_own_tools_come_before_those_of_its_toolkits_and_what_it_wrote_before_both() -> None:
+    made = wire(
+        agent(
+            tools=["find"],
+            toolkits=["references"],
+            prompt={"identity": "I", "tools": [{"name": "glimpseRef", "description": "Mine"}, "find"]},
+        ),
+        tools=[{"name": "find", "description": "Finds", "inputSchema": OBJECT}],
+    )
+
+    rows = [line for line in made["agents"][0]["systemPrompt"].splitlines() if line.startswith("| ")][2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| find", "| glimpseRef", "| resolveRef"]
+    assert rows[:2] == ["| find |  |  |", "| glimpseRef | Mine |  |"]
+
+
 def test_the_rule_at_the_plans_gate_is_in_the_executors_table() -> None:
     made = wire(agent("e", "executor", plan=PLAN), approvalOverrides={"agents": {"e": {"plans": "never"}}})
 

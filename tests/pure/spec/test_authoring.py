@@ -28,6 +28,7 @@ from plangate import (
     define_tenant,
     define_tool,
     layered_prompt,
+    normalize_schema,
 )
 from pydantic import BaseModel, ValidationError
 
@@ -269,6 +270,24 @@ def test_what_is_pythons_stays_off_the_wire() -> None:
     wire = reference.to_wire()
     assert set(wire) == {"name", "schema", "ttlMs"}
     json.dumps(wire)
+    with pytest.raises(ValidationError, match="frozen"):
+        reference.name = "other"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Basket,
+        {"type": "array", "items": {"type": "string"}},
+        {"items": list[str]},
+        list[dict[str, int]],
+        dict[str, Basket],
+    ],
+)
+def test_a_kind_may_be_declared_with_any_form_of_schema(schema: Any) -> None:
+    reference = define_reference("R", schema)
+    assert reference.to_wire() == {"name": "R", "schema": normalize_schema(schema)}
+    assert ReferenceSpec.model_validate(reference.to_wire()).to_wire() == reference.to_wire()
 
 
 def test_a_glimpse_that_crosses_the_wire() -> None:

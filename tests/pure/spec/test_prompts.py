@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from plangate.spec.models import ToolSpec
 from plangate.spec.prompts import LayeredPrompt, augment_prompt_tools, layered_prompt, render_layers
 from pydantic import BaseModel, Field
+from pydantic.alias_generators import to_snake
 
 HEADER = "| Tool | Description | Approval |\n| --- | --- | --- |\n"
 
@@ -48,6 +49,23 @@ def test_every_layer_in_order_byte_for_byte() -> None:
     )
     assert prompt.cache_key == hashlib.sha256(prompt.text.encode()).hexdigest()
     assert str(prompt) == prompt.text
+
+
+def test_the_layers_are_named() -> None:
+    with pytest.raises(TypeError, match="takes 0 positional arguments but 1 was given"):
+        layered_prompt("You help.")  # type: ignore[misc]
+
+
+def test_tools_may_be_any_iterable_and_a_structured_section_a_model() -> None:
+    prompt = layered_prompt(
+        identity="I",
+        tools=(name for name in ("b", "a")),
+        examples=Rates(vatRate=Decimal("1.10"), since=date(2026, 1, 2)),
+    )
+    assert prompt.text == (
+        "# Identity\nI\n\n# Tools\n" + HEADER + "| a |  |  |\n| b |  |  |\n\n"
+        '# Examples\n```json\n{\n  "since": "2026-01-02",\n  "vatRate": "1.10"\n}\n```'
+    )
 
 
 def test_identity_alone() -> None:
@@ -270,6 +288,8 @@ plain_json: st.SearchStrategy[Any] = st.recursive(
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 texts = words | st.lists(words, max_size=3)
 tool = st.fixed_dictionaries({"name": words.filter(lambda name: bool(name.strip())), "description": words})
+STRUCTURED = ("domainKnowledge", "outputFormat", "examples")
+LAYERS = ("identity", "communication", "operationalRules", "tools", "safety", *STRUCTURED)
 layers_strategy = st.fixed_dictionaries(
     {"identity": texts},
     optional={
@@ -299,15 +319,29 @@ def test_the_order_of_keys_never_matters(layers: dict[str, Any], order: st.DataO
     assert (again.text, again.cache_key) == (prompt.text, prompt.cache_key)
 
 
-@given(layers_strategy, st.sampled_from(["communication", "safety", "examples", "tools"]), st.data())
+values_of = {
+    name: st.lists(tool, max_size=3) if name == "tools" else plain_json if name in STRUCTURED else texts
+    for name in LAYERS
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@given(layers_strategy, st.data())
 def test_any_change_of_a_rendered_section_changes_the_key(
-    layers: dict[str, Any], name: str, draw: st.DataObject
+    name: str, layers: dict[str, Any], draw: st.DataObject
 ) -> None:
-    values = {"examples": plain_json, "tools": st.lists(tool, max_size=3)}.get(name, texts)
-    one, other = ({**layers, name: draw.draw(values)} for _ in range(2))
+    one, other = ({**layers, name: draw.draw(values_of[name])} for _ in range(2))
     alone = [render_layers({"identity": "I", name: held[name]}).text for held in (one, other)]
     assume(alone[0] != alone[1])
     assert render_layers(one).cache_key != render_layers(other).cache_key
+
+
+@given(layers_strategy)
+def test_the_key_is_that_of_the_text_and_python_and_http_render_alike(layers: dict[str, Any]) -> None:
+    prompt = render_layers(layers)
+    arguments: Any = {to_snake(name): value for name, value in layers.items()}
+    assert layered_prompt(**arguments) == prompt
+    assert prompt.cache_key == hashlib.sha256(str(prompt).encode()).hexdigest()
 
 
 @given(

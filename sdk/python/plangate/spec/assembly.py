@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -59,7 +59,13 @@ class AssembledRuntime:
     wire: dict[str, Any]
 
 
-def assemble(raw: Mapping[str, Any] | RuntimeSpec, *, check_predicates: bool = True) -> AssembledRuntime:
+Check = Callable[[Draft], Iterator[Problem]]
+"""Finds what is wrong with what could be read of a spec."""
+
+
+def assemble(
+    raw: Mapping[str, Any] | RuntimeSpec, *, check_predicates: bool = True, also: Sequence[Check] = ()
+) -> AssembledRuntime:
     """Checks a spec and brings it into its final form.
 
     Plans and references declared on agents are collected, layered prompts are rendered and get the table of
@@ -67,26 +73,27 @@ def assemble(raw: Mapping[str, Any] | RuntimeSpec, *, check_predicates: bool = T
     `approvalOverrides`, and defaults that depend on other parts are filled in.
 
     `check_predicates=False` leaves out that dynamic rules name a registered predicate: for authors whose
-    predicates are registered later, when the runtime is created.
+    predicates are registered later, when the runtime is created. `also` are further checks, of the caller's
+    surroundings: what they find is reported with everything else.
 
     Raises SpecInvalid with every problem at once (the first thousand), each with its JSON pointer into `raw`.
     """
     draft = read(raw)
-    problems = tuple(dict.fromkeys(islice(_problems(draft, check_predicates), MAX_PROBLEMS)))
+    problems = tuple(dict.fromkeys(islice(_problems(draft, check_predicates, also), MAX_PROBLEMS)))
     if problems:
         raise SpecInvalid(problems)
     spec = _final(draft)
     return AssembledRuntime(spec, to_wire(spec))
 
 
-def _problems(draft: Draft, check_predicates: bool) -> Iterator[Problem]:
+def _problems(draft: Draft, check_predicates: bool, also: Sequence[Check]) -> Iterator[Problem]:
     """Everything that is wrong, but for what only follows from a part that could not be read."""
     yield from draft.problems
     yield from checks.check_tools(draft)
     unreadable = {problem.pointer for problem in draft.problems}
     around = {pointer for place in unreadable for pointer in ancestors(place)}
     last = (gate_checks.check_predicates,) if check_predicates else ()
-    for check in (*_CHECKS, *last):
+    for check in (*_CHECKS, *last, *also):
         for problem in check(draft):
             if problem.pointer not in around and unreadable.isdisjoint(ancestors(problem.pointer)):
                 yield problem
@@ -122,7 +129,7 @@ def _filled(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
     return agent.model_copy(
         update={
             "stateful": stateful,
-            "model": _with_provider(agent.model, spec),
+            "model": with_provider(agent.model, spec),
             "plan": agent.plan_name,
             "system_prompt": _prompt(agent),
             "prompt": None,
@@ -133,7 +140,7 @@ def _filled(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
     )
 
 
-def _with_provider(model: ModelSpec, spec: RuntimeSpec) -> ModelSpec:
+def with_provider(model: ModelSpec, spec: RuntimeSpec) -> ModelSpec:
     """A model without a provider: the only one declared, else the vendor that its id speaks of."""
     if "provider" in model.model_fields_set:
         return model

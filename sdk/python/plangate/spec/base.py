@@ -176,5 +176,8 @@ JsonSchema = Annotated[dict[str, Any], BeforeValidator(_schema)]
 """A JSON Schema as plain data, from whatever `normalize_schema` takes."""
 
 Count = Annotated[int, Field(strict=True, ge=1)]
-Milliseconds = Annotated[int, Field(strict=True, ge=1)]
+CENTURY_MS: Final = 100 * 366 * 24 * 3600 * 1000
+Milliseconds = Annotated[int, Field(strict=True, ge=1, le=CENTURY_MS)]
+"""No longer than clocks and databases have times for."""
+
 Flag = Annotated[bool, Field(strict=True)]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from plangate.spec.base import Milliseconds, Name, SpecModel
+from plangate.spec.base import Milliseconds, Name, SpecModel, at_most
 
 TAG_PREFIX: Final = "kind:"
 """Marks the parts of a Pydantic location that name a variant and are not in the document."""
@@ -31,7 +31,8 @@ HeaderValue = Annotated[
 ]
 """Of a header or a key: the text itself, or the secret that holds it."""
 
-Headers = dict[str, HeaderValue]
+MAX_HEADERS: Final = 50
+Headers = Annotated[dict[str, HeaderValue], at_most(MAX_HEADERS)]
 
 
 class HttpTransport(SpecModel):

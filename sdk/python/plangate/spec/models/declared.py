@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from plangate.spec.base import MAX_ITEMS, Flag, JsonSchema, Milliseconds, Name, SpecModel, at_most
+from plangate.spec.base import CENTURY_MS, MAX_ITEMS, Flag, JsonSchema, Milliseconds, Name, SpecModel, at_most
 from plangate.spec.models.rules import Rule
 from plangate.spec.transports import ClientTransport, Replay, Transport
 
@@ -95,7 +95,7 @@ class ReferenceSpec(SpecModel):
 
     name: Name
     schema_: JsonSchema = Field(alias="schema")
-    ttl_ms: Annotated[int, Field(strict=True, ge=0)] | None = None
+    ttl_ms: Annotated[int, Field(strict=True, ge=0, le=CENTURY_MS)] | None = None
     glimpse: dict[str, str] | SkipJsonSchema[Callable[[Any], Any]] | None = None
 
     def to_wire(self) -> dict[str, Any]:

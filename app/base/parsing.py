@@ -1,0 +1,33 @@
+"""JSON from outside that may be large, parsed so that nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from app.base import jsongate
+from app.base.errors import TooLarge
+
+MAX_CONTAINERS: Final = 1_000_000
+"""Objects and arrays of one document: each takes many times its text in memory."""
+
+AT_ONCE_BYTES: Final = 128 * 1024
+
+
+class Parser:
+    """Parses small documents at once, large ones in a thread, two at a time."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(2)
+
+    async def parse(self, body: bytes) -> jsongate.JsonValue:
+        """The value of a document, as `jsongate.parse` gives it. Raises Malformed, TooLarge."""
+        if len(body) <= AT_ONCE_BYTES:
+            return jsongate.parse(body)
+        if (
+            body.count(b"[") + body.count(b"{") > MAX_CONTAINERS
+            and jsongate.containers(body) > MAX_CONTAINERS
+        ):
+            raise TooLarge(f"The body may have {MAX_CONTAINERS} objects and arrays.")
+        async with self._turns:
+            return await asyncio.to_thread(jsongate.parse, body)

@@ -1,0 +1,102 @@
+"""The glimpses that the service makes itself: of any value, or as its kind declares; cut where they are too large. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jmespath.exceptions import JMESPathError
+
+from app.base import jsongate, paths
+from app.base.errors import Invalid
+
+MAX_GLIMPSE_BYTES: Final = 4 * 1024
+SAMPLE_ITEMS: Final = 3
+CUT: Final = "…"
+"""Stands where something was left out, and is a field of every glimpse that was cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """How much of a glimpse is kept: fields of an object, items of an array, characters of a text, levels."""
+
+    fields: int
+    items: int
+    chars: int
+    levels: int
+
+
+_CUTS: Final = (_Cut(32, 5, 300, 4), _Cut(16, 3, 100, 3), _Cut(8, 2, 40, 2), _Cut(4, 1, 20, 1))
+
+
+def neutral(value: Any) -> dict[str, Any]:
+    """What `plangate.glimpse` gives of a JSON value."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list):
+        return {"count": len(value), "sample": value[:SAMPLE_ITEMS]}
+    return {"value": value}
+
+
+def declared(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
+    """Each field a JMESPath expression over the value."""
+    try:
+        return paths.search_all(fields, value)
+    except JMESPathError as error:
+        raise Invalid(f"The glimpse of this kind could not be made of this value: {error}") from error
+
+
+def given(glimpse: Any) -> bytes:
+    """A glimpse that a caller made, as it is. Invalid where it is too large."""
+    data = jsongate.dumps(glimpse)
+    if len(data) > MAX_GLIMPSE_BYTES:
+        raise Invalid(f"A glimpse has at most {MAX_GLIMPSE_BYTES} bytes of JSON; this one has {len(data)}.")
+    return data
+
+
+def cut(glimpse: Mapping[str, Any]) -> bytes:
+    """A glimpse of the service's own. One that is too large is cut, with a mark at every place where it was."""
+    if _may_fit(glimpse):
+        data = jsongate.dumps(glimpse)
+        if len(data) <= MAX_GLIMPSE_BYTES:
+            return data
+    told = f"cut to {MAX_GLIMPSE_BYTES} bytes"
+    made = (jsongate.dumps({**_object(glimpse, how, how.levels), CUT: told}) for how in _CUTS)
+    return next(data for data in made if len(data) <= MAX_GLIMPSE_BYTES)
+
+
+def _may_fit(value: Any) -> bool:
+    """False where it has more parts or characters than a glimpse has bytes; found without reading all of it."""
+    left, stack = MAX_GLIMPSE_BYTES, [value]
+    while stack and left >= 0:
+        item = stack.pop()
+        if isinstance(item, dict):
+            left -= sum(map(len, item)) if len(item) <= left else len(item)
+        left -= len(item) if isinstance(item, str | list) else 1
+        if left >= 0 and isinstance(item, list | dict):
+            stack += item if isinstance(item, list) else item.values()
+    return left >= 0
+
+
+def _part(value: Any, how: _Cut, levels: int) -> Any:
+    if isinstance(value, str):
+        return _text(value, how)
+    if isinstance(value, list):
+        if levels == 0:
+            return f"{CUT} {len(value)} items"
+        kept = [_part(item, how, levels - 1) for item in value[: how.items]]
+        return kept if len(value) <= how.items else [*kept, f"{CUT} {len(value) - how.items} more"]
+    if isinstance(value, dict):
+        return f"{CUT} {len(value)} fields" if levels == 0 else _object(value, how, levels)
+    return value
+
+
+def _object(value: Mapping[str, Any], how: _Cut, levels: int) -> dict[str, Any]:
+    shown = zip(range(how.fields), value.items(), strict=False)
+    kept = {_text(name, how): _part(item, how, levels - 1) for _, (name, item) in shown}
+    return kept if len(value) <= how.fields else {**kept, CUT: f"{len(value) - how.fields} more"}
+
+
+def _text(text: str, how: _Cut) -> str:
+    return text if len(text) <= how.chars else f"{text[: how.chars]}{CUT} ({len(text)} characters)"

@@ -1,0 +1,77 @@
+"""What becomes of a value on its way into a reference, and of a part of it on its way out. Pure.
+
+The values come through the JSON gate, so nothing in them is other than JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from jmespath.exceptions import JMESPathError
+
+from app.base import paths
+from app.base.errors import Flaw, Invalid, TooLarge
+from app.base.schemacheck import SchemaChecker
+from app.references import glimpses
+
+MAX_REFERENCE_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a value: the schema of its kind, and how many bytes its canonical JSON may have. `fields` is
+    the declared glimpse of the kind."""
+
+    kind: str
+    schema: Mapping[str, Any] | bool
+    fields: Mapping[str, str] | None
+    max_bytes: int
+
+
+def packed(schemas: SchemaChecker, asked: Asked, value: Any, glimpse: Any) -> tuple[bytes, bytes]:
+    """A value and its glimpse as they are stored: canonical JSON, and at most 4 KiB of it. `glimpse` is the caller's,
+    None without one. Raises Invalid, TooLarge."""
+    flaws = schemas.compile(asked.schema).errors(value)
+    if flaws:
+        raise Invalid(
+            f"The value does not match the schema of {asked.kind}.",
+            [Flaw("/value" + f.pointer, f.message) for f in flaws],
+        )
+    data = canonical(value, asked.max_bytes)
+    if glimpse is not None:
+        return data, glimpses.given(glimpse)
+    made = glimpses.neutral(value) if asked.fields is None else glimpses.declared(asked.fields, value)
+    return data, glimpses.cut(made)
+
+
+def canonical(value: Any, max_bytes: int) -> bytes:
+    """The bytes that are stored and named: compact, the keys of every object sorted. Raises TooLarge."""
+    data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    if len(data) > max_bytes:
+        raise TooLarge(f"A reference holds at most {max_bytes} bytes of JSON; this value has {len(data)}.")
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a model is shown of a value; `shown_bytes` are of the value itself."""
+
+    content: Any
+    shown_bytes: int
+
+
+def part_of(value: Any, path: str, limit: int) -> Part:
+    """The part of a value that a JMESPath expression names; where it has more bytes than the limit, a glimpse of it.
+    Raises Invalid."""
+    try:
+        part = paths.search(path, value)
+    except JMESPathError as error:
+        raise Invalid(f"The path is not a JMESPath expression that works here: {error}") from error
+    size = len(orjson.dumps(part))
+    if size <= limit:
+        return Part(part, size)
+    note = f"That part has {size} bytes, more than {limit}: ask for less."
+    return Part({"note": note, "glimpse": orjson.loads(glimpses.cut(glimpses.neutral(part)))}, 0)

@@ -1,0 +1,254 @@
+"""What approvers ask of a runtime that is open: what waits, decisions, and what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from plangate.authoring.arguments import kind_of
+from plangate.client import path
+from plangate.registered import Registered
+from plangate.spec.base import did_you_mean
+
+DECISIONS: Final = ("approve", "reject", "revise")
+STATUSES: Final = ("pending", "approved", "rejected", "revised", "expired", "cancelled")
+FIELDS: Final = ("id", "decision", "feedback", "partial", "digest", "args", "scope")
+PAGE: Final = 500
+
+
+class Approving(Registered):
+    """The verbs of approvals and grants. Both belong to the tenant, whichever runtime asks."""
+
+    async def approvals(
+        self,
+        status: Literal["pending", "approved", "rejected", "revised", "expired", "cancelled"]
+        | None = "pending",
+        *,
+        query_id: str | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """The approvals of the tenant, newest first: the inbox of its approvers.
+
+        Args:
+            status: None gives all.
+            query_id: Only those of this query.
+            limit: How many at most.
+
+        Raises:
+            ValueError: for another status.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def inbox(runtime):
+            ...     for approval in await runtime.approvals():
+            ...         print(approval["id"], approval["agent"], approval["target"], approval["glimpses"])
+        """
+        if status is not None and status not in STATUSES:
+            raise ValueError(
+                f"there is no status {status!r} of an approval{did_you_mean(str(status), STATUSES)}"
+            )
+        return await self._listed("/approvals", {"status": status, "queryId": query_id}, limit)
+
+    async def approval_subject(self, id: str) -> dict[str, Any]:
+        """What exactly is approved, and carried out: the call with its arguments, or the plan.
+
+        Args:
+            id: The approval's.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def read_and_approve(runtime, approval):
+            ...     print(await runtime.approval_subject(approval["id"]))
+            ...     await runtime.respond_to_approval(approval["id"], "approve", digest=approval["digest"])
+        """
+        answer: dict[str, Any] = await self._client.request("GET", path("approvals", id, "subject"))
+        return answer
+
+    async def respond_to_approval(
+        self,
+        id: str,
+        decision: Literal["approve", "reject", "revise"],
+        feedback: str | None = None,
+        partial: Any = None,
+        *,
+        digest: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        scope: Literal["thread"] | None = None,
+    ) -> dict[str, Any]:
+        """Decides about an approval, and gives it as it stands then. It needs a key with `approvals:decide`.
+
+        Args:
+            id: The approval's, from an `approval-required` event's `data` or from `approvals`.
+            decision: `"revise"` asks for another plan; of a tool call it is a rejection with feedback.
+            feedback: What the agent is told.
+            partial: With `"revise"`, what may stay.
+            digest: That of the approval that was looked at: another one is refused. Where somebody has replaced
+                the arguments, an approval needs it.
+            args: With `"approve"`, for tools: takes the place of the call's arguments, as it is. It must match
+                the tool's input schema. The approval has the arguments that were asked for as `originalArgs`,
+                and another digest; votes so far are void.
+            scope: With `"approve"`: `"thread"` remembers it for this thread, agent, tool and these arguments,
+                for a day, where the rule is `rememberable`. See `grants`.
+
+        Raises:
+            ValueError: at once, for another decision or scope, and for `args` or `scope` with anything but
+                `"approve"`.
+            TypeError: at once, for `args` that are no mapping.
+            Conflict: if it was decided otherwise, has expired, or has another digest; `error.problem` shows it.
+            InvalidRequest: if `args` do not match, or the rule does not allow the scope.
+            Forbidden: if the key may not decide, or has voted already.
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def approve_all(runtime, event):
+            ...     if event["type"] == "approval-required":
+            ...         await runtime.respond_to_approval(event["data"]["id"], "approve")
+            >>> async def approve_less(runtime, approval):
+            ...     args = {**approval["glimpses"]["args"], "cents": 500}
+            ...     await runtime.respond_to_approval(approval["id"], "approve", args=args, scope="thread")
+        """
+        said = _said(
+            "",
+            {
+                "decision": decision,
+                "feedback": feedback,
+                "partial": partial,
+                "digest": digest,
+                "args": args,
+                "scope": scope,
+            },
+        )
+        answer: dict[str, Any] = await self._client.request("POST", path("approvals", id), said)
+        return answer
+
+    async def respond_to_approvals(self, decisions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Decides about several approvals, all or none, and gives them in the same order.
+
+        Args:
+            decisions: Up to a hundred mappings, each with `id` and `decision` and, where they are wanted,
+                `feedback`, `partial`, `digest`, `args` and `scope`, as for `respond_to_approval`. None of them
+                decides nothing.
+
+        Raises:
+            ValueError: at once, as `respond_to_approval`, and for an approval that is named twice.
+            TypeError: at once, for what is no list of mappings.
+            Conflict, InvalidRequest, Forbidden, NotFound: as `respond_to_approval`; nothing was decided then.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def approve_what_waits(runtime):
+            ...     await runtime.respond_to_approvals(
+            ...         [
+            ...             {"id": approval["id"], "decision": "approve", "digest": approval["digest"]}
+            ...             for approval in await runtime.approvals()
+            ...         ]
+            ...     )
+        """
+        said = _many(decisions)
+        if not said:
+            return []
+        answer = await self._client.request("POST", "/approvals", {"decisions": said})
+        decided: list[dict[str, Any]] = answer["approvals"]
+        return decided
+
+    async def grants(
+        self,
+        *,
+        agent: str | None = None,
+        tool: str | None = None,
+        active: bool | None = True,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """The approvals of the tenant that are remembered (`scope="thread"`), newest first.
+
+        Each has `id`, `threadId`, `agent`, `tool`, the `args` it holds for, and in `free` the arguments that may
+        have any value.
+
+        Args:
+            agent, tool: Only those of this agent, of this tool.
+            active: False gives those that are revoked or past their day, None all.
+            limit: How many at most.
+
+        Raises:
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def forget_all(runtime, tool):
+            ...     for grant in await runtime.grants(tool=tool):
+            ...         await runtime.revoke_grant(grant["id"])
+        """
+        return await self._listed("/grants", {"agent": agent, "tool": tool, "active": active}, limit)
+
+    async def revoke_grant(self, id: str) -> dict[str, Any]:
+        """Ends a remembered approval, and gives it: the next such call asks again. One that is over stays so.
+
+        Args:
+            id: The grant's, from `grants`, or from the `grantId` of an approval.
+
+        Raises:
+            NotFound: if there is none.
+            Forbidden: if the key may not decide about approvals.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def forget(runtime, approval):
+            ...     await runtime.revoke_grant(approval["grantId"])
+        """
+        answer: dict[str, Any] = await self._client.request("DELETE", path("grants", id))
+        return answer
+
+    async def _listed(self, where: str, wanted: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
+        """The newest of a list, over as many pages as it takes."""
+        params = {key: value for key, value in wanted.items() if value is not None}
+        found: list[dict[str, Any]] = []
+        while len(found) < limit:
+            params["limit"] = min(limit - len(found), PAGE)
+            page = await self._client.request("GET", where, params=params)
+            found += page["items"]
+            if page["nextCursor"] is None:
+                break
+            params["cursor"] = page["nextCursor"]
+        return found
+
+
+def _many(decisions: Any) -> list[dict[str, Any]]:
+    if isinstance(decisions, str | bytes | Mapping) or not isinstance(decisions, Sequence):
+        raise TypeError(f"decisions is a list of mappings with id and decision, not {kind_of(decisions)}")
+    said: list[dict[str, Any]] = []
+    for number, one in enumerate(decisions):
+        place = f"decisions[{number}]: "
+        if not isinstance(one, Mapping):
+            raise TypeError(f"{place}a mapping with id and decision is wanted, not {kind_of(one)}")
+        for name in one:
+            if name not in FIELDS:
+                raise ValueError(f"{place}a decision has no {name!r}{did_you_mean(str(name), FIELDS)}")
+        if not isinstance(one.get("id"), str):
+            raise ValueError(f"{place}it has no 'id': give that of the approval, such as 'apr_...'")
+        if one["id"] in (other["id"] for other in said):
+            raise ValueError(f"{place}{one['id']} is decided twice: an approval has one decision")
+        said.append({"id": one["id"], **_said(place, one)})
+    return said
+
+
+def _said(place: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a decision. `place` stands before what is refused."""
+    decision, args, scope = one.get("decision"), one.get("args"), one.get("scope")
+    if decision not in DECISIONS:
+        raise ValueError(f"{place}a decision is one of {', '.join(DECISIONS)}, not {decision!r}")
+    if args is not None and not isinstance(args, Mapping):
+        raise TypeError(f"{place}args is a mapping of the call's arguments, not {kind_of(args)}")
+    if args is not None and decision != "approve":
+        raise ValueError(
+            f"{place}args take the place of the arguments of a call that is approved: with {decision!r} leave them "
+            "out, and say in feedback what should be different"
+        )
+    if scope is not None and scope != "thread":
+        raise ValueError(f"{place}scope is 'thread', or left out to decide this once, not {scope!r}")
+    if scope is not None and decision != "approve":
+        raise ValueError(f"{place}only an approval is remembered: with {decision!r} leave scope out")
+    said = {key: one[key] for key in FIELDS[1:] if one.get(key) is not None}
+    return said if args is None else {**said, "args": dict(args)}

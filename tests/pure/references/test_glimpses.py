@@ -1,0 +1,92 @@
+"""Glimpses that the service makes: the neutral one of any JSON value, cut where it is too large."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plangate import glimpse as library_glimpse
+
+from app.base.errors import Invalid
+from app.references import glimpses
+from app.references.glimpses import CUT, MAX_GLIMPSE_BYTES
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+)
+
+
+@given(JSON)
+def test_the_neutral_glimpse_is_that_of_the_library(value: Any) -> None:
+    assert glimpses.neutral(value) == library_glimpse(value)
+
+
+@given(JSON)
+def test_what_fits_is_not_cut(value: Any) -> None:
+    made = glimpses.neutral(value)
+    if len(json.dumps(made, ensure_ascii=False).encode()) <= MAX_GLIMPSE_BYTES // 2:
+        assert json.loads(glimpses.cut(made)) == made
+
+
+def test_a_glimpse_of_the_most_bytes_is_not_cut() -> None:
+    fits = {"text": "x" * (MAX_GLIMPSE_BYTES - len('{"text":""}'))}
+    data = glimpses.cut(fits)
+    assert (len(data), json.loads(data)) == (MAX_GLIMPSE_BYTES, fits)
+    more = json.loads(glimpses.cut({"text": fits["text"] + "x"}))
+    assert more == {"text": "x" * 300 + f"{CUT} (4086 characters)", CUT: "cut to 4096 bytes"}
+
+
+def test_every_place_that_was_cut_is_marked() -> None:
+    value = {
+        "name": "n" * 5000,
+        "rows": [{"id": n, "deep": [[[n, n]]]} for n in range(1000)],
+        "few": [1, 2],
+        **{f"field {n}": n for n in range(40)},
+    }
+    made = json.loads(glimpses.cut(glimpses.neutral(value)))
+    assert made["name"] == "n" * 300 + f"{CUT} (5000 characters)"
+    assert made["rows"] == [*({"id": n, "deep": [f"{CUT} 1 items"]} for n in range(5)), f"{CUT} 995 more"]
+    assert made["few"] == [1, 2]
+    assert made[CUT] == "cut to 4096 bytes"
+    assert "field 28" in made
+    assert "field 29" not in made
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\u0001" * 100_000,
+        "\N{PILE OF POO}" * 100_000,
+        '"\\' * 100_000,
+        ["\u0001" * 4000] * 10,
+        {"\u0001" * 500 + str(n): {"\u0001" * 500: ["\u0001" * 500]} for n in range(100)},
+        {str(n): n for n in range(1_000_000)},
+        [[[[[["x" * 50] * 100] * 100] * 100]]],
+    ],
+    ids=["escapes", "wide", "quotes", "sample", "keys", "many fields", "deep"],
+)
+def test_a_glimpse_fits_whatever_the_value(value: Any) -> None:
+    data = glimpses.cut(glimpses.neutral(value))
+    assert len(data) <= MAX_GLIMPSE_BYTES
+    assert json.loads(data)[CUT] == "cut to 4096 bytes"
+
+
+def test_a_callers_glimpse_is_refused_where_it_is_too_large() -> None:
+    assert glimpses.given({"n": 1}) == b'{"n":1}'
+    with pytest.raises(Invalid, match=r"^A glimpse has at most 4096 bytes of JSON; this one has 4097\.$"):
+        glimpses.given("x" * 4095)
+
+
+def test_a_declared_glimpse_says_why_it_cannot_be_made() -> None:
+    assert glimpses.declared({"count": "length(rows)"}, {"rows": [1, 2]}) == {"count": 2}
+    with pytest.raises(Invalid, match=r"^The glimpse of this kind could not be made of this value: "):
+        glimpses.declared({"count": "length(rows)"}, {"rows": 5})

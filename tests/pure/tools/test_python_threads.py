@@ -1,0 +1,44 @@
+"""Functions of the operator that hang: what they must not take with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HANGING = """
+import asyncio
+import threading
+
+from plangate.spec.transports import PythonTransport
+
+from app.tools.models import Attempt, OutgoingCall, Uncertain
+from app.tools.python import PythonSender
+
+
+class Point:
+    def load(self):
+        return lambda args, ctx: threading.Event().wait()
+
+
+async def main():
+    sender = PythonSender({"hang": Point()})
+    transport = PythonTransport(entry_point="hang")
+    call = OutgoingCall("wrk_1", "qry_1", "tool", "add", "", b"{}", "never", 10, transport, "key")
+    attempt = Attempt("acme", "default", call, {"args": {}, "context": {}}, 1, lambda: True)
+    for _ in range(40):  # more than the pool of an event loop has threads
+        try:
+            await sender.send(attempt)
+        except Uncertain as error:
+            told = str(error)
+    print(told, await asyncio.to_thread(lambda: "the service goes on"))
+
+
+asyncio.run(main())
+"""
+
+
+def test_they_take_no_thread_of_the_service_and_hold_up_no_shutdown() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "it did not return within 0.01 s. the service goes on\n"
