@@ -188,7 +188,9 @@ async def test_one_claim_carries_no_more_than_fits(api: Caller) -> None:
     await api.approve(query)
     await api.until(query, "waiting", "client_call")
     counts, sent = [], []
-    while calls := (await api.do("/tool-calls/claim", {"tools": [{"name": "actions.book"}], "max": 10}))["calls"]:
+    while calls := (await api.do("/tool-calls/claim", {"tools": [{"name": "actions.book"}], "max": 10}))[
+        "calls"
+    ]:
         counts.append(len(calls))
         sent += [id for call in calls for id in call["resolvedRefs"]["Seats"]]
         for call in calls:
