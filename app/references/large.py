@@ -46,27 +46,28 @@ KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 class LargeDocuments:
     """The turns of a process."""
 
-    def __init__(self, child_bytes: int = CHILD_BYTES) -> None:
+    def __init__(self, child_bytes: int = CHILD_BYTES, turn_s: float = TURN_S) -> None:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._child_bytes = child_bytes
+        self._turn_s = turn_s
 
     @asynccontextmanager
     async def taken_apart(self, body: bytearray) -> AsyncIterator[LargeDocument]:
         """A request body, which is empty then. Raises Malformed, TooLarge, TooManyRequests."""
-        async with self._child() as child:
+        async with self._child(self._turn_s) as child:
             answer, _ = await child.asked("fields", body)
             yield LargeDocument(child, answer["fields"], answer["hasValue"])
 
     async def part(self, stored: bytes, path: str, limit: int) -> Part:
-        """What `values.part_of` gives of a stored value. Raises Invalid, TooLarge, TooManyRequests."""
-        async with self._child() as child:
+        """What `values.part_of` gives of a stored value. Raises Invalid, TooLarge."""
+        async with self._child(None) as child:
             answer, _ = await child.asked("part", stored, path=path, limit=limit)
             return Part(answer["content"], answer["shownBytes"])
 
     @asynccontextmanager
-    async def _child(self) -> AsyncIterator[_Child]:
+    async def _child(self, turn_s: float | None) -> AsyncIterator[_Child]:
         try:
-            async with asyncio.timeout(TURN_S):
+            async with asyncio.timeout(turn_s):
                 await self._turns.acquire()
         except TimeoutError:
             raise TooManyRequests("Many large values are on their way; send this one again.") from None

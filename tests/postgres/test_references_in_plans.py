@@ -200,7 +200,7 @@ async def test_one_claim_carries_no_more_than_fits(api: Caller) -> None:
     await api.ended(query)
 
 
-async def test_every_transport_gets_the_values(site: Any, cluster: Any) -> None:
+async def test_an_http_dispatcher_gets_the_values_in_its_body(site: Any, cluster: Any) -> None:
     got: list[Any] = []
 
     def take(received: Received) -> Any:

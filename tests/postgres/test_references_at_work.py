@@ -1,0 +1,180 @@
+"""What agents and tools do with references, and how it is on the records of their work."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from app.base.ids import new_id
+from tests.support import specs
+from tests.support.client import Caller, good, inner, output_of, refused
+from tests.support.world import World
+
+KINDS = [{"name": "Seats", "schema": {"type": "array"}}]
+KEPT = 64 * 1024
+
+
+async def used(api: Caller, query_id: str) -> list[dict[str, Any]]:
+    """What the work of a query did with references, in its order, with the name of the work."""
+    items = (await api.read(f"/queries/{query_id}/work"))["items"]
+    return [{"work": item["name"], **use} for item in items for use in item.get("references", [])]
+
+
+async def clerk(api: Caller, *tools: Any) -> None:
+    agent = specs.agent(toolkits=["references"], tools=[tool["name"] for tool in tools])
+    await api.register(specs.scripted(*tools, agents=[agent], references=KINDS))
+
+
+def handle(made: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"kind": made["kind"], "id": made["id"], **more}
+
+
+async def asked(api: Caller, *calls: tuple[str, dict[str, Any]]) -> tuple[str, list[Any]]:
+    query = await api.run(specs.script(*calls))
+    return query["id"], [r.get("result", r.get("error")) for r in output_of(query)]
+
+
+async def test_what_a_model_was_shown_is_told_from_what_was_kept_from_it(api: Caller) -> None:
+    await clerk(api)
+    small = await api.do("/references", {"kind": "Seats", "value": ["1A", "2B"]})
+    large = await api.do("/references", {"kind": "Seats", "value": ["x" * 1000] * 100})
+    other = await api.do("/references", {"kind": "Seats", "value": ["y" * 1000] * 100})
+    query, _ = await asked(
+        api,
+        ("resolveRef", handle(small)),
+        ("glimpseRef", handle(small)),
+        ("resolveRef", handle(large)),
+        ("resolveRef", handle(other, path="[0][:5]")),
+        ("resolveRef", handle(other, path="length(@)")),
+        ("resolveRef", handle(other, path="[")),
+        ("resolveRef", {"kind": "Seats", "id": "nothing"}),
+    )
+    resolve = {"work": "resolveRef", "use": "resolve"}
+    shown = {"id": large["id"], "kind": "Seats", "sizeBytes": large["sizeBytes"]}
+    assert await used(api, query) == [
+        {**resolve, **handle(small), "sizeBytes": small["sizeBytes"], "promptBytes": small["sizeBytes"]},
+        {**resolve, **shown, "promptBytes": 0},
+        {**resolve, **shown, "id": other["id"], "promptBytes": len("null")},
+        {**resolve, **shown, "id": other["id"], "promptBytes": len("100")},
+    ]
+
+
+async def test_a_part_that_is_too_large_comes_as_its_glimpse(api: Caller) -> None:
+    await clerk(api)
+    made = await api.do("/references", {"kind": "Seats", "value": [{"text": "x" * 100_000, "n": 1}]})
+    _, (part, field) = await asked(
+        api,
+        ("resolveRef", handle(made, path="[0]")),
+        ("resolveRef", handle(made, path="[0].n")),
+    )
+    assert part["note"] == f"That part has 100017 bytes, more than {KEPT}: ask for less."
+    assert part["glimpse"] == {"text": "x" * 300 + "… (100000 characters)", "n": 1, "…": "cut to 4096 bytes"}
+    assert field == 1
+
+
+async def test_parts_of_very_large_values_and_paths_that_cost_too_much(api: Caller) -> None:
+    await clerk(api)
+    value = [{"id": n, "name": f"item {n}"} for n in range(50_000)]
+    made = await api.do("/references", {"kind": "Seats", "value": value})
+    assert made["sizeBytes"] > 1024 * 1024
+    bomb = " | ".join(["[@,@]"] * 40)
+    query, answers = await asked(
+        api,
+        ("resolveRef", handle(made, path="[?id == `49999`].name | [0]")),
+        ("resolveRef", handle(made, path="[*].name")),
+        ("resolveRef", handle(made, path=bomb)),
+        ("resolveRef", handle(made, path="[")),
+    )
+    assert answers[0] == "item 49999"
+    assert answers[1]["glimpse"] == {"count": 50_000, "sample": ["item 0", "item 1", "item 2"]}
+    assert "the expression takes too much work over this value" in answers[2]
+    assert "not a JMESPath expression that works here" in answers[3]
+    assert [use["promptBytes"] for use in await used(api, query)] == [len('"item 49999"'), 0]
+
+
+async def test_a_result_with_a_handle_and_a_glimpse_passes_as_it_is(plangate: World, api: Caller) -> None:
+    find = specs.tool("find")
+    await clerk(api, find)
+    query = await api.submit(specs.script(("find", {"n": 1})))
+    (call,) = await api.claim("find")
+    body = {"kind": "Seats", "value": ["1A"], "workId": call["workId"]}
+    made = await api.do("/references", body)
+    result = {"kind": made["kind"], "id": made["id"], "glimpse": made["glimpse"]}
+    good(await api.result(call, result))
+    ended = await api.ended(query["id"])
+    assert [r["result"] for r in output_of(ended)] == [result]
+    *_, told = await api.events(query["id"], "tool-invocation")
+    assert told["result"] == result
+    assert await plangate.value("SELECT count(*) FROM reference_values") == 1
+
+
+async def test_a_handlers_creating_and_reading_are_on_the_record_of_its_call(api: Caller) -> None:
+    await clerk(api, specs.tool("find"))
+    query = await api.submit(specs.script(("find", {"n": 1})))
+    (call,) = await api.claim("find")
+    body = {"kind": "Seats", "value": ["1A"], "workId": call["workId"]}
+    made = await api.do("/references", body)
+    good(await api.post("/references", body))
+    where = f"/references/Seats/{made['id']}"
+    for _ in range(2):
+        assert await api.read(where, workId=call["workId"]) == ["1A"]
+    await api.read(where)
+    await api.read(f"{where}/glimpse")
+    refused(await api.get(where, workId=new_id("wrk_")), 404, "not_found")
+    good(await api.result(call, 1))
+    await api.ended(query["id"])
+    both = {"work": "find", **handle(made), "sizeBytes": 6, "promptBytes": 0}
+    assert await used(api, query["id"]) == [{**both, "use": "create"}, {**both, "use": "resolve"}]
+    assert (await api.read("/references"))["items"][0]["workId"] == call["workId"]
+    (told,) = await api.events(query["id"], "reference-created")
+    assert (told["workId"], told["data"]["sizeBytes"]) == (call["workId"], 6)
+
+
+async def test_another_tenants_work_is_no_work(plangate: World, api: Caller) -> None:
+    await clerk(api, specs.tool("find"))
+    await plangate.other.register(specs.mock(references=KINDS, tenant="other"))
+    await api.submit(specs.script(("find", {"n": 1})))
+    (call,) = await api.claim("find")
+    made = await plangate.other.do("/references", {"kind": "Seats", "value": []})
+    where = f"/references/Seats/{made['id']}"
+    refused(await plangate.other.get(where, workId=call["workId"]), 404, "not_found")
+    assert await plangate.value("SELECT count(*) FROM reference_uses") == 0
+
+
+async def test_a_result_that_overflows_is_created_by_its_call(api: Caller) -> None:
+    await clerk(api, specs.tool("find"))
+    query = await api.submit(specs.script(("find", {"n": 1}), ("find", {"n": 2})))
+    rows = {"rows": ["x" * 1000] * 100, "glimpse": {"rows": 100}}
+    first = await api.serve("find", rows)
+    boasting = {**rows, "glimpse": "x" * 5000}
+    await api.serve("find", boasting)
+    results = [r["result"] for r in output_of(await api.ended(query["id"]))]
+    assert results[0]["glimpse"] == {"rows": 100}
+    assert results[1]["glimpse"]["…"] == "cut to 4096 bytes"
+    uses = await used(api, query["id"])
+    assert [(use["use"], use["kind"], use["id"]) for use in uses] == [
+        ("create", "ToolResult", result["id"]) for result in results
+    ]
+    assert [use["sizeBytes"] for use in uses] == [
+        len(json.dumps(v, separators=(",", ":"))) for v in (rows, boasting)
+    ]
+    created = (await api.read("/references"))["items"][1]
+    assert created["workId"] == first["workId"]
+
+
+async def test_hydration_is_on_the_record_of_the_action(api: Caller) -> None:
+    await api.register(specs.planning(references=KINDS))
+    made = [await api.do("/references", {"kind": "Seats", "value": [seat]}) for seat in ("1A", "2B")]
+    body = {"actions": [{**specs.BOOK, "references": [handle(m) for m in made]}]}
+    query = (await api.submit(specs.store_and_execute(body)))["id"]
+    await api.approve(query)
+    call = await api.serve("actions", {"entitiesAffected": 1})
+    assert inner(output_of(await api.ended(query))[1])["status"] == "executed"
+    items = (await api.read(f"/queries/{query}/work"))["items"]
+    (action,) = (item for item in items if item["kind"] == "action")
+    assert action["id"] == call["workId"]
+    assert sorted(action["references"], key=lambda use: use["id"]) == [
+        {"use": "hydrate", **handle(m), "sizeBytes": 6, "promptBytes": 0}
+        for m in sorted(made, key=lambda m: m["id"])
+    ]
+    assert [item["name"] for item in items if "references" in item] == [action["name"]]

@@ -1,0 +1,26 @@
+"""The values of references on their way to a dispatcher: spliced into JSON as they are stored, parsed for code here."""
+
+from __future__ import annotations
+
+from app.base import jsongate
+from app.tools.models import ResolvedRefs, parsed
+
+STORED = {"Seats": {"r1": b'["1A",1.0,null]', "r2": b"{}"}}
+
+
+def test_written_they_are_the_stored_bytes() -> None:
+    refs = ResolvedRefs(STORED)
+    assert (
+        jsongate.dumps({"resolvedRefs": refs}) == b'{"resolvedRefs":{"Seats":{"r1":["1A",1.0,null],"r2":{}}}}'
+    )
+    assert refs.size == len(STORED["Seats"]["r1"]) + 2
+
+
+async def test_code_in_this_process_gets_the_values() -> None:
+    request = {"planId": "pln_1", "resolvedRefs": ResolvedRefs(STORED)}
+    assert await parsed(request) == {
+        "planId": "pln_1",
+        "resolvedRefs": {"Seats": {"r1": ["1A", 1.0, None], "r2": {}}},
+    }
+    for plain in ({"args": {}}, {"resolvedRefs": ResolvedRefs({})}):
+        assert await parsed(plain) is plain
