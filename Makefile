@@ -27,8 +27,17 @@ $(STAMP):
 demo: setup  ## Run an example: EXAMPLE=flight_recovery or pricing (ARGS=--yes approves without asking)
 	@$(BIN)/python -m examples.$(EXAMPLE) $(ARGS)
 
-test: setup  ## Run every test (ARGS are passed to pytest)
+test: setup  ## Run every test (with ARGS: pytest with these)
+ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
+else
+	@# Those with real processes mostly wait: the others run beside them and are shown after them.
+	@log=$$(mktemp); \
+	$(BIN)/python -m pytest --ignore=tests/processes -p no:cacheprovider > $$log 2>&1 & others=$$!; \
+	$(BIN)/python -m pytest tests/processes; processes=$$?; \
+	wait $$others; others=$$?; cat $$log; rm -f $$log; \
+	test $$processes -eq 0 && test $$others -eq 0
+endif
 
 check: setup  ## Lint, types, floors, generated files
 	@$(BIN)/ruff check .
