@@ -1,4 +1,6 @@
-"""`make bench`: the service and the floor in one run, turn about, so that the machine's noise hits both."""
+"""`make bench`: the service and the floor in one run, turn about, so that the machine's noise hits both.
+
+The suite `references` is in references.py."""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import machine, programs, report
+from bench import machine, programs, references, report
 from bench.programs import Program
 from bench.report import Row, quantile
 
@@ -138,8 +140,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--suite", choices=("floor", "references"), default="floor", help="what is measured")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
+    if given.suite == "references":
+        references.run(quick=given.quick, page=PAGE if given.write else None)
+        return
     text = measure(QUICK if given.quick else FULL)
     print(text)
     if given.write:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+BEGIN, END = "<!-- bench{}: begin -->", "<!-- bench{}: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,11 @@ def table(rows: Sequence[Row], about: str) -> str:
     return "\n".join(lines)
 
 
-def write(page: Path, text: str) -> None:
-    """Puts the table between the markers of the page; the prose around it stays."""
-    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+def write(page: Path, text: str, suite: str = "") -> None:
+    """Puts the table between the suite's markers of the page; the prose around it stays."""
+    first, last = (marker.format(suite and f" {suite}") for marker in (BEGIN, END))
+    before, begin, rest = page.read_text("utf-8").partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise SystemExit(f"{page} has no markers {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", "utf-8")
+        raise SystemExit(f"{page} has no markers {first} and {last}")
+    page.write_text(f"{before}{first}\n{text}\n{last}{after}", "utf-8")

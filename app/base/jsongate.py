@@ -90,10 +90,13 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the bytes of a body show, if it is JSON. `string_tokens` are the quotes that delimit keys and strings."""
+    """What the bytes of a body show, if it is JSON. `containers` are objects and arrays, `commas` those between items,
+    `string_tokens` the quotes that delimit keys and strings."""
 
     complaint: str | None
     objects: int
+    containers: int
+    commas: int
     string_tokens: int
 
     def is_all_of(self, value: JsonValue) -> bool:
@@ -117,9 +120,11 @@ def survey(body: bytes, *, max_depth: int = MAX_DEPTH, infinities: bool = True) 
     if _NINETEEN_DIGITS in numbers or any(exponent in numbers for exponent in exponents):
         found = (_number_complaint(number.group()) for number in _NUMBER.finditer(skeleton))
         complaint = complaint or next(filter(None, found), None)
-    if skeleton.count(b"[") + skeleton.count(b"{") > max_depth and _deeper_than(max_depth, skeleton):
+    objects = skeleton.count(b"{")
+    containers = objects + skeleton.count(b"[")
+    if containers > max_depth and _deeper_than(max_depth, skeleton):
         complaint = complaint or _too_deep(max_depth)
-    return Survey(complaint, skeleton.count(b"{"), plain.count(b'"'))
+    return Survey(complaint, objects, containers, skeleton.count(b","), plain.count(b'"'))
 
 
 def containers(body: bytes) -> int:

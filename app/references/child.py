@@ -17,6 +17,7 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from io import BufferedIOBase
 from typing import Any, Final, cast
 
@@ -31,10 +32,11 @@ from app.references import values
 MAX_FIELDS_BYTES: Final = 64 * 1024
 """Of everything in a document beside its value."""
 
-DENSE_BYTES: Final = 64
-"""Of text to an object: with less, most of the memory is that of dicts."""
+CHARS_AN_OBJECT: Final = 64
+CHARS_A_NUMBER: Final = 8
+"""With fewer characters of text to each, a document is dense."""
 
-SHARED_KEYS, SHAPES = 16, 256
+SHARED_KEYS, SHAPES, CACHED_NUMBERS = 16, 256, 16_384
 CPU_S: Final = 20
 READ_BYTES: Final = 256 * 1024
 
@@ -80,9 +82,9 @@ class Worker:
         except MemoryError:
             return {"error": "no_memory"}, b""
 
-    def _fields(self, _head: Mapping[str, Any], data: bytearray) -> Answer:
+    def _fields(self, head: Mapping[str, Any], data: bytearray) -> Answer:
         """Parses a document; the answer has everything in it but its value, which stays here."""
-        document = parsed(data)
+        document = parsed(data, head["mostContainers"])
         if not isinstance(document, dict):
             return {"fields": None, "hasValue": False}, b""
         has_value = "value" in document
@@ -105,19 +107,21 @@ class Worker:
         return {"content": part.content, "shownBytes": part.shown_bytes}, b""
 
 
-def parsed(data: bytearray) -> Any:
+def parsed(data: bytearray, most_containers: int) -> Any:
     """What `jsongate.parse` gives, in as little memory as there is a way to: the text goes before its value is
-    complete, and what is not plainly right the gate itself judges. Empties `data`. Raises Malformed."""
+    complete, and what is not plainly right the gate itself judges. Empties `data`. Raises Malformed, TooLarge."""
     body = bytes(data)
     data.clear()
     seen = jsongate.survey(body)
+    if seen.containers > most_containers:
+        raise TooLarge(f"The body may have {most_containers} objects and arrays.")
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return jsongate.parse(body)
     del body
     try:
-        value = built(text, dense=seen.objects * DENSE_BYTES > len(text))
+        value = built(text, dense=_dense(seen, len(text)))
         if seen.complaint is None and seen.is_all_of(value):
             return value
     except (ValueError, TypeError, RecursionError):  # TypeError: of a lone surrogate, as it is written
@@ -125,13 +129,25 @@ def parsed(data: bytearray) -> Any:
     return jsongate.parse(text.encode())
 
 
+def _dense(seen: jsongate.Survey, chars: int) -> bool:
+    """Whether most of the memory will be that of dicts, or of numbers."""
+    numbers = seen.commas - seen.string_tokens // 2
+    return seen.objects * CHARS_AN_OBJECT > chars or numbers * CHARS_A_NUMBER > chars
+
+
 def built(text: str | bytes | bytearray, *, dense: bool) -> Any:
-    """The value of a JSON text, without a tree of the parser's own beside it. Equal short texts are one, or, where a
-    text is dense with objects, objects of the same keys share them: 16 MiB of `{"id": 1000000}` take 10 times the text
-    so, and 15 times as plain dicts. Raises ValueError, RecursionError."""
-    if dense:
-        return json.loads(text, object_hook=SharedKeys().sharing, parse_constant=_no_constant)
-    return pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="all")
+    """The value of a JSON text, without a tree of the parser's own beside it. Equal short texts are one. Where the text
+    is dense, equal numbers are one, and objects of the same keys share them: 16 MiB of `{"id": 1000000}` take 10 times
+    the text so, and 15 times as plain dicts. Raises ValueError, RecursionError."""
+    if not dense:
+        return pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="all")
+    return json.loads(
+        text,
+        object_hook=SharedKeys().sharing,
+        parse_int=lru_cache(CACHED_NUMBERS)(int),
+        parse_float=lru_cache(CACHED_NUMBERS)(float),
+        parse_constant=_no_constant,
+    )
 
 
 class SharedKeys:

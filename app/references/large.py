@@ -1,8 +1,7 @@
 """Large documents: taken apart by a process of their own each (child.py), two at a time.
 
 What the service holds of one is its text, until the child has it, and its canonical form; the parsed value is in the
-child, with a bound on its memory. Measured, 16 MiB of rows of 100 bytes: 22 times the text in the service's own
-process, whose other requests waited up to 0.4 s for the parser; 9 times in both processes so.
+child, with a bound on its memory. Why so, with what was measured: docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Any, Final, TypeVar, cast
 import orjson
 
 from app.base.errors import Flaw, Invalid, Malformed, PlangateError, TooLarge, TooManyRequests
+from app.base.parsing import MAX_CONTAINERS
 from app.references.child import receive, send
 from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
 
@@ -33,9 +33,9 @@ AT_ONCE: Final = 2
 TURN_S: Final = 4.0
 """How long a document waits for its turn: a request is answered within five seconds."""
 
-CHILD_BYTES: Final = 23 * MAX_REFERENCE_BYTES // 2
-"""The memory of a child, all of it. With what the service itself holds of a document meanwhile, twelve times as much as
-a value may have."""
+CHILD_BYTES: Final = 16 * MAX_REFERENCE_BYTES
+"""The memory of a child beyond which it is ended. Most values take 5 to 10 times their size, with what the service
+itself holds of them; only what has next to nothing in its parts takes more than 12."""
 
 LOOK_EVERY_MS: Final = 5
 
@@ -55,7 +55,7 @@ class LargeDocuments:
     async def taken_apart(self, body: bytearray) -> AsyncIterator[LargeDocument]:
         """A request body, which is empty then. Raises Malformed, TooLarge, TooManyRequests."""
         async with self._child(self._turn_s) as child:
-            answer, _ = await child.asked("fields", body)
+            answer, _ = await child.asked("fields", body, mostContainers=MAX_CONTAINERS)
             yield LargeDocument(child, answer["fields"], answer["hasValue"])
 
     async def part(self, stored: bytes, path: str, limit: int) -> Part:

@@ -10,13 +10,15 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import orjson
+import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, JsonValue, SkipValidation, model_validator
+from starlette.types import Send
 
 from app.base.clock import rfc3339
 from app.base.database import Tx
-from app.base.errors import Invalid, NotFound
+from app.base.errors import Invalid, NotFound, PlangateError
 from app.journal import store as journal_store
 from app.journal.models import Scope
 from app.references import store, views
@@ -37,6 +39,8 @@ from app.tenancy.http import (
     reading,
 )
 from app.tenancy.models import Caller
+
+log = structlog.get_logger(__name__)
 
 
 class LargeRoute(GatedRoute):
@@ -63,6 +67,16 @@ large = APIRouter(route_class=LargeRoute, tags=["references"])
 
 Kind = Annotated[str, Path(max_length=100)]
 RefId = Annotated[str, Path(max_length=100)]
+
+
+class Pieces(StreamingResponse):
+    """A value in pieces. One that goes while it is read, and an outage, end the connection short of its length."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except PlangateError as error:
+            log.warning("references.reading_cut", detail=error.detail)
 
 
 class CreateReference(Body):
@@ -181,7 +195,7 @@ async def read_reference(
         async with door_of(request).db.transaction(caller.tenant) as tx:
             await scope_of(tx, work_id)
     size, pieces = await references_of(request).read(caller.tenant, kind, id, work_id)
-    return StreamingResponse(pieces, headers={"content-length": str(size)}, media_type="application/json")
+    return Pieces(pieces, headers={"content-length": str(size)}, media_type="application/json")
 
 
 @router.get(

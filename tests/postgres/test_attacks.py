@@ -120,10 +120,7 @@ async def test_nothing_is_parsed_for_who_has_no_key(plangate: World) -> None:
     refused(raw, 401)
 
 
-async def test_a_value_of_millions_of_arrays_is_taken_apart_elsewhere_and_nobody_waits_for_it(
-    api: Caller,
-) -> None:
-    await api.register(specs.mock(references=[{"name": "K", "schema": {"type": "array"}}]))
+async def test_a_body_of_millions_of_arrays_is_refused_and_nobody_waits_for_it(api: Caller) -> None:
     body = b'{"kind":"K","value":[' + b"[]," * 1_500_000 + b"1]}"
     headers = {"content-type": "application/json"}
     sending = asyncio.create_task(api.request("POST", "/references", content=body, headers=headers))
@@ -133,7 +130,7 @@ async def test_a_value_of_millions_of_arrays_is_taken_apart_elsewhere_and_nobody
         good(await api.get("/healthz"))
         worst = max(worst, time.monotonic() - began)
         await asyncio.sleep(0.01)
-    assert good(await sending)["glimpse"]["count"] == 1_500_001
+    refused(await sending, 413)
     assert worst < 1
 
 

@@ -79,7 +79,7 @@ def outcome(parse: Any, body: bytes) -> tuple[str, str]:
 
 
 def in_child(body: bytes) -> Any:
-    return child.parsed(bytearray(body))
+    return child.parsed(bytearray(body), 1_000_000)
 
 
 @pytest.mark.parametrize("text", [*ODD, *FINE])

@@ -1,0 +1,207 @@
+"""`make bench ARGS="--suite references"`: what references cost by the size of their values, and what others notice."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import machine, programs, report
+from bench.report import quantile, spread
+
+SIZES = {"1 kB": 1_000, "100 kB": 100_000, "10 MB": 10_000_000}
+TIMES = {"1 kB": 100, "100 kB": 40, "10 MB": 4}
+"""Of each measurement in a round."""
+
+KIND = "Rows"
+SPEC = {
+    "tenant": {"resourceId": "local", "version": "1"},
+    "agents": [{"name": "clerk", "role": "specialist", "model": {"id": "m", "provider": "mock"}}],
+    "references": [
+        {
+            "name": KIND,
+            "schema": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"sku": {"type": "string"}, "cents": {"type": "integer"}},
+                    "required": ["sku", "cents"],
+                },
+            },
+            "glimpse": {"count": "length(@)", "first": "[0].sku"},
+        }
+    ],
+    "interpreter": "mock",
+}
+QUIET_S = 2.0
+PAUSE_S = 0.005
+
+
+@dataclass
+class Figures:
+    """By row and size, a value a round."""
+
+    rows: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    def add(self, row: str, size: str, value: float) -> None:
+        self.rows.setdefault(row, {}).setdefault(size, []).append(value)
+
+
+class Api:
+    """One connection with a key, kept alive while it is used."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self.again: Callable[[], Api] = lambda: Api(port, key)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+    def __call__(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        self._connection.request(method, path, body, self._headers)
+        answer = self._connection.getresponse()
+        data = answer.read()
+        if answer.status >= 300:
+            raise SystemExit(f"{method} {path}: {answer.status} {data[:400].decode(errors='replace')}")
+        return data
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def rows_of(size: int, mark: str) -> bytes:
+    """The JSON of rows of about 100 bytes, as many as there is room for."""
+    written, total, n = [], 2, 0
+    while True:
+        row = {
+            "sku": f"{mark}-{n:07}",
+            "name": f"product number {n}",
+            "cents": n * 7,
+            "tags": ["a", "b"],
+            "stock": n % 500,
+        }
+        text = json.dumps(row, separators=(",", ":"))
+        total += len(text) + 1
+        if total > size and written:
+            return f"[{','.join(written)}]".encode()
+        written.append(text)
+        n += 1
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def one_round(api: Api, number: int, figures: Figures | None) -> None:
+    """Creates, creates again, glimpses and resolves values of each size. Without `figures` it only warms up."""
+    for size, most in SIZES.items():
+        values = [rows_of(most, f"{number}-{n}") for n in range(TIMES[size])]
+        bodies = [b'{"kind":"%s","value":%s}' % (KIND.encode(), value) for value in values]
+        paths: list[str] = []
+
+        def create(body: bytes, paths: list[str] = paths) -> None:
+            made = json.loads(api("POST", "/references", body))
+            paths.append(f"/references/{KIND}/{made['id']}")
+
+        taken = {
+            "create": [timed(lambda body=body: create(body)) for body in bodies],
+            "create again": [timed(lambda body=body: api("POST", "/references", body)) for body in bodies],
+            "glimpse": [timed(lambda path=path: api("GET", f"{path}/glimpse")) for path in paths],
+            "resolve": [timed(lambda path=path: api("GET", path)) for path in paths],
+        }
+        for name, seconds in taken.items():
+            middle = statistics.median(seconds)
+            if figures is not None:
+                figures.add(f"{name}, ms", size, middle * 1000)
+                if name in ("create", "resolve"):
+                    figures.add(f"{name}, MB/s", size, len(values[0]) / 1e6 / middle)
+            print(f"round {number}: {name} of {size}: {middle * 1000:.2f} ms", file=sys.stderr)
+
+
+@contextmanager
+def others(api: Api) -> Iterator[list[float]]:
+    """Small requests on a connection of their own for as long as the block runs: the seconds that each took."""
+    taken: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        with closing(api.again()) as own:
+            while not over.wait(PAUSE_S):
+                taken.append(timed(lambda: own("GET", "/references?limit=1")))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        over.set()
+        thread.join()
+
+
+def beside(api: Api, number: int, figures: Figures | None) -> None:
+    """What small requests take while nothing else happens, and while large values are created one after another."""
+    with others(api) as quiet:
+        time.sleep(QUIET_S)
+    bodies = [
+        b'{"kind":"%s","value":%s}' % (KIND.encode(), rows_of(SIZES["10 MB"], f"b{number}-{n}"))
+        for n in range(4)
+    ]
+    with others(api) as busy:
+        for body in bodies:
+            api("POST", "/references", body)
+    for name, seconds in (("quiet", quiet), ("beside creates of 10 MB", busy)):
+        for row, share in (("median", 0.5), ("p95", 0.95)):
+            value = quantile(seconds, share) * 1000
+            if figures is not None:
+                figures.add(f"a small request, {row}, ms", name, value)
+            print(f"round {number}: a small request, {name}, {row}: {value:.2f} ms", file=sys.stderr)
+
+
+def measure(rounds: int) -> str:
+    """Everything, and the tables of it. The first round is thrown away."""
+    sizes, requests = Figures(), Figures()
+    with programs.data_dir() as data, programs.service(data) as (service, _):
+        key = Path(data / "local-key").read_text("utf-8").strip()
+        with closing(Api(service.port, key)) as api:
+            api("POST", "/runtimes", json.dumps(SPEC).encode())
+            for number in range(rounds):
+                one_round(api, number, sizes if number else None)
+                beside(api, number, requests if number else None)
+        peak = machine.peak_rss_mb(service.pid)
+    about = (
+        f"{machine.kind()}; Python {sys.version.split()[0]}; {rounds - 1} rounds; median (min–max) of the rounds. Values "
+        f"are rows of about 100 bytes with a schema and a declared glimpse. The service's own process had {peak:.0f} MiB "
+        "at most."
+    )
+    return "\n".join(
+        [
+            about,
+            "",
+            *_table(sizes, list(SIZES)),
+            "",
+            *_table(requests, list(requests.rows["a small request, p95, ms"])),
+        ]
+    )
+
+
+def _table(figures: Figures, columns: list[str]) -> list[str]:
+    head = [f"| | {' | '.join(columns)} |", f"| --- | {' | '.join('---:' for _ in columns)} |"]
+    return head + [
+        f"| {row} | {' | '.join(spread(held.get(column, [])) for column in columns)} |"
+        for row, held in figures.rows.items()
+    ]
+
+
+def run(*, quick: bool, page: Path | None) -> None:
+    """Measures, prints, and with a page writes the tables into it."""
+    text = measure(2 if quick else 5)
+    print(text)
+    if page is not None:
+        report.write(page, text, "references")
