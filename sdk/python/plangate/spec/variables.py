@@ -22,6 +22,7 @@ _KIND: Final = re.compile(r"[A-Za-z0-9_-]+")
 _BARE: Final = re.compile(r'[^."|& ]+')
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 _QUOTED: Final = json.JSONDecoder()
+_UNHELD: Final = re.compile("[\0\ud800-\udfff]")
 _MAX_INDEX_DIGITS: Final = 9
 
 
@@ -125,6 +126,8 @@ def _segment(text: str, at: int) -> tuple[Segment, int]:
             key, end = _QUOTED.raw_decode(text, at)
         except json.JSONDecodeError as error:
             raise NotAVariable(at, f"a quoted segment is a JSON string: {error.msg}") from error
+        if _UNHELD.search(key):
+            raise NotAVariable(at, "a quoted segment has NUL or half a character, which no key can hold")
         return Segment(key), end
     bare = _BARE.match(text, at)
     if bare is None:
