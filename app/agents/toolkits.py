@@ -9,7 +9,7 @@ import orjson
 from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
 from app.base.database import Tx
 from app.base.errors import PlangateError
-from app.references.service import References
+from app.references.service import MAX_REFERENCE_BYTES, References
 
 RESOLVE_MAX_BYTES = 64 * 1024
 
@@ -22,7 +22,10 @@ async def call_agent(call: ToolCall) -> Outcome:
         return ToolError(f"{call.args['agent']!r} is not a route of {call.agent.name}. Its routes: {routes}.")
     prompt = call.args["prompt"]
     text = prompt if isinstance(prompt, str) else orjson.dumps(prompt).decode()
-    return await call.sub_agent(call.run, target, text, call.scope, call.depth + 1)
+    outcome = await call.sub_agent(call.run, target, text, call.scope, call.depth + 1)
+    if call.to_path and target.output_schema is not None and isinstance(outcome, Answer):
+        return Answer(orjson.loads(outcome.value))  # its structured output, not the text of it
+    return outcome
 
 
 class ReferenceTools:
@@ -33,9 +36,10 @@ class ReferenceTools:
 
     async def resolve(self, call: ToolCall) -> Outcome:
         kind, id, path = call.args["kind"], call.args["id"], call.args.get("path")
+        limit = MAX_REFERENCE_BYTES if call.to_path else RESOLVE_MAX_BYTES
 
         async def read(tx: Tx) -> Any:
-            return await self._references.resolve_for_model(tx, kind, id, path, RESOLVE_MAX_BYTES)
+            return await self._references.resolve_for_model(tx, kind, id, path, limit)
 
         return await self._answer(call, read)
 

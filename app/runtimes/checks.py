@@ -112,7 +112,3 @@ def _not_built(spec: RuntimeSpec) -> Iterator[Flaw]:
     for n, plan in enumerate(spec.plans):
         if plan.variables:
             yield Flaw(f"/plans/{n}/variables", later)
-    if spec.state_schema is not None:
-        yield Flaw("/stateSchema", later)
-    if spec.data:
-        yield Flaw("/data", later)

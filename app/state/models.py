@@ -13,6 +13,7 @@ from app.state.writing import Method
 
 STATE = "state"
 EMPTY = b"{}"
+NOTHING = b""  # of a data object that is there only once it is written to
 
 
 @dataclass(frozen=True, slots=True)

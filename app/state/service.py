@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 import orjson
-from plangate.spec.variables import Expression, Reference, parse
+from plangate.spec.variables import MISSING, Expression, Reference, parse
 
 from app.base import jsongate
 from app.base.database import Tx
@@ -46,7 +46,7 @@ async def write(
     encoded = jsongate.dumps(value)
 
     def work() -> bytes:
-        return _after(orjson.loads(row["body"]), document.kind, Write(target.path, method, value), schema)
+        return _after(_loaded(row["body"]), document.kind, Write(target.path, method, value), schema)
 
     large = len(row["body"]) + len(encoded) > AT_ONCE_BYTES
     body = await asyncio.to_thread(work) if large else work()
@@ -126,10 +126,14 @@ async def read(tx: Tx, document: DocumentId, at: int | None = None) -> Document:
 
     def fold() -> bytes:
         writes = (Write(_path(r["path"]), r["method"], orjson.loads(r["value"])) for r in rows)
-        return jsongate.dumps(folded(orjson.loads(body), writes))
+        return jsongate.dumps(folded(_loaded(body), writes))
 
     large = len(body) + sum(len(r["value"]) for r in rows) > AT_ONCE_BYTES
     return Document(at, await asyncio.to_thread(fold) if large else fold(), held.base)
+
+
+def _loaded(body: bytes) -> Any:
+    return orjson.loads(body) if body else MISSING
 
 
 def _path(text: str) -> Any:

@@ -26,7 +26,7 @@ SAVE = """
 UPDATE documents SET head = $4, body = $5, checkpoint = $6, since_bytes = $7
  WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3
 """
-OF_QUERY = "SELECT kind, body FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND ($3::text[] IS NULL OR kind = ANY ($3))"
+OF_QUERY = "SELECT kind FROM documents WHERE tenant_id = $1 AND owner_id = $2 ORDER BY kind"
 COLUMNS = "kind, n, path, method, size_bytes, glimpse, failed, work_id, query_id, agent, forked_from, at"
 ADD = f"""
 INSERT INTO document_writes (tenant_id, owner_id, kind, n, path, method, value, size_bytes, glimpse, checkpoint, work_id, part,
@@ -62,9 +62,16 @@ async def held(tx: Tx, document: DocumentId) -> Document | None:
     return None if row is None else Document(row["head"], row["body"], row["base"])
 
 
-async def of_query(tx: Tx, query_id: str, kinds: list[str] | None) -> dict[str, bytes]:
-    """The data objects of a query that were written to: those of these kinds, or all."""
-    return {r["kind"]: r["body"] for r in await tx.fetch(OF_QUERY, tx.tenant, query_id, kinds)}
+async def of_query(tx: Tx, query_id: str) -> list[str]:
+    """The names of the data objects of a query that were written to."""
+    return [r["kind"] for r in await tx.fetch(OF_QUERY, tx.tenant, query_id)]
+
+
+async def body_of_query(tx: Tx, query_id: str, kind: str) -> bytes:
+    """A data object that was written to."""
+    row = await tx.row(HELD, tx.tenant, query_id, kind)
+    body: bytes = row["body"]
+    return body
 
 
 async def lock(tx: Tx, document: DocumentId, base: bytes) -> Any:
