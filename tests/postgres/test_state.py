@@ -14,6 +14,7 @@ from app.base.schemacheck import SchemaChecker
 from app.state import service
 from app.state.models import Author, DocumentId
 from app.state.writing import WriteRefused
+from tests.support import specs
 from tests.support.client import Caller, refused
 from tests.support.world import World
 
@@ -189,3 +190,44 @@ async def test_one_call_writes_once(plangate: World, api: Caller) -> None:
     with pytest.raises(asyncpg.UniqueViolationError):
         await pen.write("†state.n", 2, work_id="wrk_same")
     assert (await api.read(f"/threads/{pen.document.owner_id}/state"))["write"] == 1
+
+
+async def test_a_fork_begins_as_the_state_was(plangate: World, api: Caller) -> None:
+    """At any write; from then on the two go their own ways; and a retried request makes one thread."""
+    origin = await thread(api)
+    pen = Pen(plangate, origin)
+    for n in range(1, 4):
+        await pen.write("†state.n", n, "push")
+    path, once = f"/threads/{origin}/fork", {"headers": {"idempotency-key": "k"}}
+    at_two = (await api.do(path, {"at": 2}, **once))["id"]
+    assert (await api.do(path, {"at": 2}, **once))["id"] == at_two
+    now = (await api.do(path, {}))["id"]
+    empty = (await api.do(path, {"at": 0}))["id"]
+    assert (await api.read(f"/threads/{empty}/state"))["document"] == {}
+    assert (await api.read(f"/threads/{at_two}/state"))["document"] == {"n": [1, 2]}
+    assert (await api.read(f"/threads/{now}/state"))["document"] == {"n": [1, 2, 3]}
+    (first,) = (await api.read(f"/threads/{at_two}/state/log"))["items"]
+    assert (first["write"], first["path"], first["forkedFrom"]) == (1, "†state", f"{origin}@2")
+    assert first["workId"] is None
+    await Pen(plangate, at_two).write("†state.n", 9, "push")
+    await pen.write("†state.n", 4, "push")
+    assert (await api.read(f"/threads/{at_two}/state"))["document"] == {"n": [1, 2, 9]}
+    assert (await api.read(f"/threads/{at_two}/state", at=1))["document"] == {"n": [1, 2]}
+    assert (await api.read(f"/threads/{origin}/state"))["document"] == {"n": [1, 2, 3, 4]}
+    refused(await api.post(f"/threads/{origin}/fork", {"at": 5}), 404, "not_found")
+    theirs = refused(await plangate.other.post(f"/threads/{origin}/fork", {}), 404, "not_found")
+    assert theirs["detail"] == f"There is no thread {origin!r}."
+    reader = await plangate.key("read")
+    refused(await reader.post(f"/threads/{origin}/fork", {}), 403)
+
+
+async def test_a_fork_keeps_the_version_and_takes_no_memory(plangate: World, api: Caller) -> None:
+    agent = specs.agent(stateful=True)
+    runtime = await api.register(specs.mock() | {"agents": [agent]})
+    query = await api.run(threadKey="t")
+    await api.register(specs.mock("Another version.") | {"agents": [agent]})
+    made = await api.do(f"/threads/{query['threadId']}/fork", {})
+    assert (made["key"], made["runtimeId"], made["activeQueries"]) == (None, runtime["id"], [])
+    assert (await api.read(f"/threads/{made['id']}/messages"))["items"] == []
+    assert (await api.read(f"/threads/{made['id']}/state"))["document"] == {}
+    assert (await api.run(threadId=made["id"]))["output"] == "Hello there."
