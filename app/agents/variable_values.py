@@ -32,6 +32,8 @@ from app.state.glimpses import brief, cut
 from app.state.writing import MAX_DEPTH, Method, Write, applied, depth_of, kind_of
 
 MAX_REPLACED_BYTES: Final = 32 * 1024 * 1024  # of the arguments of one call, as JSON
+MAX_VARIABLES: Final = 500  # in the arguments of one call
+MAX_REFERENCES: Final = 100  # stored references behind them: each is read by itself
 MAX_PATH_CHARS: Final = 2000
 LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
 READ_ONLY: Final = ("input", "ref", "artifact")
@@ -88,7 +90,10 @@ class Written:
 
     def roots(self) -> set[Reference]:
         """The documents that its variables lead into. Raises VariableError for what leads into none."""
-        return {root_of(ref) for one in self.found for ref in one.expression.references()}
+        roots = {root_of(ref) for one in self.found for ref in one.expression.references()}
+        if sum(root.kind == "ref" for root in roots) > MAX_REFERENCES:
+            raise VariableError(f"One call may name {MAX_REFERENCES} stored references: make several calls.")
+        return roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,8 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
     if prescribed is not None and path != prescribed:
         raise VariableError(f"{OUTPUT_PATH}: the results of this tool go to {prescribed}; leave it out.")
     found, problems = variables_of(plain)
+    if len(found) > MAX_VARIABLES:
+        raise VariableError(f"One call may have {MAX_VARIABLES} variables: make several calls.")
     if problems:
         listed = "; ".join(f"{p.pointer} is {shown(p.text)}: {p.message}" for p in problems[:5])
         raise VariableError(

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from plangate.spec.models import ApprovalPolicies
 from plangate.spec.toolkits import builtin_tools
+from plangate.spec.variable_schemas import has_variables, own_schema
 
 from app.approvals import grants, judging, store
 from app.approvals.models import ApprovalRequest, ApprovalRow, Decided, Decision, Gate
@@ -155,7 +156,8 @@ class Approvals:
         args = args_of(subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
         schemas = {t.name: t.input_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
-        schemas |= {name: tool.input_schema for name, tool in runtime.tools.items()}
+        own = own_schema if has_variables(runtime.agent(row.agent)) else dict
+        schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
         flaws = self._schemas.compile(schemas.get(row.target, False)).errors(args)
         if flaws:
             raise Invalid(

@@ -160,6 +160,21 @@ async def test_an_error_in_one_of_several_calls_leaves_the_others_alone(plangate
     assert failed.startswith("The call was not made.")
 
 
+async def test_calls_of_one_turn_that_write_one_path_are_ordered(plangate: World, api: Caller) -> None:
+    await api.register(spec())
+    path = {"_outputPath": "†state.list", "_outputMethod": "push"}
+    query = await together(plangate, *(("look", {"n": n, **path}) for n in range(6)))
+    for _ in range(6):
+        (call,) = await api.claim("look")
+        good(await api.result(call, call["args"]["n"]))
+    ended = await api.ended(query)
+    done = await api.events(query, "state-write")
+    receipts = [json.loads(text)["written"][0]["write"] for text in json.loads(ended["output"])]
+    assert sorted(receipts) == [e["data"]["write"] for e in done] == [1, 2, 3, 4, 5, 6]
+    held = (await state(api, ended))["list"]
+    assert [held[n - 1] for n in receipts] == list(range(6))
+
+
 async def test_without_the_toolkit_nothing_changes(plangate: World, api: Caller) -> None:
     await api.register(spec(toolkits=()))
     args = {"a": "†input.x", "_outputPath": "†state.y", "b": "††"}
@@ -242,19 +257,23 @@ async def test_to_several_paths_it_is_all_or_nothing(api: Caller) -> None:
 
 
 async def test_a_tool_may_prescribe_where_its_results_go(api: Caller) -> None:
+    """Also where an approver changes the arguments, which have no such parameter."""
     schema = {
         "type": "object",
         "properties": {"n": {"type": "integer"}, "_outputPath": {"const": "†state.kept"}},
         "required": ["n", "_outputPath"],
         "additionalProperties": False,
     }
-    await api.register(spec(specs.tool("keep", inputSchema=schema)))
+    await api.register(spec(specs.tool("keep", inputSchema=schema, approval="always")))
     query = await api.submit(
         specs.script(("keep", {"n": 1}), ("keep", {"n": 1, "_outputPath": "†state.else"}))
     )
-    assert await served(api, query["id"], "keep", "it") == {"n": 1}
+    gate = await api.gate(query["id"])
+    good(await api.decide(gate["id"], args={"n": 2}))
+    assert await served(api, query["id"], "keep", "it") == {"n": 2}
     results = output_of(await api.ended(query["id"]))
-    assert results[0]["result"]["written"][0]["path"] == "†state.kept"
+    assert '"path":"†state.kept"' in results[0]["result"]
+    assert await state(api, query) == {"kept": "it"}
     assert "the results of this tool go to †state.kept" in results[1]["error"]
 
 

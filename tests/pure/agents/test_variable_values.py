@@ -64,6 +64,17 @@ def test_the_cost_of_a_call_is_bounded_before_it_is_put_together(monkeypatch: py
         fill({"a": ["†state.big"] * 3}, state=state)
 
 
+def test_variables_and_references_of_a_call_are_bounded() -> None:
+    with pytest.raises(VariableError, match="One call may have 500 variables"):
+        fill({"a": ["†state.x"] * 501}, state={"x": 1})
+    assert len(fill({"a": ["†state.x"] * 500}, state={"x": 1}).sources) == 500
+    many = written({"a": " || ".join(f"†ref.K.{n}.x" for n in range(101))}, (), None)
+    with pytest.raises(VariableError, match="One call may name 100 stored references"):
+        many.roots()
+    same = written({"a": " || ".join(f"†ref.K.1.{n}" for n in range(101))}, (), None)
+    assert len(same.roots()) == 1
+
+
 def test_depth_is_bounded_after_replacement() -> None:
     deep: Any = 0
     for _ in range(62):
