@@ -14,6 +14,7 @@ from app.agents.providers import ProviderPool
 from app.agents.runner import Runner
 from app.agents.service import Queries
 from app.agents.tool_calls import ToolCalls
+from app.agents.variables import Variables
 from app.approvals.service import Approvals
 from app.base import embedded_postgres
 from app.base.cursors import Signer
@@ -186,9 +187,18 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
-    tool_calls = ToolCalls(toolkits, ToolGate(approvals, dispatch), dispatch, references, schemas)
+    variables = Variables(references, schemas)
+    tool_calls = ToolCalls(toolkits, ToolGate(approvals, dispatch), dispatch, references, schemas, variables)
     runner = Runner(
-        db, journal, runtimes, providers, tool_calls, plan_tools.execute_for_host, end_hooks, schemas
+        db,
+        journal,
+        runtimes,
+        providers,
+        tool_calls,
+        plan_tools.execute_for_host,
+        end_hooks,
+        schemas,
+        variables,
     )
     worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
     queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db, hub)

@@ -52,12 +52,13 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the record of a model call says of its prompt: its bytes, what was left out of it, and what was said to
-    the answer before, if that was not accepted."""
+    """What the record of a model call says of its prompt: its bytes, what was left out of it, what was said to the
+    answer before, if that was not accepted, and, in a run's first call, its notes."""
 
     size: int
     left_out: LeftOut = field(default_factory=LeftOut)
     objection: str | None = None
+    notes: str = ""
 
     def dump(self) -> bytes:
         out: dict[str, Any] = {"promptBytes": self.size}
@@ -66,13 +67,17 @@ class Given:
             out["leftOut"] = {"turns": gone.turns, "tokens": gone.tokens, "through": gone.through}
         if self.objection is not None:
             out["objection"] = self.objection
+        if self.notes:
+            out["notes"] = self.notes
         return orjson.dumps(out)
 
     @classmethod
     def load(cls, data: bytes) -> Given:
         """The inverse of `dump`."""
         raw = orjson.loads(data)
-        return cls(raw["promptBytes"], LeftOut(**raw.get("leftOut", {})), raw.get("objection"))
+        return cls(
+            raw["promptBytes"], LeftOut(**raw.get("leftOut", {})), raw.get("objection"), raw.get("notes", "")
+        )
 
 
 @dataclass(frozen=True, slots=True)

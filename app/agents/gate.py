@@ -14,6 +14,7 @@ from app.agents.dispatch import Dispatch
 from app.agents.model_calls import work_data
 from app.agents.run import QueryFailed, QueryRun
 from app.agents.toolkit import ToolError
+from app.agents.variable_values import Filled, glimpses_of
 from app.approvals.models import ApprovalRequest
 from app.approvals.service import Approvals
 from app.approvals.subjects import approved_args, tool_subject
@@ -41,9 +42,10 @@ class ToolGate:
         self._dispatch = dispatch
 
     async def passed(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, args: dict[str, Any], definition: str
+        self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, call: Filled, definition: str
     ) -> Allowed | ToolError:
         """The arguments that may be sent: those of the call or an approver's; or what the model is told instead."""
+        args = call.args
         resolved, asked = await self._rule(run, agent, scope, name)
         if not asked and not await self._needs_approval(run, agent, scope, resolved.rule, name, args):
             return Allowed(args)
@@ -52,7 +54,7 @@ class ToolGate:
             kind="tool",
             target=name,
             subject=subject,
-            glimpses={"args": args},
+            glimpses=glimpses_of(call),
             rule=resolved.rule,
             scope=scope,
             runtime_id=run.runtime.id,

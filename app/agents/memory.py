@@ -25,7 +25,7 @@ async def recall(run: QueryRun, asked: Asked) -> Context:
     another agent calls may have been called before in this very query. What was left out stays out while the agent
     keeps its model, and a run that goes on after a crash has in front of it what its newest model call had."""
     agent = asked.agent
-    context = Context(fixed_size=fixed_size(asked.system, asked.tools))
+    context = Context(fixed_size=fixed_size(asked.system + asked.notes, asked.tools))
     first = run.query.thread_is_new and asked.parent_id == run.query.root_work_id
     if not agent.stateful or first:
         return context

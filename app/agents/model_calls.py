@@ -50,6 +50,7 @@ class Asked:
     cache_key: str
     tools: tuple[ToolDefinition, ...]
     vendor: str  # the kind of the provider, for its price
+    notes: str = ""  # what this run is told behind its system prompt
 
 
 async def ask_model(
@@ -92,7 +93,7 @@ async def ask_model(
             told = [event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")]
             if smaller is not None:
                 context, cuts = smaller, cuts + 1
-                work = replace(work, input=context.given(step.messages, step.objection).dump())
+                work = replace(work, input=_given(asked, step, context))
                 told += _trimmed(scope, context)
             await run.commit(Entry(items=[*told], work=[with_usage(work, spent)]))
             if smaller is None:
@@ -113,8 +114,14 @@ def _opened(asked: Asked, step: CallModel, context: Context) -> Work:
         model=asked.agent.model.id,
         prompt_cache_key=asked.cache_key,
         attempts=retry.attempts + 1 if retry else 1,
-        input=context.given(step.messages, step.objection).dump(),
+        input=_given(asked, step, context),
     )
+
+
+def _given(asked: Asked, step: CallModel, context: Context) -> bytes:
+    """What is on record of the prompt. The notes of a run stand on its first call, for every later one."""
+    given = context.given(step.messages, step.objection)
+    return replace(given, notes=asked.notes if step.number == 1 else "").dump()
 
 
 def _request(asked: Asked, step: CallModel, context: Context) -> ModelRequest:
@@ -127,6 +134,7 @@ def _request(asked: Asked, step: CallModel, context: Context) -> ModelRequest:
         model.max_output_tokens,
         model.thinking,
         model.extra or {},
+        asked.notes,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.agents import threads, views
-from app.agents.schemas import MakeThread, Resume, SubmitQuery
+from app.agents.schemas import ForkThread, MakeThread, Resume, SubmitQuery
 from app.agents.service import Queries, links
 from app.base.database import Tx
 from app.base.errors import Conflict
@@ -189,6 +189,26 @@ async def make_thread(
         return Reply(thread, 201 if new else 200, f"/threads/{thread['id']}", thread["id"])
 
     return await answer(request, caller, make)
+
+
+@router.post(
+    "/threads/{thread_id}/fork",
+    status_code=201,
+    summary="A new thread whose state begins as that of this one is, or was",
+    description="It takes the state and the version of the runtime, and not the memory: its agents begin anew.",
+    response_model=views.ThreadView,
+)
+async def fork_thread(
+    request: Request,
+    thread_id: ThreadId,
+    body: ForkThread,
+    caller: Annotated[Caller, calling("queries:write")],
+) -> Response:
+    async def fork(tx: Tx) -> Reply:
+        thread = await threads.fork(tx, thread_id, body.at)
+        return Reply(thread, 201, f"/threads/{thread['id']}", thread["id"])
+
+    return await answer(request, caller, fork)
 
 
 @router.get("/threads", summary="List threads, newest first", response_model=views.ThreadPage)

@@ -12,6 +12,7 @@ import orjson
 import structlog
 from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
+from plangate.spec.variable_schemas import has_variables
 
 from app.agents import store
 from app.agents.ending import EndHook, end_early, summaries
@@ -33,6 +34,7 @@ from app.agents.providers import ProviderPool, ProviderUnavailable
 from app.agents.run import FENCE, Parked, QueryFailed, QueryRun, through_outages
 from app.agents.tool_calls import AgentTools, ToolCalls
 from app.agents.toolkit import Answer, Outcome, ToolError
+from app.agents.variables import Variables
 from app.base.database import Database
 from app.base.errors import Unavailable
 from app.base.ids import new_id
@@ -73,8 +75,10 @@ class Runner:
         plan_query: Callable[[QueryRun], Awaitable[Outcome]],
         end_hooks: tuple[EndHook, ...],
         schemas: SchemaChecker,
+        variables: Variables,
     ) -> None:
         self._schemas = schemas
+        self._variables = variables
         self._db = db
         self._journal = journal
         self._runtimes = runtimes
@@ -253,6 +257,7 @@ class Runner:
             run.runtime.prompt_key(agent.name),
             tools.definitions(),
             vendor,
+            await self._variables.notes(run, work.id) if tools.variables else "",
         )
         context = await recall(run, asked)
         while True:
@@ -362,7 +367,7 @@ class Runner:
     def _tools(self, runtime: Runtime, agent: AgentSpec) -> AgentTools:
         builtin = {t.name: t for t in builtin_tools(runtime.spec, agent)}
         declared = {name: runtime.tools[name] for name in agent.tools or ()}
-        return AgentTools(builtin, declared)
+        return AgentTools(builtin, declared, has_variables(agent))
 
 
 def _with_answers(state: Transcript, answers: Mapping[str, Call]) -> Transcript:

@@ -34,6 +34,12 @@ class MakeThread(Body):
     thread_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
+class ForkThread(Body):
+    """Where the new thread begins: after this write of the state; without it, as the state is."""
+
+    at: Annotated[int, Field(ge=0, le=2**53)] | None = None
+
+
 class SubmitQuery(Body):
     """Starts a query. Name the runtime by id, or by name for its newest version (a thread keeps the version it
     began with); name the thread by id, or by a key of your own that makes it on first use."""

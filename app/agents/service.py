@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
+from plangate.spec.problems import json_pointer
+from plangate.spec.variable_schemas import data_name_problem
 
 from app.agents import store, threads
 from app.agents.ending import EndHook, end_early
@@ -123,6 +125,10 @@ class Queries:
                     [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
                 )
         _refuse_unpriced(runtime, asked.limits)
+        named = {name: data_name_problem(name) for name in asked.data or {}}
+        problems = [Flaw(json_pointer(("data", name)), why) for name, why in named.items() if why]
+        if problems:
+            raise Invalid("data has names that no variable can say.", problems)
         return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)
 
     async def runtime_for(self, tx: Tx, asked: Submission) -> Runtime:

@@ -1,4 +1,5 @@
-"""The one path of every tool call: parse, validate, gate, record the intent, dispatch, check and bound the result.
+"""The one path of every tool call: parse, replace variables, validate, gate, record the intent, dispatch, check and
+bound the result, or write it to its path.
 
 Three outcomes go to the loop: a result, an error that the model can act on, and waiting, which is not an outcome
 but the query going to sleep inside the call (see run.py).
@@ -13,13 +14,16 @@ from typing import Any
 import orjson
 from plangate.spec.models import AgentSpec, ToolSpec
 from plangate.spec.toolkits import BuiltinTool as BuiltinDefinition
+from plangate.spec.variable_schemas import own_schema, told_schema
 
 from app.agents.dispatch import Dispatch
-from app.agents.gate import Allowed, ToolGate
+from app.agents.gate import ToolGate
 from app.agents.loop import Call
 from app.agents.model_calls import as_written
 from app.agents.run import QueryRun, through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, SubAgent, ToolCall, ToolError
+from app.agents.variable_values import Filled, Output, flaws_told
+from app.agents.variables import Variables
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.errors import Malformed, TooLarge
@@ -29,6 +33,7 @@ from app.journal.models import Entry, Scope, Work, WorkStatus, event
 from app.llm.messages import ToolDefinition
 from app.references.glimpses import MAX_GLIMPSE_BYTES
 from app.references.service import References
+from app.state.writing import WriteRefused
 from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
 
 RESULT_MAX_BYTES = 64 * 1024
@@ -45,13 +50,15 @@ class AgentTools:
 
     builtin: Mapping[str, BuiltinDefinition]
     declared: Mapping[str, ToolSpec]
+    variables: bool = False  # strings in its arguments may be variables, and its results may go to one
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """The tools as a model is told of them."""
-        return (
-            *(ToolDefinition(t.name, t.description, dict(t.input_schema)) for t in self.builtin.values()),
-            *(ToolDefinition(t.name, t.description, dict(t.input_schema)) for t in self.declared.values()),
-        )
+        tools: tuple[BuiltinDefinition | ToolSpec, ...] = (*self.builtin.values(), *self.declared.values())
+        return tuple(ToolDefinition(t.name, t.description, self._told(t)) for t in tools)
+
+    def _told(self, tool: BuiltinDefinition | ToolSpec) -> dict[str, Any]:
+        return told_schema(tool.name, tool.input_schema) if self.variables else dict(tool.input_schema)
 
     def names(self) -> list[str]:
         return sorted([*self.builtin, *self.declared])
@@ -67,7 +74,9 @@ class ToolCalls:
         dispatch: Dispatch,
         references: References,
         schemas: SchemaChecker,
+        variables: Variables,
     ) -> None:
+        self._variables = variables
         self._toolkits = toolkits
         self._gate = gate
         self._dispatch = dispatch
@@ -95,17 +104,24 @@ class ToolCalls:
         if truncated:
             refusal = ToolError(TRUNCATED, "turn_truncated")
             return await self._record(run, agent, scope, call, refusal)
-        allowed = await self._allowed(run, agent, scope, tools, call)
+        filled = await self._filled(run, scope, tools, call)
+        if isinstance(filled, ToolError):
+            return await self._record(run, agent, scope, call, filled)
+        declared = tools.declared.get(call.use.name)
+        definition = definition_digest(declared) if declared else ""
+        allowed = await self._gate.passed(run, agent, scope, call.use.name, filled, definition)
         if isinstance(allowed, ToolError):
             return await self._record(run, agent, scope, call, allowed)
-        outcome = await self._outcome(run, agent, scope, tools, call, allowed.args, depth, sub_agent)
+        to_path = filled.output is not None
+        made = ToolCall(run, agent, scope, call.use.name, allowed.args, depth, sub_agent, to_path)
+        outcome = await self._outcome(tools, made)
+        if filled.output is not None:
+            outcome = await self._delivered(made, filled.output, outcome)
         replaced = allowed.args if allowed.replaced else None
         return await self._record(run, agent, scope, call, outcome, replaced)
 
-    async def _allowed(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, tools: AgentTools, call: Call
-    ) -> Allowed | ToolError:
-        """The arguments that the call may be made with: parsed, valid, and past the gate."""
+    async def _filled(self, run: QueryRun, scope: Scope, tools: AgentTools, call: Call) -> Filled | ToolError:
+        """The arguments of the call: parsed, with values in the place of variables, and valid."""
         name = call.use.name
         builtin, declared = tools.builtin.get(name), tools.declared.get(name)
         if builtin is None and declared is None:
@@ -114,46 +130,42 @@ class ToolCalls:
                 "unknown_tool",
             )
         schema = builtin.input_schema if builtin else declared.input_schema if declared else {}
-        args = self._arguments(call.use.arguments, schema)
+        args = _parsed(call.use.arguments)
         if isinstance(args, ToolError):
             return args
-        definition = definition_digest(declared) if declared else ""
-        return await self._gate.passed(run, agent, scope, name, args, definition)
+        if not tools.variables:
+            return self._valid(Filled(args), schema)
+        filled = await self._variables.fill(run, scope, name, schema, args)
+        return filled if isinstance(filled, ToolError) else self._valid(filled, own_schema(schema))
 
-    async def _outcome(
-        self,
-        run: QueryRun,
-        agent: AgentSpec,
-        scope: Scope,
-        tools: AgentTools,
-        call: Call,
-        args: dict[str, Any],
-        depth: int,
-        sub_agent: SubAgent,
-    ) -> Outcome:
-        declared = tools.declared.get(call.use.name)
+    def _valid(self, filled: Filled, schema: Mapping[str, Any]) -> Filled | ToolError:
+        flaws = self._schemas.compile(schema).errors(filled.args)
+        if not flaws:
+            return filled
+        listed, by_variable = flaws_told(flaws, filled.sources)
+        return ToolError(
+            f"The arguments do not match the tool's schema, so the call was not made: {listed}",
+            "variable_error" if by_variable else "bad_arguments",
+        )
+
+    async def _outcome(self, tools: AgentTools, call: ToolCall) -> Outcome:
+        declared = tools.declared.get(call.name)
         if declared is not None:
-            return await self._declared(run, scope, declared, args)
-        handler = self._toolkits[call.use.name]
-        return await handler(ToolCall(run, agent, scope, call.use.name, args, depth, sub_agent))
+            return await self._declared(call.run, call.scope, declared, call.args)
+        return await self._toolkits[call.name](call)
 
-    def _arguments(self, written: str, schema: Mapping[str, Any]) -> dict[str, Any] | ToolError:
+    async def _delivered(self, call: ToolCall, output: Output, outcome: Outcome) -> Outcome:
+        """The receipt of a result that went to its path; what could not go there goes to the model after all."""
         try:
-            args = jsongate.parse(written.encode() or b"{}")
-        except (Malformed, UnicodeEncodeError) as error:
+            return await self._variables.deliver(call.run, call.agent, call.scope, output, outcome)
+        except WriteRefused as refused:
+            if isinstance(outcome, ToolError):
+                return ToolError(f"{outcome.message} (It could not be written: {refused}.)", outcome.code)
+            text = await self._bounded(call.run, call.scope, call.name, outcome.value)
             return ToolError(
-                f"The arguments are not valid JSON, so the call was not made: {error}", "bad_arguments"
+                f"{call.name} ran, but its result was not written: {refused}. Its result: {text}",
+                "not_written",
             )
-        if not isinstance(args, dict):
-            return ToolError("The arguments must be a JSON object; the call was not made.", "bad_arguments")
-        flaws = self._schemas.compile(schema).errors(args)
-        if flaws:
-            listed = "; ".join(f"{f.pointer or '/'}: {f.message}" for f in flaws)
-            return ToolError(
-                f"The arguments do not match the tool's schema, so the call was not made: {listed}",
-                "bad_arguments",
-            )
-        return args
 
     async def _declared(self, run: QueryRun, scope: Scope, tool: ToolSpec, args: dict[str, Any]) -> Outcome:
         """Sends a call to the code that runs it, and judges what comes back."""
@@ -263,6 +275,18 @@ class ToolCalls:
                 "handle: pass the handle on, or read a part with resolveRef and a path.",
             }
         ).decode()
+
+
+def _parsed(written: str) -> dict[str, Any] | ToolError:
+    try:
+        args = jsongate.parse(written.encode() or b"{}")
+    except (Malformed, UnicodeEncodeError) as error:
+        return ToolError(
+            f"The arguments are not valid JSON, so the call was not made: {error}", "bad_arguments"
+        )
+    if not isinstance(args, dict):
+        return ToolError("The arguments must be a JSON object; the call was not made.", "bad_arguments")
+    return args
 
 
 def _note(replaced: dict[str, Any]) -> str:

@@ -45,6 +45,7 @@ class ToolCall:
     args: dict[str, Any]
     depth: int
     sub_agent: SubAgent
+    to_path: bool = False  # its result goes to a variable, not into a prompt
 
 
 class BuiltinTool(Protocol):

@@ -7,6 +7,7 @@ import orjson
 from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
 from app.base.errors import PlangateError
 from app.references.service import References
+from app.references.values import MAX_REFERENCE_BYTES
 
 RESOLVE_MAX_BYTES = 64 * 1024
 
@@ -19,7 +20,10 @@ async def call_agent(call: ToolCall) -> Outcome:
         return ToolError(f"{call.args['agent']!r} is not a route of {call.agent.name}. Its routes: {routes}.")
     prompt = call.args["prompt"]
     text = prompt if isinstance(prompt, str) else orjson.dumps(prompt).decode()
-    return await call.sub_agent(call.run, target, text, call.scope, call.depth + 1)
+    outcome = await call.sub_agent(call.run, target, text, call.scope, call.depth + 1)
+    if call.to_path and target.output_schema is not None and isinstance(outcome, Answer):
+        return Answer(orjson.loads(outcome.value))  # its structured output, not the text of it
+    return outcome
 
 
 class ReferenceTools:
@@ -30,15 +34,18 @@ class ReferenceTools:
 
     async def resolve(self, call: ToolCall) -> Outcome:
         kind, id, path = call.args["kind"], call.args["id"], call.args.get("path")
+        limit = MAX_REFERENCE_BYTES if call.to_path else RESOLVE_MAX_BYTES
         try:
             reference, data = await call.run.look(
-                lambda tx: self._references.for_model(tx, kind, id, path, RESOLVE_MAX_BYTES)
+                lambda tx: self._references.for_model(tx, kind, id, path, limit)
             )
-            part = await self._references.shown(reference, data, path, RESOLVE_MAX_BYTES)
+            part = await self._references.shown(reference, data, path, limit)
         except PlangateError as error:
             return ToolError(error.detail, error.kind)
         await call.run.durably(
-            lambda tx: self._references.note(tx, call.scope.work_id, "resolve", [reference], part.shown_bytes)
+            lambda tx: self._references.note(
+                tx, call.scope.work_id, "resolve", [reference], 0 if call.to_path else part.shown_bytes
+            )
         )
         return Answer(part.content)
 

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from plangate.spec.models import ApprovalPolicies
 from plangate.spec.toolkits import builtin_tools
+from plangate.spec.variable_schemas import has_variables, own_schema
 
 from app.approvals import grants, judging, store
 from app.approvals.models import ApprovalRequest, ApprovalRow, Decided, Decision, Gate
@@ -154,14 +155,15 @@ class Approvals:
         args = args_of(subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
         schemas = {t.name: t.input_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
-        schemas |= {name: tool.input_schema for name, tool in runtime.tools.items()}
+        own = own_schema if has_variables(runtime.agent(row.agent)) else dict
+        schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
         flaws = self._schemas.compile(schemas.get(row.target, False)).errors(args)
         if flaws:
             raise Invalid(
                 f"args do not match the inputSchema of {row.target}; nothing was decided.",
                 [Flaw("/args" + f.pointer, f.message) for f in flaws],
             )
-        glimpses = {**orjson.loads(row.glimpses), "args": args}
+        glimpses = {"args": args}  # literal: no variable is behind them
         return await store.replace(tx, row.id, subject, jsongate.dumps(glimpses))
 
     async def lock_queries(self, tx: Tx, approval_ids: Sequence[str]) -> None:

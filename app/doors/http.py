@@ -14,6 +14,7 @@ import app.journal.routes
 import app.plans.routes
 import app.references.routes
 import app.runtimes.routes
+import app.state.routes
 import app.tenancy.routes
 import app.tools.routes
 from app.assembly import Services
@@ -30,6 +31,7 @@ ROUTERS = (
     app.plans.routes.router,
     app.references.routes.large,
     app.references.routes.router,
+    app.state.routes.router,
     app.tools.routes.router,
     app.tools.routes.results,
     app.tools.routes.mcp,

@@ -131,6 +131,8 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
     }
     if request.system:
         body["system"] = [{"type": "text", "text": request.system, "cache_control": _BREAKPOINT}]
+    if request.notes:
+        body.setdefault("system", []).append({"type": "text", "text": request.notes})
     if request.tools:
         tools: list[dict[str, Any]] = [
             {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}

@@ -92,6 +92,8 @@ class ToolDefinition:
 class ModelRequest:
     """Everything one model turn needs.
 
+    `notes` are said after the system prompt, and not in it: they are another run's other ones, and the system prompt
+    stays in the vendor's cache.
     `model` is the vendor's id. `thinking` and `extra` go into the vendor's request body as they are. The last
     user message of `messages` that is text and carries no tool result is the prompt of this run.
     """
@@ -103,6 +105,7 @@ class ModelRequest:
     max_output_tokens: int | None = None
     thinking: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    notes: str = ""
 
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal"]

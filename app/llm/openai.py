@@ -134,6 +134,8 @@ def body_of(request: ModelRequest, limit_name: str) -> dict[str, Any]:
 def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
     if request.system:
         yield {"role": "system", "content": request.system}
+    if request.notes:
+        yield {"role": "system", "content": request.notes}
     for message in request.messages:
         yield from _assistant(message) if message.role == "assistant" else _user(message)
 

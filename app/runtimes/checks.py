@@ -148,7 +148,3 @@ def _not_built(draft: Draft) -> Iterator[Problem]:
     for plan in draft.plans:
         if plan.value.variables:
             yield Problem(plan.at("variables"), later)
-    if draft.spec.state_schema is not None:
-        yield Problem(draft.at("stateSchema"), later)
-    if draft.spec.data:
-        yield Problem(draft.at("data"), later)

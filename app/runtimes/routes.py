@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from plangate.spec.approvals import tool_rule
 from plangate.spec.models import RuntimeSpec
 from plangate.spec.toolkits import builtin_tools
+from plangate.spec.variable_schemas import has_variables, told_schema
 
 from app.base.clock import rfc3339
 from app.base.database import Tx
@@ -198,6 +199,8 @@ async def agent_tools(
             }
         )
     for entry in tools:
+        if has_variables(found):
+            entry["inputSchema"] = told_schema(entry["name"], entry["inputSchema"])
         resolved = tool_rule(runtime.spec, agent, entry["name"], floor)
         entry["approval"] = resolved.rule.to_wire()
         entry["approvalOrigin"] = resolved.origin

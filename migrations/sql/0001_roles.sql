@@ -15,7 +15,8 @@ DECLARE t text;
 BEGIN
     FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
         'work_records', 'events', 'approvals', 'approval_votes', 'approval_grants', 'plans', 'plan_revisions', 'plan_transitions',
-        'plan_actions', 'reference_values', 'reference_pins', 'reference_uses', 'outgoing_calls'] LOOP
+        'plan_actions', 'reference_values', 'reference_pins', 'reference_uses', 'outgoing_calls', 'documents',
+        'document_writes', 'call_variables'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app '
@@ -40,6 +41,7 @@ BEGIN
         EXECUTE format('GRANT SELECT ON %I TO plangate_scan', t);
     END LOOP;
 END $$;
+GRANT UPDATE (head, body, checkpoint, since_bytes) ON documents TO plangate_app;
 GRANT INSERT ON events, work_records, tenants TO plangate_scan;
 GRANT UPDATE ON queries, work_records, reference_values TO plangate_scan;
 GRANT DELETE ON idempotency TO plangate_scan;

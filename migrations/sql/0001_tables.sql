@@ -402,3 +402,55 @@ CREATE INDEX outgoing_calls_claimed ON outgoing_calls (tenant_id, claim_token_ha
 CREATE INDEX outgoing_calls_of_query ON outgoing_calls (tenant_id, query_id);
 CREATE INDEX outgoing_calls_due ON outgoing_calls (claimed_until) WHERE status = 'claimed';
 CREATE INDEX outgoing_calls_unclaimed ON outgoing_calls (claim_before) WHERE status = 'open';
+
+-- What tool calls write: the state of a thread (owner_id is the thread, kind is 'state'), the data objects of a query
+-- (owner_id is the query, kind their name). The log is the truth; the document is its fold over `base`, kept beside it.
+CREATE TABLE documents (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    owner_id text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,
+    base bytea NOT NULL,
+    body bytea NOT NULL,
+    head bigint NOT NULL DEFAULT 0,         -- the number of the last write
+    checkpoint bigint NOT NULL DEFAULT 0,   -- the last write with the whole document beside it
+    since_bytes bigint NOT NULL DEFAULT 0,  -- of the values written after that
+    PRIMARY KEY (tenant_id, owner_id, kind),
+    FOREIGN KEY (tenant_id, thread_id) REFERENCES threads
+);
+CREATE TABLE document_writes (
+    tenant_id text COLLATE "C" NOT NULL,
+    owner_id text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    n bigint NOT NULL CHECK (n > 0),
+    path text NOT NULL,
+    method text NOT NULL CHECK (method IN ('set', 'merge', 'assign', 'push', 'concat')),
+    value bytea NOT NULL,
+    size_bytes bigint NOT NULL,
+    glimpse bytea NOT NULL,
+    checkpoint bytea,                       -- the document after this write, now and then
+    work_id text COLLATE "C",               -- the call that made it; NULL for the first write of a fork
+    part int NOT NULL DEFAULT 0,            -- of the writes of one call
+    failed boolean NOT NULL DEFAULT false,  -- the value is the error of the call
+    query_id text COLLATE "C",
+    agent text,
+    forked_from text,                       -- '<thread>@<write>'
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, owner_id, kind, n),
+    FOREIGN KEY (tenant_id, owner_id, kind) REFERENCES documents,
+    CHECK ((work_id IS NULL) = (forked_from IS NOT NULL))
+);
+CREATE UNIQUE INDEX document_writes_of_call ON document_writes (tenant_id, work_id, part);
+CREATE INDEX document_checkpoints ON document_writes (tenant_id, owner_id, kind, n) WHERE checkpoint IS NOT NULL;
+
+-- The arguments of a call with variables, as they were replaced: after a crash the call gets the same values.
+CREATE TABLE call_variables (
+    tenant_id text COLLATE "C" NOT NULL,
+    work_id text COLLATE "C" NOT NULL,
+    query_id text COLLATE "C" NOT NULL,
+    args bytea NOT NULL,
+    filled bytea NOT NULL,                  -- what came from which variable, and where the result goes
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, work_id),
+    FOREIGN KEY (tenant_id, query_id) REFERENCES queries
+);

@@ -11,6 +11,7 @@ from app.approvals import store as approvals_store
 from app.base.database import SESSION
 from app.journal import store as journal_store
 from app.plans import store as plans_store
+from app.state import store as state_store
 from app.tools import store as calls_store
 from tests.support.world import World
 
@@ -183,9 +184,26 @@ INSERT INTO outgoing_calls (tenant_id, work_id, query_id, purpose, sender, name,
 SELECT 'acme', 'wrk_' || n, 'qry_000001', 'tool', 'client', 'add', '', '{}', 'never',
        CASE WHEN n % 200 = 0 THEN 'open' WHEN n % 200 = 1 THEN 'claimed' ELSE 'done' END, now() + interval '1 hour', 1000,
        now() + n * interval '1 s' FROM generate_series(1, 5000) n;
+INSERT INTO documents (tenant_id, owner_id, kind, thread_id, base, body, head)
+SELECT 'acme', 'thr_' || lpad(n::text, 6, '0'), 'state', 'thr_' || lpad(n::text, 6, '0'), '{}', '{}', 5
+  FROM generate_series(1, 4000) n;
+INSERT INTO document_writes (tenant_id, owner_id, kind, n, path, method, value, size_bytes, glimpse, checkpoint, work_id)
+SELECT 'acme', 'thr_' || lpad(((n - 1) / 5 + 1)::text, 6, '0'), 'state', (n - 1) % 5 + 1, '†state.a', 'set', '1', 1, '1',
+       CASE WHEN n % 5 = 3 THEN '{}'::bytea END, 'wrk_' || n FROM generate_series(1, 20000) n;
+INSERT INTO call_variables (tenant_id, work_id, query_id, args, filled)
+SELECT 'acme', 'wrk_' || n, 'qry_000001', '{}', '[]' FROM generate_series(1, 5000) n;
 ANALYZE;
 """
-BIG = {"queries", "events", "approvals", "outgoing_calls", "threads"}
+BIG = {
+    "queries",
+    "events",
+    "approvals",
+    "outgoing_calls",
+    "threads",
+    "documents",
+    "document_writes",
+    "call_variables",
+}
 
 
 async def scanned(owner: Any, sql: str, *args: Any, as_app: bool = True) -> set[str]:
@@ -222,6 +240,21 @@ async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) 
     for due in ("due_approvals", "due_calls"):
         sql = (await body_of(filled, due)).replace("p_limit", "$1")
         assert await scanned(filled, sql, 10, as_app=False) == set(), due
+
+
+async def test_documents_and_their_logs_are_found_by_their_keys(filled: Any) -> None:
+    document = ("acme", "thr_000007", "state")
+    for sql, *args in (
+        (state_store.HELD, *document),
+        (state_store.LOCK, *document),
+        (state_store.OF_QUERY, *document[:2]),
+        (state_store.OF_CALL, "acme", "wrk_7"),
+        (state_store.LOG, *document, 4, 50),
+        (state_store.CHECKPOINT, *document, 4),
+        (state_store.BETWEEN, *document, 1, 4),
+        (state_store.KEPT_CALL, "acme", "wrk_7"),
+    ):
+        assert await scanned(filled, sql, *args) == set(), sql
 
 
 async def test_claiming_scans_no_big_table(filled: Any) -> None:

@@ -363,6 +363,10 @@ class World:
         send("query_work", {"query_id": query})
         send("read_thread", {"thread_id": thread})
         assert send("thread_messages", {"thread_id": thread})["items"] is not None
+        assert send("read_state", {"thread_id": thread})["document"] == {}
+        assert send("state_log", {"thread_id": thread})["items"] == []
+        fork = send("fork_thread", {"thread_id": thread}, body={}, status=201)["id"]
+        assert send("state_log", {"thread_id": fork})["items"][0]["forkedFrom"] == f"{thread}@0"
         send("list_threads")
         send("list_queries", query={"status": "succeeded"})
         failed = self.submit(prompt="this is no script")

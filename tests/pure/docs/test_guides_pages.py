@@ -40,13 +40,11 @@ from tests.support.guides import (
 )
 
 PAGES = list(pages())
-GUIDES = ("runtime", "agents", "prompts", "tools", "plans", "approvals", "references", "events")
+GUIDES = ("runtime", "agents", "prompts", "tools", "plans", "approvals", "references", "variables", "events")
 BLOCKS = [block for page in PAGES for block in page.blocks]
 CODE = ("app/**/*.py", "sdk/python/plangate/**/*.py")
 MESSAGES = "| what you read |"
-NOT_BUILT = re.compile(
-    r"stateSchema|_outputPath|ctx\.state|ctx\.artifacts|artifact_publish|/state\b|/files/|†"
-)
+NOT_BUILT = re.compile(r"ctx\.state|ctx\.artifacts|artifact_publish|/files/")
 
 
 def of(*roles: str) -> list[Block]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from plangate.spec.base import SpecModel, did_you_mean
 from plangate.spec.drafts import Draft, Placed
@@ -16,9 +15,7 @@ from plangate.spec.schemas import check_schema
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
 from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import ToolDispatcher
-
-_RESERVED_DATA: Final = frozenset({"input", "state", "ref", "artifact"})
-_DATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
+from plangate.spec.variable_schemas import data_name_problem
 
 Declared = TypeVar("Declared", PlanSpec, ReferenceSpec)
 
@@ -197,13 +194,8 @@ def _check_dispatcher(
 def check_values(draft: Draft) -> Iterator[Problem]:
     """Data objects have names that variables can say, opaque parts are JSON, the mock's text has its use."""
     for name in draft.spec.data:
-        if name in _RESERVED_DATA:
-            yield Problem(draft.at("data", name), f"data object {name!r} has a reserved name: rename it")
-        elif not _DATA_NAME.fullmatch(name):
-            yield Problem(
-                draft.at("data", name),
-                f"data object {name!r} cannot be named by a variable: use ASCII letters, digits, '_' and '-'",
-            )
+        if (problem := data_name_problem(name)) is not None:
+            yield Problem(draft.at("data", name), problem)
     opaque: list[tuple[str, Mapping[str, Any] | None]] = [(draft.at("data"), draft.spec.data)]
     for agent in draft.agents:
         opaque.append((agent.at("model", "extra"), agent.value.model.extra))

@@ -127,6 +127,7 @@ TOOLKITS: Final[Mapping[str, tuple[BuiltinTool, ...]]] = MappingProxyType(
         "agents": (_CALL_AGENT,),
         "plans": (_STORE_PLAN, _GET_PLAN, _EXECUTE_PLAN),
         "references": (_RESOLVE_REF, _GLIMPSE_REF),
+        "variables": (),
     }
 )
 """Toolkit id -> its tools, in the order in which agents get them."""
@@ -135,7 +136,6 @@ PLANNED_TOOLKITS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "artifacts": ("artifact_publish", "artifact_get", "artifact_list"),
         "workspace": ("read", "write", "edit", "ls", "glob", "grep"),
-        "variables": (),
     }
 )
 """Toolkits that have an id and names for their tools but are not available in this version."""

@@ -1,0 +1,292 @@
+"""Variables of one call: which values they need, what the arguments are with these in their place, where its result
+goes, and what is said when that cannot be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+from plangate.spec.base import did_you_mean
+from plangate.spec.problems import json_pointer
+from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_METHODS, OUTPUT_PATH
+from plangate.spec.variables import (
+    DAGGER,
+    MISSING,
+    Expression,
+    Found,
+    NotAVariable,
+    Reference,
+    Segment,
+    evaluate,
+    follow,
+    parse,
+    replaced,
+    variables_of,
+)
+
+from app.base import jsongate
+from app.base.errors import Flaw
+from app.state.glimpses import brief, cut
+from app.state.writing import MAX_DEPTH, Method, Write, applied, depth_of, kind_of
+
+MAX_REPLACED_BYTES: Final = 32 * 1024 * 1024  # of the arguments of one call, as JSON
+MAX_VARIABLES: Final = 500  # in the arguments of one call
+MAX_REFERENCES: Final = 100  # stored references behind them: each is read by itself
+MAX_PATH_CHARS: Final = 2000
+LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
+READ_ONLY: Final = ("input", "ref", "artifact")
+_NAMES_SHOWN: Final = 100
+
+Values = Mapping[Reference, Any]
+"""By their roots (`†state`, `†ref.<Kind>.<id>`): the documents that variables lead into; MISSING where there is none."""
+
+
+class VariableError(ValueError):
+    """A call cannot be made with its variables: nothing was dispatched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A value in the arguments that came from a variable. `place` leads to it."""
+
+    place: tuple[str | int, ...]
+    variable: str
+    type: str
+    size_bytes: int
+    glimpse: Any
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "pointer": json_pointer(self.place),
+            "variable": self.variable,
+            "type": self.type,
+            "sizeBytes": self.size_bytes,
+            "glimpse": self.glimpse,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a result goes: alternatives, each a list of paths that get the same value."""
+
+    alternatives: tuple[tuple[Reference, ...], ...]
+    method: Method
+
+    def named(self, path: Any) -> tuple[Reference, ...] | None:
+        """The alternative that a tool picked."""
+        return next((a for a in self.alternatives if " && ".join(map(str, a)) == path), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A call as its model wrote it, taken apart."""
+
+    args: dict[str, Any]
+    kept: dict[str, Any]  # parameters in which nothing is replaced
+    found: tuple[Found, ...]
+    output: Output | None
+
+    def roots(self) -> set[Reference]:
+        """The documents that its variables lead into. Raises VariableError for what leads into none."""
+        roots = {root_of(ref) for one in self.found for ref in one.expression.references()}
+        if sum(root.kind == "ref" for root in roots) > MAX_REFERENCES:
+            raise VariableError(f"One call may name {MAX_REFERENCES} stored references: make several calls.")
+        return roots
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A call with values in the place of its variables."""
+
+    args: dict[str, Any]
+    sources: tuple[Source, ...] = ()
+    output: Output | None = None
+
+    def dump(self) -> tuple[bytes, bytes]:
+        sources = [[list(s.place), s.variable, s.type, s.size_bytes, s.glimpse] for s in self.sources]
+        return jsongate.dumps(self.args), jsongate.dumps(sources)
+
+    @classmethod
+    def load(cls, args: bytes, filled: bytes, output: Output | None) -> Filled:
+        """The inverse of `dump`; where the result goes stands in the call itself."""
+        sources = (Source(tuple(place), *rest) for place, *rest in orjson.loads(filled))
+        return cls(orjson.loads(args), tuple(sources), output)
+
+
+# -- taking a call apart
+
+
+def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None) -> Written:
+    """The arguments, their variables and where the result goes. `prescribed` is the path that the tool itself says.
+    Raises VariableError."""
+    plain = {key: held for key, held in args.items() if key not in (OUTPUT_PATH, OUTPUT_METHOD)}
+    left = {key: plain.pop(key) for key in kept if key in plain}
+    path, method = args.get(OUTPUT_PATH, prescribed), args.get(OUTPUT_METHOD, MISSING)
+    if prescribed is not None and path != prescribed:
+        raise VariableError(f"{OUTPUT_PATH}: the results of this tool go to {prescribed}; leave it out.")
+    found, problems = variables_of(plain)
+    if len(found) > MAX_VARIABLES:
+        raise VariableError(f"One call may have {MAX_VARIABLES} variables: make several calls.")
+    if problems:
+        listed = "; ".join(f"{p.pointer} is {shown(p.text)}: {p.message}" for p in problems[:5])
+        raise VariableError(
+            f"{listed}. A text that begins with {DAGGER} and is no variable is written with two of them."
+        )
+    return Written(plain, left, tuple(found), _output(path, method))
+
+
+def _output(path: Any, method: Any) -> Output | None:
+    if method is not MISSING and method not in OUTPUT_METHODS:
+        raise VariableError(f"{OUTPUT_METHOD} is one of {', '.join(OUTPUT_METHODS)}.")
+    if path is None:
+        if method is not MISSING:
+            raise VariableError(
+                f"{OUTPUT_METHOD} says how a result is written, and {OUTPUT_PATH} is missing."
+            )
+        return None
+    if not isinstance(path, str) or len(path) > MAX_PATH_CHARS:
+        raise VariableError(f"{OUTPUT_PATH} is a variable of at most {MAX_PATH_CHARS} characters.")
+    try:
+        parsed = parse(path)
+    except NotAVariable as error:
+        raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: {error}.") from error
+    if not isinstance(parsed, Expression):
+        raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: a variable begins with {DAGGER}.")
+    for reference in parsed.references():
+        if reference.kind in READ_ONLY:
+            raise VariableError(
+                f"{OUTPUT_PATH}: {shown(str(reference))} cannot be written, {DAGGER}{reference.kind} is read-only. Write "
+                f"to {DAGGER}state or to a data object of the query, such as {DAGGER}results."
+            )
+    return Output(parsed.alternatives, "set" if method is MISSING else method)
+
+
+def root_of(reference: Reference) -> Reference:
+    """The document that a reference leads into. Raises VariableError."""
+    if reference.kind == "artifact":
+        raise VariableError(f"{shown(str(reference))}: artifacts are not in this version.")
+    if reference.kind != "ref":
+        return Reference(reference.kind)
+    if len(reference.path) < 2:
+        raise VariableError(
+            f"{shown(str(reference))}: a stored reference is {DAGGER}ref.<Kind>.<id>, as its handle says."
+        )
+    return Reference("ref", reference.path[:2])
+
+
+# -- putting the values in
+
+
+def filled(call: Written, values: Values, kinds: Iterable[str], why: Mapping[Reference, str]) -> Filled:
+    """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone.
+    Raises VariableError."""
+
+    def lookup(reference: Reference) -> Any:
+        root = root_of(reference)
+        return follow(values.get(root, MISSING), reference.path[len(root.path) :])
+
+    resolved: dict[str, tuple[Any, int]] = {}
+    size, sources = 0, []
+    for one in call.found:
+        if one.text not in resolved:
+            value = evaluate(one.expression, lookup)
+            if value is MISSING:
+                reasons = _reasons(one.expression, values, lookup, kinds, why)
+                raise VariableError(f"{one.pointer} is {shown(one.text)}, which has no value: {reasons}")
+            resolved[one.text] = value, len(jsongate.dumps(value))
+        value, bytes_ = resolved[one.text]
+        size += bytes_
+        if size > MAX_REPLACED_BYTES:
+            raise VariableError(
+                f"With {shown(one.text)} at {one.pointer} the values of this call's variables have more than "
+                f"{MAX_REPLACED_BYTES} bytes of JSON: pass references by their handles."
+            )
+        sources.append(Source(one.place, one.text, kind_of(value), bytes_, brief(value)))
+
+    def value_of(text: str) -> Any:
+        parsed = parse(text)
+        return parsed if isinstance(parsed, str) else resolved[text][0]
+
+    args = {**replaced(call.args, value_of), **call.kept}
+    if sources and depth_of(args) > MAX_DEPTH:
+        raise VariableError(f"With their values the arguments are nested deeper than {MAX_DEPTH}.")
+    return Filled(args, tuple(sources), call.output)
+
+
+def _reasons(
+    expression: Expression, values: Values, lookup: Any, kinds: Iterable[str], why: Mapping[Reference, str]
+) -> str:
+    """Why each alternative has no value."""
+    missing = (
+        next(ref for ref in alternative if lookup(ref) is MISSING) for alternative in expression.alternatives
+    )
+    told = "; ".join(_reason(ref, values, sorted(kinds), why) for ref in missing)
+    return told if told.endswith(("?", ".")) else f"{told}."
+
+
+def _reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapping[Reference, str]) -> str:
+    root = root_of(reference)
+    if root in why:
+        return why[root]
+    held = values.get(root, MISSING)
+    if held is MISSING:
+        return f"there is no {DAGGER}{reference.kind}{did_you_mean(reference.kind, kinds)}"
+    at = len(root.path)
+    while (inner := follow(held, reference.path[at : at + 1])) is not MISSING:
+        held, at = inner, at + 1
+    parent, segment = shown(str(replace(reference, path=reference.path[:at]))), reference.path[at]
+    if not isinstance(held, Mapping):
+        return f"{parent} is {kind_of(held)}"
+    names = [cut(key, 60) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
+    hint = did_you_mean(segment.key, names) or f"; it has {', '.join(map(shown, names[:8]))} and more"
+    return f"{parent} has no {shown(segment.key)}{hint if names else ', it is empty'}"
+
+
+def shown(text: str) -> str:
+    """A text of a model's or of a document's in a message: in one line, and not too long."""
+    return orjson.dumps(cut(text, 200)).decode()
+
+
+# -- what is said of the result
+
+
+def flaws_told(flaws: Iterable[Flaw], sources: Sequence[Source]) -> tuple[str, bool]:
+    """What is wrong with arguments, and whether a variable's value is: then the variable and both types are named, and
+    nothing of the value."""
+    by_variable, listed = False, []
+    for flaw in flaws:
+        source = next((s for s in sources if _leads_to(s, flaw.pointer)), None)
+        if source is None:
+            listed.append(f"{flaw.pointer or '/'}: {flaw.message}")
+            continue
+        by_variable = True
+        named = f"{flaw.pointer}: {shown(source.variable)} is {source.type}"
+        wanted = flaw.message.partition(", not ")[0]
+        listed.append(
+            f"{named}, and this {wanted}" if wanted.startswith("must ") else f"{named} that does not match"
+        )
+    return "; ".join(listed), by_variable
+
+
+def _leads_to(source: Source, pointer: str) -> bool:
+    own = json_pointer(source.place)
+    return pointer == own or pointer.startswith(f"{own}/")
+
+
+def glimpses_of(call: Filled) -> dict[str, Any]:
+    """What an approver is shown beside the subject: the arguments, a large value of a variable as its glimpse and size;
+    and which value came from which variable."""
+    if not call.sources:
+        return {"args": call.args}
+    out: Any = call.args
+    for source in call.sources:
+        if source.size_bytes > LARGE_BYTES:
+            glimpse = {"glimpse": source.glimpse, "sizeBytes": source.size_bytes}
+            out = applied(out, Write(tuple(map(_segment, source.place)), "set", glimpse))
+    return {"args": out, "variables": [s.wire() for s in call.sources]}
+
+
+def _segment(step: str | int) -> Segment:
+    return Segment(str(step), step if isinstance(step, int) else None)

@@ -1,0 +1,232 @@
+"""The toolkit `variables` at work: values in the place of variables before a call, its result at a path after it.
+
+What a call was given is on record before it passes its gate, and a call writes once: after a crash it has the same
+values, whatever the documents hold by then, and finds what it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from plangate.spec.models import AgentSpec
+from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, prescribed_path
+from plangate.spec.variables import MISSING, Reference
+
+from app.agents.context import Given
+from app.agents.run import QueryRun
+from app.agents.toolkit import Answer, Outcome, ToolError
+from app.agents.variable_prompt import section
+from app.agents.variable_values import Filled, Output, VariableError, Written, filled, written
+from app.base import jsongate
+from app.base.database import Tx
+from app.base.schemacheck import SchemaChecker
+from app.journal import store as journal_store
+from app.journal.models import Scope, event
+from app.references.service import (
+    MAX_HYDRATED_BYTES,
+    ReferenceChanged,
+    ReferenceExpired,
+    ReferenceNotFound,
+    References,
+)
+from app.state import service as documents
+from app.state import store
+from app.state.models import EMPTY, NOTHING, STATE, Author, DocumentId, WriteRow
+from app.state.writing import WriteRefused, kind_of
+
+INPUT: Final = "input"
+AT_ONCE_BYTES: Final = 256 * 1024  # of documents that are parsed between the events of other queries
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The bytes that variables lead into, of one moment; and what became of references that are gone."""
+
+    bodies: Mapping[Reference, bytes]
+    why: Mapping[Reference, str]
+    kinds: frozenset[str]
+
+    def values(self) -> dict[Reference, Any]:
+        return {root: orjson.loads(body) if body else MISSING for root, body in self.bodies.items()}
+
+
+class Variables:
+    def __init__(self, references: References, schemas: SchemaChecker) -> None:
+        self._references = references
+        self._schemas = schemas
+
+    # -- before a call ---------------------------------------------------------------------------------------
+
+    async def fill(
+        self, run: QueryRun, scope: Scope, tool: str, schema: Mapping[str, Any], args: dict[str, Any]
+    ) -> Filled | ToolError:
+        """The call with values in the place of its variables, as on record: the same whenever it is asked for."""
+        try:
+            call = written(args, KEPT_AS_WRITTEN.get(tool, ()), prescribed_path(schema))
+            if not call.found:
+                return filled(call, {}, (), {})
+            kept = await run.look(lambda tx: store.kept_call(tx, scope.work_id))
+            if kept is not None:
+                return Filled.load(*kept, call.output)
+            return await self._keep(run, scope, call)
+        except VariableError as error:
+            return ToolError(f"The call was not made. {error}", "variable_error")
+
+    async def _keep(self, run: QueryRun, scope: Scope, call: Written) -> Filled:
+        roots = call.roots()
+        gathered = await run.look(lambda tx: self._gather(tx, run, scope.work_id, roots))
+
+        def work() -> tuple[Filled, tuple[bytes, bytes]]:
+            made = filled(call, gathered.values(), gathered.kinds, gathered.why)
+            return made, made.dump()
+
+        large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
+        made, record = await asyncio.to_thread(work) if large else work()
+        await run.durably(lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record))
+        return made
+
+    async def _gather(self, tx: Tx, run: QueryRun, work_id: str, roots: Iterable[Reference]) -> Gathered:
+        bodies: dict[Reference, bytes] = {}
+        why: dict[Reference, str] = {}
+        given = _given(run)
+        own = await store.of_query(tx, run.query.id)
+        hydrated = 0
+        for root in roots:
+            if root.kind == "ref":
+                kind, id = (segment.key for segment in root.path)
+                try:
+                    hydrated += (await self._references.glimpse(tx, kind, id)).size_bytes
+                    if hydrated > MAX_HYDRATED_BYTES:
+                        raise VariableError(f"One call may use {MAX_HYDRATED_BYTES} bytes of references.")
+                    found = await self._references.hydrate(tx, [(kind, id)], work_id)
+                    bodies[root] = found[kind][id]
+                except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
+                    why[root] = gone.detail
+            elif root.kind == STATE:
+                held = await documents.read(tx, DocumentId.state(run.query.thread_id))
+                bodies[root] = held.body
+            elif root.kind in own:
+                bodies[root] = await store.body_of_query(tx, run.query.id, root.kind)
+            elif root.kind in given:
+                bodies[root] = jsongate.dumps(given[root.kind])
+        return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref"}))
+
+    # -- after it --------------------------------------------------------------------------------------------
+
+    async def deliver(
+        self, run: QueryRun, agent: AgentSpec, scope: Scope, output: Output, outcome: Outcome
+    ) -> Outcome:
+        """The result at its path, and a receipt for the model. A failure goes to the second alternative, if there is
+        one. Raises WriteRefused, and nothing was written."""
+        rows = await run.look(lambda tx: store.of_call(tx, scope.work_id))
+        if not rows:
+            picked = _picked(output, outcome)
+            if isinstance(picked, ToolError):
+                return picked
+            paths, value = picked
+            failed = isinstance(outcome, ToolError)
+            rows = await run.durably(
+                lambda tx: self._write(tx, run, agent, scope, paths, output, value, failed=failed)
+            )
+        else:
+            value = orjson.loads(rows[0].value or b"null")
+        if rows[0].failed:
+            where = ", ".join(row.path for row in rows)
+            return ToolError(f"{value['message']} (This error was written to {where}.)", value["code"])
+        written_to = [row.change() for row in rows]
+        first = rows[0]
+        return Answer(
+            {
+                "written": written_to,
+                "type": kind_of(value),
+                "sizeBytes": first.size_bytes,
+                "glimpse": first.glimpse,
+            }
+        )
+
+    async def _write(
+        self,
+        tx: Tx,
+        run: QueryRun,
+        agent: AgentSpec,
+        scope: Scope,
+        paths: Iterable[Reference],
+        output: Output,
+        value: Any,
+        *,
+        failed: bool,
+    ) -> list[WriteRow]:
+        """All of the writes of a call, or none, with their events."""
+        given, rows = _given(run), []
+        for part, path in enumerate(paths):
+            document, base, schema = DocumentId.state(run.query.thread_id), EMPTY, None
+            if path.kind != STATE:
+                document = DocumentId(run.query.id, path.kind, run.query.thread_id)
+                base = jsongate.dumps(given[path.kind]) if path.kind in given else NOTHING
+            elif run.runtime.spec.state_schema is not None:
+                schema = self._schemas.compile(run.runtime.spec.state_schema)
+            author = Author(scope.work_id, run.query.id, agent.name, part, failed)
+            rows.append(
+                await documents.write(
+                    tx, document, path, output.method, value, author, base=base, schema=schema
+                )
+            )
+        told = [event(scope, "state-write", data=row.change()) for row in rows]
+        await journal_store.append(tx, run.query.id, told, run.lease.epoch)
+        return rows
+
+    # -- in the prompt ---------------------------------------------------------------------------------------
+
+    async def notes(self, run: QueryRun, agent_work_id: str) -> str:
+        """What an agent's run is told of its variables: as it was when the run began, which its first model call has on
+        record."""
+        for row in run.tree.below(agent_work_id, "model_call"):
+            if row.position == 1 and row.input is not None:
+                return Given.load(row.input).notes
+
+        async def look(tx: Tx) -> tuple[bytes, dict[str, bytes]]:
+            state = await documents.read(tx, DocumentId.state(run.query.thread_id))
+            own = await store.of_query(tx, run.query.id)
+            return state.body, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
+
+        state, own = await run.look(look)
+
+        def work() -> str:
+            given = _given(run)
+            shown = {INPUT: given.pop(INPUT), STATE: orjson.loads(state)}
+            named = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
+            return section(
+                {**shown, **{kind: named[kind] for kind in sorted(named)}}, sorted(run.runtime.references)
+            )
+
+        large = len(state) + sum(map(len, own.values())) > AT_ONCE_BYTES
+        return await asyncio.to_thread(work) if large else work()
+
+
+def _given(run: QueryRun) -> dict[str, Any]:
+    """What the query came with, by kind: its inputs, and the data objects of the runtime under those of its own."""
+    request, spec = run.query.request, run.runtime.spec
+    return {**spec.data, **request.get("data", {}), INPUT: request.get("inputs", {})}
+
+
+def _picked(output: Output, outcome: Outcome) -> tuple[tuple[Reference, ...], Any] | ToolError:
+    """The paths that get something, and what; or the error that goes to the model as it is."""
+    several = output.alternatives[1:]
+    if isinstance(outcome, ToolError):
+        if not several or outcome.code == "outcome_unknown":
+            return outcome
+        return several[0], {"code": outcome.code, "message": outcome.message}
+    value = outcome.value
+    if not several or not isinstance(value, dict) or "_output" not in value:
+        return output.alternatives[0], value
+    named = output.named(value["_output"])
+    if named is None or "value" not in value:
+        known = ", ".join(" && ".join(map(str, a)) for a in output.alternatives)
+        raise WriteRefused(
+            f"the tool picked no path of the call with `_output` and `value`; there are: {known}"
+        )
+    return named, value["value"]

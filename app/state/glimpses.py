@@ -1,0 +1,37 @@
+"""What is shown of a value in place of the value: short whatever its size, and made without reading all of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final
+
+CHARS: Final = 80  # of a string
+KEY_CHARS: Final = 60
+ITEMS: Final = 3  # of an array
+KEYS: Final = 6  # of an object
+MORE: Final = "…"
+
+
+def brief(value: Any, *, depth: int = 2) -> Any:
+    """A JSON value of a few hundred bytes: short values as they are, strings cut, of arrays the count and a sample, of
+    objects the first keys, below `depth` containers only their sizes."""
+    if isinstance(value, str):
+        return cut(value, CHARS)
+    if isinstance(value, list):
+        if depth == 0:
+            return {"count": len(value)}
+        sample = [brief(held, depth=depth - 1) for held in value[:ITEMS]]
+        return sample if len(value) <= ITEMS else {"count": len(value), "sample": sample}
+    if isinstance(value, Mapping):
+        if depth == 0:
+            return {"keys": len(value)}
+        shown = {
+            cut(key, KEY_CHARS): brief(held, depth=depth - 1) for key, held in islice(value.items(), KEYS)
+        }
+        return shown if len(value) <= KEYS else {**shown, MORE: f"{len(value) - KEYS} more"}
+    return value
+
+
+def cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: chars - 1] + MORE

@@ -1,0 +1,43 @@
+"""Answers of the routes of state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from plangate.events import JsonObject
+from pydantic import Field, JsonValue
+
+from app.tenancy.http import View
+from app.tenancy.views import Page
+
+
+class StateView(View):
+    """The state of a thread, as it is or as it was. `write` is the number of its last write, 0 before any."""
+
+    thread_id: str
+    write: int
+    document: JsonObject
+
+
+class WriteView(View):
+    """A write to the state. `failed`: what was written is the error of a call that failed."""
+
+    write: int
+    path: str
+    method: Literal["set", "merge", "assign", "push", "concat"]
+    value: Annotated[JsonValue, Field(description="Left out where it has more than 4 KiB of JSON.")] = None
+    size_bytes: int
+    glimpse: JsonValue
+    failed: bool
+    work_id: str | None
+    query_id: str | None
+    agent: str | None
+    forked_from: Annotated[
+        str | None, Field(description="`<thread>@<write>` where the state began as that of another thread.")
+    ]
+    at: datetime
+
+
+class WritePage(Page):
+    items: list[WriteView]

@@ -1,0 +1,162 @@
+"""A write to a document, and the document as a fold over its writes. Pure: values in, values out, nothing shared is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from plangate.spec.variables import MISSING, Segment
+
+Method = Literal["set", "merge", "assign", "push", "concat"]
+Path = tuple[Segment, ...]
+
+MAX_DEPTH: Final = 64  # containers inside one another, as the JSON gate counts them
+
+
+class WriteRefused(ValueError):
+    """A write that does not fit its document: nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What is done to the value at a path."""
+
+    path: Path
+    method: Method
+    value: Any
+
+
+def applied(document: Any, write: Write) -> Any:
+    """The document after a write. What is on the way to the path is copied, the rest is shared; the document that came
+    in stays as it was. Objects that are not there are made on the way. Raises WriteRefused."""
+    if depth_of(write.value) + len(write.path) + (write.method == "push") > MAX_DEPTH:
+        raise WriteRefused(f"objects and arrays would be nested deeper than {MAX_DEPTH}")
+    return _at(document, write.path, 0, write)
+
+
+def folded(base: Any, writes: Iterable[Write]) -> Any:
+    """The document that a log gives."""
+    for write in writes:
+        base = applied(base, write)
+    return base
+
+
+def _at(held: Any, path: Path, n: int, write: Write) -> Any:
+    if n == len(path):
+        return _METHODS[write.method](held, write.value)
+    segment = path[n]
+    if held is MISSING:
+        return {segment.key: _at(MISSING, path, n + 1, write)}
+    if isinstance(held, Mapping):
+        return {**held, segment.key: _at(held.get(segment.key, MISSING), path, n + 1, write)}
+    if not isinstance(held, list):
+        raise WriteRefused(f"{_place(path, n)} is {kind_of(held)}, which has nothing below it")
+    index = segment.index
+    if index is None or index > len(held):
+        raise WriteRefused(
+            f"{_place(path, n)} is {kind_of(held)}: an index from 0 to {len(held)} can be written, not {segment}"
+        )
+    inner = _at(held[index] if index < len(held) else MISSING, path, n + 1, write)
+    return [*held[:index], inner, *held[index + 1 :]]
+
+
+def _place(path: Path, n: int) -> str:
+    return ".".join(map(str, path[:n])) if n else "the document"
+
+
+def kind_of(value: Any) -> str:
+    """The JSON type of a value, in words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int):
+        return "an integer"
+    if isinstance(value, float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return f"an array of {len(value)}" if isinstance(value, list) else "an object"
+
+
+def depth_of(value: Any) -> int:
+    """How deep containers stand inside one another: 0 for a scalar, 1 for []."""
+    depth, level = 0, _containers([value])
+    while level:
+        depth += 1
+        level = [inner for held in level for inner in _inside(held)]
+    return depth
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, Mapping | list)]
+
+
+def _inside(held: Any) -> list[Any]:
+    return _containers(held.values() if isinstance(held, Mapping) else held)
+
+
+# -- the methods: what is there (or MISSING) and what is written
+
+
+def _set(_held: Any, value: Any) -> Any:
+    return value
+
+
+def _objects(method: str, held: Any, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise WriteRefused(f"{method} takes an object, not {kind_of(value)}")
+    if held is not MISSING and not isinstance(held, Mapping):
+        raise WriteRefused(f"{method} needs an object to write to, and there is {kind_of(held)}")
+
+
+def _merge(held: Any, value: Any) -> Any:
+    _objects("merge", held, value)
+    return value if held is MISSING else _merged(held, value)
+
+
+def _merged(held: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(held)
+    for key, inner in value.items():
+        there = out.get(key)
+        if isinstance(there, Mapping) and isinstance(inner, Mapping):
+            out[key] = _merged(there, inner)
+        else:
+            out[key] = inner
+    return out
+
+
+def _assign(held: Any, value: Any) -> Any:
+    _objects("assign", held, value)
+    return value if held is MISSING else {**held, **value}
+
+
+def _push(held: Any, value: Any) -> Any:
+    if held is MISSING:
+        return [value]
+    if not isinstance(held, list):
+        raise WriteRefused(f"push needs an array to append to, and there is {kind_of(held)}")
+    return [*held, value]
+
+
+def _concat(held: Any, value: Any) -> Any:
+    if not isinstance(value, list | str):
+        raise WriteRefused(f"concat takes an array or a string, not {kind_of(value)}")
+    if held is MISSING:
+        return value
+    if isinstance(held, list) and isinstance(value, list):
+        return [*held, *value]
+    if isinstance(held, str) and isinstance(value, str):
+        return held + value
+    raise WriteRefused(f"concat cannot join {kind_of(value)} to {kind_of(held)}")
+
+
+_METHODS: Final[Mapping[Method, Callable[[Any, Any], Any]]] = {
+    "set": _set,
+    "merge": _merge,
+    "assign": _assign,
+    "push": _push,
+    "concat": _concat,
+}
+METHODS: Final = tuple(_METHODS)

@@ -1,0 +1,243 @@
+"""Variables: strings that stand for a value, so that a model moves it without copying it. Pure.
+
+A string that starts with a dagger is a reference (`†input.userName`), an expression of references, or, with two
+daggers, a literal that starts with one. Any other string is plain text: nothing is interpolated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from plangate.spec.problems import json_pointer
+
+DAGGER: Final = "\u2020"
+PATTERN: Final = f"^{DAGGER}"
+"""Of strings that are variables, for JSON Schemas."""
+
+_KIND: Final = re.compile(r"[A-Za-z0-9_-]+")
+_BARE: Final = re.compile(r'[^."|& ]+')
+_DECIMAL: Final = re.compile(r"0|[1-9][0-9]*", re.ASCII)
+_QUOTED: Final = json.JSONDecoder()
+_UNHELD: Final = re.compile("[\0\ud800-\udfff]")
+_MAX_INDEX_DIGITS: Final = 9
+
+
+class NotAVariable(ValueError):
+    """A string that starts with a dagger and is no reference; `position` counts characters from 0."""
+
+    def __init__(self, position: int, message: str) -> None:
+        super().__init__(f"at character {position}: {message}")
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One step of a path: a key of an object, and an index of an array where it is a decimal number."""
+
+    key: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        quoted = self.index is None and (not _BARE.fullmatch(self.key) or _DECIMAL.fullmatch(self.key))
+        return json.dumps(self.key, ensure_ascii=False) if quoted else self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """`†kind.segment.segment`."""
+
+    kind: str
+    path: tuple[Segment, ...] = ()
+
+    def __str__(self) -> str:
+        return DAGGER + ".".join((self.kind, *map(str, self.path)))
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Alternatives, of which the first that exists counts; each is a conjunction, which has the value of its last
+    reference and exists if all of them do."""
+
+    alternatives: tuple[tuple[Reference, ...], ...]
+
+    def references(self) -> Iterator[Reference]:
+        """Every reference, in the order in which they stand."""
+        for conjunction in self.alternatives:
+            yield from conjunction
+
+    def __str__(self) -> str:
+        return " || ".join(" && ".join(map(str, refs)) for refs in self.alternatives)
+
+
+def parse(text: str) -> Expression | str:
+    """What a string stands for: an expression, or the text itself (without the dagger that escapes another).
+
+    Raises NotAVariable for a string that starts with one dagger and is neither.
+
+    Example:
+        >>> str(parse('\u2020state.totals."net.eur" || \u2020input.total'))
+        '\u2020state.totals."net.eur" || \u2020input.total'
+        >>> parse("plain"), parse("\u2020\u2020 a note")
+        ('plain', '\u2020 a note')
+    """
+    if not text.startswith(DAGGER):
+        return text
+    if text.startswith(DAGGER, 1):
+        return text[1:]
+    alternatives: list[tuple[Reference, ...]] = []
+    conjunction: list[Reference] = []
+    at = 0
+    while True:
+        reference, at = _reference(text, at)
+        conjunction.append(reference)
+        operator = text[at : at + 4]
+        if operator == " && ":
+            at += 4
+            continue
+        alternatives.append(tuple(conjunction))
+        conjunction = []
+        if at == len(text):
+            return Expression(tuple(alternatives))
+        if operator != " || ":
+            raise NotAVariable(at, _unexpected(text, at))
+        at += 4
+
+
+def _reference(text: str, at: int) -> tuple[Reference, int]:
+    if not text.startswith(DAGGER, at):
+        raise NotAVariable(at, f"a reference begins with {DAGGER}; there are no literals and no parentheses")
+    kind = _KIND.match(text, at + 1)
+    if kind is None:
+        raise NotAVariable(at + 1, "the kind of a reference has letters, digits, _ and -, at least one")
+    at, path = kind.end(), []
+    while text.startswith(".", at):
+        segment, at = _segment(text, at + 1)
+        path.append(segment)
+    return Reference(kind.group(), tuple(path)), at
+
+
+def _segment(text: str, at: int) -> tuple[Segment, int]:
+    if text.startswith('"', at):
+        try:
+            key, end = _QUOTED.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            raise NotAVariable(at, f"a quoted segment is a JSON string: {error.msg}") from error
+        if _UNHELD.search(key):
+            raise NotAVariable(at, "a quoted segment has NUL or half a character, which no key can hold")
+        return Segment(key), end
+    bare = _BARE.match(text, at)
+    if bare is None:
+        raise NotAVariable(at, 'a segment is missing here; quote one that is empty or has . " | & or a space')
+    key = bare.group()
+    number = _DECIMAL.fullmatch(key) is not None and len(key) <= _MAX_INDEX_DIGITS
+    return Segment(key, int(key) if number else None), bare.end()
+
+
+def _unexpected(text: str, at: int) -> str:
+    if text[at] == " ":
+        return "after a reference there is the end, ' || ' or ' && ', with one space on each side"
+    return f"{text[at]!r} cannot stand here; quote a segment that has it"
+
+
+MISSING: Final = object()
+"""What a look-up gives for a path that leads nowhere; `null` exists."""
+
+Lookup = Callable[[Reference], Any]
+"""From a reference to its value, or MISSING."""
+
+
+def follow(document: Any, path: tuple[Segment, ...]) -> Any:
+    """The value at a path inside a document, or MISSING."""
+    for segment in path:
+        if isinstance(document, Mapping):
+            document = document.get(segment.key, MISSING)
+        elif isinstance(document, list) and segment.index is not None and segment.index < len(document):
+            document = document[segment.index]
+        else:
+            return MISSING
+        if document is MISSING:
+            return MISSING
+    return document
+
+
+def evaluate(expression: Expression, lookup: Lookup) -> Any:
+    """The value of an expression, or MISSING."""
+    for conjunction in expression.alternatives:
+        value: Any = MISSING
+        for reference in conjunction:
+            value = lookup(reference)
+            if value is MISSING:
+                break
+        else:
+            return value
+    return MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A variable in a value: where it stands (keys and indexes), how it is written, and what it says."""
+
+    place: tuple[str | int, ...]
+    text: str
+    expression: Expression
+
+    @property
+    def pointer(self) -> str:
+        return json_pointer(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class VariableProblem:
+    """A string that starts with a dagger and cannot be used."""
+
+    place: tuple[str | int, ...]
+    text: str
+    message: str
+
+    @property
+    def pointer(self) -> str:
+        return json_pointer(self.place)
+
+
+def variables_of(value: Any) -> tuple[list[Found], list[VariableProblem]]:
+    """Every variable in a JSON value, in its order, and every string that would be one and is not."""
+    found: list[Found] = []
+    problems: list[VariableProblem] = []
+    for place, text in _daggers(value):
+        try:
+            parsed = parse(text)
+        except NotAVariable as error:
+            problems.append(VariableProblem(place, text, str(error)))
+        else:
+            if isinstance(parsed, Expression):
+                found.append(Found(place, text, parsed))
+    return found, problems
+
+
+def replaced(value: Any, values: Callable[[str], Any]) -> Any:
+    """The value with each string that starts with a dagger replaced by what `values` gives for it. What comes in is
+    not looked at again: a value that looks like a variable is data."""
+    if isinstance(value, str):
+        return values(value) if value.startswith(DAGGER) else value
+    if isinstance(value, Mapping):
+        return {key: replaced(held, values) for key, held in value.items()}
+    if isinstance(value, list):
+        return [replaced(held, values) for held in value]
+    return value
+
+
+def _daggers(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while stack:
+        place, held = stack.pop()
+        if isinstance(held, str):
+            if held.startswith(DAGGER):
+                yield place, held
+        elif isinstance(held, Mapping):
+            stack.extend(((*place, key), inner) for key, inner in reversed(list(held.items())))
+        elif isinstance(held, list):
+            stack.extend(((*place, n), inner) for n, inner in reversed(list(enumerate(held))))

@@ -1,0 +1,185 @@
+"""Variables of one call: replacement, its bounds and its errors, and what the model is told. No database."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plangate.spec.variables import Reference, Segment
+
+from app.agents import variable_values
+from app.agents.variable_prompt import MAX_LINES, section
+from app.agents.variable_values import Filled, VariableError, filled, flaws_told, glimpses_of, written
+from app.base.schemacheck import SchemaChecker
+
+STATE, INPUT = Reference("state"), Reference("input")
+
+
+def fill(args: Any, kept: Any = (), /, **documents: Any) -> Filled:
+    values = {Reference(kind): held for kind, held in documents.items()}
+    return filled(written(args, kept, None), values, documents, {})
+
+
+def test_a_value_keeps_its_type_and_is_not_looked_at_again() -> None:
+    state = {"n": 2**63 - 1, "f": -0.0, "t": "†state.n", "none": None, "no": False}
+    args = {
+        "a": "†state.n",
+        "b": ["†state.f", {"c": "†state.t"}],
+        "d": "†state.none || †state.n",
+        "e": "††state",
+    }
+    made = fill(args, state=state)
+    assert json.dumps(made.args) == json.dumps(
+        {"a": 2**63 - 1, "b": [-0.0, {"c": "†state.n"}], "d": None, "e": "†state"}
+    )
+    assert [(s.place, s.variable, s.type) for s in made.sources] == [
+        (("a",), "†state.n", "an integer"),
+        (("b", 0), "†state.f", "a number"),
+        (("b", 1, "c"), "†state.t", "a string"),
+        (("d",), "†state.none || †state.n", "null"),
+    ]
+
+
+def test_what_is_on_record_is_what_was_filled() -> None:
+    call = written({"a": ["†state.x"], "_outputPath": "†state.y", "_outputMethod": "push"}, (), None)
+    made = filled(call, {STATE: {"x": {"k": [1.0]}}}, ("state",), {})
+    assert Filled.load(*made.dump(), call.output) == made
+    assert made.output is not None and made.output.method == "push"
+
+
+def test_in_the_body_of_a_plan_nothing_is_replaced() -> None:
+    body = {"actions": [{"kind": "a", "who": "†state.x", "odd": "†"}]}
+    made = fill({"specName": "†state.x", "body": body}, ("body",), state={"x": 1})
+    assert made.args == {"specName": 1, "body": body}
+
+
+def test_the_cost_of_a_call_is_bounded_before_it_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variable_values, "MAX_REPLACED_BYTES", 1000)
+    state = {"big": "x" * 400}
+    assert len(fill({"a": ["†state.big"] * 2}, state=state).sources) == 2
+    with pytest.raises(VariableError, match=r'With "†state.big" at /a/2 .* more than 1000 bytes of JSON'):
+        fill({"a": ["†state.big"] * 3}, state=state)
+
+
+def test_variables_and_references_of_a_call_are_bounded() -> None:
+    with pytest.raises(VariableError, match="One call may have 500 variables"):
+        fill({"a": ["†state.x"] * 501}, state={"x": 1})
+    assert len(fill({"a": ["†state.x"] * 500}, state={"x": 1}).sources) == 500
+    many = written({"a": " || ".join(f"†ref.K.{n}.x" for n in range(101))}, (), None)
+    with pytest.raises(VariableError, match="One call may name 100 stored references"):
+        many.roots()
+    same = written({"a": " || ".join(f"†ref.K.1.{n}" for n in range(101))}, (), None)
+    assert len(same.roots()) == 1
+
+
+def test_depth_is_bounded_after_replacement() -> None:
+    deep: Any = 0
+    for _ in range(62):
+        deep = [deep]
+    assert fill({"a": "†state.d"}, state={"d": deep}).args == {"a": deep}
+    with pytest.raises(VariableError, match="nested deeper than 64"):
+        fill({"a": [["†state.d"]]}, state={"d": deep})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("†state.items.7.x", '"†state.items" is an array of 2.'),
+        ("†state.nmae", '"†state" has no "nmae"; did you mean \'name\'?'),
+        ("†state.zzz", '"†state" has no "zzz"; known are items, name.'),
+        ("†stat", "there is no †stat; did you mean 'state'?"),
+        (
+            "†state.a || †input.b && †state.name",
+            '"†state" has no "a"; known are items, name; "†input" has no "b", it is empty.',
+        ),
+    ],
+)
+def test_a_missing_value_says_what_is_nearby(text: str, said: str) -> None:
+    with pytest.raises(VariableError) as error:
+        fill({"a": text}, state={"items": [1, 2], "name": "n"}, input={})
+    assert str(error.value) == f"/a is {json.dumps(text, ensure_ascii=False)}, which has no value: {said}"
+
+
+def test_an_object_with_many_keys_shows_some() -> None:
+    with pytest.raises(VariableError, match=r'it has "k0", .*"k7" and more\.$'):
+        fill({"a": "†state.zzz"}, state={f"k{n}": n for n in range(50)})
+
+
+def test_a_wrong_type_names_parameter_variable_and_types_and_no_value() -> None:
+    made = fill({"n": "†state.secret", "m": "text", "e": "†state.secret"}, state={"secret": "hush hush"})
+    schema = {"properties": {"n": {"type": "integer"}, "m": {"type": "integer"}, "e": {"pattern": "^x"}}}
+    told, by_variable = flaws_told(SchemaChecker().compile(schema).errors(made.args), made.sources)
+    assert by_variable
+    assert sorted(told.split("; ")) == [
+        '/e: "†state.secret" is a string that does not match',
+        '/m: must be integer, not "text"',
+        '/n: "†state.secret" is a string, and this must be integer',
+    ]
+
+
+def test_an_approver_sees_large_values_as_glimpses() -> None:
+    rows = list(range(1000))
+    made = fill({"a": {"x": ["†state.rows", 1]}, "b": "†state.n"}, state={"rows": rows, "n": 1})
+    shown = glimpses_of(made)
+    large = {"glimpse": {"count": 1000, "sample": [0, 1, 2]}, "sizeBytes": 3891}
+    assert shown["args"] == {"a": {"x": [large, 1]}, "b": 1}
+    assert [v["pointer"] for v in shown["variables"]] == ["/a/x/0", "/b"]
+    assert made.args == {"a": {"x": [rows, 1]}, "b": 1}
+    assert glimpses_of(fill({"a": 1})) == {"args": {"a": 1}}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text("†ab. ", max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab†", max_size=2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(json_values, st.lists(st.sampled_from(["†state.v", "††x", "plain", "†state"]), max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_values_come_out_as_they_are(value: Any, texts: list[str]) -> None:
+    state = {"v": value}
+    wanted = {"†state.v": value, "††x": "†x", "plain": "plain", "†state": state}
+    made = fill({"a": texts}, state=state)
+    assert json.dumps(made.args) == json.dumps({"a": [wanted[text] for text in texts]})
+
+
+# -- the section of the prompt
+
+
+def test_the_section_lists_paths_that_can_be_said_and_short_glimpses() -> None:
+    state = {
+        "a.b": {"x y": "l1\nl2", "0": 1, "": None},
+        "list": list(range(100)),
+        "k" * 101: "hidden",
+        "evil\n- †state.y": "x" * 500,
+    }
+    lines = section({"input": {}, "state": state}, ["Basket"]).partition("there are:\n")[2].splitlines()
+    assert lines == [
+        "- †input: an empty object",
+        '- †state."a.b": an object of 3 keys',
+        '- †state."a.b"."x y": a string, "l1\\nl2"',
+        '- †state."a.b"."0": an integer, 1',
+        '- †state."a.b"."": null, null',
+        '- †state.list: an array of 100, {"count": 100, "sample": [0, 1, 2]}',
+        f'- †state."evil\\n- †state.y": a string, "{"x" * 79}…"',
+        "- †ref.Basket.<id>: the value of a stored reference",
+    ]
+
+
+def test_the_section_is_bounded() -> None:
+    state = {f"k{n}": {f"i{m}": "x" * 1000 for m in range(50)} for n in range(50)}
+    text = section({"state": state}, [])
+    assert text.endswith(f"- and {50 * 51 - MAX_LINES} more\n")
+    assert len(text) < 20_000
+
+
+def test_a_segment_that_is_quoted_leads_to_its_key() -> None:
+    made = filled(written({"a": '†state."0"'}, (), None), {STATE: {"0": "zero"}}, ("state",), {})
+    assert made.args == {"a": "zero"}
+    assert str(Reference("state", (Segment("0"),))) == '†state."0"'

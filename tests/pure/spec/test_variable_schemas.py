@@ -1,0 +1,77 @@
+"""What an agent with variables is told of its tools, and what its calls are checked against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from plangate.spec.toolkits import TOOLKITS
+from plangate.spec.variable_schemas import data_name_problem, own_schema, prescribed_path, told_schema
+
+VARIABLE = {"type": "string", "pattern": "^†"}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer", "description": "How many.", "minimum": 1},
+        "text": {"type": "string", "description": "Any."},
+        "mail": {"type": "string", "format": "email"},
+        "item": {"$ref": "#/$defs/Item"},
+        "any": {},
+        "yes": True,
+    },
+    "required": ["n"],
+    "additionalProperties": False,
+    "$defs": {"Item": {"type": "object", "required": ["id"]}},
+}
+
+
+def test_every_parameter_also_accepts_a_variable() -> None:
+    told = told_schema("pay", SCHEMA)
+    assert told["properties"]["n"] == {
+        "description": "How many.",
+        "anyOf": [{"type": "integer", "minimum": 1}, VARIABLE],
+    }
+    assert told["properties"]["text"] == SCHEMA["properties"]["text"]
+    assert told["properties"]["mail"]["anyOf"][1] == VARIABLE
+    assert (told["properties"]["any"], told["properties"]["yes"]) == ({}, True)
+    check = jsonschema_rs.validator_for(told)
+    for args in (
+        {"n": "†state.n", "item": "†state.item", "_outputPath": "†state.x", "_outputMethod": "push"},
+        {"n": 1, "item": {"id": 1}},
+    ):
+        assert check.is_valid(args)
+    for args in ({"n": "state.n"}, {"n": 1, "item": {}}, {"n": 1, "_outputMethod": "add"}, {"item": "†a"}):
+        assert not check.is_valid(args)
+    assert SCHEMA["properties"]["n"]["type"] == "integer"
+
+
+def test_the_body_of_a_plan_and_schemas_with_references_through_them_stay_as_they_are() -> None:
+    (store, *_) = TOOLKITS["plans"]
+    told = told_schema("storePlan", store.input_schema)
+    assert told["properties"]["body"] == store.input_schema["properties"]["body"]
+    assert told["properties"]["planId"]["anyOf"][1] == VARIABLE
+    through = {"properties": {"a": {"type": "array"}, "b": {"$ref": "#/properties/a"}}}
+    assert told_schema("t", through)["properties"]["a"] == {"type": "array"}
+    assert "_outputPath" in told_schema("t", through)["properties"]
+
+
+def test_meta_parameters_are_taken_out_of_what_a_call_is_checked_against() -> None:
+    written = {
+        "properties": {"n": {}, "_outputPath": {"const": "†state.x"}},
+        "required": ["n", "_outputPath"],
+    }
+    assert own_schema(written) == {"properties": {"n": {}}, "required": ["n"]}
+    assert own_schema(SCHEMA) == SCHEMA
+    assert prescribed_path(written) == "†state.x"
+    assert prescribed_path({"properties": {"_outputPath": VARIABLE}}) is None
+    assert told_schema("t", written)["properties"]["_outputPath"] == {"const": "†state.x"}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("rates_2", None), ("state", "reserved name"), ("a b", "cannot be named"), ("", "cannot be named")],
+)
+def test_names_of_data_objects(name: str, problem: str | None) -> None:
+    found = data_name_problem(name)
+    assert found is None if problem is None else problem in (found or "")
