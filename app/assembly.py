@@ -173,7 +173,8 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     }
     dispatch = Dispatch(calls, senders, settings.lease_s)
     call_hints = CallHints()
-    plans = Plans(db, references, runtimes, schemas)
+    variables = Variables(references, schemas)
+    plans = Plans(db, references, runtimes, schemas, variables)
     approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
     reference_tools = agent_toolkits.ReferenceTools(references)
@@ -187,7 +188,6 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
-    variables = Variables(references, schemas)
     tool_calls = ToolCalls(toolkits, ToolGate(approvals, dispatch), dispatch, references, schemas, variables)
     runner = Runner(
         db,

@@ -312,11 +312,21 @@ class QueryRun:
         if len(self._outside) < self._most_outside:
             self._outside.add(work_id)
             return
-        self._watched()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((work_id, turn))
+        await self.idle(turn, "client_call")
+
+    def _hand_over(self) -> None:
+        while self._queue and len(self._outside) < self._most_outside:
+            work_id, turn = self._queue.popleft()
+            if self.rouse(turn):
+                self._outside.add(work_id)
+
+    async def idle(self, turn: asyncio.Future[None], reason: str) -> None:
+        """Waits until another branch rouses `turn`. Who waits does not keep the query awake."""
+        self._watched()
         if self._ended is None:
-            self._queue.append((work_id, turn))
-            self._resting[turn] = (None, "client_call")
+            self._resting[turn] = (None, reason)
             self._active -= 1
             self._stirred.set()
             try:
@@ -327,15 +337,14 @@ class QueryRun:
         if self._ended is not None:
             raise self._ended
 
-    def _hand_over(self) -> None:
-        """Who gets a place moves again from this moment on: no parking falls between."""
-        while self._queue and len(self._outside) < self._most_outside:
-            work_id, turn = self._queue.popleft()
-            if not turn.done():
-                self._outside.add(work_id)
-                self._active += 1
-                del self._resting[turn]
-                turn.set_result(None)
+    def rouse(self, turn: asyncio.Future[None]) -> bool:
+        """The branch moves again from this moment on: no parking falls between. False if it does not wait any more."""
+        if self._resting.pop(turn, None) is None:
+            return False
+        self._active += 1
+        if not turn.done():
+            turn.set_result(None)
+        return True
 
     async def _next_look(self, look: int, timeout_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
@@ -382,8 +391,8 @@ class QueryRun:
         self._changed.set()
         self._changed = asyncio.Event()
         if self._ended is not None:
-            for _, turn in self._queue:
-                if not turn.done():
+            for turn in self._resting:
+                if isinstance(turn, asyncio.Future) and not turn.done():
                     turn.set_result(None)
 
     async def _read_wake(self) -> None:

@@ -157,7 +157,7 @@ class ToolCalls:
     async def _delivered(self, call: ToolCall, output: Output, outcome: Outcome) -> Outcome:
         """The receipt of a result that went to its path; what could not go there goes to the model after all."""
         try:
-            return await self._variables.deliver(call.run, call.agent, call.scope, output, outcome)
+            return await self._variables.deliver(call.run, call.scope, output, outcome)
         except WriteRefused as refused:
             if isinstance(outcome, ToolError):
                 return ToolError(f"{outcome.message} (It could not be written: {refused}.)", outcome.code)

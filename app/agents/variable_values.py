@@ -3,7 +3,7 @@ goes, and what is said when that cannot be. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from plangate.spec.variables import (
     MISSING,
     Expression,
     Found,
+    Lookup,
     NotAVariable,
     Reference,
     Segment,
@@ -32,7 +33,7 @@ from app.state.glimpses import brief, cut
 from app.state.writing import MAX_DEPTH, Method, Write, applied, depth_of, kind_of
 
 MAX_REPLACED_BYTES: Final = 32 * 1024 * 1024  # of the arguments of one call, as JSON
-MAX_VARIABLES: Final = 500  # in the arguments of one call
+MAX_VARIABLES: Final = 1_000  # in the arguments of one call
 MAX_REFERENCES: Final = 100  # stored references behind them: each is read by itself
 MAX_PATH_CHARS: Final = 2000
 LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
@@ -179,13 +180,29 @@ def root_of(reference: Reference) -> Reference:
 # -- putting the values in
 
 
-def filled(call: Written, values: Values, kinds: Iterable[str], why: Mapping[Reference, str]) -> Filled:
-    """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone.
-    Raises VariableError."""
+def lookup_in(values: Values) -> Lookup:
+    """From a reference to its value in these documents."""
 
     def lookup(reference: Reference) -> Any:
         root = root_of(reference)
         return follow(values.get(root, MISSING), reference.path[len(root.path) :])
+
+    return lookup
+
+
+def filled(
+    call: Written,
+    values: Values,
+    kinds: Iterable[str],
+    why: Mapping[Reference, str],
+    usable: Callable[[Reference], bool] = lambda _: True,
+) -> Filled:
+    """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone;
+    of what is not `usable` there is no value, whatever the documents hold. Raises VariableError."""
+    held = lookup_in(values)
+
+    def lookup(reference: Reference) -> Any:
+        return held(reference) if usable(reference) else MISSING
 
     resolved: dict[str, tuple[Any, int]] = {}
     size, sources = 0, []
@@ -222,11 +239,12 @@ def _reasons(
     missing = (
         next(ref for ref in alternative if lookup(ref) is MISSING) for alternative in expression.alternatives
     )
-    told = "; ".join(_reason(ref, values, sorted(kinds), why) for ref in missing)
+    told = "; ".join(reason(ref, values, sorted(kinds), why) for ref in missing)
     return told if told.endswith(("?", ".")) else f"{told}."
 
 
-def _reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapping[Reference, str]) -> str:
+def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapping[Reference, str]) -> str:
+    """Why a reference leads to no value."""
     root = root_of(reference)
     if root in why:
         return why[root]
@@ -234,9 +252,14 @@ def _reason(reference: Reference, values: Values, kinds: Sequence[str], why: Map
     if held is MISSING:
         return f"there is no {DAGGER}{reference.kind}{did_you_mean(reference.kind, kinds)}"
     at = len(root.path)
-    while (inner := follow(held, reference.path[at : at + 1])) is not MISSING:
+    for segment in reference.path[at:]:
+        if (inner := follow(held, (segment,))) is MISSING:
+            break
         held, at = inner, at + 1
-    parent, segment = shown(str(replace(reference, path=reference.path[:at]))), reference.path[at]
+    parent = shown(str(replace(reference, path=reference.path[:at])))
+    if at == len(reference.path):
+        return f"what was to write {parent} did not"
+    segment = reference.path[at]
     if not isinstance(held, Mapping):
         return f"{parent} is {kind_of(held)}"
     names = [cut(key, 60) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from plangate.spec.models import AgentSpec
+from plangate.spec.models import RuntimeSpec
 from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, prescribed_path
 from plangate.spec.variables import MISSING, Reference
 
@@ -36,10 +36,26 @@ from app.references.service import (
 from app.state import service as documents
 from app.state import store
 from app.state.models import EMPTY, NOTHING, STATE, Author, DocumentId, WriteRow
-from app.state.writing import WriteRefused, kind_of
+from app.state.writing import Method, WriteRefused, kind_of
 
 INPUT: Final = "input"
 AT_ONCE_BYTES: Final = 256 * 1024  # of documents that are parsed between the events of other queries
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whose variables: the state of a thread, what a query came with by kind (or a runtime alone, where there is none
+    yet), and what it wrote."""
+
+    thread_id: str
+    query_id: str | None
+    given: Mapping[str, Any]
+    state_schema: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, run: QueryRun) -> Holder:
+        spec, given = run.runtime.spec, given_of(run.runtime.spec, run.query.request)
+        return cls(run.query.thread_id, run.query.id, given, spec.state_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +94,7 @@ class Variables:
 
     async def _keep(self, run: QueryRun, scope: Scope, call: Written) -> Filled:
         roots = call.roots()
-        gathered = await run.look(lambda tx: self._gather(tx, run, scope.work_id, roots))
+        gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
 
         def work() -> tuple[Filled, tuple[bytes, bytes]]:
             made = filled(call, gathered.values(), gathered.kinds, gathered.why)
@@ -89,11 +105,12 @@ class Variables:
         await run.durably(lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record))
         return made
 
-    async def _gather(self, tx: Tx, run: QueryRun, work_id: str, roots: Iterable[Reference]) -> Gathered:
+    async def gather(self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[Reference]) -> Gathered:
+        """What variables lead into, as it is now; the record of the work says which references that were."""
         bodies: dict[Reference, bytes] = {}
         why: dict[Reference, str] = {}
-        given = _given(run)
-        own = await store.of_query(tx, run.query.id)
+        given, query_id = holder.given, holder.query_id
+        own = await store.of_query(tx, query_id) if query_id else []
         hydrated = 0
         for root in roots:
             if root.kind == "ref":
@@ -107,30 +124,37 @@ class Variables:
                 except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
                     why[root] = gone.detail
             elif root.kind == STATE:
-                held = await documents.read(tx, DocumentId.state(run.query.thread_id))
+                held = await documents.read(tx, DocumentId.state(holder.thread_id))
                 bodies[root] = held.body
-            elif root.kind in own:
-                bodies[root] = await store.body_of_query(tx, run.query.id, root.kind)
+            elif query_id and root.kind in own:
+                bodies[root] = await store.body_of_query(tx, query_id, root.kind)
             elif root.kind in given:
                 bodies[root] = jsongate.dumps(given[root.kind])
         return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref"}))
 
     # -- after it --------------------------------------------------------------------------------------------
 
-    async def deliver(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, output: Output, outcome: Outcome
-    ) -> Outcome:
+    async def deliver(self, run: QueryRun, scope: Scope, output: Output, outcome: Outcome) -> Outcome:
         """The result at its path, and a receipt for the model. A failure goes to the second alternative, if there is
         one. Raises WriteRefused, and nothing was written."""
         rows = await run.look(lambda tx: store.of_call(tx, scope.work_id))
         if not rows:
-            picked = _picked(output, outcome)
+            picked = picked_of(output, outcome)
             if isinstance(picked, ToolError):
                 return picked
             paths, value = picked
             failed = isinstance(outcome, ToolError)
             rows = await run.durably(
-                lambda tx: self._write(tx, run, agent, scope, paths, output, value, failed=failed)
+                lambda tx: self.write(
+                    tx,
+                    Holder.of(run),
+                    scope,
+                    paths,
+                    output.method,
+                    value,
+                    failed=failed,
+                    epoch=run.lease.epoch,
+                )
             )
         else:
             value = orjson.loads(rows[0].value or b"null")
@@ -148,35 +172,34 @@ class Variables:
             }
         )
 
-    async def _write(
+    async def write(
         self,
         tx: Tx,
-        run: QueryRun,
-        agent: AgentSpec,
+        holder: Holder,
         scope: Scope,
         paths: Iterable[Reference],
-        output: Output,
+        method: Method,
         value: Any,
         *,
         failed: bool,
+        epoch: int | None = None,
     ) -> list[WriteRow]:
-        """All of the writes of a call, or none, with their events."""
-        given, rows = _given(run), []
+        """All of the writes of a call, or none, with their events. Raises WriteRefused."""
+        rows = []
         for part, path in enumerate(paths):
-            document, base, schema = DocumentId.state(run.query.thread_id), EMPTY, None
+            document, base, schema = DocumentId.state(holder.thread_id), EMPTY, None
             if path.kind != STATE:
-                document = DocumentId(run.query.id, path.kind, run.query.thread_id)
+                document = DocumentId(scope.query_id, path.kind, holder.thread_id)
+                given = holder.given
                 base = jsongate.dumps(given[path.kind]) if path.kind in given else NOTHING
-            elif run.runtime.spec.state_schema is not None:
-                schema = self._schemas.compile(run.runtime.spec.state_schema)
-            author = Author(scope.work_id, run.query.id, agent.name, part, failed)
+            elif holder.state_schema is not None:
+                schema = self._schemas.compile(holder.state_schema)
+            author = Author(scope.work_id, scope.query_id, scope.agent, part, failed)
             rows.append(
-                await documents.write(
-                    tx, document, path, output.method, value, author, base=base, schema=schema
-                )
+                await documents.write(tx, document, path, method, value, author, base=base, schema=schema)
             )
         told = [event(scope, "state-write", data=row.change()) for row in rows]
-        await journal_store.append(tx, run.query.id, told, run.lease.epoch)
+        await journal_store.append(tx, scope.query_id, told, epoch)
         return rows
 
     # -- in the prompt ---------------------------------------------------------------------------------------
@@ -196,7 +219,7 @@ class Variables:
         state, own = await run.look(look)
 
         def work() -> str:
-            given = _given(run)
+            given = given_of(run.runtime.spec, run.query.request)
             shown = {INPUT: given.pop(INPUT), STATE: orjson.loads(state)}
             named = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
             return section(
@@ -207,13 +230,12 @@ class Variables:
         return await asyncio.to_thread(work) if large else work()
 
 
-def _given(run: QueryRun) -> dict[str, Any]:
-    """What the query came with, by kind: its inputs, and the data objects of the runtime under those of its own."""
-    request, spec = run.query.request, run.runtime.spec
-    return {**spec.data, **request.get("data", {}), INPUT: request.get("inputs", {})}
+def given_of(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a query came with, by kind: its inputs, and the data objects of the runtime under those of its own."""
+    return {**spec.data, **(request.get("data") or {}), INPUT: request.get("inputs") or {}}
 
 
-def _picked(output: Output, outcome: Outcome) -> tuple[tuple[Reference, ...], Any] | ToolError:
+def picked_of(output: Output, outcome: Outcome) -> tuple[tuple[Reference, ...], Any] | ToolError:
     """The paths that get something, and what; or the error that goes to the model as it is."""
     several = output.alternatives[1:]
     if isinstance(outcome, ToolError):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plangate.spec.models import PlanSpec, RuntimeSpec
 from plangate.spec.plan_schemas import discriminator
+from plangate.spec.problems import json_pointer
 from plangate.spec.transports import Dispatcher, ToolDispatcher
+from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
+from plangate.spec.variables import DAGGER, variables_of
 
 from app.base.errors import Flaw
 from app.base.jsongate import canonical, dumps
@@ -17,18 +20,22 @@ from app.base.schemacheck import SchemaChecker
 from app.plans.states import ActionStatus
 from app.tools.models import CallOutcome
 
-TAKEN_OUT = ("references", "_outputPath")
+META = (OUTPUT_PATH, OUTPUT_METHOD)
+TAKEN_OUT = ("references", *META)
 MAX_ACTIONS = 1_000
 MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A normalised action: what it is, its fields, and the references that its dispatch hydrates."""
+    """A normalised action: what it is, its fields, the references that its dispatch hydrates, and, in a plan with
+    variables, where its result goes."""
 
     kind: str
     payload: dict[str, Any]
     references: tuple[tuple[str, str], ...]
+    output_path: Any = None
+    output_method: Any = None
 
     def wire(self) -> dict[str, Any]:
         return {
@@ -39,13 +46,19 @@ class Action:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Action:
-        return cls(raw["kind"], dict(raw["payload"]), tuple((r["kind"], r["id"]) for r in raw["references"]))
+        references = tuple((r["kind"], r["id"]) for r in raw["references"])
+        return cls(
+            raw["kind"], dict(raw["payload"]), references, raw.get(OUTPUT_PATH), raw.get(OUTPUT_METHOD)
+        )
 
 
-def normalise(spec: PlanSpec, body: Any, schemas: SchemaChecker) -> tuple[dict[str, Any], list[Flaw]]:
+def normalise(
+    spec: PlanSpec, body: Any, schemas: SchemaChecker, *, variables: bool = False
+) -> tuple[dict[str, Any], list[Flaw]]:
     """The stored form of a body, and what is wrong with it (then the form is empty). Each flat action
     `{<discriminator>, ...fields, references?}` becomes `{"kind", "payload", "references"}`; every other
-    top-level field is kept as the plan's context."""
+    top-level field is kept as the plan's context. With `variables`, an action may say where its result goes, and what
+    a variable stands for is not checked yet."""
     if not isinstance(body, dict) or not isinstance(body.get("actions"), list):
         return {}, [Flaw("/actions", "the body must be an object with an array `actions`")]
     if len(body["actions"]) > MAX_ACTIONS:
@@ -59,13 +72,14 @@ def normalise(spec: PlanSpec, body: Any, schemas: SchemaChecker) -> tuple[dict[s
         if not isinstance(action, dict):
             bare.append(action)
             continue
-        if "_outputPath" in action:
-            flaws.append(
-                Flaw(f"/actions/{n}/_outputPath", "this plan has no variables, so no result has a path")
-            )
+        flaws += [
+            Flaw(f"/actions/{n}/{name}", "this plan has no variables, so no result has a path")
+            for name in META
+            if name in action and not variables
+        ]
         flaws += reference_flaws(action.get("references", []), f"/actions/{n}/references")
         bare.append({k: v for k, v in action.items() if k not in TAKEN_OUT})
-    flaws += schemas.compile(spec.schema_).errors({**body, "actions": bare})
+    flaws += _schema_flaws(spec, {**body, "actions": bare}, schemas, variables=variables)
     if flaws:
         return {}, flaws
     field = discriminator(spec.schema_)
@@ -75,12 +89,41 @@ def normalise(spec: PlanSpec, body: Any, schemas: SchemaChecker) -> tuple[dict[s
         if not isinstance(kind, str):
             flaws.append(Flaw(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
             continue
+        if variables and kind.startswith(DAGGER):
+            flaws.append(Flaw(f"/actions/{n}/{field}", "says what is done, and cannot be a variable"))
+            continue
         payload = {k: v for k, v in action.items() if k != field}
         references = [{"kind": r["kind"], "id": r["id"]} for r in flat.get("references", [])]
-        actions.append({"kind": kind, "payload": payload, "references": references})
+        meta = {name: flat[name] for name in META if name in flat}
+        actions.append({"kind": kind, "payload": payload, "references": references, **meta})
     if flaws:
         return {}, flaws
     return {**body, "actions": actions}, []
+
+
+def _schema_flaws(
+    spec: PlanSpec, body: dict[str, Any], schemas: SchemaChecker, *, variables: bool
+) -> list[Flaw]:
+    """What is wrong with a body, but for the values that its variables will have: those are checked before each action
+    is sent."""
+    compiled = schemas.compile(spec.schema_)
+    places = [found.place for found in variables_of(body["actions"])[0]] if variables else []
+    if not places:
+        return compiled.errors(body)
+    open_ = {json_pointer(("actions", *place[:n])) for place in places for n in range(2, len(place) + 1)}
+    return [f for f in compiled.errors(body, limit=20 + 2 * len(places)) if f.pointer not in open_][:20]
+
+
+def action_flaws(
+    spec: PlanSpec, body: Mapping[str, Any], action: Action, payload: dict[str, Any], schemas: SchemaChecker
+) -> list[Flaw]:
+    """What is wrong with the fields of an action whose variables are values; pointers lead into the fields."""
+    flat = {discriminator(spec.schema_): action.kind, **payload}
+    found = schemas.compile(spec.schema_).errors({**body, "actions": [flat]})
+    at = "/actions/0"
+    return [
+        Flaw(f.pointer.removeprefix(at), f.message) for f in found if (f.pointer + "/").startswith(f"{at}/")
+    ]
 
 
 def reference_flaws(references: Any, pointer: str) -> list[Flaw]:
@@ -97,8 +140,8 @@ def actions_of(body: Mapping[str, Any]) -> list[Action]:
     return [Action.of(raw) for raw in body["actions"]]
 
 
-def references_of(actions: list[Action]) -> list[tuple[str, str]]:
-    """Every reference that the actions name, once, in order."""
+def references_of(actions: Sequence[Action]) -> list[tuple[str, str]]:
+    """Every reference that the actions name beside their fields, once, in order."""
     return list(dict.fromkeys(r for a in actions for r in a.references))
 
 
@@ -118,9 +161,11 @@ class Boundary:
     digest: str
 
 
-def boundaries(spec: RuntimeSpec, kinds: list[str]) -> tuple[dict[str, Boundary], list[str]]:
-    """Who dispatches what, and the kinds that nobody dispatches. Per-kind dispatchers take actions one at a time,
-    a single one takes them as a batch."""
+def boundaries(
+    spec: RuntimeSpec, kinds: Sequence[str], *, graph: bool = False
+) -> tuple[dict[str, Boundary], list[str]]:
+    """Who dispatches what, and the kinds that nobody dispatches. Per-kind dispatchers take actions one at a time, a
+    single one takes them as a batch, or those of a graph one at a time."""
     per_kind = spec.action_dispatchers
     if not per_kind:
         one = spec.action_dispatcher
@@ -128,7 +173,8 @@ def boundaries(spec: RuntimeSpec, kinds: list[str]) -> tuple[dict[str, Boundary]
             return {}, sorted(set(kinds))
         if isinstance(one, ToolDispatcher):  # a tool takes one action at a time
             return {kind: _boundary(spec, kind, one) for kind in sorted(set(kinds))}, []
-        return {"*": _boundary(spec, "*", one)}, []
+        whole = _boundary(spec, "*", one)
+        return (dict.fromkeys(sorted(set(kinds)), whole) if graph else {"*": whole}), []
     found: dict[str, Boundary] = {}
     missing: list[str] = []
     for kind in sorted(set(kinds)):
@@ -172,20 +218,47 @@ def dispatch_result(output: Any) -> tuple[dict[str, Any], str | None]:
     return output, None
 
 
-def judged(outcome: CallOutcome) -> tuple[ActionStatus, dict[str, bytes]]:
-    """Where a dispatch leaves its actions, and what their rows keep: a result, or an error."""
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of actions, and what their rows keep of it: a result or an error."""
+
+    status: ActionStatus
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+    @property
+    def value(self) -> Any:
+        """What goes to the output path of the action."""
+        return (self.result or {}).get("details")
+
+    def parts(self) -> dict[str, bytes]:
+        parts = {}
+        if self.result is not None:
+            parts["result"] = _kept(self.result)
+        if self.error is not None:
+            parts["error"] = dumps(self.error)
+        return parts
+
+    @classmethod
+    def failed(cls, code: str, message: str) -> Verdict:
+        return cls(ActionStatus.FAILED, error={"code": code, "message": message})
+
+
+def judged(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
+    """Where a dispatch leaves its actions. `any_value`: a tool carried it out for an action whose result goes to a path,
+    and that is whatever it returned."""
     if outcome.status == "unknown":
-        return ActionStatus.UNKNOWN, {}
+        return Verdict(ActionStatus.UNKNOWN)
     if outcome.status == "withdrawn":
-        return ActionStatus.FAILED, _failed(
-            "not_served", "Nobody took the dispatch in time; nothing was sent."
-        )
+        return Verdict.failed("not_served", "Nobody took the dispatch in time; nothing was sent.")
     if outcome.error is not None:
-        return ActionStatus.FAILED, _failed("dispatch_failed", outcome.error)
+        return Verdict.failed("dispatch_failed", outcome.error)
     result, wrong = dispatch_result(outcome.output)
+    if wrong is not None and any_value:
+        result, wrong = {"details": outcome.output}, None
     if wrong is not None:
-        return ActionStatus.FAILED, _failed("bad_dispatch_result", wrong)
-    return ActionStatus.SUCCEEDED, {"result": _kept(result)}
+        return Verdict.failed("bad_dispatch_result", wrong)
+    return Verdict(ActionStatus.SUCCEEDED, result)
 
 
 def _kept(result: dict[str, Any]) -> bytes:
@@ -194,11 +267,7 @@ def _kept(result: dict[str, Any]) -> bytes:
     if len(data) <= MAX_KEPT_BYTES:
         return data
     note = f"The result had {len(data)} bytes; the record of the call has it."
-    return dumps({"entitiesAffected": result["entitiesAffected"], "details": {"note": note}})
-
-
-def _failed(code: str, message: str) -> dict[str, bytes]:
-    return {"error": dumps({"code": code, "message": message})}
+    return dumps({"entitiesAffected": result.get("entitiesAffected", 0), "details": {"note": note}})
 
 
 def flat(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,5 +278,5 @@ def flat(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:
         action = {field: raw["kind"], **raw["payload"]}
         if raw["references"]:
             action["references"] = raw["references"]
-        actions.append(action)
+        actions.append(action | {name: raw[name] for name in META if name in raw})
     return {**body, "actions": actions}

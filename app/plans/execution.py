@@ -6,6 +6,8 @@ what was never sent. A batch is one dispatch and its rows share one outcome.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +17,9 @@ from plangate.spec.transports import ToolDispatcher, Transport
 from app.agents.dispatch import Dispatch
 from app.agents.model_calls import work_data
 from app.agents.run import QueryRun
+from app.agents.toolkit import Answer, ToolError
+from app.agents.variable_values import Output, VariableError, flaws_told
+from app.agents.variables import Holder
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.ids import new_id
@@ -22,11 +27,15 @@ from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, event
 from app.plans import body as bodies
 from app.plans import store
-from app.plans.body import Boundary
+from app.plans.body import Boundary, Verdict
+from app.plans.graph import Order
 from app.plans.models import Plan
 from app.plans.service import Plans, Who
-from app.plans.states import ActionStatus, PlanStatus
+from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
+from app.plans.variables import Flow, delivered, parsed
 from app.runtimes.models import Runtime
+from app.state import store as state_store
+from app.state.writing import WriteRefused
 from app.tools.models import DEFAULT_TIMEOUT_MS, CallOutcome, OutgoingCall, definition_digest
 
 MAX_PARALLEL = 8
@@ -53,6 +62,7 @@ class Execution:
         plan: Plan,
         who: Who,
         inputs: Any,
+        flow: Flow | None = None,
     ) -> None:
         self._plans = plans
         self._dispatch = dispatch
@@ -61,7 +71,10 @@ class Execution:
         self._plan = plan
         self._who = who
         self._inputs = inputs
-        self._actions = bodies.actions_of(orjson.loads(plan.body))
+        self._flow = flow
+        self._body = orjson.loads(plan.body)
+        self._actions = bodies.actions_of(self._body)
+        self._idle: list[asyncio.Future[None]] = []
 
     async def carry_out(self) -> dict[str, Any]:
         """Brings every action to its end, then the plan; gives what executePlan answers."""
@@ -105,7 +118,8 @@ class Execution:
         return self._run.scope(work_id, self._who.scope.work_id, self._who.scope.agent)
 
     def _shipments(self) -> list[Shipment]:
-        found, _ = bodies.boundaries(self._runtime.spec, [a.kind for a in self._actions])
+        kinds = [a.kind for a in self._actions]
+        found, _ = bodies.boundaries(self._runtime.spec, kinds, graph=self._flow is not None)
         tenant, plan = self._run.lease.tenant, self._plan
         if "*" in found:
             key = bodies.idempotency_key(tenant, plan.id, plan.revision, None)
@@ -116,40 +130,76 @@ class Execution:
         ]
 
     async def _dispatch_all(self, execution_id: str) -> None:
-        """So many lanes that take the next shipment in turn; what waits for a person holds its lane."""
+        """So many lanes that take the next shipment that waits for no other; what waits for a person holds its lane."""
         shipments = self._shipments()
+        order = Order(self._flow.graph.needs if self._flow else [frozenset()] * len(shipments))
+        if self._flow is not None:  # what an earlier run of the query brought to its end
+            for n in await self._run.look(lambda tx: self._take_up(tx, None)):
+                order.done(n)
         limits = self._runtime.spec.limits
         lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(shipments))
-        left = iter(shipments)
 
         async def lane() -> None:
-            for shipment in left:
-                await self._carry(execution_id, shipment)
+            while not order.finished:
+                n = order.take()
+                if n is None:
+                    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._idle.append(turn)
+                    await self._run.idle(turn, "client_call")
+                    continue
+                await self._carry(execution_id, shipments[n])
+                order.done(n)
+                self._rouse(len(self._idle) if order.finished else order.ready - 1)
 
-        if lanes:
+        if lanes and not order.finished:
             await self._run.branches([lane() for _ in range(lanes)])
+
+    def _rouse(self, lanes: int) -> None:
+        while lanes > 0 and self._idle:
+            lanes -= self._run.rouse(self._idle.pop())
 
     async def _carry(self, execution_id: str, shipment: Shipment) -> None:
         """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
-        while (
-            call := await self._run.durably(lambda tx: self._send(tx, execution_id, shipment))
-        ) is not None:
-            await self._outcome(execution_id, shipment, call)
+        while True:
+            sent = await self._run.durably(lambda tx: self._send(tx, execution_id, shipment))
+            if sent is None:
+                break
+            if isinstance(sent, Verdict):
+                await self._close(execution_id, shipment, new_id("wrk_"), sent)
+            else:
+                await self._outcome(execution_id, shipment, sent)
+        if self._flow is not None:
+            await self._run.look(lambda tx: self._take_up(tx, shipment.indexes))
+
+    async def _take_up(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[int]:
+        """Looks where actions stand and what they wrote, for those that depend on them; gives those that are over."""
+        assert self._flow is not None
+        rows = await store.actions(tx, self._plan.id, indexes)
+        over = {r["index"]: r for r in rows if ActionStatus(r["status"]) in ACTION_LIFE.terminal}
+        works = [
+            r["work_id"] for n, r in over.items() if r["work_id"] and self._flow.graph.steps[n].call.output
+        ]
+        written = await state_store.of_calls(tx, works) if works else []
+        for n, row in over.items():
+            own = [w for w in written if w.work_id == row["work_id"]]
+            self._flow.ended(n, ActionStatus(row["status"]), own)
+        return list(over)
 
     async def _outcome(self, execution_id: str, shipment: Shipment, call: OutgoingCall) -> None:
         """Records what became of a shipment; where nobody knows, waits for a person."""
         outcome = await self._run.look(lambda tx: self._unsettled(tx, shipment))
         if outcome is None:
             outcome = await self._dispatch.outcome(self._run, call, offered=True)
-        await self._run.durably(lambda tx: self._record(tx, execution_id, shipment, call.work_id, outcome))
+        tool = isinstance(shipment.boundary.dispatcher, ToolDispatcher)
+        verdict = bodies.judged(outcome, any_value=tool and self._output(shipment) is not None)
+        await self._close(execution_id, shipment, call.work_id, verdict)
         if outcome.status == "unknown":
             await self._run.wait(
                 lambda: self._run.look(lambda tx: self._settled(tx, shipment)), reason="outcome_unknown"
             )
 
     async def _rows(self, tx: Tx, shipment: Shipment) -> list[Any]:
-        rows = await store.actions(tx, self._plan.id)
-        return [rows[n] for n in shipment.indexes]
+        return await store.actions(tx, self._plan.id, shipment.indexes)
 
     async def _settled(self, tx: Tx, shipment: Shipment) -> bool | None:
         return None if await self._unsettled(tx, shipment) else True
@@ -159,19 +209,24 @@ class Execution:
         rows = await self._rows(tx, shipment)
         return CallOutcome("unknown") if any(r["status"] == "unknown" for r in rows) else None
 
-    async def _send(self, tx: Tx, execution_id: str, shipment: Shipment) -> OutgoingCall | None:
+    async def _send(self, tx: Tx, execution_id: str, shipment: Shipment) -> OutgoingCall | Verdict | None:
         """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
-        when there is nothing left to do; for rows that were sent before, the call they went with."""
+        when there is nothing left to do; for rows that were sent before, the call they went with; the verdict on one
+        that is not to be sent."""
         await store.lock(tx, self._plan.id)
         rows = await self._rows(tx, shipment)
         sent = [r for r in rows if r["status"] in ("dispatched", "unknown")]
         if sent:
-            return self._call(shipment, str(sent[0]["work_id"]), max(r["attempts"] for r in sent))
+            return self._call(shipment, str(sent[0]["work_id"]), b"")  # what was written then is what is sent
         open_rows = [r for r in rows if r["status"] == "pending"]
         if not open_rows:
             return None
+        payloads = await self._payloads(tx, execution_id, shipment)
+        if isinstance(payloads, Verdict):
+            return payloads
         again = open_rows[0]["work_id"]  # a retry goes on under the same identity
-        call = self._call(shipment, again or new_id("wrk_"), max(r["attempts"] for r in open_rows) + 1)
+        request = self._request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
+        call = self._call(shipment, again or new_id("wrk_"), jsongate.dumps(request))
         scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
         await self._plans.move_actions(
             tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
@@ -188,7 +243,42 @@ class Execution:
         )
         return call
 
-    def _call(self, shipment: Shipment, work_id: str, attempt: int) -> OutgoingCall:
+    async def _payloads(
+        self, tx: Tx, execution_id: str, shipment: Shipment
+    ) -> list[dict[str, Any]] | Verdict:
+        """The fields of the actions, with values in the place of variables, as their schema asks for; or why an action
+        is not sent."""
+        flow = self._flow
+        if flow is None:
+            return [self._actions[n].payload for n in shipment.indexes]
+        (n,) = shipment.indexes
+        try:
+            why = flow.skipped(n)
+            if why is not None:
+                return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
+            roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
+            values = {}
+            if roots:
+                holder = Holder(self._plan.thread_id, None, {}, None)
+                gathered = await self._plans.variables.gather(tx, holder, execution_id, roots)
+                values = await parsed(gathered)
+            made = flow.fill(n, values)
+        except VariableError as error:
+            return Verdict.failed("variable_error", f"Nothing was sent. {error}")
+        spec = self._runtime.plans[self._plan.spec_name]
+        flaws = bodies.action_flaws(spec, self._body, self._actions[n], made.args, self._plans.schemas)
+        if flaws:
+            listed, _ = flaws_told(flaws, made.sources)
+            return Verdict.failed(
+                "variable_error", f"Nothing was sent: the action does not match its schema: {listed}"
+            )
+        return [made.args]
+
+    def _output(self, shipment: Shipment) -> Output | None:
+        """Where the result of a shipment goes."""
+        return None if self._flow is None else self._flow.graph.steps[shipment.indexes[0]].call.output
+
+    def _call(self, shipment: Shipment, work_id: str, request: bytes) -> OutgoingCall:
         """The call to the boundary; where that is a declared tool, to the code of the tool."""
         dispatcher = shipment.boundary.dispatcher
         transport: Transport
@@ -203,19 +293,22 @@ class Execution:
             purpose="action",
             name=bodies.served_name(shipment.boundary),
             definition_digest=digest,
-            request=jsongate.dumps(self._request(shipment, attempt)),
+            request=request,
             replay=dispatcher.replay,
             timeout_ms=dispatcher.timeout_ms or timeout_ms or DEFAULT_TIMEOUT_MS,
             transport=transport,
             idempotency_key=shipment.key,
         )
 
-    def _request(self, shipment: Shipment, attempt: int) -> dict[str, Any]:
+    def _request(
+        self, shipment: Shipment, payloads: Sequence[dict[str, Any]], attempt: int
+    ) -> dict[str, Any]:
         tenant, plan = self._run.lease.tenant, self._plan
         actions = []
-        for n in shipment.indexes:
+        for n, payload in zip(shipment.indexes, payloads, strict=True):
             own = bodies.idempotency_key(tenant, plan.id, plan.revision, n)
-            actions.append({**self._actions[n].wire(), "index": n, "idempotencyKey": own})
+            sent = {**self._actions[n].wire(), "payload": payload}
+            actions.append({**sent, "index": n, "idempotencyKey": own})
         return {
             "planId": plan.id,
             "specName": plan.spec_name,
@@ -237,24 +330,76 @@ class Execution:
             },
         }
 
+    async def _close(self, execution_id: str, shipment: Shipment, work_id: str, verdict: Verdict) -> None:
+        """Puts on record what became of a shipment, and its result at its path, all or nothing. An action whose result
+        could not be written has failed, although it ran."""
+        try:
+            await self._run.durably(lambda tx: self._record(tx, execution_id, shipment, work_id, verdict))
+        except WriteRefused as refused:
+            ran = verdict.status is ActionStatus.SUCCEEDED
+            said = (
+                "The action ran, but its result"
+                if ran
+                else f"{(verdict.error or {}).get('message')} This error"
+            )
+            unwritten = Verdict.failed("not_written", f"{said} was not written: {refused}.")
+            await self._run.durably(
+                lambda tx: self._record(tx, execution_id, shipment, work_id, unwritten, to_path=False)
+            )
+
     async def _record(
-        self, tx: Tx, execution_id: str, shipment: Shipment, work_id: str, outcome: CallOutcome
+        self,
+        tx: Tx,
+        execution_id: str,
+        shipment: Shipment,
+        work_id: str,
+        verdict: Verdict,
+        *,
+        to_path: bool = True,
     ) -> None:
-        rows = [r for r in await self._rows(tx, shipment) if r["status"] == "dispatched"]
+        rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
         if not rows:
             return
         scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
-        to, parts = bodies.judged(outcome)
-        await self._plans.move_actions(tx, self._plan.id, scope, rows, to, **parts)
-        status = {"succeeded": "succeeded", "unknown": "unknown"}.get(to, "failed")
-        await store.close_action_work(tx, work_id, status, parts.get("result"), parts.get("error"))
+        status, unsent = verdict.status, rows[0]["status"] == "pending"
+        if unsent and status is ActionStatus.SKIPPED:  # no work was done for it
+            scope, work_id = self._run.scope(execution_id, self._who.scope.work_id, scope.agent), ""
+        elif unsent:
+            name = bodies.served_name(shipment.boundary)
+            query = self._run.query
+            await store.open_action_work(
+                tx, work_id, query.id, query.thread_id, execution_id, name, scope.agent
+            )
+        output = self._output(shipment) if to_path else None
+        if output is not None and status in (ActionStatus.SUCCEEDED, ActionStatus.FAILED):
+            error = verdict.error or {}
+            outcome = (
+                Answer(verdict.value)
+                if status is ActionStatus.SUCCEEDED
+                else ToolError(error["message"], error["code"])
+            )
+            holder = Holder.of(self._run)
+            written = await delivered(
+                tx, self._plans.variables, holder, scope, output, outcome, self._run.lease.epoch
+            )
+            if written and verdict.error is not None:
+                verdict = replace(verdict, error={**error, "writtenTo": [row.path for row in written]})
+        parts = verdict.parts()
+        await self._plans.move_actions(
+            tx, self._plan.id, scope, rows, status, work_id=work_id or None, **parts
+        )
+        if work_id:
+            told = {"succeeded": "succeeded", "unknown": "unknown"}.get(status, "failed")
+            await store.close_action_work(tx, work_id, told, parts.get("result"), parts.get("error"))
 
 
 def summary(rows: list[Any]) -> dict[str, Any]:
     """What executePlan answers: the actions, how many entities they touched, in words. The rows of one dispatch
-    share a result, which counts once."""
+    share a result, which counts once. A failure whose error went to a path is handled: the plan may still be executed."""
     results = {r["work_id"]: orjson.loads(r["result"]) for r in rows if r["result"] is not None}
-    failed = [r for r in rows if r["status"] not in ("succeeded", "skipped")]
+    errors = {r["index"]: orjson.loads(r["error"]) for r in rows if r["error"] is not None}
+    handled = {n for n, error in errors.items() if error.get("writtenTo")}
+    failed = [r for r in rows if r["status"] not in ("succeeded", "skipped") and r["index"] not in handled]
     affected = sum(r.get("entitiesAffected", 0) for r in results.values())
     words = [r["summary"] for r in results.values() if r.get("summary")]
     done = sum(r["status"] == "succeeded" for r in rows)
@@ -265,7 +410,7 @@ def summary(rows: list[Any]) -> dict[str, Any]:
                 "index": r["index"],
                 "kind": r["kind"],
                 "status": r["status"],
-                **({"error": orjson.loads(r["error"])} if r["error"] is not None else {}),
+                **({"error": errors[r["index"]]} if r["index"] in errors else {}),
             }
             for r in rows
         ],

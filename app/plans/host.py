@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from app.agents.service import Accepted, Queries, Submission
+from app.agents.variables import given_of
 from app.base.database import Tx
 from app.base.ids import new_id
 from app.journal.models import Scope
@@ -43,23 +44,58 @@ class HostPlans:
         work_id = new_id("wrk_")
         await store.host_work(tx, work_id, thread, caller.principal, spec_name)
         who = Who(Scope("", thread, work_id, None, ""), caller.principal)
-        return await self._plans.store(tx, chosen, spec_name, body, key, who)
+        spec = chosen.plans.get(spec_name)
+        return await self._plans.store(
+            tx,
+            chosen,
+            spec_name,
+            body,
+            key,
+            who,
+            variables=bool(spec and spec.variables),
+            given=given_of(chosen.spec, {}),
+        )
 
-    async def execute(self, tx: Tx, caller: Caller, plan_id: str, inputs: Any) -> tuple[Accepted, str]:
-        """Starts the query that executes the plan; of one that was ever approved, a copy with its own life."""
+    async def execute(
+        self,
+        tx: Tx,
+        caller: Caller,
+        plan_id: str,
+        inputs: Any,
+        thread_id: str | None = None,
+        thread_key: str | None = None,
+    ) -> tuple[Accepted, str]:
+        """Starts the query that executes the plan; of one that was ever approved, or is to run in another thread, a copy
+        with its own life."""
         plan = await self._plans.named(tx, None, plan_id)
-        await self._queries.hold_thread(tx, plan.thread_id)
+        thread = plan.thread_id
+        if thread_id is not None or thread_key is not None:
+            asked = Submission("", plan.runtime_id, thread_id=thread_id, thread_key=thread_key)
+            chosen = await self._queries.runtime_for(tx, asked)
+            thread = await self._queries.thread_for(tx, asked, chosen)
+        for held in sorted({thread, plan.thread_id}):
+            await self._queries.hold_thread(tx, held)
         await store.lock(tx, plan.id)
         plan = await self._plans.named(tx, None, plan_id)
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
         runtime = await self._queries.runtime_for(tx, Submission("", plan.runtime_id))
-        if plan.status is not PlanStatus.DRAFT:
+        if plan.status is not PlanStatus.DRAFT or thread != plan.thread_id:
             work_id = new_id("wrk_")
-            await store.host_work(tx, work_id, plan.thread_id, caller.principal, plan.spec_name)
-            who = Who(Scope("", plan.thread_id, work_id, None, ""), caller.principal)
+            await store.host_work(tx, work_id, thread, caller.principal, plan.spec_name)
+            who = Who(Scope("", thread, work_id, None, ""), caller.principal)
             flat = bodies.flat(runtime.plans[plan.spec_name], orjson.loads(plan.body))
-            plan = await self._plans.store(tx, runtime, plan.spec_name, flat, None, who, plan.id)
+            plan = await self._plans.store(
+                tx,
+                runtime,
+                plan.spec_name,
+                flat,
+                None,
+                who,
+                plan.id,
+                variables=plan.variables,
+                given=given_of(runtime.spec, {}),
+            )
         elif plan.decision is not None:
             raise PlanRejected(
                 f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."

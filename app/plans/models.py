@@ -33,6 +33,7 @@ class Plan:
     decision: str | None
     feedback: str | None
     partial: bytes | None
+    variables: bool  # strings that begin with a dagger are variables
 
     @property
     def called(self) -> str:
@@ -63,6 +64,7 @@ class Plan:
             "revision": self.revision,
             "digest": self.digest.hex(),
             "body": orjson.loads(self.body),
+            "variables": self.variables,
             "copiedFrom": self.copied_from,
             "queryId": self.query_id,
             "decision": self.decision,

@@ -57,7 +57,17 @@ class StorePlan(Body):
 
 
 class ExecutePlan(Body):
+    """The inputs of this execution, and the thread in which it runs, if not the plan's own."""
+
     inputs: dict[str, Any] | None = None
+    thread_id: Annotated[str, Field(max_length=100)] | None = None
+    thread_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _one_thread(self) -> ExecutePlan:
+        if self.thread_id is not None and self.thread_key is not None:
+            raise ValueError("name the thread by threadId or by threadKey, not both")
+        return self
 
 
 def plans_of(request: Request) -> Plans:
@@ -98,7 +108,7 @@ async def store_plan(
     "/plans/{plan_id}/execute",
     status_code=202,
     summary="Execute a plan through its gate, as a query",
-    description="A plan that was ever approved runs once: executing it again executes a copy.",
+    description="A plan that was ever approved runs once: executing it again, or in another thread, executes a copy.",
     response_model=views.AcceptedPlan,
 )
 async def execute_plan(
@@ -107,7 +117,9 @@ async def execute_plan(
     host = request.app.state.services.host_plans
 
     async def execute(tx: Tx) -> Reply:
-        accepted, executed = await host.execute(tx, caller, plan_id, body.inputs)
+        accepted, executed = await host.execute(
+            tx, caller, plan_id, body.inputs, body.thread_id, body.thread_key
+        )
         wire = {**accepted.wire(), "planId": executed}
         return Reply(wire, 202, wire["links"]["self"], accepted.id)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 from plangate.spec.models import PlanSpec
 
+from app.agents import store as queries_store
+from app.agents.run import QueryRun
+from app.agents.toolkit import Answer, Outcome, ToolError
+from app.agents.variables import Holder, Variables, given_of
 from app.approvals.models import ApprovalRow
 from app.base import jsongate
 from app.base.clock import rfc3339
@@ -19,12 +24,16 @@ from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
 from app.plans import body as bodies
 from app.plans import store
+from app.plans.body import Verdict
+from app.plans.graph import Graph
 from app.plans.models import Plan
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
+from app.plans.variables import INPUT, checked, delivered, effective, snapshot, stored_values
 from app.queue import store as queue_store
 from app.references.service import References
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
+from app.state.writing import WriteRefused
 from app.tools import store as calls_store
 from app.tools.models import CallOutcome
 
@@ -54,12 +63,18 @@ class Who:
 
 class Plans:
     def __init__(
-        self, db: Database, references: References, runtimes: Runtimes, schemas: SchemaChecker
+        self,
+        db: Database,
+        references: References,
+        runtimes: Runtimes,
+        schemas: SchemaChecker,
+        variables: Variables,
     ) -> None:
+        self.variables = variables
+        self.schemas = schemas
         self._db = db
         self._references = references
         self._runtimes = runtimes
-        self._schemas = schemas
 
     # -- storing ---------------------------------------------------------------------------------------------
 
@@ -72,19 +87,34 @@ class Plans:
         key: str | None,
         who: Who,
         copied_from: str | None = None,
+        *,
+        variables: bool,
+        given: Mapping[str, Any],
     ) -> Plan:
-        """Stores a draft, or the next revision of one. Idempotent by the work that stores it."""
+        """Stores a draft, or the next revision of one. Idempotent by the work that stores it. With `variables`, `given`
+        is what these may lead into beside the state of the thread, by kind."""
         done = await store.stored_by(tx, who.scope.work_id)
         if done is not None:
             return await self.named(tx, None, done)
         spec = self._spec(runtime, spec_name)
-        normal, flaws = bodies.normalise(spec, body, self._schemas)
+        normal, flaws = bodies.normalise(spec, body, self.schemas, variables=variables)
         if flaws:
             raise Invalid(
                 f"The body does not match the plan {spec_name}.",
                 [Flaw("/body" + f.pointer, f.message) for f in flaws],
             )
-        kinds = [a["kind"] for a in normal["actions"]]
+        actions = bodies.actions_of(normal)
+        named = bodies.references_of(actions)
+        if variables:
+            holder = Holder(who.scope.thread_id, who.scope.query_id or None, given, runtime.spec.state_schema)
+            flaws = await checked(tx, self.variables, holder, runtime, actions, who.scope.work_id)
+            if flaws:
+                raise Invalid(
+                    f"The variables of the plan {spec_name} do not fit together.",
+                    [Flaw("/body" + f.pointer, f.message) for f in flaws],
+                )
+            named = list(dict.fromkeys([*named, *stored_values(actions)]))
+        kinds = [a.kind for a in actions]
         _, missing = bodies.boundaries(runtime.spec, kinds)
         if missing and kinds:
             raise Invalid(
@@ -105,9 +135,9 @@ class Plans:
             revision = 1
         else:
             plan_id, revision = await self._revise(tx, existing, spec_name, runtime)
-        await store.insert_revision(tx, plan_id, revision, data, who.scope.work_id)
+        await store.insert_revision(tx, plan_id, revision, data, variables, who.scope.work_id)
         await self._references.let_go(tx, plan_id)
-        await self._references.pin(tx, bodies.references_of(bodies.actions_of(normal)), plan_id)
+        await self._references.pin(tx, named, plan_id)
         plan = await self.named(tx, None, plan_id)
         if revision == 1:
             await store.transition(
@@ -141,6 +171,21 @@ class Plans:
                 f"The runtime declares no plan {name!r}.", [Flaw("/specName", f"declared are: {known}")]
             )
         return spec
+
+    async def ground(self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, who: Who) -> dict[str, bytes]:
+        """As the gate of a plan with variables opens: its inputs fit the runtime, what no action provides is there, and
+        the documents that its variables lead into are kept. Raises Invalid."""
+        own, schema = effective(run, inputs), run.runtime.spec.input_schema
+        flaws = self.schemas.compile(schema).errors(own) if schema is not None else []
+        if flaws:
+            raise Invalid(
+                "The inputs do not match the runtime's inputSchema.",
+                [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
+            )
+        holder = Holder.of(run)
+        holder = replace(holder, given={**holder.given, INPUT: own})
+        graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
+        return await snapshot(tx, self.variables, holder, graph, who.scope.work_id)
 
     # -- moving ----------------------------------------------------------------------------------------------
 
@@ -240,18 +285,18 @@ class Plans:
             scope = await self.scope_of_execution(tx, plan)
             for row in await store.actions(tx, plan_id):
                 if row["status"] in ("pending", "dispatched"):
-                    to, parts = await self._left_behind(tx, row)
-                    await self.move_actions(tx, plan_id, scope, [row], to, **parts)
+                    left = await self._left_behind(tx, row)
+                    await self.move_actions(tx, plan_id, scope, [row], left.status, **left.parts())
             result = jsongate.dumps({"status": "failed", "reason": reason})
             await self.move(tx, runtime, plan, PlanStatus.FAILED, Who(scope, "service"), result=result)
 
-    async def _left_behind(self, tx: Tx, row: Any) -> tuple[ActionStatus, dict[str, bytes]]:
+    async def _left_behind(self, tx: Tx, row: Any) -> Verdict:
         """What becomes of an action whose query ends: a result that is in counts, whatever was going on."""
         call = None if row["status"] == "pending" else await calls_store.outcome(tx, row["work_id"])
         if call is None or call["status"] == "withdrawn":
-            return ActionStatus.SKIPPED, {}
+            return Verdict(ActionStatus.SKIPPED)
         if call["status"] != "done":
-            return ActionStatus.UNKNOWN, {}
+            return Verdict(ActionStatus.UNKNOWN)
         result = orjson.loads(call["result"])
         return bodies.judged(CallOutcome("done", result.get("output"), result.get("error")))
 
@@ -299,14 +344,43 @@ class Plans:
                 raise Conflict("The plan is over: nothing of it is sent any more. Say succeeded or failed.")
             await self.move_actions(tx, plan.id, scope, together, ActionStatus.PENDING, settled_by=by)
         else:
-            data = jsongate.dumps({"settledBy": by, "details": details})
-            parts = {"result": data} if outcome == "succeeded" else {"error": data}
+            said: dict[str, Any] = {"settledBy": by, "details": details}
+            if not over:
+                written_to = await self._settle_output(tx, plan, rows[index], outcome, details)
+                said |= {"writtenTo": written_to} if written_to else {}
+            parts = {"result" if outcome == "succeeded" else "error": jsongate.dumps(said)}
             await self.move_actions(
                 tx, plan.id, scope, together, ActionStatus(outcome), settled_by=by, **parts
             )
         if plan.query_id is not None and not over:
             await queue_store.wake(tx, plan.query_id)
         return action_wire((await store.actions(tx, plan.id))[index])
+
+    async def _settle_output(self, tx: Tx, plan: Plan, row: Any, outcome: str, details: Any) -> list[str]:
+        """What a person says of an action with an output path is written to it, as its result or its error."""
+        if not plan.variables or plan.query_id is None:
+            return []
+        step = Graph.of(bodies.actions_of(orjson.loads(plan.body))).steps[row["index"]]
+        query = await queries_store.record(tx, plan.query_id)
+        scope = await journal_store.scope_of(tx, row["work_id"])
+        if step.call.output is None or query is None or scope is None:
+            return []
+        runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
+        spec = runtime.spec
+        holder = Holder(plan.thread_id, plan.query_id, given_of(spec, query.request), spec.state_schema)
+        known: Outcome = (
+            Answer(details)
+            if outcome == "succeeded"
+            else ToolError(f"A person settled it as failed: {jsongate.dumps(details).decode()}", "settled")
+        )
+        try:
+            rows = await delivered(tx, self.variables, holder, scope, step.call.output, known)
+        except WriteRefused as refused:
+            raise Invalid(
+                f"The details cannot be written to the action's path: {refused}.",
+                [Flaw("/details", str(refused))],
+            ) from refused
+        return [written.path for written in rows]
 
     # -- reading ---------------------------------------------------------------------------------------------
 

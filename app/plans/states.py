@@ -39,7 +39,8 @@ class ActionStatus(StrEnum):
 ACTION_LIFE = Lifecycle(
     "action",
     {
-        ActionStatus.PENDING: (ActionStatus.DISPATCHED, ActionStatus.SKIPPED),
+        # What cannot be sent, since a value does not fit, fails before it is dispatched.
+        ActionStatus.PENDING: (ActionStatus.DISPATCHED, ActionStatus.SKIPPED, ActionStatus.FAILED),
         ActionStatus.DISPATCHED: (
             ActionStatus.SUCCEEDED,
             ActionStatus.FAILED,

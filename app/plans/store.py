@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.base.database import Tx
@@ -9,7 +10,7 @@ from app.plans.models import Plan
 from app.plans.states import PlanStatus
 
 COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
- p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback, r.partial"""
+ p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback, r.partial, r.variables"""
 JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = p.tenant_id AND r.plan_id = p.id AND r.revision = p.revision"
 BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"
 BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"
@@ -20,8 +21,8 @@ INSERT INTO plans (tenant_id, id, key, thread_id, runtime_id, spec_name, status,
 VALUES ($1, $2, $3, $4, $5, $6, 'draft', 1, $7) ON CONFLICT (tenant_id, thread_id, key) DO NOTHING
 """
 INSERT_REVISION = """
-INSERT INTO plan_revisions (tenant_id, plan_id, revision, body, digest, stored_by)
-VALUES ($1, $2, $3, $4, sha256($4), $5)
+INSERT INTO plan_revisions (tenant_id, plan_id, revision, body, variables, digest, stored_by)
+VALUES ($1, $2, $3, $4, $5, sha256($4), $6)
 """
 NEXT_REVISION = """
 UPDATE plans SET revision = revision + 1, runtime_id = $3, updated_at = now() WHERE tenant_id = $1 AND id = $2 RETURNING revision
@@ -40,13 +41,13 @@ UPDATE plan_revisions SET decision = $4, feedback = $5, partial = $6 WHERE tenan
 OPEN_GATE = """
 SELECT id FROM approvals WHERE tenant_id = $1 AND kind = 'plan' AND target = $2 AND status = 'pending'
 """
-INSERT_ACTION = """
+INSERT_ACTIONS = """
 INSERT INTO plan_actions (tenant_id, plan_id, index, revision, kind, status, idempotency_key)
-VALUES ($1, $2, $3, $4, $5, 'pending', $6)
+SELECT $1, $2, n - 1, $3, kind, 'pending', key FROM unnest($4::text[], $5::text[]) WITH ORDINALITY AS t (kind, key, n)
 """
 ACTIONS = """
 SELECT index, revision, kind, status, attempts, idempotency_key, work_id, result, error, settled_by, updated_at
-  FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2 ORDER BY index
+  FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2 AND ($3::int[] IS NULL OR index = ANY ($3)) ORDER BY index
 """
 MOVE_ACTIONS = """
 UPDATE plan_actions SET status = $5, attempts = attempts + ($5 = 'dispatched')::int, work_id = coalesce($6, work_id),
@@ -54,6 +55,11 @@ UPDATE plan_actions SET status = $5, attempts = attempts + ($5 = 'dispatched')::
  WHERE tenant_id = $1 AND plan_id = $2 AND index = ANY ($3) AND status = ANY ($4)
 RETURNING index
 """
+KEEP_SNAPSHOT = """
+INSERT INTO plan_snapshots (tenant_id, work_id, kind, body)
+SELECT $1, $2, kind, body FROM unnest($3::text[], $4::bytea[]) AS t (kind, body)
+"""
+SNAPSHOT = "SELECT kind, body FROM plan_snapshots WHERE tenant_id = $1 AND work_id = $2"
 EXECUTING_OF_QUERY = (
     "SELECT id FROM plans WHERE tenant_id = $1 AND query_id = $2 AND status = 'executing' ORDER BY id"
 )
@@ -104,8 +110,8 @@ async def insert(tx: Tx, *args: Any) -> bool:
     return await tx.run(INSERT, tx.tenant, *args) == "INSERT 0 1"
 
 
-async def insert_revision(tx: Tx, plan_id: str, revision: int, body: bytes, work_id: str) -> None:
-    await tx.run(INSERT_REVISION, tx.tenant, plan_id, revision, body, work_id)
+async def insert_revision(tx: Tx, *args: Any) -> None:
+    await tx.run(INSERT_REVISION, tx.tenant, *args)
 
 
 async def next_revision(tx: Tx, plan_id: str, runtime_id: str) -> int:
@@ -131,12 +137,15 @@ async def open_gate(tx: Tx, plan_id: str) -> str | None:
     return found
 
 
-async def insert_action(tx: Tx, *args: Any) -> None:
-    await tx.run(INSERT_ACTION, tx.tenant, *args)
+async def insert_actions(
+    tx: Tx, plan_id: str, revision: int, kinds: Sequence[str], keys: Sequence[str]
+) -> None:
+    await tx.run(INSERT_ACTIONS, tx.tenant, plan_id, revision, kinds, keys)
 
 
-async def actions(tx: Tx, plan_id: str) -> list[Any]:
-    return await tx.fetch(ACTIONS, tx.tenant, plan_id)
+async def actions(tx: Tx, plan_id: str, indexes: Sequence[int] | None = None) -> list[Any]:
+    """All actions of a plan, or those with these indexes."""
+    return await tx.fetch(ACTIONS, tx.tenant, plan_id, indexes)
 
 
 async def move_actions(
@@ -156,6 +165,15 @@ async def move_actions(
         MOVE_ACTIONS, tx.tenant, plan_id, indexes, current, to, work_id, result, error, settled_by
     )
     return sorted(r["index"] for r in rows)
+
+
+async def keep_snapshot(tx: Tx, work_id: str, kept: Mapping[str, bytes]) -> None:
+    await tx.run(KEEP_SNAPSHOT, tx.tenant, work_id, list(kept), list(kept.values()))
+
+
+async def snapshot(tx: Tx, work_id: str) -> dict[str, bytes]:
+    """The documents as they were when the work opened the gate of its plan, by kind."""
+    return {r["kind"]: r["body"] for r in await tx.fetch(SNAPSHOT, tx.tenant, work_id)}
 
 
 async def executing_of_query(tx: Tx, query_id: str) -> list[str]:

@@ -7,14 +7,17 @@ transitions and its rows by its work id and goes on.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from plangate.spec.approvals import plan_rule
+from plangate.spec.variable_schemas import has_variables
 
 from app.agents.dispatch import Dispatch
 from app.agents.run import QueryFailed, QueryRun
 from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
+from app.agents.variables import given_of
 from app.approvals.models import ApprovalRequest, Decided
 from app.approvals.service import Approvals
 from app.base import jsongate
@@ -24,13 +27,15 @@ from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.execution import Execution
+from app.plans.graph import Graph
 from app.plans.models import Plan
 from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
+from app.plans.variables import Flow, View, described, effective, stored_values
 from app.references.service import References
-from app.runtimes.models import Runtime
 
 SHOWN_BYTES = 32 * 1024
+SHOWN_VARIABLES = 50  # in the event of a gate; the subject has all
 
 
 class PlanTools:
@@ -48,11 +53,19 @@ class PlanTools:
         args = call.args
         if args["specName"] != call.agent.plan_name:
             return ToolError(f"{call.agent.name} stores plans of {call.agent.plan_name!r} only.")
-        who = Who(call.scope, call.agent.name)
+        who, runtime = Who(call.scope, call.agent.name), call.run.runtime
+        spec = runtime.plans.get(args["specName"])
         try:
             plan = await call.run.durably(
                 lambda tx: self._plans.store(
-                    tx, call.run.runtime, args["specName"], args["body"], args.get("planId"), who
+                    tx,
+                    runtime,
+                    args["specName"],
+                    args["body"],
+                    args.get("planId"),
+                    who,
+                    variables=has_variables(call.agent) or bool(spec and spec.variables),
+                    given=given_of(runtime.spec, call.run.query.request),
                 )
             )
         except PlangateError as error:
@@ -105,7 +118,13 @@ class PlanTools:
             return refused(error)
         if plan.status in (PlanStatus.EXECUTED, PlanStatus.FAILED):  # a crash came after its end
             return answered(orjson.loads(plan.result or b"{}"))
-        execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, who, inputs)
+        flow = None
+        if plan.variables:
+            kept = await run.look(lambda tx: store.snapshot(tx, who.scope.work_id))
+            graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
+            flow = Flow(graph, View(kept)) if graph.is_one else None
+            inputs = effective(run, inputs)
+        execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, who, inputs, flow)
         return answered(await execution.carry_out())
 
     async def _ask(self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Plan:
@@ -130,7 +149,8 @@ class PlanTools:
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
         rule = plan_rule(run.runtime.spec, agent, standing.floor)
-        subject, glimpses = await self._subject(tx, run.runtime, plan, inputs)
+        kept = await self._plans.ground(tx, run, plan, inputs, who) if plan.variables else None
+        subject, glimpses = await self._subject(tx, run, plan, inputs, kept)
         request = ApprovalRequest(
             kind="plan",
             target=plan.id,
@@ -150,23 +170,29 @@ class PlanTools:
         return plan
 
     async def _subject(
-        self, tx: Tx, runtime: Runtime, plan: Plan, inputs: Any
+        self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, kept: Mapping[str, bytes] | None
     ) -> tuple[bytes, dict[str, Any]]:
-        """The bytes that are approved, and what of them travels in events."""
-        body = orjson.loads(plan.body)
+        """The bytes that are approved, and what of them travels in events. `kept` are the documents that the variables of
+        the plan lead into, if it has such."""
+        body, runtime = orjson.loads(plan.body), run.runtime
         actions = bodies.actions_of(body)
-        found, missing = bodies.boundaries(runtime.spec, [a.kind for a in actions])
+        graph = Graph.of(actions) if kept is not None else None
+        alone = graph is not None and graph.is_one
+        found, missing = bodies.boundaries(runtime.spec, [a.kind for a in actions], graph=alone)
         if missing and actions:
             raise Invalid(f"No dispatcher of the runtime carries out {', '.join(missing)}.")
         together = [actions] if "*" in found else [[action] for action in actions]
-        references = await self._references.described(tx, [bodies.references_of(sent) for sent in together])
+        named = [bodies.references_of(sent) for sent in together]
+        if graph is not None:
+            named += [[handle] for handle in stored_values(actions)]
+        references = await self._references.described(tx, named)
         subject = {
             "planId": plan.id,
             "specName": plan.spec_name,
             "revision": plan.revision,
             "planDigest": plan.digest.hex(),
             "body": body,
-            "inputs": inputs,
+            "inputs": inputs if kept is None else effective(run, inputs),
             "runtimeVersion": runtime.digest,
             "dispatchers": {kind: b.digest for kind, b in found.items()},
             "references": references,
@@ -181,6 +207,9 @@ class PlanTools:
             else {"actions": [{"kind": a.kind} for a in actions]},
             "references": [{k: r[k] for k in ("kind", "id", "glimpse", "sizeBytes")} for r in references],
         }
+        if graph is not None and kept is not None:
+            subject["variables"] = variables = described(graph, kept)
+            shown["variables"] = variables[:SHOWN_VARIABLES]
         return jsongate.canonical(subject), shown
 
     async def _begin(
@@ -196,7 +225,8 @@ class PlanTools:
             raise PlanRejected(
                 f"The plan {plan.called} is {plan.status}: another call carries it out. It runs once."
             )
-        subject, _ = await self._subject(tx, run.runtime, plan, inputs)
+        kept = await store.snapshot(tx, who.scope.work_id) if plan.variables else None
+        subject, _ = await self._subject(tx, run, plan, inputs, kept)
         if hashlib.sha256(subject).digest() != decided.digest:
             raise PlanRejected(
                 f"What would run is not what was approved ({decided.id}): the plan, a reference, the runtime or a "
@@ -204,9 +234,9 @@ class PlanTools:
             )
         plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.APPROVED, who)
         plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.EXECUTING, who, query_id=run.query.id)
-        for n, action in enumerate(bodies.actions_of(orjson.loads(plan.body))):
-            key = bodies.idempotency_key(tx.tenant, plan.id, plan.revision, n)
-            await store.insert_action(tx, plan.id, n, plan.revision, action.kind, key)
+        kinds = [action.kind for action in bodies.actions_of(orjson.loads(plan.body))]
+        keys = [bodies.idempotency_key(tx.tenant, plan.id, plan.revision, n) for n in range(len(kinds))]
+        await store.insert_actions(tx, plan.id, plan.revision, kinds, keys)
         return plan
 
 

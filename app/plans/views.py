@@ -13,9 +13,10 @@ from app.tenancy.views import Page, WholeList
 
 
 class PlanView(View):
-    """A plan at its current revision. `body` has its actions as `{kind, payload, references}`, `digest` is the
-    SHA-256 of its stored bytes; `decision` is what was said of a revision that was not approved; `result` what
-    executing it answered."""
+    """A plan at its current revision. `body` has its actions as `{kind, payload, references}`, and, where the result of
+    one goes to a path, `_outputPath` and `_outputMethod`; with `variables`, strings in it that begin with a dagger are
+    variables. `digest` is the SHA-256 of its stored bytes; `decision` is what was said of a revision that was not
+    approved; `result` what executing it answered."""
 
     id: str
     key: str | None
@@ -26,6 +27,7 @@ class PlanView(View):
     revision: int
     digest: str
     body: JsonObject
+    variables: bool
     copied_from: str | None
     query_id: str | None
     decision: Decision | None

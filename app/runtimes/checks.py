@@ -39,7 +39,6 @@ def service_check(surroundings: Surroundings) -> Check:
         yield from _predicates(draft)
         yield from _prices(draft)
         yield from _transports(draft, surroundings)
-        yield from _not_built(draft)
 
     return check
 
@@ -140,11 +139,3 @@ def _predicates(draft: Draft) -> Iterator[Problem]:
                 draft.at("approvalPredicates", name),
                 f"is not a CEL expression that gives a boolean: {error}",
             )
-
-
-def _not_built(draft: Draft) -> Iterator[Problem]:
-    """What the language can say and this version would ignore is refused: nobody should rely on it."""
-    later = "is not available in this version: remove it"
-    for plan in draft.plans:
-        if plan.value.variables:
-            yield Problem(plan.at("variables"), later)

@@ -3,6 +3,7 @@ write, in its transaction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -36,6 +37,9 @@ RETURNING {COLUMNS}, NULL::bytea AS value
 """
 OF_CALL = f"""
 SELECT {COLUMNS}, value FROM document_writes WHERE tenant_id = $1 AND work_id = $2 ORDER BY part
+"""
+OF_CALLS = f"""
+SELECT {COLUMNS}, value FROM document_writes WHERE tenant_id = $1 AND work_id = ANY ($2) ORDER BY kind, n
 """
 LOG = f"""
 SELECT {COLUMNS}, CASE WHEN size_bytes <= {VALUE_SHOWN_BYTES} THEN value END AS value FROM document_writes
@@ -94,6 +98,11 @@ async def add(tx: Tx, document: DocumentId, *args: Any) -> WriteRow:
 
 async def of_call(tx: Tx, work_id: str) -> list[WriteRow]:
     return [_row(r) for r in await tx.fetch(OF_CALL, tx.tenant, work_id)]
+
+
+async def of_calls(tx: Tx, work_ids: Sequence[str]) -> list[WriteRow]:
+    """What these calls wrote, with the values, each document in the order of its log."""
+    return [_row(r) for r in await tx.fetch(OF_CALLS, tx.tenant, work_ids)]
 
 
 async def log(tx: Tx, document: DocumentId, before: int | None, limit: int) -> list[WriteRow]:

@@ -16,7 +16,7 @@ BEGIN
     FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
         'work_records', 'events', 'approvals', 'approval_votes', 'approval_grants', 'plans', 'plan_revisions', 'plan_transitions',
         'plan_actions', 'reference_values', 'reference_pins', 'reference_uses', 'outgoing_calls', 'documents',
-        'document_writes', 'call_variables'] LOOP
+        'document_writes', 'call_variables', 'plan_snapshots'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app '

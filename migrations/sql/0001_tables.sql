@@ -277,6 +277,7 @@ CREATE TABLE plan_revisions (
     plan_id text COLLATE "C" NOT NULL,
     revision int NOT NULL,
     body bytea NOT NULL,
+    variables boolean NOT NULL DEFAULT false,  -- strings that begin with a dagger are variables
     digest bytea NOT NULL,
     stored_by text NOT NULL,                -- the work that stored it
     stored_at timestamptz NOT NULL DEFAULT now(),
@@ -303,6 +304,15 @@ CREATE TABLE plan_transitions (
     digest bytea NOT NULL,
     PRIMARY KEY (tenant_id, plan_id, n),
     FOREIGN KEY (tenant_id, plan_id) REFERENCES plans
+);
+
+-- The documents that a plan with variables names, as they were when its gate opened; work_id is the call that opened it.
+CREATE TABLE plan_snapshots (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    work_id text COLLATE "C" NOT NULL,
+    kind text NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (tenant_id, work_id, kind)
 );
 
 CREATE TABLE plan_actions (

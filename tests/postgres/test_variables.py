@@ -370,8 +370,8 @@ async def test_after_a_crash_a_call_has_the_same_values_and_writes_once(
     died: list[str] = []
     deliver = agent_variables.Variables.deliver
 
-    async def once(self: Any, run: Any, agent: Any, scope: Any, output: Any, outcome: Any) -> Any:
-        receipt = await deliver(self, run, agent, scope, output, outcome)
+    async def once(self: Any, run: Any, scope: Any, output: Any, outcome: Any) -> Any:
+        receipt = await deliver(self, run, scope, output, outcome)
         if not died:
             died.append(scope.work_id)
             run.lease.lost = True  # what a process that is killed here writes no more

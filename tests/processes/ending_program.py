@@ -123,6 +123,8 @@ async def main(how: str) -> None:
 
 
 if __name__ == "__main__":
+    # A shell starts what runs in its background with SIGINT ignored, and a process keeps that from its parent.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if len(sys.argv) > 2:
         local_calls.CLOSE_WITHIN_S = float(sys.argv[2])
     asyncio.run(main(sys.argv[1]))

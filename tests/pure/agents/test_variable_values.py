@@ -65,9 +65,9 @@ def test_the_cost_of_a_call_is_bounded_before_it_is_put_together(monkeypatch: py
 
 
 def test_variables_and_references_of_a_call_are_bounded() -> None:
-    with pytest.raises(VariableError, match="One call may have 500 variables"):
-        fill({"a": ["†state.x"] * 501}, state={"x": 1})
-    assert len(fill({"a": ["†state.x"] * 500}, state={"x": 1}).sources) == 500
+    with pytest.raises(VariableError, match="One call may have 1000 variables"):
+        fill({"a": ["†state.x"] * 1001}, state={"x": 1})
+    assert len(fill({"a": ["†state.x"] * 1000}, state={"x": 1}).sources) == 1000
     many = written({"a": " || ".join(f"†ref.K.{n}.x" for n in range(101))}, (), None)
     with pytest.raises(VariableError, match="One call may name 100 stored references"):
         many.roots()

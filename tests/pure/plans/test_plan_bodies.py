@@ -136,9 +136,10 @@ def test_a_plan_has_so_many_actions_at_most() -> None:
 
 def test_a_large_result_is_kept_by_the_call_and_not_by_each_of_its_actions() -> None:
     done = CallOutcome("done", output={"entitiesAffected": 3, "details": "x" * 100_000})
-    status, parts = bodies.judged(done)
-    kept = json.loads(parts["result"])
-    assert (status, kept["entitiesAffected"]) == ("succeeded", 3)
+    verdict = bodies.judged(done)
+    kept = json.loads(verdict.parts()["result"])
+    assert (verdict.status, kept["entitiesAffected"]) == ("succeeded", 3)
+    assert verdict.value == "x" * 100_000  # what goes to an output path is whole
     assert kept["details"]["note"].startswith("The result had 1000")
     small = CallOutcome("done", output={"entitiesAffected": 3, "details": "x"})
-    assert json.loads(bodies.judged(small)[1]["result"]) == small.output
+    assert json.loads(bodies.judged(small).parts()["result"]) == small.output

@@ -1,0 +1,311 @@
+"""Variables in plans: what they stand for as the gate opens, which is what is approved, and as each action is sent.
+
+A plan reads the documents as they were when its gate opened (they are kept by the work that opened it), and over them
+what its own actions wrote, in the order of the log. What anybody else writes meanwhile changes nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from plangate.spec.variables import MISSING, Expression, Found, Reference, evaluate, follow, parse
+
+from app.agents.run import QueryRun
+from app.agents.toolkit import Outcome, ToolError
+from app.agents.variable_values import (
+    Filled,
+    Output,
+    VariableError,
+    filled,
+    lookup_in,
+    reason,
+    root_of,
+    shown,
+)
+from app.agents.variables import AT_ONCE_BYTES, Gathered, Holder, Variables, picked_of
+from app.base import jsongate
+from app.base.database import Tx
+from app.base.errors import Flaw, Invalid
+from app.journal.models import Scope
+from app.plans import store
+from app.plans.body import Action
+from app.plans.graph import STORED, Graph, excluded, overlap, steps_of
+from app.plans.states import ActionStatus
+from app.references.service import Handle
+from app.runtimes.models import Runtime
+from app.state.glimpses import brief
+from app.state.models import WriteRow
+from app.state.writing import Write, WriteRefused, applied, kind_of
+
+Documents = Mapping[str, Any]
+"""By kind: the document, or MISSING."""
+
+INPUT: Final = "input"
+KEPT_REFERENCES_BYTES: Final = 16 * 1024 * 1024  # of stored values that one execution keeps parsed
+
+
+# -- as a plan is stored
+
+
+async def checked(
+    tx: Tx, variables: Variables, holder: Holder, runtime: Runtime, actions: Sequence[Action], work_id: str
+) -> list[Flaw]:
+    """What is wrong with the graph of a body that is to be stored."""
+    steps, flaws = steps_of(actions)
+    if flaws:
+        return flaws
+    graph = Graph(steps)
+    roots = [root for root in graph.roots() if root.kind not in STORED]
+    gathered = await variables.gather(tx, holder, work_id, roots)
+    values = await parsed(gathered)
+    lookup = lookup_in(values)
+
+    def refusal(reference: Reference) -> str | None:
+        if reference.kind in STORED:  # whether it is there is seen as it is pinned
+            return None
+        if reference.kind == INPUT:
+            return excluded(runtime.spec.input_schema, reference)
+        if lookup(reference) is MISSING:
+            return reason(reference, values, sorted(gathered.kinds), gathered.why)
+        return None
+
+    return graph.flaws(refusal)
+
+
+def stored_values(actions: Sequence[Action]) -> list[Handle]:
+    """The references that variables of the actions lead into, once, in order."""
+    steps, _ = steps_of(actions)
+    found = (root for step in steps for one in step.call.found for root in map(root_of, _of(one)))
+    return list(dict.fromkeys(handle_of(root) for root in found if root.kind == "ref"))
+
+
+def handle_of(root: Reference) -> Handle:
+    return root.path[0].key, root.path[1].key
+
+
+def _of(found: Found) -> Iterable[Reference]:
+    return found.expression.references()
+
+
+async def parsed(gathered: Gathered) -> dict[Reference, Any]:
+    large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
+    return await asyncio.to_thread(gathered.values) if large else gathered.values()
+
+
+# -- as its gate opens
+
+
+def effective(run: QueryRun, inputs: Any) -> dict[str, Any]:
+    """The inputs of an execution: the query's, and over them its own."""
+    return {**(run.query.request.get("inputs") or {}), **(inputs or {})}
+
+
+async def snapshot(
+    tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str
+) -> dict[str, bytes]:
+    """The documents that the plan names, as far as it names them, kept under the work that opens the gate. Every variable
+    that no action provides has a value now. Raises Invalid."""
+    whole = {
+        ref for ref in graph.stored() if len(ref.path) == 2
+    }  # these are there: what is pinned is described
+    roots = {r for r in graph.roots() if r.kind not in STORED}
+    gathered = await variables.gather(
+        tx, holder, work_id, roots | {root_of(r) for r in graph.stored() - whole}
+    )
+
+    def work() -> dict[str, bytes]:
+        values = {**dict.fromkeys(whole), **gathered.values()}
+        lookup = lookup_in(values)
+        flaws = []
+        for step in graph.steps:
+            for found in step.call.found:
+                if not graph.depends(found) and evaluate(found.expression, lookup) is MISSING:
+                    why = _why(found.expression, values, gathered)
+                    text = f"{shown(found.text)} has no value: {why}"
+                    flaws.append(Flaw(f"/body/actions/{step.index}{found.pointer}", text))
+        if flaws:
+            raise Invalid("A variable of the plan has no value.", flaws[:20])
+        return _kept(graph, values)
+
+    large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
+    kept = await asyncio.to_thread(work) if large else work()
+    await store.keep_snapshot(tx, work_id, kept)
+    return kept
+
+
+def _why(expression: Expression, values: Mapping[Reference, Any], gathered: Gathered) -> str:
+    lookup, kinds = lookup_in(values), sorted(gathered.kinds)
+    missing = (next(r for r in refs if lookup(r) is MISSING) for refs in expression.alternatives)
+    return "; ".join(reason(ref, values, kinds, gathered.why).rstrip(".") for ref in missing)
+
+
+def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
+    """Of each document the top-level fields that the plan reads or writes."""
+    named: dict[str, set[str] | None] = {}
+    for step in graph.steps:
+        for path in (*step.reads(), *step.writes()):
+            first = path.path[0].key if path.path else None
+            fields = named.setdefault(path.kind, set())
+            if first is None:
+                named[path.kind] = None
+            elif fields is not None:
+                fields.add(first)
+    kept = {}
+    for kind, fields in named.items():
+        held = values.get(Reference(kind), MISSING)
+        if held is MISSING:
+            continue
+        if fields is not None and isinstance(held, Mapping):
+            held = {key: held[key] for key in held if key in fields}
+        kept[kind] = jsongate.canonical(held)
+    return kept
+
+
+def described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """What the approved bytes say of each path that is read: the digest of its value at that moment and a glimpse of it,
+    and the actions whose result it is."""
+    documents = {kind: orjson.loads(body) for kind, body in kept.items()}
+    told = []
+    for reference in dict.fromkeys(read for step in graph.steps for read in step.reads()):
+        one: dict[str, Any] = {"variable": str(reference)}
+        value = follow(documents.get(reference.kind, MISSING), reference.path)
+        if value is not MISSING:
+            data = jsongate.canonical(value)
+            one |= {
+                "digest": hashlib.sha256(data).hexdigest(),
+                "type": kind_of(value),
+                "sizeBytes": len(data),
+                "glimpse": brief(value),
+            }
+        producers = graph.producers(reference)
+        if producers:
+            one["resultOf"] = list(producers)
+        told.append(one)
+    return told
+
+
+# -- as its actions run
+
+
+async def delivered(
+    tx: Tx,
+    variables: Variables,
+    holder: Holder,
+    scope: Scope,
+    output: Output,
+    outcome: Outcome,
+    epoch: int | None = None,
+) -> list[WriteRow]:
+    """Writes the result of an action to its path, or its error to the second one; nothing where there is none for it.
+    Raises WriteRefused, and nothing was written."""
+    picked = picked_of(output, outcome)
+    if isinstance(picked, ToolError):
+        return []
+    paths, value = picked
+    failed = isinstance(outcome, ToolError)
+    return await variables.write(tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch)
+
+
+class View:
+    """What the actions of one execution read: the snapshot, and over it what they wrote themselves."""
+
+    def __init__(self, kept: Mapping[str, bytes]) -> None:
+        self._base: Documents = {kind: orjson.loads(body) for kind, body in kept.items()}
+        self._writes: dict[str, dict[int, Write]] = {}
+        self._folded: dict[str, tuple[int, Any]] = {}
+
+    def add(self, row: WriteRow) -> Reference:
+        """Takes up a write of an action; gives its path."""
+        parsed = parse(row.path)
+        if not isinstance(parsed, Expression):
+            raise TypeError(f"{row.path!r} is no path")
+        (path,) = parsed.references()
+        self._writes.setdefault(row.kind, {})[row.n] = Write(
+            path.path, row.method, orjson.loads(row.value or b"null")
+        )
+        if row.n <= self._folded.get(row.kind, (0, None))[0]:
+            del self._folded[row.kind]
+        return path
+
+    def document(self, kind: str) -> Any:
+        """The document as the plan has it, or MISSING. Raises VariableError where a write does not fit the snapshot."""
+        head, held = self._folded.get(kind, (0, self._base.get(kind, MISSING)))
+        writes = self._writes.get(kind, {})
+        for n in sorted(n for n in writes if n > head):
+            try:
+                held = applied(held, writes[n])
+            except WriteRefused as refused:
+                raise VariableError(
+                    f"{shown('†' + kind)} was written to since the plan was approved, and what this plan wrote does not "
+                    f"fit what was approved: {refused}."
+                ) from refused
+            head = n
+        self._folded[kind] = head, held
+        return held
+
+
+class Flow:
+    """Where the actions of one execution stand, as far as others depend on it."""
+
+    def __init__(self, graph: Graph, view: View) -> None:
+        self.graph = graph
+        self.view = view
+        self._status: dict[int, ActionStatus] = {}
+        self._delivered: dict[int, list[Reference]] = {}
+
+    def ended(self, n: int, status: ActionStatus, rows: Iterable[WriteRow]) -> None:
+        """An action is over; `rows` is what it wrote."""
+        self._status[n] = status
+        self._delivered[n] = [self.view.add(row) for row in rows]
+
+    def usable(self, reference: Reference) -> bool:
+        """Whether those who write a path, if anybody does, wrote it: a value from before the plan does not count then,
+        and neither does one of which a part is missing since its action failed."""
+        producers = self.graph.producers(reference)
+        given = [p for p in producers if any(overlap(path, reference) for path in self._delivered.get(p, ()))]
+        failed = [
+            p for p in producers if self._status.get(p) is ActionStatus.FAILED and not self._delivered[p]
+        ]
+        return not producers or bool(given and not failed)
+
+    def skipped(self, n: int) -> str | None:
+        """Why an action is not to run, if so: those that it waited for gave it nothing. A single path that was written,
+        and has no value where the action reads, is no reason: that is an error."""
+        for found in self.graph.steps[n].call.found:
+            alternatives = found.expression.alternatives
+            if not self.graph.depends(found):
+                continue
+            lacking = [next((r for r in refs if not self.usable(r)), None) for refs in alternatives]
+            if None not in lacking:
+                return f"{shown(found.text)} has no value: {self._of(r for r in lacking if r is not None)}."
+            if len(alternatives) > 1 and evaluate(found.expression, self._lookup) is MISSING:
+                return f"{shown(found.text)} has no value, and those that could write one are over."
+        return None
+
+    def _lookup(self, reference: Reference) -> Any:
+        if reference.kind in STORED or not self.usable(reference):
+            return MISSING
+        return follow(self.view.document(reference.kind), reference.path)
+
+    def _of(self, references: Iterable[Reference]) -> str:
+        told = []
+        for reference in references:
+            producers = self.graph.producers(reference)
+            states = [f"action {p} is {self._status[p]}" for p in producers if p in self._status]
+            told += states[:3]
+        return ", ".join(dict.fromkeys(told))
+
+    def fill(self, n: int, references: Mapping[Reference, Any]) -> Filled:
+        """The action with values in the place of its variables; `references` are the stored values that it reads. Raises
+        VariableError."""
+        call = self.graph.steps[n].call
+        values: dict[Reference, Any] = dict(references)
+        for root in call.roots():
+            if root.kind not in STORED:
+                values[root] = self.view.document(root.kind)
+        kinds = sorted(root.kind for root, value in values.items() if value is not MISSING)
+        return filled(call, values, kinds, {}, self.usable)

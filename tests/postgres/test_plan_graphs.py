@@ -1,0 +1,133 @@
+"""Plans as graphs, as a host stores and executes them: values go from action to action without a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.client import Caller, refused
+from tests.support.graphs import (
+    add,
+    carry_out,
+    count,
+    did,
+    executed,
+    flowing,
+    hands,
+    make,
+    note,
+    state,
+    statuses,
+    stored,
+)
+
+
+async def test_values_go_from_action_to_action(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api,
+        add("†state.a", "†state.b", path="†state.sum"),
+        make(2, "†state.a"),
+        make("†input.b", "†state.b"),
+        count("†state.sum"),
+    )
+    async with hands(api) as mine:
+        over = await executed(api, plan, inputs={"b": 40})
+    assert over["status"] == "executed", over["result"]
+    assert sorted(mine.order[:2]) == [1, 2]
+    assert mine.order[2:] == [0, 3]
+    assert [mine.payload(n) for n in range(4)] == [
+        {"numbers": [2, 40]},
+        {"value": 2},
+        {"value": 40},
+        {"n": 42},
+    ]
+    assert await state(api, over) == {"a": 2, "b": 40, "sum": 42}
+    assert await statuses(api, over) == ["succeeded"] * 4
+    assert over["result"]["entitiesAffected"] == 4
+
+
+async def test_a_failure_stops_only_what_depends_on_it(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api,
+        make(1, "†state.a"),
+        make(2, "†state.b"),
+        count("†state.a", "†state.c"),
+        count("†state.b"),
+        count("†state.c"),
+    )
+
+    def do(action: dict[str, Any]) -> Any:
+        return ValueError("no luck") if action["index"] == 0 else carry_out(action)
+
+    async with hands(api, do):
+        over = await executed(api, plan)
+    assert over["status"] == "failed"
+    assert await statuses(api, over) == ["failed", "succeeded", "skipped", "succeeded", "skipped"]
+    told = {a["index"]: a["error"]["message"] for a in over["result"]["actions"] if "error" in a}
+    assert told == {
+        0: "no luck",
+        2: '"†state.a" has no value: action 0 is failed.',
+        4: '"†state.c" has no value: action 2 is skipped.',
+    }
+
+
+async def test_an_error_goes_to_the_second_path_and_is_handled(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api,
+        make(1, "†state.ok || †state.bad"),
+        count("†state.ok"),
+        note("†state.bad.message", "†state.told"),
+        make("†state.ok || †state.told", "†state.end"),
+    )
+
+    def do(action: dict[str, Any]) -> Any:
+        return ValueError("no luck") if action["index"] == 0 else carry_out(action)
+
+    async with hands(api, do) as mine:
+        over = await executed(api, plan)
+    assert over["status"] == "executed", over["result"]
+    assert await statuses(api, over) == ["failed", "skipped", "succeeded", "succeeded"]
+    assert mine.payload(2) == {"text": "no luck"}
+    assert await state(api, over) == {
+        "bad": {"code": "dispatch_failed", "message": "no luck"},
+        "told": "no luck",
+        "end": "no luck",
+    }
+
+
+async def test_a_dispatcher_picks_a_path(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api, make(1, "†state.left || †state.right"), count("†state.left"), count("†state.right")
+    )
+
+    def do(action: dict[str, Any]) -> Any:
+        if action["index"] == 0:
+            return did({"_output": "†state.right", "value": 7})
+        return carry_out(action)
+
+    async with hands(api, do) as mine:
+        over = await executed(api, plan)
+    assert over["status"] == "executed", over["result"]
+    assert await statuses(api, over) == ["succeeded", "skipped", "succeeded"]
+    assert (mine.order, mine.payload(2)) == ([0, 2], {"n": 7})
+    assert await state(api, over) == {"right": 7}
+
+
+async def test_a_cycle_is_refused_with_its_actions(api: Caller) -> None:
+    await api.register(flowing())
+    body = {
+        "specName": "Flow",
+        "runtime": "default",
+        "body": {"actions": [count("†state.b", "†state.a"), count("†state.a", "†state.b")]},
+    }
+    problem = refused(await api.post("/plans", body), 422)
+    assert problem["errors"] == [
+        {
+            "pointer": "/body/actions/0",
+            "message": 'the plan has a cycle: action 0 reads "†state.b", which action 1 writes; action 1 reads '
+            '"†state.a", which action 0 writes',
+        }
+    ]

@@ -1,0 +1,151 @@
+"""A runtime whose plans are graphs, and a process of the user that carries out its actions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from tests.support import specs
+from tests.support.client import Caller, good
+
+Do = Callable[[dict[str, Any]], Any]
+
+FLOW: specs.Spec = {
+    "name": "Flow",
+    "variables": True,
+    "schema": {
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string"},
+            "actions": {
+                "type": "array",
+                "items": {
+                    "oneOf": [
+                        specs.variant("make", value={}),
+                        specs.variant("add", numbers={"type": "array", "items": {"type": "integer"}}),
+                        specs.variant("note", text={"type": "string"}),
+                        specs.variant("count", n={"type": "integer", "minimum": 1}),
+                    ],
+                    "discriminator": {"propertyName": "kind"},
+                },
+            },
+        },
+        "required": ["actions"],
+        "additionalProperties": False,
+    },
+}
+
+
+def flowing(**parts: Any) -> specs.Spec:
+    """A coordinator, a planner and an executor of `Flow`, with a dispatcher of the user's."""
+    parts = {"actionDispatcher": "client", **parts}
+    return specs.spec(
+        specs.agent("chief", "coordinator", routes=["planner", "doer"]),
+        specs.agent("planner", "planner", plan="Flow"),
+        specs.agent("doer", "executor", plan="Flow"),
+        plans=[FLOW],
+        interpreter="scripted",
+        **parts,
+    )
+
+
+def make(value: Any, path: str | None = None, method: str | None = None) -> specs.Spec:
+    return to({"kind": "make", "value": value}, path, method)
+
+
+def add(*numbers: Any, path: str | None = None, method: str | None = None) -> specs.Spec:
+    return to({"kind": "add", "numbers": list(numbers)}, path, method)
+
+
+def note(text: Any, path: str | None = None, method: str | None = None) -> specs.Spec:
+    return to({"kind": "note", "text": text}, path, method)
+
+
+def count(n: Any, path: str | None = None, method: str | None = None) -> specs.Spec:
+    return to({"kind": "count", "n": n}, path, method)
+
+
+def to(action: specs.Spec, path: str | None, method: str | None) -> specs.Spec:
+    where = {"_outputPath": path, "_outputMethod": method}
+    return action | {name: held for name, held in where.items() if held is not None}
+
+
+def did(value: Any, entities: int = 1) -> dict[str, Any]:
+    """What a dispatcher answers: `value` is what goes to the output path."""
+    return {"entitiesAffected": entities, "details": value}
+
+
+def carry_out(action: dict[str, Any]) -> Any:
+    """The plain meaning of each kind of action."""
+    payload = action["payload"]
+    if action["kind"] == "make":
+        return did(payload["value"])
+    if action["kind"] == "add":
+        return did(sum(payload["numbers"]))
+    return did(payload.get("text", payload.get("n")))
+
+
+class Hands:
+    """A process of the user; `seen` are the actions in the order in which they came."""
+
+    def __init__(self, api: Caller, do: Do) -> None:
+        self._api = api
+        self._do = do
+        self.seen: list[dict[str, Any]] = []
+
+    @property
+    def order(self) -> list[int]:
+        return [action["index"] for action in self.seen]
+
+    def payload(self, index: int) -> Any:
+        return next(a["payload"] for a in self.seen if a["index"] == index)
+
+    async def work(self) -> None:
+        while True:
+            asked = {"tools": [{"name": "actions"}], "max": 8}
+            for call in (await self._api.do("/tool-calls/claim", asked))["calls"]:
+                (action,) = call["actions"]
+                self.seen.append(action)
+                done = self._do(action)
+                error = str(done) if isinstance(done, Exception) else None
+                good(await self._api.result(call, None if error else done, error))
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def hands(api: Caller, do: Do = carry_out) -> AsyncIterator[Hands]:
+    """Carries out what is dispatched for the length of the block."""
+    mine = Hands(api, do)
+    task = asyncio.create_task(mine.work())
+    try:
+        yield mine
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def stored(api: Caller, *actions: specs.Spec, **parts: Any) -> dict[str, Any]:
+    """A plan of a host."""
+    body = {"specName": "Flow", "runtime": "default", "body": {"actions": list(actions)}, **parts}
+    plan: dict[str, Any] = await api.do("/plans", body)
+    return plan
+
+
+async def executed(api: Caller, plan: dict[str, Any], **parts: Any) -> dict[str, Any]:
+    """The plan once it was approved and is over."""
+    started = await api.do(f"/plans/{plan['id']}/execute", parts)
+    await api.approve(started["id"])
+    await api.ended(started["id"])
+    over: dict[str, Any] = await api.read(f"/plans/{started['planId']}")
+    return over
+
+
+async def statuses(api: Caller, plan: dict[str, Any]) -> list[str]:
+    return [row["status"] for row in (await api.read(f"/plans/{plan['id']}/actions"))["items"]]
+
+
+async def state(api: Caller, plan: dict[str, Any]) -> Any:
+    return (await api.read(f"/threads/{plan['threadId']}/state"))["document"]
