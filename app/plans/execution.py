@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 from plangate.spec.transports import ToolDispatcher, Transport
+from plangate.spec.variables import Reference
 
 from app.agents.dispatch import Dispatch
 from app.agents.model_calls import work_data
@@ -257,12 +258,12 @@ class Execution:
             if why is not None:
                 return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
             roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
-            values = {}
+            values, why_not = dict[Reference, Any](), dict[Reference, str]()
             if roots:
                 holder = Holder(self._plan.thread_id, None, {}, None)
                 gathered = await self._plans.variables.gather(tx, holder, execution_id, roots)
-                values = await parsed(gathered)
-            made = flow.fill(n, values)
+                values, why_not = await parsed(gathered), dict(gathered.why)
+            made = flow.fill(n, values, why_not)
         except VariableError as error:
             return Verdict.failed("variable_error", f"Nothing was sent. {error}")
         spec = self._runtime.plans[self._plan.spec_name]

@@ -299,13 +299,13 @@ class Flow:
             told += states[:3]
         return ", ".join(dict.fromkeys(told))
 
-    def fill(self, n: int, references: Mapping[Reference, Any]) -> Filled:
-        """The action with values in the place of its variables; `references` are the stored values that it reads. Raises
-        VariableError."""
+    def fill(self, n: int, references: Mapping[Reference, Any], why: Mapping[Reference, str]) -> Filled:
+        """The action with values in the place of its variables; `references` are the stored values that it reads, `why`
+        says what became of those that are gone. Raises VariableError."""
         call = self.graph.steps[n].call
         values: dict[Reference, Any] = dict(references)
         for root in call.roots():
             if root.kind not in STORED:
                 values[root] = self.view.document(root.kind)
         kinds = sorted(root.kind for root, value in values.items() if value is not MISSING)
-        return filled(call, values, kinds, {}, self.usable)
+        return filled(call, values, kinds, why, self.usable)
