@@ -1,9 +1,12 @@
-"""Times on the wire: RFC 3339 UTC with milliseconds."""
+"""Times on the wire: RFC 3339 UTC with milliseconds, and the waits that answers ask for."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 
 def rfc3339(moment: datetime) -> str:
@@ -23,3 +26,29 @@ def uptime_s() -> float:
 
 
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """The wait that an answer asks for, in seconds; `retry-after` is a number or a date."""
+    milliseconds = _wait(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _wait(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        at = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())
+
+
+def _wait(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else math.nan
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -7,18 +7,16 @@ and by the names of their classes, which each vendor's file lists.
 from __future__ import annotations
 
 import json
-import math
 import re
 import ssl
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import anyio
 import httpx2
 import pydantic
 
+from app.base.clock import retry_after_s
 from app.base.egress import EgressRefused
 from app.llm.eventstream import FrameBroken
 from app.llm.messages import Usage
@@ -229,32 +227,6 @@ def broken_chunk(error: Exception, usage: Usage | None = None) -> BrokenTurn:
     if isinstance(error, FrameBroken):
         return BrokenTurn(f"A frame of the provider's stream is malformed: {error}.", usage=usage)
     return BrokenTurn(f"A chunk of the provider's stream is not JSON ({type(error).__name__}).", usage=usage)
-
-
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The wait that an answer asks for, in seconds; `retry-after` is a number or a date."""
-    milliseconds = _wait(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    value = headers.get("retry-after")
-    seconds = _wait(value)
-    if seconds is not None or value is None:
-        return seconds
-    try:
-        at = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.now(UTC)).total_seconds())
-
-
-def _wait(value: str | None) -> float | None:
-    try:
-        number = float(value) if value is not None else math.nan
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
 
 
 def words_of(body: object) -> tuple[str | None, str | None, str | None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx2
@@ -19,6 +18,7 @@ import orjson
 from plangate.spec.transports import HttpTransport
 
 from app.base import jsongate
+from app.base.clock import retry_after_s
 from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2
 from app.base.errors import Malformed, NotFound, TooLarge
 from app.base.parsing import Parser
@@ -32,6 +32,7 @@ MAX_ERROR_CHARS = 2_000
 MAX_PROBLEM_BYTES = 64 * 1024  # of an error answer that is read as JSON
 ASKS_TO_TRY_AGAIN = frozenset({425, 429})  # and a 503 that says when
 TIMED_OUT = 408
+SENDS_ON_AFTERWARDS = frozenset({302, 303})  # what is often said of a POST that was carried out
 SAYS_ERROR = ("error", "detail", "message", "title")
 
 
@@ -156,12 +157,13 @@ def _judged(name: str, response: httpx2.Response) -> CallOutcome:
     status = response.status_code
     if 300 <= status < 400:
         where = response.headers.get("location", "nowhere")[:200]
-        return CallOutcome(
-            "done", error=f"{name} answered {status}, a redirect to {where}; redirects are not followed."
-        )
+        redirects = f"answered {status}, a redirect to {where}; redirects are not followed."
+        if status in SENDS_ON_AFTERWARDS:
+            raise Uncertain(f"its address {redirects}")
+        return CallOutcome("done", error=f"{name} {redirects}")
     told = f"{name} answered {status}: {_told(response)}"
     if took_nothing(response):
-        raise NotSent(told, retry_after_s(response))
+        raise NotSent(told, retry_after_s(response.headers))
     if status >= 500 or status == TIMED_OUT:
         raise Uncertain(f"its address answered {status}: {_told(response)}")
     return CallOutcome("done", error=told)
@@ -184,14 +186,3 @@ def _told(response: httpx2.Response) -> str:
         text = next((parsed[k] for k in SAYS_ERROR if isinstance(parsed.get(k), str)), text)
     clean = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return clean[:MAX_ERROR_CHARS] or "without a word"
-
-
-def retry_after_s(response: httpx2.Response) -> float | None:
-    """The header Retry-After: seconds, or a date."""
-    text = response.headers.get("retry-after", "").strip()
-    if text.isdecimal():
-        return float(text[:9])
-    try:
-        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()) if text else None
-    except (TypeError, ValueError, OverflowError):
-        return None

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from plangate.spec.transports import HeaderValue, McpTransport
 
+from app.base.clock import retry_after_s
 from app.base.egress import EgressPolicy, EgressTransport2
 from app.tenancy.secrets import Secrets
 from app.tools import mcp_tools
 from app.tools.headers import SecretMissing, discreet, discreetly, resolved
-from app.tools.http import TIMED_OUT, retry_after_s, took_nothing
+from app.tools.http import TIMED_OUT, took_nothing
 from app.tools.mcp_tools import RemoteTool
 from app.tools.mcp_wire import (
     Answered,
@@ -119,7 +120,7 @@ def _judged(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
     if isinstance(fault, Redirected):
         return CallOutcome("done", error=told)
     if isinstance(fault, Answered) and took_nothing(fault.response):
-        raise NotSent(told, retry_after_s(fault.response)) from error
+        raise NotSent(told, retry_after_s(fault.response.headers)) from error
     if (
         isinstance(fault, Answered)
         and fault.response.status_code < 500

@@ -191,8 +191,8 @@ async def test_a_2xx_answer_is_the_result(api: Caller, answer: Answer, result: A
         (Answer(401), "add answered 401: without a word"),
         (Answer(422, b"<p>bad\0</p>"), "add answered 422: <p>bad\N{REPLACEMENT CHARACTER}</p>"),
         (
-            Answer(302, headers={"location": "http://elsewhere/"}),
-            "add answered 302, a redirect to http://elsewhere/; redirects are not followed.",
+            Answer(307, headers={"location": "http://elsewhere/"}),
+            "add answered 307, a redirect to http://elsewhere/; redirects are not followed.",
         ),
     ],
 )
@@ -241,6 +241,7 @@ async def test_a_wait_that_is_too_long_is_left_to_the_model(api: Caller) -> None
 
 
 UNCERTAIN = [Answer(500, b"oops"), Answer(408), Answer(503), Answer(502), Answer(504), Answer(cut=True)]
+UNCERTAIN += [Answer(status, headers={"location": "http://elsewhere/done"}) for status in (302, 303)]
 
 
 @pytest.mark.parametrize("answer", UNCERTAIN)
