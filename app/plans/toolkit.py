@@ -6,6 +6,7 @@ transitions and its rows by its work id and goes on.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -122,7 +123,7 @@ class PlanTools:
         if plan.variables:
             kept = await run.look(lambda tx: store.snapshot(tx, who.scope.work_id))
             graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
-            flow = Flow(graph, View(kept)) if graph.is_one else None
+            flow = Flow(graph, await asyncio.to_thread(View, kept)) if graph.is_one else None
             inputs = effective(run, inputs)
         execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, who, inputs, flow)
         return answered(await execution.carry_out())
@@ -208,7 +209,7 @@ class PlanTools:
             "references": [{k: r[k] for k in ("kind", "id", "glimpse", "sizeBytes")} for r in references],
         }
         if graph is not None and kept is not None:
-            subject["variables"] = variables = described(graph, kept)
+            subject["variables"] = variables = await described(graph, kept)
             shown["variables"] = variables[:SHOWN_VARIABLES]
         return jsongate.canonical(subject), shown
 

@@ -165,9 +165,14 @@ def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
     return kept
 
 
-def described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
+async def described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
     """What the approved bytes say of each path that is read: the digest of its value at that moment and a glimpse of it,
     and the actions whose result it is."""
+    large = sum(map(len, kept.values())) > AT_ONCE_BYTES
+    return await asyncio.to_thread(_described, graph, kept) if large else _described(graph, kept)
+
+
+def _described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
     documents = {kind: orjson.loads(body) for kind, body in kept.items()}
     told = []
     for reference in dict.fromkeys(read for step in graph.steps for read in step.reads()):
