@@ -30,6 +30,9 @@ from app.settings import Settings
 log = structlog.get_logger(__name__)
 
 KEEP_POSTGRES_EVERY_S = 2.0
+KEEP_ALIVE_S = 75
+"""How long a connection stays open without a request: longer than clients and load balancers keep theirs (mostly 60 s),
+so that none sends a request into a connection that is being closed."""
 
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
@@ -49,6 +52,7 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=4,
+            timeout_keep_alive=KEEP_ALIVE_S,
             lifespan="on",
             server_header=False,
         )

@@ -67,7 +67,7 @@ def test_a_query_that_ends_its_process_three_times_is_set_aside(house: House, mo
     assert ended["error"]["code"] == "poisoned"
     judge(house, reader, end="error")
     ledger = house.ledger()
-    house.user(ledger, "actions")
+    house.user(ledger, "actions", lease_ms=20_000)
     house.approve(waiting)
     judge(house, waiting, ledger)
 
@@ -112,7 +112,7 @@ def test_an_open_gate_outlives_the_process(house: House, gate: str) -> None:
     with pytest.raises(httpx.TransportError):
         house.approve(parked)
     house.serve()
-    house.user(ledger, "actions", "lookup")
+    house.user(ledger, "actions", "lookup", lease_ms=20_000)
     for reader in (parked, early):
         asked = time.monotonic()
         house.approve(reader)
@@ -125,7 +125,7 @@ def test_an_open_gate_outlives_the_process(house: House, gate: str) -> None:
 def test_a_decision_that_was_answered_takes_effect(house: House) -> None:
     """Many gates are decided one after another while the process is killed: a decision counts or was not answered."""
     ledger = house.ledger()
-    house.user(ledger, "actions")
+    house.user(ledger, "actions", lease_ms=60_000)  # what is claimed when the process is killed outlives it
     runtime = house.register(specs.notices())
     readers = [house.start(runtime, specs.plan_and_execute(1)) for _ in range(8)]
     for reader in readers:
