@@ -197,9 +197,10 @@ def assemble(
     providers = ProviderPool(kept, egress, settings.provider_envs, local=site.postgres is not None)
     references = References(db, tenancy, schemas)
     calls = OutgoingCalls(db, references.hydrate, origin)
+    build = exporter or exporter_of(settings, metrics)
     mcp = McpSender(egress, kept)
     senders: dict[str, Sender] = {
-        "http": HttpSender(egress, kept, signing),
+        "http": HttpSender(egress, kept, signing, traced=build is not None),
         "mcp": mcp,
         "python": PythonSender(points),
     }
@@ -233,7 +234,6 @@ def assemble(
         variables,
     )
     worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
-    build = exporter or exporter_of(settings, metrics)
     spans = None if build is None else Spans(db, build, metrics, content=settings.telemetry_content)
     if spans is not None:
         db.on_ended_work(spans.ended)

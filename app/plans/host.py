@@ -45,7 +45,9 @@ class HostPlans:
         who = Who(Scope("", thread, work_id, None, ""), caller.principal)
         return await self._plans.store(tx, chosen, spec_name, body, key, who)
 
-    async def execute(self, tx: Tx, caller: Caller, plan_id: str, inputs: Any) -> tuple[Accepted, str]:
+    async def execute(
+        self, tx: Tx, caller: Caller, plan_id: str, inputs: Any, traceparent: str | None = None
+    ) -> tuple[Accepted, str]:
         """Starts the query that executes the plan; of one that was ever approved, a copy with its own life."""
         plan = await self._plans.named(tx, None, plan_id)
         await self._queries.hold_thread(tx, plan.thread_id)
@@ -64,6 +66,8 @@ class HostPlans:
             raise PlanRejected(
                 f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."
             )
-        asked = Submission("", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs)
+        asked = Submission(
+            "", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs, traceparent=traceparent
+        )
         accepted = await self._queries.accept_plan(tx, caller, asked, runtime, plan.id)
         return accepted, plan.id

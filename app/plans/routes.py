@@ -21,6 +21,7 @@ from app.tenancy.http import (
     calling,
     page,
     reading,
+    traceparent_of,
 )
 from app.tenancy.models import Caller
 
@@ -107,7 +108,7 @@ async def execute_plan(
     host = request.app.state.services.host_plans
 
     async def execute(tx: Tx) -> Reply:
-        accepted, executed = await host.execute(tx, caller, plan_id, body.inputs)
+        accepted, executed = await host.execute(tx, caller, plan_id, body.inputs, traceparent_of(request))
         wire = {**accepted.wire(), "planId": executed}
         return Reply(wire, 202, wire["links"]["self"], accepted.id)
 

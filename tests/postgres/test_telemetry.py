@@ -25,6 +25,7 @@ from app.telemetry.spans import Span
 from tests.support import specs
 from tests.support.client import eventually
 from tests.support.cluster import Cluster
+from tests.support.endpoint import endpoint, output
 from tests.support.otlp import OtlpReceiver, values
 from tests.support.world import World, world
 
@@ -239,7 +240,12 @@ async def test_the_last_words_of_a_process_that_went_are_said_again_under_the_sa
         query = await api.submit(specs.script(("find", {"n": 1})))
         await api.claim("find")
         spans = await first.spans(query["id"], "chat m")
-        first.world.services.worker._running.clear()  # so that it gives nothing back
+        worker = first.world.services.worker
+        (running,) = worker._running.values()
+        worker._running.clear()  # gone: it works no more, and gives nothing back
+        assert running.task is not None
+        running.task.cancel()
+        await asyncio.wait([running.task])
         await first.world.value(
             "UPDATE queries SET lease_expires_at = now() - interval '1 s', crashes = 0 WHERE id = $1 RETURNING 1",
             query["id"],
@@ -378,3 +384,44 @@ async def test_where_the_operator_samples_a_trace_is_told_whole_or_not_at_all(
             for q in queries
         }
     assert set(counts.values()) == {0, 3}
+
+
+# -- traces of others
+
+
+async def test_a_query_links_to_the_span_of_whoever_asked_for_it(told: Told) -> None:
+    api = told.world.api
+    await api.register(specs.mock())
+    caller = (0xABCDEF << 64, 0x123456)
+    header = f"00-{caller[0]:032x}-{caller[1]:016x}-01"
+    accepted = await api.do("/queries", {"prompt": "hi"}, headers={"traceparent": header})
+    await api.ended(accepted["id"])
+    root = (await told.spans(accepted["id"], "invoke_workflow default"))["invoke_workflow default"]
+    assert [(x.context.trace_id, x.context.span_id) for x in root.links] == [caller]
+    assert root.parent is None, "the caller's trace is not the query's: nobody writes into another's"
+
+
+@pytest.mark.parametrize("header", ["nonsense", SECRET, "00-" + "0" * 32 + "-" + "0" * 16 + "-00"])
+async def test_a_header_that_names_no_span_is_as_none(told: Told, header: str) -> None:
+    api = told.world.api
+    await api.register(specs.mock())
+    accepted = await api.do("/queries", {"prompt": "hi"}, headers={"traceparent": header})
+    await api.ended(accepted["id"])
+    root = (await told.spans(accepted["id"], "invoke_workflow default"))["invoke_workflow default"]
+    assert not root.links
+    (row,) = await told.world.sql("SELECT request FROM queries WHERE id = $1", accepted["id"])
+    assert b"traceparent" not in row["request"]
+
+
+async def test_a_call_by_http_carries_the_span_it_is_made_in(cluster: Cluster, site: Site) -> None:
+    async with endpoint(output({"found": 1}), output({"found": 1})) as there:
+        tool = specs.tool("find", transport={"kind": "http", "url": f"{there.url}/find"})
+        async with telling(cluster, site, allow_hosts=there.url.removeprefix("http://")) as told:
+            await told.world.api.register(specs.scripted(tool))
+            query = await told.world.api.run(specs.script(("find", {"n": 1})))
+            span = (await told.spans(query["id"], "execute_tool find"))["execute_tool find"]
+            sent = there.received[0].headers["traceparent"]
+            assert sent == f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"
+        async with world(site, cluster.operator_key, allow_hosts=there.url.removeprefix("http://")) as silent:
+            await silent.api.run(specs.script(("find", {"n": 1})))
+            assert "traceparent" not in there.received[1].headers, "no span stands behind it"
