@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Request, Response, Security
@@ -41,6 +41,23 @@ COUNTED: Final = {
     ),
 }
 """What the database counts, for all tenants together: what it means, and the name of its label."""
+
+OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
+    "slots": ("Queries that this process may work on at once.", lambda s: s.worker.slots),
+    "slots_busy": ("Queries that this process works on.", lambda s: s.worker.busy),
+    "pool_connections": (
+        "Database connections that this process may have.",
+        lambda s: s.db.connections()[0],
+    ),
+    "pool_connections_busy": (
+        "Database connections of this process that are in use.",
+        lambda s: s.db.connections()[1],
+    ),
+    "journal_pending_bytes": ("Text of models that is not durable yet.", lambda s: s.journal.pending_bytes),
+    "streams": ("Readers of events, as they come, in this process.", lambda s: s.hub.readers),
+}
+"""What this process is at the moment it is asked."""
+DATABASE_UP: Final = "Whether the database answered within the last seconds; 0: what it counts is not told."
 
 Counts = list[tuple[str, str, float]]
 
@@ -100,21 +117,10 @@ class _Now:
         self._counts = counts
 
     def collect(self) -> Iterator[Metric]:
-        worker, (pool_size, pool_used) = self._services.worker, self._services.db.connections()
-        own: dict[str, tuple[str, float]] = {
-            "slots": ("Queries that this process may work on at once.", worker.slots),
-            "slots_busy": ("Queries that this process works on.", worker.busy),
-            "pool_connections": ("Database connections that this process may have.", pool_size),
-            "pool_connections_busy": ("Database connections of this process that are in use.", pool_used),
-            "journal_pending_bytes": (
-                "Text of models that is not durable yet.",
-                self._services.journal.pending_bytes,
-            ),
-            "streams": ("Event streams that readers hold open here.", self._services.hub.readers),
-            "database_up": ("Whether the database answered just now.", int(self._counts is not None)),
-        }
-        for name, (text, now) in own.items():
-            yield GaugeMetricFamily(f"{NAMESPACE}_{name}", text, now)
+        for name, (text, now) in OWN.items():
+            yield GaugeMetricFamily(f"{NAMESPACE}_{name}", text, now(self._services))
+        up = int(self._counts is not None)
+        yield GaugeMetricFamily(f"{NAMESPACE}_database_up", DATABASE_UP, up)
         if self._counts is None:
             return
         for name, (text, label) in COUNTED.items():
