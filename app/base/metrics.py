@@ -7,7 +7,7 @@ tools, models) is a label: their number has no bound. What is counted in the dat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
@@ -49,9 +49,7 @@ class Metrics:
     pool_wait: Histogram = field(init=False)
     database_unavailable: Counter = field(init=False)
     spans: Counter = field(init=False)
-    _known: dict[tuple[str, str], Counter] = field(
-        default_factory=dict
-    )  # looking a label up costs five counts
+    _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -109,20 +107,25 @@ class Metrics:
 
     def ended(self, kind: str, status: str) -> None:
         """Counts a work record that is over."""
-        child = self._known.get((kind, status))
-        if child is None:
-            child = self._known[kind, status] = self.work_ended.labels(kind, status)
-        child.inc()
+        self._counted(self.work_ended, kind, status).inc()
 
     def model_ended(self, use: ModelUse) -> None:
         """Counts a model call that is over."""
-        self.model_calls.labels(use.provider, use.status).inc()
-        self.model_attempts.labels(use.provider).inc(use.attempts)
-        self.model_seconds.labels(use.provider).observe(use.seconds)
-        for type_, count in use.tokens.items():
-            if count:
-                self.model_tokens.labels(use.provider, type_).inc(count)
+        count = self._counted
+        count(self.model_calls, use.provider, use.status).inc()
+        count(self.model_attempts, use.provider).inc(use.attempts)
+        count(self.model_seconds, use.provider).observe(use.seconds)
+        for type_, tokens in use.tokens.items():
+            if tokens:
+                count(self.model_tokens, use.provider, type_).inc(tokens)
         if use.cost_usd is not None:
-            self.model_cost.labels(use.provider).inc(use.cost_usd)
+            count(self.model_cost, use.provider).inc(use.cost_usd)
         elif any(use.tokens.values()):
-            self.model_unpriced.labels(use.provider).inc()
+            count(self.model_unpriced, use.provider).inc()
+
+    def _counted(self, of: Any, *labels: str) -> Any:
+        """The counter or histogram with these labels. Looking it up costs five counts, so it is kept."""
+        child = self._known.get((of, *labels))
+        if child is None:
+            child = self._known[of, *labels] = of.labels(*labels)
+        return child

@@ -117,10 +117,13 @@ class Spans:
 
     async def _tell(self, exporter: Exporter) -> None:
         if self._again:
-            tenant, query_id = self._again[0]
-            async with self._db.transaction(tenant) as tx:
-                found = await store.ended_lately(tx, query_id, LATELY_S)
-            self._again.popleft()
+            tenant, query_id = self._again.popleft()
+            try:
+                async with self._db.transaction(tenant) as tx:
+                    found = await store.ended_lately(tx, query_id, LATELY_S)
+            except Unavailable:
+                self._again.appendleft((tenant, query_id))
+                raise
             self._waiting.extend((tenant, row["id"]) for row in found)
             return
         tenant = self._waiting[0][0]
