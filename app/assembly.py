@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from app.base.database import Database, open_database
 from app.base.egress import EgressPolicy
 from app.base.ids import new_id
 from app.base.listener import Listener
+from app.base.metrics import Metrics
 from app.base.schemacheck import SchemaChecker
 from app.base.sealing import Sealer, derive
 from app.journal.hub import Hub
@@ -36,6 +39,7 @@ from app.runtimes.checks import Surroundings
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import Signing
 from app.settings import Settings
+from app.telemetry.service import Exporter, Spans
 from app.tenancy import idempotency
 from app.tenancy.http import Door
 from app.tenancy.secrets import Secrets
@@ -77,9 +81,14 @@ class Services:
     plans: Plans
     host_plans: HostPlans
     schemas: SchemaChecker
+    metrics: Metrics
+    metrics_token: str | None
+    spans: Spans | None
     chores: tuple[Chore, ...]
 
     async def start(self) -> None:
+        if self.spans is not None:
+            self.spans.start()
         self.journal.start()
         self.streams.start()
         self.listener.start()
@@ -91,6 +100,8 @@ class Services:
         self.call_hints.close()
         await self.worker.drain(grace_s)
         await self.journal.aclose()
+        if self.spans is not None:
+            await self.spans.aclose()
         await self.listener.aclose()
         await self.providers.aclose()
         await self.dispatch.aclose()
@@ -146,9 +157,30 @@ def kept_secret(path: Path) -> str:
     return text
 
 
-def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Services:
-    """Wires the services of a process. Nothing connects or runs before `start`."""
-    db = open_database(site.dsn, size=settings.pool_size)
+def exporter_of(settings: Settings, metrics: Metrics) -> Callable[[], Exporter] | None:
+    """What builds the exporter of spans, where one is configured: its SDK is imported then, and only then."""
+    endpoint = settings.otlp_endpoint
+    if endpoint is None:
+        return None
+
+    def build() -> Exporter:
+        made: Exporter = importlib.import_module("app.telemetry.otel").build(endpoint, metrics)
+        return made
+
+    return build
+
+
+def assemble(
+    settings: Settings,
+    site: Site,
+    *,
+    with_worker: bool = True,
+    exporter: Callable[[], Exporter] | None = None,
+) -> Services:
+    """Wires the services of a process. Nothing connects or runs before `start`. `exporter` builds where spans go,
+    in the place of what the settings name."""
+    metrics = Metrics()
+    db = open_database(site.dsn, size=settings.pool_size, metrics=metrics)
     origin = new_id("prc_")
     hub = Hub()
     journal = JournalWriter(db, hub, origin)
@@ -165,13 +197,14 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     providers = ProviderPool(kept, egress, settings.provider_envs, local=site.postgres is not None)
     references = References(db, tenancy, schemas)
     calls = OutgoingCalls(db, references.hydrate, origin)
+    build = exporter or exporter_of(settings, metrics)
     mcp = McpSender(egress, kept)
     senders: dict[str, Sender] = {
-        "http": HttpSender(egress, kept, signing),
+        "http": HttpSender(egress, kept, signing, traced=build is not None),
         "mcp": mcp,
         "python": PythonSender(points),
     }
-    dispatch = Dispatch(calls, senders, settings.lease_s)
+    dispatch = Dispatch(calls, senders, settings.lease_s, metrics)
     call_hints = CallHints()
     variables = Variables(references, schemas)
     plans = Plans(db, references, runtimes, schemas, variables)
@@ -201,6 +234,10 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         variables,
     )
     worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
+    spans = None if build is None else Spans(db, build, metrics, content=settings.telemetry_content)
+    if spans is not None:
+        db.on_ended_work(spans.ended)
+        worker.on_taken_over(spans.taken_over)
     queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db, hub)
 
     def journal_hint(payload: str) -> None:
@@ -243,6 +280,9 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         plans,
         HostPlans(plans, queries),
         schemas,
+        metrics,
+        settings.metrics_token,
+        spans,
         (
             approvals.expire_due,
             calls.lapse_due,

@@ -73,6 +73,27 @@ class Settings(BaseSettings):
         NoDecode,
         Field(description="VARIABLE=host pairs, comma-separated: keys of the operator that specs may name."),
     ] = {}
+    metrics_token: Annotated[
+        str | None,
+        Field(
+            min_length=16,
+            description="A bearer token of at least 16 characters that reads /metrics, nothing else.",
+        ),
+    ] = None
+    worker_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535, description="Where `plangate worker` answers /healthz, /readyz and /metrics."),
+    ] = None
+    otlp_endpoint: Annotated[
+        str | None,
+        Field(
+            validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT",
+            description="Where spans and model metrics go, by OTLP over HTTP; needs the extra `telemetry`.",
+        ),
+    ] = None
+    telemetry_content: Annotated[
+        bool, Field(description="Whether spans carry prompts, answers, arguments and results.")
+    ] = False
     log_level: Annotated[str, Field(description="debug, info, warning or error.")] = "info"
 
     @field_validator("allow_hosts", mode="before")

@@ -14,6 +14,7 @@ from app.agents.run import QueryRun
 from app.base.clock import uptime_s
 from app.base.database import Tx
 from app.base.errors import Unavailable
+from app.base.metrics import Metrics
 from app.tools.calls import OutgoingCalls, Taken
 from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Sender, Uncertain
 
@@ -34,7 +35,10 @@ class Tried:
 class Dispatch:
     """Brings calls to their outcomes. `senders` are the transports of the service by their kind."""
 
-    def __init__(self, calls: OutgoingCalls, senders: Mapping[str, Sender], lease_s: float) -> None:
+    def __init__(
+        self, calls: OutgoingCalls, senders: Mapping[str, Sender], lease_s: float, metrics: Metrics
+    ) -> None:
+        self._metrics = metrics
         self.calls = calls
         self._senders = senders
         self._lease_s = lease_s
@@ -48,9 +52,13 @@ class Dispatch:
         `offered`: the caller wrote the intent already, in a transaction of its own. How many actions of a plan are
         outside at once is for who carries it out; other calls wait here for a place."""
         if call.purpose == "action":
-            return await self._brought(run, call, offered)
-        async with run.outside(call.work_id):
-            return await self._brought(run, call, offered)
+            done = await self._brought(run, call, offered)
+        else:
+            async with run.outside(call.work_id):
+                done = await self._brought(run, call, offered)
+        outcome = "error" if done.status == "done" and done.error is not None else done.status
+        self._metrics.calls.labels(call.transport.kind, call.purpose, outcome).inc()
+        return done
 
     async def _brought(self, run: QueryRun, call: OutgoingCall, offered: bool) -> CallOutcome:
         async def offer(tx: Tx) -> None:

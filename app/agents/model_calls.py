@@ -18,6 +18,7 @@ from app.agents.context import Context
 from app.agents.loop import Call, CallModel, Turn
 from app.agents.run import QueryRun
 from app.base.ids import new_id
+from app.base.telling import at_work
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
 from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage
@@ -80,7 +81,8 @@ async def ask_model(
         context = context.as_told()
         try:
             async with run.asking:
-                done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
+                with at_work(work.id):
+                    done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
             turn, entry = _closed(run, asked, work, scope, done, spent)
             return turn, entry, context.measured(context.given(step.messages).size, done.usage)
         except ProviderFault as fault:
@@ -111,6 +113,7 @@ def _opened(asked: Asked, step: CallModel, context: Context) -> Work:
         agent=asked.agent.name,
         status="running",
         position=step.number,
+        provider=asked.vendor,
         model=asked.agent.model.id,
         prompt_cache_key=asked.cache_key,
         attempts=retry.attempts + 1 if retry else 1,

@@ -30,6 +30,7 @@ from app.tenancy.http import (
     page,
     path_of,
     reading,
+    traceparent_of,
 )
 from app.tenancy.models import Caller
 
@@ -61,7 +62,8 @@ async def submit_query(
     follow = wants_stream(request)
 
     async def submit(tx: Tx) -> Reply:
-        accepted = await queries.submit(tx, caller, replace(body.asked(), follow=follow))
+        asked = replace(body.asked(), follow=follow, traceparent=traceparent_of(request))
+        accepted = await queries.submit(tx, caller, asked)
         wire = accepted.wire()
         return Reply(wire, 202, wire["links"]["self"], accepted.id)
 

@@ -96,10 +96,13 @@ class Runner:
                 # One that could not even be ended so is ended without what stood in its way.
                 hooks = self._end_hooks if running.crashes <= POISON_CRASHES else ()
                 await self._fail(lease, hooks, failed)
-        except (Parked, LeaseLost):
+        except Parked:
             return
+        except LeaseLost:
+            log.warning("query.lease_lost", query_id=lease.query_id)
+            self._db.metrics.leases_lost.inc()
         except Unavailable as error:
-            log.warning("query.abandoned", query_id=lease.query_id, error=str(error))
+            log.warning("query.abandoned", query_id=lease.query_id, error=error)
         except Exception:
             log.exception("query.internal_error", query_id=lease.query_id)
 

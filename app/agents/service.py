@@ -49,6 +49,7 @@ class Submission:
     limits: Mapping[str, Any] | None = None
     if_busy: Literal["queue", "reject", "interrupt"] = "queue"
     follow: bool = False  # whoever asks streams the query from its first event
+    traceparent: str | None = None  # the span of whoever asks: the query's own links to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ class Queries:
             "approvalExpiresInMs": asked.approval_expires_in_ms,
             "metadata": asked.metadata,
             "limits": asked.limits,
+            "traceparent": asked.traceparent,
             **(extra or {}),
         }
         request = {k: v for k, v in request.items() if v is not None}

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from app.agents.models import PastRun, QueryRecord, WorkRow
-from app.base.database import Database, Tx
+from app.base.database import Database, EndedWork, Tx
 from app.llm.messages import Usage
 
 SUBMIT = """
@@ -59,7 +59,7 @@ UPDATE queries SET status = $5, reason = $3, error = $4, ended_at = now(), lease
 CLOSE_WORK = """
 UPDATE work_records SET ended_at = now(), status = CASE kind WHEN 'query' THEN $3 ELSE 'cancelled' END,
        error = CASE kind WHEN 'query' THEN $4 ELSE error END
- WHERE tenant_id = $1 AND query_id = $2 AND ended_at IS NULL
+ WHERE tenant_id = $1 AND query_id = $2 AND ended_at IS NULL RETURNING id, kind, status
 """
 TELL_WAKE = "SELECT pg_notify('plangate_wake', $1), pg_notify('plangate_wake', '')"
 ACTIVE_IN_THREAD = """
@@ -155,7 +155,7 @@ async def lock_for_end(tx: Tx, query_id: str) -> Any:
 
 async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:
     await tx.run(END, tx.tenant, query_id, reason, error, status)
-    await tx.run(CLOSE_WORK, tx.tenant, query_id, status, error)
+    tx.ended_work += [EndedWork(*r) for r in await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error)]
     await tx.run(TELL_WAKE, query_id)
 
 

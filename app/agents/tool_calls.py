@@ -28,6 +28,7 @@ from app.base import jsongate
 from app.base.database import Tx
 from app.base.errors import Malformed, TooLarge
 from app.base.schemacheck import SchemaChecker
+from app.base.telling import at_work
 from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, WorkStatus, event
 from app.llm.messages import ToolDefinition
@@ -101,6 +102,20 @@ class ToolCalls:
     ) -> Call:
         """The call with its answer, on record when this returns."""
         scope = run.scope(call.work_id, parent_id, agent.name)
+        with at_work(call.work_id):
+            return await self._answer(run, agent, scope, tools, call, truncated, depth, sub_agent)
+
+    async def _answer(
+        self,
+        run: QueryRun,
+        agent: AgentSpec,
+        scope: Scope,
+        tools: AgentTools,
+        call: Call,
+        truncated: bool,
+        depth: int,
+        sub_agent: SubAgent,
+    ) -> Call:
         if truncated:
             refusal = ToolError(TRUNCATED, "turn_truncated")
             return await self._record(run, agent, scope, call, refusal)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 from sqlalchemy import event
@@ -21,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.base.errors import Unavailable
+from app.base.metrics import Metrics
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
@@ -64,14 +66,26 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, GONE)
 
 
+class EndedWork(NamedTuple):
+    """A work record that is over."""
+
+    id: str
+    kind: str
+    status: str
+
+
+HearsEnded = Callable[[str, Sequence[EndedWork]], None]
+
+
 class Tx:
     """An open transaction of one tenant. Functions that take one join their caller's."""
 
-    __slots__ = ("_done", "_undone", "raw", "tenant")
+    __slots__ = ("_done", "_undone", "ended_work", "raw", "tenant")
 
     def __init__(self, raw: Any, tenant: str) -> None:
         self.raw = raw
         self.tenant = tenant
+        self.ended_work: list[EndedWork] = []  # by this transaction: told once it is durable
         self._done: list[Callable[[], None]] = []
         self._undone: list[Callable[[], None]] = []
 
@@ -104,8 +118,22 @@ class Tx:
 class Database:
     """The pool of a process."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, metrics: Metrics) -> None:
         self._engine = engine
+        self.metrics = metrics
+        self._hears_ended: list[HearsEnded] = []
+
+    def on_ended_work(self, hears: HearsEnded) -> None:
+        """From now on told, with the tenant, of every work record that this process ended, once that is durable.
+        Must return at once and raise nothing."""
+        self._hears_ended.append(hears)
+
+    def work_ended(self, tenant: str, work: Sequence[EndedWork]) -> None:
+        """The one place through which every end of a work record goes, whoever recorded it."""
+        for one in work:
+            self.metrics.ended(one.kind, one.status)
+        for hears in self._hears_ended:
+            hears(tenant, work)
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Tx]:
@@ -125,6 +153,8 @@ class Database:
                 tx.ended(durable=False)
                 raise
             tx.ended(durable=True)
+            if tx.ended_work:
+                self.work_ended(tenant, tx.ended_work)
 
     async def call(self, statement: str, *args: Any) -> list[Any]:
         """One statement as a transaction of its own, for the functions that span tenants: without BEGIN, tenant
@@ -137,8 +167,10 @@ class Database:
         """A connection of the pool for TRANSACTION_S at most, the wait for it included; it goes back clean, or not
         at all."""
         deadline = asyncio.timeout(TRANSACTION_S)
+        asked = time.perf_counter()
         try:
             async with deadline, self._engine.connect() as connection:
+                self.metrics.pool_wait.observe(time.perf_counter() - asked)
                 raw: Any = (await connection.get_raw_connection()).driver_connection
                 try:
                     yield raw
@@ -150,7 +182,13 @@ class Database:
         except (DBAPIError, *GONE) as error:
             if not is_outage(error):
                 raise
+            self.metrics.database_unavailable.inc()
             raise Unavailable("The database cannot be reached; try again in a moment.") from error
+
+    def connections(self) -> tuple[int, int]:
+        """How many the pool may have, and how many are in use."""
+        pool: Any = self._engine.pool
+        return pool.size(), pool.checkedout()
 
     async def aclose(self) -> None:
         await self._engine.dispose()
@@ -180,7 +218,7 @@ async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
         await connection.invalidate()
 
 
-def open_database(dsn: str, *, size: int = 10) -> Database:
+def open_database(dsn: str, *, size: int = 10, metrics: Metrics | None = None) -> Database:
     """The pool for a `postgresql://` address. Nothing connects before the first transaction."""
     if not dsn.startswith(("postgresql://", "postgres://")):
         raise ValueError("DATABASE_URL must begin with postgresql://")
@@ -198,7 +236,7 @@ def open_database(dsn: str, *, size: int = 10) -> Database:
         pool_recycle=1800,
     )
     event.listen(engine.sync_engine, "checkout", _refuse_dead)
-    return Database(engine)
+    return Database(engine, metrics or Metrics())
 
 
 def _refuse_dead(adapted: Any, _record: Any, _proxy: Any) -> None:

@@ -47,7 +47,7 @@ class Listener:
             try:
                 connection = await asyncpg.connect(self._dsn, timeout=5)
             except LOST as error:
-                log.warning("listener.outage", error=str(error))
+                log.warning("listener.outage", error=error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
                 continue
@@ -72,7 +72,7 @@ class Listener:
                 async with asyncio.timeout(5):  # a half-open connection says nothing
                     await connection.execute("SELECT 1")
         except LOST as error:
-            log.warning("listener.lost", error=str(error))
+            log.warning("listener.lost", error=error)
 
     def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         self._channels[channel](str(payload))

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from app.base import errors, jsongate
 from app.base.database import is_outage
+from app.base.telling import ids_in
 
 log = structlog.get_logger(__name__)
 
@@ -114,13 +115,20 @@ async def of_http(request: Request, error: Exception) -> Response:
 
 async def of_outage(request: Request, error: Exception) -> Response:
     if not is_outage(error):
-        log.exception("http.internal_error", path=request.scope["path"], exc_info=error)
+        log.exception("http.internal_error", exc_info=error, **place_of(request))
         return problem(
             request, 500, "internal_error", "The service failed", "This is a defect; the log has the trace."
         )
     return await of_plangate(
         request, errors.Unavailable("The database cannot be reached; try again in a moment.")
     )
+
+
+def place_of(request: Request) -> dict[str, str]:
+    """Where a request went, without what its sender wrote: the route as the API declares it, and ids that are ids."""
+    route = getattr(request.scope.get("route"), "path", None)
+    named = ids_in(*request.scope.get("path_params", {}).values())
+    return {"method": request.method, "route": route or "none", **named}
 
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]

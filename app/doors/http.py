@@ -20,7 +20,7 @@ import app.tools.routes
 from app.assembly import Services
 from app.base.errors import Unavailable
 from app.base.migrate import schema_is_current
-from app.doors import errors, openapi, views
+from app.doors import errors, metrics, openapi, views
 from app.tenancy.http import json_response
 
 ROUTERS = (
@@ -67,7 +67,20 @@ def create_app(services: Services | None = None) -> FastAPI:
     for router in ROUTERS:
         api.include_router(router)
     _operations(api)
+    metrics.install(api, services)
     openapi.install(api)
+    return api
+
+
+def create_operations_app(services: Services) -> FastAPI:
+    """What a worker answers: whether it runs and can work, and its numbers. Its life is the process's."""
+    api = FastAPI(
+        title="Plangate worker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    api.state.services = services
+    errors.install(api)
+    _operations(api)
+    metrics.install(api, services)
     return api
 
 

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on standard error. No secrets, no payloads."""
+"""Structured logs: one JSON object a line on standard error. No secrets, no payloads: app/base/telling.py."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import sys
 
 import structlog
 
+from app.base.telling import STEPS, LibraryLines
+
 
 def configure(level: str) -> None:
     """Called once, by the process that serves or works."""
     number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
+        processors=[structlog.processors.add_log_level, *STEPS, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logging.captureWarnings(True)
+    logging.basicConfig(level=logging.WARNING, handlers=[LibraryLines(_write)], force=True)
     for name in ("client", "mcp"):  # the MCP SDK logs what servers send, and sessions by their ids
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _write(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import signal
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from app.base.ids import new_id
 from app.base.keys import check_shape, hash_key, new_key
 from app.base.migrate import migrate_sync
 from app.base.sealing import SealBroken, Sealer, derive
-from app.doors.http import create_app
+from app.doors.http import create_app, create_operations_app
 from app.doors.logs import configure
 from app.settings import Settings
 
@@ -88,7 +89,7 @@ async def _keep_postgres(site: Site, services: Services) -> None:
                 await asyncio.to_thread(again.release)  # this process counts as a user already
                 log.warning("postgres.looked_after")
             except embedded_postgres.EmbeddedPostgresError as error:
-                log.error("postgres.cannot_start", error=str(error))
+                log.error("postgres.cannot_start", error=error)
 
 
 def _leave(_number: int, _frame: object) -> None:
@@ -108,6 +109,14 @@ class _Server(uvicorn.Server):
         self._services.hub.hint(None)
         self._services.call_hints.close()
         await super().shutdown(sockets)
+
+
+class _Operations(uvicorn.Server):
+    """Beside a worker, which hears signals itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -208,18 +217,30 @@ def work(settings: Settings) -> None:
         asyncio.run(check_master_key(site))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             services = assemble(settings, site)
-            runner.run(_with_database(site, services, _work(services)))
+            listening = None if settings.worker_port is None else _listen(settings.host, settings.worker_port)
+            runner.run(_with_database(site, services, _work(services, listening)))
     finally:
         site.release()
 
 
-async def _work(services: Services) -> None:
+async def _work(services: Services, listening: socket.socket | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await services.start()
     print("Plangate worker runs", flush=True)  # noqa: T201 - for the person who started it
+    operations = None
+    if listening is not None:
+        config = uvicorn.Config(
+            create_operations_app(services), log_config=None, access_log=False, lifespan="off"
+        )
+        operations = asyncio.create_task(_Operations(config).serve([listening]), name="operations")
+        host, port = listening.getsockname()[:2]
+        print(f"Its numbers are on http://{host}:{port}/metrics", flush=True)  # noqa: T201
     await stop.wait()
+    if operations is not None:
+        operations.cancel()
+        await asyncio.wait([operations])
     await services.aclose()
 
 

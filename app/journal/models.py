@@ -87,6 +87,7 @@ class Work:
     status: WorkStatus
     position: int = 0
     tool_invocation_id: str | None = None
+    provider: str | None = None
     model: str | None = None
     prompt_cache_key: str | None = None
     input_tokens: int = 0
@@ -100,6 +101,10 @@ class Work:
     input: bytes | None = None
     output: bytes | None = None
     error: bytes | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.status not in ("running", "waiting")
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ from app.base.database import Database, Tx
 from app.journal.models import Event, Pending, Scope, StoredEvent, Work
 
 # One function call a batch: migrations/sql/0001_functions.sql says why it is right.
-COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 37))})"
+COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
 # As many as were asked for, but no more bytes than one reader may cost; at least one.
 PAGE = """
@@ -72,6 +72,7 @@ WORK_COLUMNS = (
     "status",
     "position",
     "tool_invocation_id",
+    "provider",
     "model",
     "prompt_cache_key",
     "input_tokens",
@@ -100,7 +101,7 @@ def latest(work: Sequence[Work]) -> list[Work]:
 
 def _laid_over(earlier: Work, later: Work) -> Work:
     values = {c: getattr(later, c) for c in WORK_COLUMNS}
-    for column in ("model", "prompt_cache_key", "price_date", "input", "output", "error"):
+    for column in ("provider", "model", "prompt_cache_key", "price_date", "input", "output", "error"):
         if values[column] is None:
             values[column] = getattr(earlier, column)
     return Work(**values)

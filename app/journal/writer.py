@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 
 import structlog
 
-from app.base.database import Database, is_outage
+from app.base.database import Database, EndedWork, is_outage
 from app.base.errors import Unavailable
+from app.base.ids import time_ms
+from app.base.metrics import ModelUse
 from app.journal import store
 from app.journal.hub import Hub
-from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, event
+from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, Work, event
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +38,8 @@ class JournalWriter:
 
     def __init__(self, db: Database, hub: Hub, origin: str) -> None:
         self._db = db
+        self._metrics = db.metrics
+        self._work_ended = db.work_ended
         self._hub = hub
         self._origin = origin
         self._queue: deque[Pending] = deque()
@@ -140,12 +145,14 @@ class JournalWriter:
         """Writes a batch, through outages; splits one that fails until the bad entry stands alone."""
         delay = RETRY_FIRST_S
         while True:
+            began = time.perf_counter()
             try:
                 outcomes, firsts = await store.commit_batch(self._db, self._origin, batch)
                 break
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told to the one that caused it
                 if isinstance(error, Unavailable) or is_outage(error):
-                    log.warning("journal.outage", error=str(error), entries=len(batch))
+                    self._metrics.journal_outages.inc()
+                    log.warning("journal.outage", error=error, entries=len(batch))
                     await asyncio.sleep(delay)
                     delay = min(delay * 2, RETRY_MOST_S)
                     continue
@@ -156,8 +163,26 @@ class JournalWriter:
                     return
                 refuse(batch[0], error)
                 return
+        self._metrics.journal_commit.observe(time.perf_counter() - began)
+        self._metrics.journal_entries.inc(len(batch))
         for pending, outcome, first in zip(batch, outcomes, firsts, strict=True):
             self._deliver(pending, outcome, first)
+            if pending.work and outcome in ("written", "repeated"):
+                self._tell_ended(pending)
+
+    def _tell_ended(self, pending: Pending) -> None:
+        """Who waits for the entry was told before: nothing of this is in his way."""
+        over = [w for w in pending.work if w.over]
+        for work in over:
+            if work.kind == "model_call":
+                self._metrics.model_ended(used(work))
+        if over:
+            self._work_ended(pending.lease.tenant, [EndedWork(w.id, w.kind, w.status) for w in over])
+
+    @property
+    def pending_bytes(self) -> int:
+        """Text that was posted and is not durable yet."""
+        return self._bytes
 
     def _deliver(self, pending: Pending, outcome: str | None, first: int) -> None:
         if outcome == "written":
@@ -175,11 +200,24 @@ class JournalWriter:
 
 def refuse(pending: Pending, error: Exception) -> None:
     """Tells whoever wrote what cannot be written; who did not wait hears it with his next entry."""
-    log.error("journal.entry_refused", query_id=pending.lease.query_id, error=str(error))
+    work_id = pending.work[0].id if pending.work else None
+    log.error("journal.entry_refused", query_id=pending.lease.query_id, work_id=work_id, error=error)
     if pending.waiters:
         settle(pending, error)
     else:
         pending.lease.refused = error
+
+
+def used(work: Work) -> ModelUse:
+    """What a model call took; its time begins with the id of its record."""
+    tokens = {
+        "input": work.input_tokens,
+        "output": work.output_tokens,
+        "cache_read": work.cache_read_tokens,
+        "cache_write": work.cache_write_tokens,
+    }
+    seconds = max(0.0, time.time() - time_ms(work.id) / 1000)
+    return ModelUse(work.provider or "none", work.status, seconds, work.attempts, tokens, work.cost_usd)
 
 
 def settle(pending: Pending, error: Exception | None) -> None:

@@ -64,6 +64,7 @@ class HostPlans:
         inputs: Any,
         thread_id: str | None = None,
         thread_key: str | None = None,
+        traceparent: str | None = None,
     ) -> tuple[Accepted, str]:
         """Starts the query that executes the plan; of one that was ever approved, or is to run in another thread, a copy
         with its own life."""
@@ -100,6 +101,8 @@ class HostPlans:
             raise PlanRejected(
                 f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."
             )
-        asked = Submission("", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs)
+        asked = Submission(
+            "", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs, traceparent=traceparent
+        )
         accepted = await self._queries.accept_plan(tx, caller, asked, runtime, plan.id)
         return accepted, plan.id

@@ -21,6 +21,7 @@ from app.tenancy.http import (
     calling,
     page,
     reading,
+    traceparent_of,
 )
 from app.tenancy.models import Caller
 
@@ -118,7 +119,7 @@ async def execute_plan(
 
     async def execute(tx: Tx) -> Reply:
         accepted, executed = await host.execute(
-            tx, caller, plan_id, body.inputs, body.thread_id, body.thread_key
+            tx, caller, plan_id, body.inputs, body.thread_id, body.thread_key, traceparent_of(request)
         )
         wire = {**accepted.wire(), "planId": executed}
         return Reply(wire, 202, wire["links"]["self"], accepted.id)

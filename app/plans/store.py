@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.base.database import Tx
+from app.base.database import EndedWork, Tx
 from app.plans.models import Plan
 from app.plans.states import PlanStatus
 
@@ -199,6 +199,7 @@ ON CONFLICT (tenant_id, id) DO UPDATE SET status = 'running', ended_at = NULL, a
 """
 CLOSE_WORK = """
 UPDATE work_records SET status = $3, output = $4, error = $5, ended_at = now() WHERE tenant_id = $1 AND id = $2
+RETURNING id, kind, status
 """
 
 
@@ -209,7 +210,9 @@ async def open_action_work(tx: Tx, *args: Any) -> None:
 async def close_action_work(
     tx: Tx, work_id: str, status: str, output: bytes | None, error: bytes | None
 ) -> None:
-    await tx.run(CLOSE_WORK, tx.tenant, work_id, status, output, error)
+    tx.ended_work += [
+        EndedWork(*r) for r in await tx.fetch(CLOSE_WORK, tx.tenant, work_id, status, output, error)
+    ]
 
 
 HOST_WORK = """

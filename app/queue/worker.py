@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from app.base.database import Database
 from app.base.errors import Unavailable
+from app.base.telling import ids_in
 from app.journal import store as journal_store
 from app.journal.models import Lease
 from app.queue import store
@@ -51,7 +53,7 @@ async def one_by_one(due: Sequence[tuple[str, str]], do: Callable[[str, str], Aw
         except Unavailable:
             raise
         except Exception:
-            log.exception("worker.chore_item_failed", tenant=tenant, id=id)
+            log.exception("worker.chore_item_failed", tenant=tenant, **ids_in(id))
 
 
 class Worker:
@@ -70,6 +72,7 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._reserved = 0
         self._draining = False
+        self._hears_taken_over: list[Callable[[str, str], None]] = []
         self._full = False  # the last look for work found no free slot, or more work than slots
 
     # -- what the doors and the listener call ---------------------------------------------------------------
@@ -154,6 +157,7 @@ class Worker:
         running.task = asyncio.create_task(self._work(running), name=f"query-{claim.query_id}")
 
     async def _work(self, running: Running) -> None:
+        bind_contextvars(query_id=running.lease.query_id)  # of this task: for every line that it logs
         try:
             await self._advance(running)
         finally:
@@ -185,6 +189,8 @@ class Worker:
                 continue
             for claim in claims:
                 self._start(claim)
+                if claim.crashes:
+                    self._tell_taken_over(claim)
             if len(claims) == free:
                 self._full = True
                 self._hint.set()
@@ -220,9 +226,21 @@ class Worker:
         if self._running.get(running.lease.query_id) is not running:
             return
         if head is None or head["epoch"] != running.lease.epoch:
+            log.warning("query.lease_lost", query_id=running.lease.query_id)
+            self._db.metrics.leases_lost.inc()
             self._lose(running)
         elif head["wake"] != running.wake_seen:
             running.wakes.set()
+
+    def _tell_taken_over(self, claim: store.Claim) -> None:
+        log.warning("query.taken_over", query_id=claim.query_id, crashes=claim.crashes)
+        self._db.metrics.leases_expired.inc()
+        for hears in self._hears_taken_over:
+            hears(claim.tenant, claim.query_id)
+
+    def on_taken_over(self, hears: Callable[[str, str], None]) -> None:
+        """From now on told of the tenant and id of every query that another process had left without a word."""
+        self._hears_taken_over.append(hears)
 
     def _lose(self, running: Running) -> None:
         running.lease.lost = True

@@ -76,7 +76,7 @@ class Pieces(StreamingResponse):
         try:
             await super().stream_response(send)
         except PlangateError as error:
-            log.warning("references.reading_cut", detail=error.detail)
+            log.warning("references.reading_cut", error=error)
 
 
 class CreateReference(Body):

@@ -23,6 +23,7 @@ from app.base.cursors import Signer
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooLarge, UnsupportedMediaType
 from app.base.parsing import Parser
+from app.base.traces import parsed_traceparent
 from app.tenancy import idempotency
 from app.tenancy.models import Caller
 from app.tenancy.service import Tenancy
@@ -125,6 +126,12 @@ def path_of(request: Request) -> str:
     """The path that was asked for. `request.url` is put together with the Host header and may say another."""
     path: str = request.scope["path"]
     return path
+
+
+def traceparent_of(request: Request) -> str | None:
+    """The caller's span, as W3C Trace Context names it; None where there is none, or none that can be read."""
+    given = request.headers.get("traceparent", "")
+    return given if parsed_traceparent(given) else None
 
 
 def door_of(request: Request) -> Door:

@@ -22,6 +22,7 @@ from app.base.clock import retry_after_s
 from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2
 from app.base.errors import Malformed, NotFound, TooLarge
 from app.base.parsing import Parser
+from app.base.traces import traceparent
 from app.runtimes.signing import Signing
 from app.tenancy.secrets import Secrets
 from app.tools.headers import SecretMissing, discreetly, resolved
@@ -37,7 +38,11 @@ SAYS_ERROR = ("error", "detail", "message", "title")
 
 
 class HttpSender:
-    def __init__(self, policy: EgressPolicy, secrets: Secrets, signing: Signing) -> None:
+    def __init__(
+        self, policy: EgressPolicy, secrets: Secrets, signing: Signing, *, traced: bool = False
+    ) -> None:
+        """`traced`: calls carry the span that they are made in."""
+        self._traced = traced
         self._secrets = secrets
         self._signing = signing
         self._parser = Parser()
@@ -94,6 +99,7 @@ class HttpSender:
             "user-agent": "plangate",
             "idempotency-key": attempt.call.idempotency_key,
             "webhook-id": id,
+            **({"traceparent": traceparent(attempt.call.query_id, id)} if self._traced else {}),
             "webhook-timestamp": str(int(now.timestamp())),
             "webhook-signature": await self._signing.signature(
                 attempt.tenant, attempt.runtime_name, id, now, body

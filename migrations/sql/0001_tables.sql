@@ -148,6 +148,7 @@ CREATE TABLE work_records (
     status text NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown')),
     position int NOT NULL DEFAULT 0,        -- the turn of a model call; the place of a tool call in its turn
     tool_invocation_id text,                -- the model's own name for a tool call, unique only within one agent's run
+    provider text,                          -- the kind that answers a model call
     model text,
     prompt_cache_key text,
     input_tokens bigint NOT NULL DEFAULT 0,

@@ -27,6 +27,7 @@ SPANNING = {
     "due_approvals",
     "due_limits",
     "due_calls",
+    "operator_counts",
     "sweep_references",
     "sweep_idempotency",
 }

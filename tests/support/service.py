@@ -26,7 +26,11 @@ class Service:
 
 def plain_environment() -> dict[str, str]:
     """That of the tests, without the settings of a service of the developer's own."""
-    return {k: v for k, v in os.environ.items() if k != "DATABASE_URL" and not k.startswith("PLANGATE_")}
+    return {
+        k: v
+        for k, v in os.environ.items()
+        if k != "DATABASE_URL" and not k.startswith(("PLANGATE_", "OTEL_"))
+    }
 
 
 @contextlib.contextmanager

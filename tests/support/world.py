@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import httpx
 from app.assembly import Services, Site, assemble
 from app.doors.http import create_app
 from app.settings import Settings
+from app.telemetry.service import Exporter
 from app.tenancy.models import Caller as KeyHolder
 from tests.support.client import Caller
 
@@ -68,10 +69,18 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(
-    site: Site, operator_key: str, *, with_worker: bool = True, started: bool = True, **settings: Any
+    site: Site,
+    operator_key: str,
+    *,
+    with_worker: bool = True,
+    started: bool = True,
+    exporter: Callable[[], Exporter] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[World]:
     """A process on this database for the length of the block."""
-    services = assemble(Settings(**{**SETTINGS, **settings}), site, with_worker=with_worker)
+    services = assemble(
+        Settings(**{**SETTINGS, **settings}), site, with_worker=with_worker, exporter=exporter
+    )
     app = create_app(services)
     if started:
         await services.start()

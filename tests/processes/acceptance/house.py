@@ -29,7 +29,15 @@ T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[3]
 START_S = 30.0
 # Lines that no fault from outside explains: a defect, whatever else the test sees.
-DEFECTS = ("internal_error", "chore_failed", "entry_refused", "never retrieved", "Traceback", "not_mapped")
+DEFECTS = (
+    "internal_error",
+    "chore_failed",
+    "entry_refused",
+    "never retrieved",
+    "Traceback",
+    '"trace": ',
+    "not_mapped",
+)
 
 
 def eventually(holds: Callable[[], T], what: str, patience_s: float = 30.0) -> T:
@@ -104,13 +112,15 @@ class Ledger:
 
 
 class House:
-    """`env` is for every process of the service: `lease_s=2` is PLANGATE_LEASE_S."""
+    """`env` is for every process of the service: `lease_s=2` is PLANGATE_LEASE_S; upper case is taken as it is."""
 
     def __init__(self, **env: object) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="plangate-test-", dir="/tmp")).resolve()
         self.folder.chmod(0o711)
         self.data_dir = self.folder / "data"
-        self.env = {f"PLANGATE_{name.upper()}": str(value) for name, value in env.items()}
+        self.env = {
+            name if name.isupper() else f"PLANGATE_{name.upper()}": str(value) for name, value in env.items()
+        }
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

@@ -1,0 +1,131 @@
+"""Every number that this process counts for `GET /metrics`, in one place.
+
+Labels are words of this service alone: kinds, statuses, transports. Nothing that a tenant may choose (tenants, agents,
+tools, models) is a label: their number has no bound. What is counted in the database is in app/telemetry/store.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+
+NAMESPACE: Final = "plangate"
+LATENCIES_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+MODEL_CALLS_S: Final = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """What one finished model call took. `cost_usd` None: its price is not known."""
+
+    provider: str
+    status: str
+    seconds: float
+    attempts: int
+    tokens: dict[str, int]
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The instruments of a process. Each is cheap enough for the hot path: some hundred nanoseconds."""
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    work_ended: Counter = field(init=False)
+    model_calls: Counter = field(init=False)
+    model_attempts: Counter = field(init=False)
+    model_seconds: Histogram = field(init=False)
+    model_tokens: Counter = field(init=False)
+    model_cost: Counter = field(init=False)
+    model_unpriced: Counter = field(init=False)
+    calls: Counter = field(init=False)
+    leases_lost: Counter = field(init=False)
+    leases_expired: Counter = field(init=False)
+    journal_commit: Histogram = field(init=False)
+    journal_entries: Counter = field(init=False)
+    journal_outages: Counter = field(init=False)
+    pool_wait: Histogram = field(init=False)
+    database_unavailable: Counter = field(init=False)
+    spans: Counter = field(init=False)
+    _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, namespace=NAMESPACE, registry=self.registry)
+
+        def seconds(
+            name: str, text: str, *labels: str, buckets: tuple[float, ...] = LATENCIES_S
+        ) -> Histogram:
+            return Histogram(name, text, labels, namespace=NAMESPACE, registry=self.registry, buckets=buckets)
+
+        provider = ("provider",)
+        made = {
+            "work_ended": counter("work_ended", "Work records that ended here.", "kind", "status"),
+            "model_calls": counter("model_calls", "Model calls that ended here.", "provider", "status"),
+            "model_attempts": counter(
+                "model_attempts", "Attempts of the model calls that ended here.", *provider
+            ),
+            "model_seconds": seconds(
+                "model_call_seconds",
+                "How long model calls took, all their attempts together.",
+                *provider,
+                buckets=MODEL_CALLS_S,
+            ),
+            "model_tokens": counter("model_tokens", "Tokens of model calls that ended here.", "provider", "type"),
+            "model_cost": counter(
+                "model_cost_usd", "What model calls cost, in US dollars, where the price is known.", *provider
+            ),
+            "model_unpriced": counter(
+                "model_calls_unpriced", "Model calls that used tokens whose price is not known.", *provider
+            ),
+            "calls": counter(
+                "calls", "Outgoing calls that came to an end.", "transport", "purpose", "outcome"
+            ),
+            "leases_lost": counter(
+                "leases_lost", "Queries that this process had to stop working on: taken over, or ended by others."
+            ),
+            "leases_expired": counter(
+                "leases_expired", "Queries taken over after the lease of another process had run out."
+            ),
+            "journal_commit": seconds("journal_commit_seconds", "How long a batch of the journal took to commit."),
+            "journal_entries": counter("journal_entries", "Entries that the journal committed."),
+            "journal_outages": counter("journal_outages", "Commits of the journal that found no database."),
+            "pool_wait": seconds("pool_wait_seconds", "How long work waited for a database connection."),
+            "database_unavailable": counter(
+                "database_unavailable", "Uses of the database that failed because it could not be reached."
+            ),
+            "spans": counter(
+                "telemetry_spans", "Spans, by what became of them in this process.", "outcome"
+            ),
+        }  # fmt: skip
+        for name, instrument in made.items():
+            object.__setattr__(self, name, instrument)
+
+    def ended(self, kind: str, status: str) -> None:
+        """Counts a work record that is over."""
+        self._counted(self.work_ended, kind, status).inc()
+
+    def model_ended(self, use: ModelUse) -> None:
+        """Counts a model call that is over."""
+        count = self._counted
+        count(self.model_calls, use.provider, use.status).inc()
+        count(self.model_attempts, use.provider).inc(use.attempts)
+        count(self.model_seconds, use.provider).observe(use.seconds)
+        for type_, tokens in use.tokens.items():
+            if tokens:
+                count(self.model_tokens, use.provider, type_).inc(tokens)
+        if use.cost_usd is not None:
+            count(self.model_cost, use.provider).inc(use.cost_usd)
+        elif any(use.tokens.values()):
+            count(self.model_unpriced, use.provider).inc()
+
+    def _counted(self, of: Any, *labels: str) -> Any:
+        """The counter or histogram with these labels. Looking it up costs five counts, so it is kept."""
+        child = self._known.get((of, *labels))
+        if child is None:
+            child = self._known[of, *labels] = of.labels(*labels)
+        return child

@@ -1,0 +1,156 @@
+"""`GET /metrics`: the numbers of this process and, of the whole installation, what waits, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Request, Response, Security
+from fastapi.security import HTTPAuthorizationCredentials
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from app.assembly import Services
+from app.base.errors import Forbidden, Unauthenticated, Unavailable
+from app.base.metrics import NAMESPACE
+from app.telemetry import store
+from app.tenancy.http import bearer
+
+COUNTS_KEPT_S: Final = 5.0  # so that asking often costs the database little
+COUNTED: Final = {
+    "queries": ("Queries that are queued or at work; those that wait are told by reason.", "status"),
+    "queries_waiting": ("Queries that wait for something, by what they wait for.", "reason"),
+    "queries_overdue": (
+        "Queries at work whose lease has run out: their process is gone, and nobody took over yet.",
+        "",
+    ),
+    "queue_oldest_seconds": ("How long the query that is queued longest has waited; 0 where none is.", ""),
+    "approvals_pending": ("Approvals that wait for a person.", ""),
+    "approvals_oldest_seconds": (
+        "How long the approval that waits longest has waited; 0 where none does.",
+        "",
+    ),
+    "client_calls": ("Calls for processes of users: open until one claims them, then claimed.", "status"),
+    "client_calls_oldest_seconds": (
+        "How long the call that is open longest has waited; 0 where none is.",
+        "",
+    ),
+}
+"""What the database counts, for all tenants together: what it means, and the name of its label."""
+
+OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
+    "slots": ("Queries that this process may work on at once.", lambda s: s.worker.slots),
+    "slots_busy": ("Queries that this process works on.", lambda s: s.worker.busy),
+    "pool_connections": (
+        "Database connections that this process may have.",
+        lambda s: s.db.connections()[0],
+    ),
+    "pool_connections_busy": (
+        "Database connections of this process that are in use.",
+        lambda s: s.db.connections()[1],
+    ),
+    "journal_pending_bytes": ("Text of models that is not durable yet.", lambda s: s.journal.pending_bytes),
+    "streams": ("Readers of events, as they come, in this process.", lambda s: s.hub.readers),
+}
+"""What this process is at the moment it is asked."""
+DATABASE_UP: Final = "Whether the database answered within the last seconds; 0: what it counts is not told."
+
+Counts = list[tuple[str, str, float]]
+
+
+class MetricsDoor:
+    """Who may read the numbers, and what they are."""
+
+    def __init__(self, services: Services, token: str | None) -> None:
+        self._services = services
+        self._token = token
+        self._counts: tuple[float, Counts] | None = None
+        self._lock = asyncio.Lock()
+
+    async def allow(self, request: Request) -> None:
+        """Lets in the operator: by the token for this route, which needs no database, or by the operator's key."""
+        authorization = request.headers.get("authorization", "")
+        if self._token is not None and hmac.compare_digest(
+            authorization.encode(), f"Bearer {self._token}".encode()
+        ):
+            return
+        try:
+            caller = await self._services.tenancy.known(authorization)
+        except Unauthenticated as error:
+            raise Unauthenticated(
+                "Send the token of PLANGATE_METRICS_TOKEN, or the operator's key, as `Authorization: Bearer ...`."
+            ) from error
+        if not (caller.operator and caller.may("admin")):
+            raise Forbidden(
+                "These are the numbers of all tenants, so no key of a tenant reads them: send the token of "
+                "PLANGATE_METRICS_TOKEN, or the operator's key."
+            )
+
+    async def text(self) -> bytes:
+        """Everything, in the text format of Prometheus."""
+        counts = await self._counted()
+        registry = CollectorRegistry()
+        registry.register(_Now(self._services, counts))
+        return generate_latest(self._services.metrics.registry) + generate_latest(registry)
+
+    async def _counted(self) -> Counts | None:
+        """None while the database cannot be asked."""
+        async with self._lock:
+            now = time.monotonic()
+            if self._counts is None or now - self._counts[0] >= COUNTS_KEPT_S:
+                try:
+                    self._counts = (now, await store.counts(self._services.db))
+                except Unavailable:
+                    self._counts = None
+            return None if self._counts is None else self._counts[1]
+
+
+class _Now:
+    """What is so at this moment: gauges are read when they are asked for."""
+
+    def __init__(self, services: Services, counts: Counts | None) -> None:
+        self._services = services
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (text, now) in OWN.items():
+            yield GaugeMetricFamily(f"{NAMESPACE}_{name}", text, now(self._services))
+        up = int(self._counts is not None)
+        yield GaugeMetricFamily(f"{NAMESPACE}_database_up", DATABASE_UP, up)
+        if self._counts is None:
+            return
+        for name, (text, label) in COUNTED.items():
+            found = [(said, value) for counted, said, value in self._counts if counted == name]
+            family = GaugeMetricFamily(f"{NAMESPACE}_{name}", text, labels=[label] if label else [])
+            for said, value in found or ([] if label else [("", 0.0)]):
+                family.add_metric([said] if label else [], value)
+            yield family
+
+
+async def _operator(
+    request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
+) -> MetricsDoor:
+    door: MetricsDoor = request.app.state.metrics
+    await door.allow(request)
+    return door
+
+
+def install(api: FastAPI, services: Services | None) -> None:
+    if services is not None:
+        api.state.metrics = MetricsDoor(services, services.metrics_token)
+
+    @api.get(
+        "/metrics",
+        tags=["operations"],
+        summary="The numbers of this process and what waits, for Prometheus",
+        description="For the operator: the token of `PLANGATE_METRICS_TOKEN`, or the operator's key. No key of a tenant.",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        response_description="The text format of Prometheus.",
+    )
+    async def metrics(door: Annotated[MetricsDoor, Security(_operator, scopes=["admin"])]) -> Response:
+        return Response(await door.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

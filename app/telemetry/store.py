@@ -1,0 +1,44 @@
+"""The SQL of telemetry: records that are over, and what waits in the whole installation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.base.database import Database, Tx
+
+# One that a person reopened meanwhile (an action to be tried again) is told of when it is over again. Texts are read
+# only where the operator wants them on spans ($3); of a model's answer otherwise only why it stopped.
+ENDED = """
+SELECT w.id, w.parent_id, w.kind, w.name, w.agent, w.status, w.query_id, w.thread_id, w.tool_invocation_id, w.provider,
+       w.model, w.prompt_cache_key, w.input_tokens, w.output_tokens, w.cache_read_tokens, w.cache_write_tokens,
+       w.reasoning_tokens, w.cost_usd, w.price_date, w.attempts, w.error, w.started_at, w.ended_at, q.runtime_id,
+       r.name AS runtime_name,
+       CASE WHEN w.kind = 'query' THEN convert_from(q.request, 'UTF8')::json ->> 'traceparent' END AS traceparent,
+       CASE WHEN w.kind = 'model_call' THEN convert_from(w.output, 'UTF8')::json ->> 'stopReason' END AS stop_reason,
+       CASE WHEN $3 THEN w.input END AS input, CASE WHEN $3 THEN w.output END AS output,
+       CASE WHEN $3 AND w.kind = 'query' THEN q.prompt END AS prompt
+  FROM work_records w
+  JOIN queries q ON q.tenant_id = w.tenant_id AND q.id = w.query_id
+  JOIN runtimes r ON r.tenant_id = q.tenant_id AND r.id = q.runtime_id
+ WHERE w.tenant_id = $1 AND w.id = ANY ($2) AND w.ended_at IS NOT NULL ORDER BY w.ended_at, w.id
+"""
+# What the process before this one may have ended and told nobody of.
+ENDED_LATELY = """
+SELECT id, kind, status FROM work_records
+ WHERE tenant_id = $1 AND query_id = $2 AND ended_at > now() - make_interval(secs => $3::float8) ORDER BY id
+"""
+COUNTS = "SELECT name, label, value FROM operator_counts()"
+
+
+async def ended(tx: Tx, work_ids: Sequence[str], *, content: bool) -> list[Any]:
+    return await tx.fetch(ENDED, tx.tenant, list(work_ids), content)
+
+
+async def ended_lately(tx: Tx, query_id: str, within_s: float) -> list[Any]:
+    return await tx.fetch(ENDED_LATELY, tx.tenant, query_id, within_s)
+
+
+async def counts(db: Database) -> list[tuple[str, str, float]]:
+    """What waits, of all tenants together: (name, label, value) each."""
+    return [(r["name"], r["label"], r["value"]) for r in await db.call(COUNTS)]

@@ -1,0 +1,92 @@
+"""What a process logs when things go wrong that should not, with hostile values in every place a caller can reach."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from app.base import telling
+from app.base.ids import new_id
+from app.journal.models import Entry, Lease, Work
+from app.queue import store as queue_store
+from app.references.service import References
+from app.tenancy.service import Tenancy
+from tests.support import specs
+from tests.support.world import World
+
+SECRET = "sk-hostile-4711"
+
+
+@pytest.fixture
+def lines() -> Iterator[list[dict[str, Any]]]:
+    out: list[dict[str, Any]] = []
+
+    def keep(_logger: Any, _method: str, line: Any) -> Any:
+        out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[structlog.processors.add_log_level, *telling.STEPS, keep])
+    yield out
+    structlog.reset_defaults()
+
+
+async def test_a_defect_in_a_tool_call_names_query_and_work_and_no_value(
+    plangate: World, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"cannot resolve {SECRET}")
+
+    monkeypatch.setattr(References, "for_model", broken)
+    api = plangate.api
+    kind = {"name": "Secret", "schema": {}}
+    await api.register(
+        specs.spec(specs.agent(toolkits=["references"]), references=[kind], interpreter="scripted")
+    )
+    query = await api.submit(specs.script(("resolveRef", {"kind": "Secret", "id": SECRET})))
+    ended = await api.ended(query["id"])
+    assert ended["error"]["code"] == "internal_error"
+    (line,) = [x for x in lines if x["event"] == "query.internal_error"]
+    work = (await api.read(f"/queries/{query['id']}/work"))["items"]
+    (call,) = [w["id"] for w in work if w["kind"] == "tool_call"]
+    assert (line["query_id"], line["work_id"]) == (query["id"], call)
+    assert line["error"] == "RuntimeError"
+    assert line["trace"][-1].endswith(" broken")
+    assert SECRET not in json.dumps(lines)
+
+
+async def test_a_defect_in_a_request_names_the_route_and_no_value(
+    plangate: World, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "qry_01m80bc7p50rc8watawwhdkn9f"
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"cannot find {SECRET}")
+
+    monkeypatch.setattr(Tenancy, "authenticate", broken)
+    for path in (f"/queries/{query}", f"/queries/{SECRET}"):
+        with pytest.raises(RuntimeError):
+            await plangate.api.get(path, note=SECRET)
+    assert [(x["event"], x["method"], x["route"], x.get("query_id")) for x in lines] == [
+        ("http.internal_error", "GET", "/queries/{query_id}", query),
+        ("http.internal_error", "GET", "/queries/{query_id}", None),
+    ]
+    assert SECRET not in json.dumps(lines)
+
+
+async def test_what_cannot_be_recorded_is_named_by_its_kind(idle: World, lines: list[dict[str, Any]]) -> None:
+    """The error of the driver quotes what it was given."""
+    await idle.api.register(specs.mock())
+    await idle.api.submit()
+    (claim,) = await queue_store.claim(idle.services.db, "me", 1, 100.0)
+    lease = Lease(claim.tenant, claim.query_id, claim.epoch)
+    work = Work(new_id("wrk_"), None, "agent", "solo", "solo", "running", input=SECRET)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match=SECRET):
+        await idle.services.journal.commit(lease, Entry(work=[work]))
+    (line,) = lines
+    assert (line["event"], line["error"]) == ("journal.entry_refused", "DataError(22000) <- ValueError")
+    assert (line["query_id"], line["work_id"]) == (claim.query_id, work.id)
+    assert SECRET not in json.dumps(lines)

@@ -1,0 +1,241 @@
+"""`GET /metrics`: who may read it, what it counts, and that no tenant can make it grow."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.assembly import Site
+from app.base.errors import Unavailable
+from app.base.metrics import ModelUse
+from app.doors.metrics import COUNTED
+from tests.support import specs
+from tests.support.client import eventually, refused
+from tests.support.cluster import Cluster
+from tests.support.world import World, world
+
+TOKEN = "a-token-for-scraping"
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parsed(text: str) -> Samples:
+    """What Prometheus's own parser finds."""
+    return {
+        (sample.name.removeprefix("plangate_"), tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def read(running: World, **labels: str) -> Samples:
+    door = running.http._transport.app.state.metrics  # type: ignore[attr-defined]
+    door._counts = None  # as if the last look were long ago
+    response = await running.operator().get("/metrics")
+    assert response.status_code == 200, response.text
+    return parsed(response.text)
+
+
+def of(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+# -- who may read it
+
+
+async def test_the_operator_s_key_reads_it(plangate: World) -> None:
+    response = await plangate.operator().get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def test_no_key_of_a_tenant_reads_it(plangate: World) -> None:
+    for key in (await plangate.key("admin"), await plangate.key("read")):
+        problem = refused(await key.get("/metrics"), 403, "forbidden")
+        assert problem["detail"] == (
+            "These are the numbers of all tenants, so no key of a tenant reads them: send the token of "
+            "PLANGATE_METRICS_TOKEN, or the operator's key."
+        )
+
+
+@pytest.mark.parametrize(
+    "sent", [None, "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer ÿ"]
+)
+async def test_without_the_token_or_the_key_nothing_is_told(
+    cluster: Cluster, site: Site, sent: str | None
+) -> None:
+    async with world(site, cluster.operator_key, started=False, metrics_token=TOKEN) as running:
+        headers = {} if sent is None else {"authorization": sent.encode("latin-1")}
+        response = await running.http.get("/metrics", headers=headers)  # type: ignore[arg-type]
+        problem = refused(response, 401, "unauthenticated")
+        assert problem["detail"] == (
+            "Send the token of PLANGATE_METRICS_TOKEN, or the operator's key, as `Authorization: Bearer ...`."
+        )
+        assert response.headers["www-authenticate"] == "Bearer"
+
+
+async def test_the_token_reads_the_numbers_and_nothing_else(cluster: Cluster, site: Site) -> None:
+    async with world(site, cluster.operator_key, metrics_token=TOKEN) as running:
+        headers = {"authorization": f"Bearer {TOKEN}", "plangate-tenant": "acme"}
+        assert (await running.http.get("/metrics", headers=headers)).status_code == 200
+        refused(await running.http.get("/queries", headers=headers), 401, "unauthenticated")
+
+
+async def test_no_token_is_none_not_an_empty_one(plangate: World) -> None:
+    refused(await plangate.http.get("/metrics", headers={"authorization": "Bearer "}), 401, "unauthenticated")
+
+
+async def test_the_token_reads_them_while_the_database_is_away(
+    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(site, cluster.operator_key, metrics_token=TOKEN) as running:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        there = parsed((await running.http.get("/metrics", headers=headers)).text)
+        assert of(there, "database_up") == 1
+
+        async def away(*_: Any) -> Any:
+            raise Unavailable("test")
+
+        monkeypatch.setattr(running.services.db, "call", away)
+        running.http._transport.app.state.metrics._counts = None  # type: ignore[attr-defined]
+        gone = parsed((await running.http.get("/metrics", headers=headers)).text)
+    assert of(gone, "database_up") == 0
+    assert ("approvals_pending", ()) not in gone, "what nobody knows is not 0"
+    assert of(gone, "slots") == 16
+
+
+# -- what it counts
+
+
+async def test_what_waits_is_counted_for_all_tenants_together(idle: World) -> None:
+    for tenant in ("acme", "other"):
+        caller = idle.operator(tenant)
+        await caller.register(specs.mock(tenant=tenant))
+        await caller.submit()
+    found = await read(idle)
+    assert of(found, "queries", status="queued") == 2
+    assert of(found, "queries", status="running") == 0
+    assert of(found, "queue_oldest_seconds") > 0
+    assert of(found, "slots") == 0
+    for name in COUNTED.keys() - {"queries", "queries_waiting", "queue_oldest_seconds", "client_calls"}:
+        assert of(found, name) == 0, name
+
+
+async def test_what_waits_for_people_and_their_processes_is_counted(plangate: World) -> None:
+    api = plangate.api
+    await api.register(specs.scripted(specs.tool("pay", approval="always"), specs.tool("find")))
+    gated = await api.submit(specs.script(("pay", {"n": 1})))
+    await api.until(gated["id"], "waiting", "approval")
+    called = await api.submit(specs.script(("find", {"n": 1})))
+    await api.until(called["id"], "waiting", "client_call")
+    found = await read(plangate)
+    assert of(found, "queries_waiting", reason="approval") == 1
+    assert of(found, "queries_waiting", reason="client_call") == 1
+    assert of(found, "approvals_pending") == 1
+    assert of(found, "approvals_oldest_seconds") > 0
+    assert of(found, "client_calls", status="open") == 1
+    assert of(found, "client_calls_oldest_seconds") > 0
+    await api.claim("find")
+    later = await read(plangate)
+    assert of(later, "client_calls", status="open") == 0
+    assert of(later, "client_calls", status="claimed") == 1
+
+
+async def test_what_a_process_did_is_counted(plangate: World) -> None:
+    api = plangate.api
+    await api.register(specs.scripted(specs.tool("find")))
+    done = await api.submit(specs.script(("find", {"n": 1})))
+    await api.serve("find", {"found": 1})
+    await api.ended(done["id"])
+    failed = await api.submit(specs.script(("find", {"n": 1})))
+    await api.serve("find", error="no")
+    await api.ended(failed["id"])
+    left = await api.submit(specs.script(("find", {"n": 1})))
+    await api.claim("find")
+    await api.do(f"/queries/{left['id']}/cancel")
+    found = await read(plangate)
+    assert of(found, "work_ended_total", kind="query", status="succeeded") == 2
+    assert of(found, "work_ended_total", kind="query", status="cancelled") == 1
+    assert of(found, "work_ended_total", kind="tool_call", status="failed") == 1
+    assert of(found, "calls_total", transport="client", purpose="tool", outcome="done") == 1
+    assert of(found, "calls_total", transport="client", purpose="tool", outcome="error") == 1
+    assert of(found, "model_calls_total", provider="scripted", status="succeeded") == 5
+    assert of(found, "model_call_seconds_count", provider="scripted") == 5
+    assert of(found, "journal_commit_seconds_count") > 5
+    assert of(found, "journal_entries_total") >= of(found, "journal_commit_seconds_count")
+    assert of(found, "pool_wait_seconds_count") > 20
+    assert of(found, "pool_connections") == 6
+    assert of(found, "leases_lost_total") == 0
+
+
+async def test_a_lease_that_ran_out_is_counted_where_it_is_taken_over_and_where_it_was_lost(
+    plangate: World, second: World
+) -> None:
+    api = plangate.api
+    await api.register(specs.scripted(specs.tool("find")))
+    await api.submit(specs.script(("find", {"n": 1})))
+    await api.claim("find")
+
+    async def taken() -> bool:
+        await plangate.value("UPDATE queries SET lease_expires_at = now() - interval '1 s' RETURNING 1")
+        counts = [
+            of(await read(w), name)
+            for w in (plangate, second)
+            for name in ("leases_expired_total", "leases_lost_total")
+        ]
+        return sum(counts) > 1
+
+    await eventually(taken, "taken over and noticed")
+
+
+async def test_what_models_used_is_counted_by_provider(plangate: World) -> None:
+    metrics = plangate.services.metrics
+    metrics.model_ended(ModelUse("anthropic", "succeeded", 1.5, 2, {"input": 10, "cache_read": 0}, 0.5))
+    metrics.model_ended(ModelUse("anthropic", "failed", 0.5, 6, {"input": 1, "output": 2}, None))
+    found = await read(plangate)
+    assert of(found, "model_tokens_total", provider="anthropic", type="input") == 11
+    assert of(found, "model_tokens_total", provider="anthropic", type="output") == 2
+    assert of(found, "model_cost_usd_total", provider="anthropic") == 0.5
+    assert of(found, "model_calls_unpriced_total", provider="anthropic") == 1
+    assert of(found, "model_attempts_total", provider="anthropic") == 8
+    assert of(found, "model_call_seconds_bucket", provider="anthropic", le="2.5") == 2
+
+
+async def test_nothing_that_a_tenant_chooses_is_a_label(plangate: World) -> None:
+    words = ("zebra", "walrus", "otter")
+    tenant, tool, agent = words
+    await plangate.tenant(tenant)
+    api = plangate.operator(tenant)
+    held = specs.agent(agent, tools=[tool], model="walrus-model")
+    await api.register(specs.scripted(specs.tool(tool), agents=[held], tenant=tenant, name="otter-line"))
+    query = await api.submit(specs.script((tool, {"n": 1}), ("zebra-made-up", {})), runtime="otter-line")
+    await api.serve(tool, {"found": 1})
+    await api.ended(query["id"])
+    text = (await plangate.operator().get("/metrics")).text
+    assert not re.findall("|".join(words), text)
+
+
+async def test_asking_often_costs_the_database_little(
+    plangate: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    call = plangate.services.db.call
+
+    async def counting(sql: str, *args: Any) -> Any:
+        asked.append(sql)
+        return await call(sql, *args)
+
+    monkeypatch.setattr(plangate.services.db, "call", counting)
+    for _ in range(20):
+        await plangate.operator().get("/metrics")
+    assert len([sql for sql in asked if "operator_counts" in sql]) == 1
+
+
+async def test_only_numbers_leave_the_function_that_spans_tenants(plangate: World) -> None:
+    await plangate.api.register(specs.mock())
+    query = await plangate.api.run()
+    rows = await plangate.sql("SELECT * FROM operator_counts()", tenant="other")
+    assert query["id"] not in repr(rows)
+    assert {r["name"] for r in rows} <= COUNTED.keys()

@@ -1,0 +1,427 @@
+"""Spans of real runs: one trace a query, whoever ends the work; exporting holds nothing up and fails nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from app.assembly import Site
+from app.base import traces
+from app.base.ids import with_prefix
+from app.telemetry import service
+from app.telemetry.otel import OpenTelemetry
+from app.telemetry.spans import Span
+from tests.support import specs
+from tests.support.client import eventually
+from tests.support.cluster import Cluster
+from tests.support.endpoint import endpoint, output
+from tests.support.otlp import OtlpReceiver, values
+from tests.support.world import World, world
+
+SECRET = "sk-hostile-4711"
+
+
+@dataclass
+class Told:
+    """A process that exports into memory, as the SDK has it."""
+
+    world: World
+    exporter: InMemorySpanExporter
+    reader: InMemoryMetricReader
+
+    async def spans(self, query_id: str, *names: str) -> dict[str, ReadableSpan]:
+        """The spans of a query by their names, once these are there."""
+
+        async def there() -> Any:
+            trace = traces.trace_id(query_id)
+            found = {s.name: s for s in self.exporter.get_finished_spans() if s.context.trace_id == trace}
+            return found if set(names) <= found.keys() else None
+
+        found: dict[str, ReadableSpan] = await eventually(there, f"spans {names} of {query_id}")
+        return found
+
+
+@contextlib.asynccontextmanager
+async def telling(cluster: Cluster, site: Site, **settings: Any) -> AsyncIterator[Told]:
+    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+
+    def build() -> OpenTelemetry:
+        return OpenTelemetry(SimpleSpanProcessor(exporter), [reader])
+
+    async with world(site, cluster.operator_key, exporter=build, **settings) as running:
+        yield Told(running, exporter, reader)
+
+
+@pytest.fixture
+async def told(cluster: Cluster, site: Site) -> AsyncIterator[Told]:
+    async with telling(cluster, site) as found:
+        yield found
+
+
+@pytest.fixture
+def receiver() -> Iterator[OtlpReceiver]:
+    made = OtlpReceiver()
+    yield made
+    made.close()
+
+
+def of_work(span: ReadableSpan) -> str:
+    assert span.attributes is not None
+    return str(span.attributes["plangate.work.id"])
+
+
+# -- what is told
+
+
+async def test_a_run_is_one_trace_and_each_piece_of_work_a_span(told: Told) -> None:
+    api = told.world.api
+    await api.register(specs.scripted(specs.tool("find")))
+    query = await api.submit(specs.script(("find", {"n": 1})))
+    await api.serve("find", {"found": 7})
+    await api.ended(query["id"])
+    spans = await told.spans(
+        query["id"], "invoke_workflow default", "invoke_agent solo", "chat m", "execute_tool find"
+    )
+    root, agent = spans["invoke_workflow default"], spans["invoke_agent solo"]
+    assert root.parent is None
+    assert of_work(root) == with_prefix("wrk_", query["id"])
+    for child, parent in ((agent, root), (spans["chat m"], agent), (spans["execute_tool find"], agent)):
+        assert child.parent is not None and parent.context is not None
+        assert child.parent.span_id == parent.context.span_id
+    records = {r["id"]: r for r in (await api.read(f"/queries/{query['id']}/work"))["items"]}
+    for span in told.exporter.get_finished_spans():
+        record = records.pop(of_work(span))
+        assert span.context.span_id == traces.span_id(record["id"])
+        assert span.attributes is not None
+        assert span.attributes["plangate.work.kind"] == record["kind"]
+    assert not records, "every record has its span"
+
+
+async def test_nothing_that_was_said_is_on_a_span_by_itself(told: Told) -> None:
+    api = told.world.api
+    tool = specs.tool("find", inputSchema={"type": "object"})
+    await api.register(specs.scripted(tool))
+    calls = [("find", {"key": SECRET}), (f"tool-{SECRET}", {})]
+    query = await api.submit(specs.script(*calls), metadata={"note": SECRET})
+    await api.serve("find", error=f"failed with {SECRET}")
+    await api.ended(query["id"])
+    await told.spans(query["id"], "invoke_workflow default", "execute_tool find", "execute_tool _OTHER")
+    for span in told.exporter.get_finished_spans():
+        assert SECRET not in span.to_json()
+
+
+async def test_content_is_on_spans_where_the_operator_wants_it(cluster: Cluster, site: Site) -> None:
+    async with telling(cluster, site, telemetry_content=True) as told:
+        api = told.world.api
+        await api.register(specs.scripted(specs.tool("find")))
+        query = await api.submit(specs.script(("find", {"n": 1})))
+        await api.serve("find", {"found": 7})
+        await api.ended(query["id"])
+        spans = await told.spans(
+            query["id"], "invoke_agent solo", "execute_tool find", "invoke_workflow default"
+        )
+        tool = spans["execute_tool find"].attributes
+        assert tool is not None
+        assert tool["gen_ai.tool.call.arguments"] == '{"n":1}'
+        assert tool["gen_ai.tool.call.result"] == '{"found":7}'
+        for name in ("invoke_agent solo", "invoke_workflow default"):
+            attributes = spans[name].attributes
+            assert attributes is not None
+            assert "find" in str(attributes["gen_ai.input.messages"])
+            assert "gen_ai.output.messages" in attributes
+
+
+async def test_a_plan_is_told_down_to_its_actions(told: Told) -> None:
+    api = told.world.api
+    await api.register(specs.planning())
+    query = await api.submit(specs.store_and_execute())
+    await api.approve(query["id"])
+    await api.serve("actions", {"entitiesAffected": 2})
+    await api.ended(query["id"])
+    spans = await told.spans(
+        query["id"], "action actions", "plan_execution Routing", "invoke_workflow default"
+    )
+    action, execution = spans["action actions"], spans["plan_execution Routing"]
+    assert action.parent is not None and execution.context is not None
+    assert action.parent.span_id == execution.context.span_id
+
+
+async def test_what_is_cancelled_ends_its_spans(told: Told) -> None:
+    api = told.world.api
+    await api.register(specs.scripted(specs.tool("find")))
+    query = await api.submit(specs.script(("find", {"n": 1})))
+    await api.claim("find")
+    await api.do(f"/queries/{query['id']}/cancel")
+    spans = await told.spans(query["id"], "invoke_workflow default", "invoke_agent solo", "execute_tool find")
+    for span in spans.values():
+        assert span.attributes is not None
+        if span.name != "chat m":
+            assert span.attributes["plangate.work.status"] == "cancelled"
+            assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_what_failed_is_told_with_its_code(told: Told) -> None:
+    api = told.world.api
+    await api.register(
+        specs.spec(
+            specs.agent(maxTurns=1, tools=["find"]), tools=[specs.tool("find")], interpreter="scripted"
+        )
+    )
+    query = await api.submit(specs.script(("find", {"n": 1})))
+    await api.serve("find", {"found": 7})
+    ended = await api.ended(query["id"])
+    assert ended["status"] == "failed"
+    spans = await told.spans(query["id"], "invoke_workflow default", "invoke_agent solo")
+    root = spans["invoke_workflow default"]
+    assert root.attributes is not None
+    assert root.attributes["error.type"] == ended["error"]["code"]
+    assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, None)
+
+
+async def test_the_calls_to_models_are_measured_under_labels_that_have_an_end(told: Told) -> None:
+    api = told.world.api
+    await api.register(specs.mock("five words are said here"))
+    query = await api.run()
+    await told.spans(query["id"], "chat m")
+    data: Any = told.reader.get_metrics_data()
+    metrics = {m.name: m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
+    (duration,) = metrics["gen_ai.client.operation.duration"].data.data_points
+    assert duration.count == 1
+    assert dict(duration.attributes) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "mock",
+        "gen_ai.request.model": "_OTHER",
+    }
+
+
+# -- whoever ends it
+
+
+async def test_a_query_that_parks_and_goes_on_in_another_process_is_one_trace(
+    cluster: Cluster, site: Site
+) -> None:
+    async with telling(cluster, site) as first:
+        api = first.world.api
+        await api.register(specs.scripted(specs.tool("find", approval="always")))
+        query = await api.submit(specs.script(("find", {"n": 1})))
+        await api.until(query["id"], "waiting", "approval")
+        begun = await first.spans(query["id"], "chat m")
+    async with telling(cluster, site) as second:
+        api = second.world.api
+        await api.approve(query["id"])
+        await api.serve("find", {"found": 7})
+        await api.ended(query["id"])
+        ended = await second.spans(
+            query["id"], "invoke_workflow default", "invoke_agent solo", "execute_tool find"
+        )
+    chat, agent = begun["chat m"], ended["invoke_agent solo"]
+    assert chat.parent is not None and agent.context is not None
+    assert chat.parent.span_id == agent.context.span_id
+    assert chat.context.trace_id == agent.context.trace_id
+
+
+async def test_the_last_words_of_a_process_that_went_are_said_again_under_the_same_ids(
+    cluster: Cluster, site: Site
+) -> None:
+    async with telling(cluster, site) as first:
+        api = first.world.api
+        await api.register(specs.scripted(specs.tool("find")))
+        query = await api.submit(specs.script(("find", {"n": 1})))
+        await api.claim("find")
+        spans = await first.spans(query["id"], "chat m")
+        worker = first.world.services.worker
+        (running,) = worker._running.values()
+        worker._running.clear()  # gone: it works no more, and gives nothing back
+        assert running.task is not None
+        running.task.cancel()
+        await asyncio.wait([running.task])
+        await first.world.value(
+            "UPDATE queries SET lease_expires_at = now() - interval '1 s', crashes = 0 WHERE id = $1 RETURNING 1",
+            query["id"],
+        )
+        async with telling(cluster, site) as second:
+            again = await second.spans(query["id"], "chat m")
+            assert again["chat m"].context == spans["chat m"].context
+            assert again["chat m"].to_json() == spans["chat m"].to_json()
+            await second.world.api.do(f"/queries/{query['id']}/cancel")
+
+
+# -- never in the way
+
+
+class Broken:
+    """An exporter that takes nothing, and whose end waits for a collector that is gone."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.let_go = threading.Event()
+        self.closed = False
+
+    def export(self, span: Span) -> None:
+        self.asked += 1
+        raise RuntimeError(f"no {SECRET}")
+
+    def close(self) -> None:
+        self.let_go.wait(60)
+        self.closed = True
+
+
+async def test_an_exporter_that_fails_fails_nothing_and_holds_nobody_up(cluster: Cluster, site: Site) -> None:
+    broken = Broken()
+    async with world(site, cluster.operator_key, exporter=lambda: broken) as running:
+        await running.api.register(specs.mock())
+        assert (await running.api.run())["status"] == "succeeded"
+
+        async def counted() -> bool:
+            return running.services.metrics.spans.labels("failed")._value.get() == 3
+
+        await eventually(counted, "three spans failed")
+        assert broken.asked == 3
+    assert not broken.closed, "the process has left without waiting for it"
+    broken.let_go.set()
+
+
+async def test_a_process_goes_on_without_an_exporter_that_cannot_be_built(
+    cluster: Cluster, site: Site
+) -> None:
+    def missing() -> Any:
+        raise ModuleNotFoundError("No module named 'opentelemetry.sdk'")
+
+    async with world(site, cluster.operator_key, exporter=missing) as running:
+        await running.api.register(specs.mock())
+        assert (await running.api.run())["status"] == "succeeded"
+        spans = running.services.spans
+        assert spans is not None
+        assert not spans._waiting, "nothing is kept for nobody"
+
+
+async def test_more_than_can_wait_is_dropped_and_counted(
+    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with telling(cluster, site) as told:
+        spans, metrics = told.world.services.spans, told.world.services.metrics
+        assert spans is not None
+        await told.world.api.register(specs.mock())
+        query = await told.world.api.run()
+        await told.spans(query["id"], "invoke_workflow default")
+        work = (await told.world.api.read(f"/queries/{query['id']}/work"))["items"]
+        monkeypatch.setattr(service, "MAX_WAITING", 2)
+        ended = [service.EndedWork(w["id"], w["kind"], w["status"]) for w in work] * 2
+        spans.ended("acme", ended)
+        assert metrics.spans.labels("dropped")._value.get() == len(ended) - 2
+
+
+# -- a real receiver
+
+
+async def test_a_collector_gets_spans_and_metrics_as_otlp(
+    cluster: Cluster, site: Site, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-collector-key=abc")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    async with world(site, cluster.operator_key, OTEL_EXPORTER_OTLP_ENDPOINT=f"{receiver.url}/") as running:
+        await running.api.register(specs.mock())
+        query = await running.api.run()
+        spans = await asyncio.to_thread(receiver.wait, query["id"], 3)
+    assert {s.name for s in spans} == {"invoke_workflow default", "invoke_agent solo", "chat m"}
+    assert {s.trace for s in spans} == {f"{traces.trace_id(query['id']):032x}"}
+    assert {s.resource["service.name"] for s in spans} == {"plangate"}
+    assert {s.resource["deployment.environment.name"] for s in spans} == {"test"}
+    assert all({k.lower(): v for k, v in h.items()}["x-collector-key"] == "abc" for h in receiver.headers)
+    (duration,) = receiver.metrics[
+        "gen_ai.client.operation.duration"
+    ].histogram.data_points  # sent on leaving
+    assert (duration.count, values(duration.attributes)["gen_ai.provider.name"]) == (1, "mock")
+
+
+async def test_a_collector_that_answers_nobody_or_refuses_is_not_noticed_by_queries(
+    cluster: Cluster, site: Site, receiver: OtlpReceiver
+) -> None:
+    receiver.hold()
+    async with world(site, cluster.operator_key, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url) as running:
+        await running.api.register(specs.mock())
+        assert (await running.api.run())["status"] == "succeeded"
+        assert await asyncio.to_thread(receiver.came.wait, 30), "it was asked"
+        assert (await running.api.run())["status"] == "succeeded"
+        receiver.status = 400
+        receiver.let_go()
+
+        async def refused() -> bool:
+            return running.services.metrics.spans.labels("not_taken")._value.get() >= 3
+
+        await eventually(refused, "spans that the collector did not take are counted", 30)
+        assert (await running.api.run())["status"] == "succeeded"
+
+
+async def test_where_the_operator_samples_a_trace_is_told_whole_or_not_at_all(
+    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
+    async with telling(cluster, site) as told:
+        await told.world.api.register(specs.mock())
+        queries = [await told.world.api.run() for _ in range(24)]
+
+        async def all_made() -> bool:
+            return told.world.services.metrics.spans.labels("made")._value.get() == 3 * len(queries)
+
+        await eventually(all_made, "every record was looked at")
+        counts = {
+            q["id"]: sum(
+                s.context.trace_id == traces.trace_id(q["id"]) for s in told.exporter.get_finished_spans()
+            )
+            for q in queries
+        }
+    assert set(counts.values()) == {0, 3}
+
+
+# -- traces of others
+
+
+async def test_a_query_links_to_the_span_of_whoever_asked_for_it(told: Told) -> None:
+    api = told.world.api
+    await api.register(specs.mock())
+    caller = (0xABCDEF << 64, 0x123456)
+    header = f"00-{caller[0]:032x}-{caller[1]:016x}-01"
+    accepted = await api.do("/queries", {"prompt": "hi"}, headers={"traceparent": header})
+    await api.ended(accepted["id"])
+    root = (await told.spans(accepted["id"], "invoke_workflow default"))["invoke_workflow default"]
+    assert [(x.context.trace_id, x.context.span_id) for x in root.links] == [caller]
+    assert root.parent is None, "the caller's trace is not the query's: nobody writes into another's"
+
+
+@pytest.mark.parametrize("header", ["nonsense", SECRET, "00-" + "0" * 32 + "-" + "0" * 16 + "-00"])
+async def test_a_header_that_names_no_span_is_as_none(told: Told, header: str) -> None:
+    api = told.world.api
+    await api.register(specs.mock())
+    accepted = await api.do("/queries", {"prompt": "hi"}, headers={"traceparent": header})
+    await api.ended(accepted["id"])
+    root = (await told.spans(accepted["id"], "invoke_workflow default"))["invoke_workflow default"]
+    assert not root.links
+    (row,) = await told.world.sql("SELECT request FROM queries WHERE id = $1", accepted["id"])
+    assert b"traceparent" not in row["request"]
+
+
+async def test_a_call_by_http_carries_the_span_it_is_made_in(cluster: Cluster, site: Site) -> None:
+    async with endpoint(output({"found": 1}), output({"found": 1})) as there:
+        tool = specs.tool("find", transport={"kind": "http", "url": f"{there.url}/find"})
+        async with telling(cluster, site, allow_hosts=there.url.removeprefix("http://")) as told:
+            await told.world.api.register(specs.scripted(tool))
+            query = await told.world.api.run(specs.script(("find", {"n": 1})))
+            span = (await told.spans(query["id"], "execute_tool find"))["execute_tool find"]
+            sent = there.received[0].headers["traceparent"]
+            assert sent == f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-01"
+        async with world(site, cluster.operator_key, allow_hosts=there.url.removeprefix("http://")) as silent:
+            await silent.api.run(specs.script(("find", {"n": 1})))
+            assert "traceparent" not in there.received[1].headers, "no span stands behind it"

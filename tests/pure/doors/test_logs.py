@@ -1,0 +1,296 @@
+"""Lines of the log: which work they are about, and nothing that came from outside, whatever it is and wherever it hides."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import structlog
+
+from app.base import telling
+from app.base.embedded_postgres import EmbeddedPostgresError
+from app.base.errors import Unavailable
+from app.base.ids import new_id
+from app.base.telling import NUMBERS, WORDS, LibraryLines, at_work
+
+APP = Path(__file__).parents[3] / "app"
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+SECRET = 'sk-hostile-4711 plg_0123456789 {"prompt": "do evil"}'
+PARTS = ("hostile", "4711", "evil", "plg_")
+
+
+@pytest.fixture
+def lines() -> Iterator[list[dict[str, Any]]]:
+    """What a process that is configured as ours writes."""
+    out: list[dict[str, Any]] = []
+
+    def keep(_logger: Any, _method: str, line: Any) -> Any:
+        out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[structlog.processors.add_log_level, *telling.STEPS, keep])
+    yield out
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture
+def library(request: pytest.FixtureRequest) -> Iterator[list[dict[str, Any]]]:
+    """What the handler makes of lines of libraries."""
+    out: list[dict[str, Any]] = []
+    handler = LibraryLines(lambda line: out.append(json.loads(line)))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield out
+    root.removeHandler(handler)
+
+
+def clean(found: Any) -> None:
+    text = json.dumps(found)
+    assert not [part for part in PARTS if part in text], text
+
+
+# -- every line of ours
+
+
+def calls() -> list[Any]:
+    """Every call of a logger in the service."""
+    found = []
+    for file in sorted(APP.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            of = node.func.value
+            if isinstance(of, ast.Name) and of.id == "log" and node.func.attr in LEVELS:
+                found.append(pytest.param(node, id=f"{file.relative_to(APP)}:{node.lineno}"))
+    return found
+
+
+def test_there_are_lines() -> None:
+    assert len(calls()) > 15
+
+
+@pytest.mark.parametrize("call", calls())
+def test_a_line_is_called_by_a_constant_and_says_what_lines_may_say(call: ast.Call) -> None:
+    (event,) = call.args
+    assert isinstance(event, ast.Constant)
+    known = WORDS | NUMBERS | telling.IDS.keys() | {"tenant", "exc_info"}
+    for given in call.keywords:
+        if given.arg is None:  # **: the functions that give ids, and the place of a request
+            assert isinstance(given.value, ast.Call)
+            assert isinstance(given.value.func, ast.Name)
+            assert given.value.func.id in ("ids_in", "place_of")
+            continue
+        assert given.arg in known, f"{given.arg} would be left out"
+        if given.arg in ("error", "exc_info"):
+            assert isinstance(given.value, ast.Name), (
+                "an error is given as it is: its text may quote anything"
+            )
+
+
+@pytest.mark.parametrize("call", calls())
+def test_a_line_about_a_query_says_which(call: ast.Call) -> None:
+    (event,) = call.args
+    assert isinstance(event, ast.Constant)
+    if str(event.value).startswith("query.") or event.value == "journal.entry_refused":
+        assert "query_id" in {k.arg for k in call.keywords}
+
+
+# -- what may stand in one
+
+
+def test_an_error_is_its_kind_its_code_and_where_it_came_from(lines: list[dict[str, Any]]) -> None:
+    def inner() -> None:
+        raise asyncpg.UniqueViolationError(f"Key (secret)=({SECRET}) already exists")
+
+    try:
+        try:
+            inner()
+        except asyncpg.UniqueViolationError as cause:
+            raise ValueError(SECRET) from cause
+    except ValueError:
+        structlog.get_logger().exception("test.failed")
+    (line,) = lines
+    assert line["error"] == "ValueError <- UniqueViolationError(23505)"
+    assert line["level"] == "error"
+    assert line["trace"][0] == "ValueError"
+    assert line["trace"][-1].endswith(" inner")
+    assert line["trace"][-1].startswith(f"{__name__}:")
+    clean(line)
+
+
+def test_the_message_of_an_error_is_never_told_and_that_for_the_operator_is(
+    lines: list[dict[str, Any]],
+) -> None:
+    log = structlog.get_logger()
+    log.warning("a", error=Unavailable(SECRET))
+    log.warning("b", error=ConnectionRefusedError(111, SECRET))
+    log.error("c", error=EmbeddedPostgresError("The disk is full."))
+    assert [x["error"] for x in lines] == [
+        "Unavailable",
+        "ConnectionRefusedError(111)",
+        "EmbeddedPostgresError: The disk is full.",
+    ]
+    clean(lines)
+
+
+def test_groups_notes_and_long_chains_of_errors_tell_no_more(lines: list[dict[str, Any]]) -> None:
+    error: BaseException = ValueError(SECRET)
+    for _ in range(50):
+        wrapped = RuntimeError(SECRET)
+        wrapped.__cause__, error = error, wrapped
+    error.add_note(SECRET)
+    try:
+        raise ExceptionGroup(SECRET, [KeyError(SECRET), error])  # type: ignore[list-item]
+    except ExceptionGroup:
+        structlog.get_logger().exception("test.failed")
+    (line,) = lines
+    assert line["error"].startswith("ExceptionGroup <- KeyError <- RuntimeError")
+    assert len(line["trace"]) < 40
+    clean(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("query_id", SECRET),
+        ("query_id", "wrk_" + "0" * 26),
+        ("work_id", f"{new_id('wrk_')}{SECRET}"),
+        ("tenant", SECRET),
+        ("tenant", "acme\n" + SECRET),
+        ("method", SECRET),
+        ("entries", SECRET),
+        ("trace", SECRET),
+        ("error", {"a": SECRET}),
+        ("prompt", SECRET),
+        ("headers", {"authorization": SECRET}),
+    ],
+)
+def test_what_has_not_the_form_of_its_field_is_left_out(
+    lines: list[dict[str, Any]], name: str, value: Any
+) -> None:
+    structlog.get_logger().warning("test.event", **{name: value})
+    (line,) = lines
+    assert line["left_out"] == [name]
+    assert name not in line
+    clean(line)
+
+
+def test_what_has_the_form_of_its_field_is_told(lines: list[dict[str, Any]]) -> None:
+    said = {
+        "query_id": new_id("qry_"),
+        "work_id": new_id("wrk_"),
+        "tenant": "acme",
+        "entries": 3,
+        "method": "GET",
+    }
+    structlog.get_logger().warning("test.event", **said, thread_id=None)
+    (line,) = lines
+    assert {k: line[k] for k in said} == said
+    assert set(line) == {*said, "event", "level", "timestamp"}
+
+
+# -- which work
+
+
+def test_inside_of_work_every_line_says_which(lines: list[dict[str, Any]]) -> None:
+    outer, inner = new_id("wrk_"), new_id("wrk_")
+    log = structlog.get_logger()
+    with at_work(outer):
+        with at_work(inner):
+            log.warning("a")
+        log.warning("b")
+    log.warning("c")
+    assert [x.get("work_id") for x in lines] == [inner, outer, None]
+
+
+def test_an_error_that_leaves_work_says_which_it_was(lines: list[dict[str, Any]]) -> None:
+    outer, inner = new_id("wrk_"), new_id("wrk_")
+    try:
+        with at_work(outer), at_work(inner):
+            raise ValueError(SECRET)
+    except ValueError:
+        structlog.get_logger().exception("test.failed")
+    assert lines[0]["work_id"] == inner
+    clean(lines)
+
+
+# -- lines of libraries
+
+
+def test_a_library_s_line_is_its_form_without_what_was_filled_in(library: list[dict[str, Any]]) -> None:
+    log = logging.getLogger("some.library")
+    log.warning("could not reach %s with %s", SECRET, SECRET)
+    log.error(f"could not reach {SECRET}")
+    log.error({"body": SECRET})
+    assert [(x["event"], x["logger"], x["level"]) for x in library] == [
+        ("library: could not reach %s with %s", "some.library", "warning"),
+        ("library", "some.library", "error"),
+        ("library", "some.library", "error"),
+    ]
+    assert all(x["at"].startswith("test_logs:") for x in library)
+    clean(library)
+
+
+def test_a_library_s_error_is_told_without_its_text(library: list[dict[str, Any]]) -> None:
+    try:
+        raise ValueError(SECRET)
+    except ValueError:
+        logging.getLogger("uvicorn.error").exception("Exception in ASGI application\n")
+    (line,) = library
+    assert line["event"] == "library: Exception in ASGI application"
+    assert line["error"] == "ValueError"
+    clean(line)
+
+
+async def test_what_the_event_loop_says_of_a_task_is_told_without_the_task(
+    library: list[dict[str, Any]],
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def fails() -> None:
+        raise ValueError(SECRET)
+
+    task = asyncio.create_task(fails(), name=SECRET)
+    await asyncio.wait([task])
+    error = task.exception()
+    loop.default_exception_handler(
+        {"message": "Task exception was never retrieved", "exception": error, "future": task}
+    )
+    loop.default_exception_handler(
+        {"message": f"Exception in callback print({SECRET!r})", "exception": error}
+    )
+    assert [x["event"] for x in library] == [
+        "library: Task exception was never retrieved",
+        "library: Exception in callback print",
+    ]
+    clean(library)
+
+
+def test_a_warning_is_told_without_its_text(library: list[dict[str, Any]]) -> None:
+    logging.captureWarnings(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn(f"unexpected value {SECRET}", UserWarning, stacklevel=1)
+    finally:
+        logging.captureWarnings(False)
+    assert [x["logger"] for x in library] == ["py.warnings"]
+    clean(library)
+
+
+def test_a_line_that_cannot_be_written_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(_line: str) -> None:
+        raise OSError("no space left")
+
+    LibraryLines(broken).handle(logging.LogRecord("x", logging.ERROR, "f", 1, "%s", (SECRET,), None))
+    said = capsys.readouterr()
+    clean(said.out + said.err)

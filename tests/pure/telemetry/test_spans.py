@@ -1,0 +1,327 @@
+"""From a work record to its span: ids, names, errors, and content only where it is wanted."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry.semconv.attributes import error_attributes
+
+from app.base import traces
+from app.base.ids import new_id, with_prefix
+from app.llm.codec import dump_turn
+from app.llm.messages import Text, Thinking, ToolUse
+from app.telemetry import names
+from app.telemetry.spans import CUT, MAX_CONTENT_CHARS, MAX_NAME_CHARS, span_of
+
+QUERY = new_id("qry_")
+BEGAN = datetime(2026, 11, 22, 1, 2, 3, 456789, tzinfo=UTC)
+SECRET = "sk-hostile-4711"
+
+
+def row(kind: str = "agent", **parts: Any) -> dict[str, Any]:
+    """A record as the store reads it."""
+    return {
+        "id": new_id("wrk_"),
+        "parent_id": with_prefix("wrk_", QUERY),
+        "kind": kind,
+        "name": "solo",
+        "agent": "solo",
+        "status": "succeeded",
+        "query_id": QUERY,
+        "thread_id": "thr_1",
+        "tool_invocation_id": None,
+        "provider": None,
+        "model": None,
+        "prompt_cache_key": None,
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cache_read_tokens": 0,
+        "cache_write_tokens": 0,
+        "reasoning_tokens": 0,
+        "cost_usd": None,
+        "price_date": None,
+        "attempts": 1,
+        "error": None,
+        "started_at": BEGAN,
+        "ended_at": BEGAN + timedelta(seconds=2),
+        "runtime_id": "rt_1",
+        "runtime_name": "travel",
+        "traceparent": None,
+        "stop_reason": None,
+        "input": None,
+        "output": None,
+        "prompt": None,
+        **parts,
+    }
+
+
+# -- ids
+
+
+def test_the_trace_is_the_query_and_the_root_span_shares_its_id() -> None:
+    root = span_of("acme", row("query", id=with_prefix("wrk_", QUERY), parent_id=None), content=False)
+    child = span_of("acme", row(), content=False)
+    assert traces.query_id(root.trace_id) == QUERY
+    assert root.trace_id == child.trace_id
+    assert root.parent_id is None
+    assert child.parent_id == root.span_id == root.trace_id % 2**64
+    assert child.span_id != root.span_id
+
+
+@given(st.integers(0, 2**48 - 1))
+def test_a_trace_id_is_the_query_s_id_whenever_it_was_made(ms: int) -> None:
+    query = new_id("qry_", ms)
+    assert 0 <= traces.trace_id(query) < 2**128
+    assert traces.query_id(traces.trace_id(query)) == query
+
+
+def test_a_span_id_is_never_nothing() -> None:
+    assert traces.span_id("wrk_" + "0" * 26) == 1
+
+
+def test_what_is_called_can_go_on_with_the_trace() -> None:
+    work = new_id("wrk_")
+    header = traces.traceparent(QUERY, work)
+    assert traces.parsed_traceparent(header) == (traces.trace_id(QUERY), traces.span_id(work))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "00",
+        "00-" + "0" * 32 + "-" + "1" * 16 + "-01",
+        "00-" + "1" * 32 + "-" + "0" * 16 + "-01",
+        "00-" + "A" * 32 + "-" + "1" * 16 + "-01",
+        "ff-" + "1" * 32 + "-" + "1" * 16 + "-01",
+        "00-" + "1" * 32 + "-" + "1" * 16 + "-01\n",
+        "00-" + "1" * 32 + "-" + "1" * 16 + "-01-more",
+    ],
+)
+def test_a_header_that_names_no_span_is_none(header: str) -> None:
+    assert traces.parsed_traceparent(header) is None
+
+
+# -- names
+
+
+def test_the_names_are_those_of_the_conventions() -> None:
+    theirs = {
+        value
+        for module in (gen_ai_attributes, gen_ai_metrics, error_attributes)
+        for value in vars(module).values()
+        if isinstance(value, str)
+    }
+    ours = {v for k, v in vars(names).items() if isinstance(v, str) and v.startswith(("gen_ai.", "error."))}
+    assert len(ours) > 20
+    assert ours <= theirs
+
+
+def test_operations_and_providers_are_those_of_the_conventions() -> None:
+    source = gen_ai_attributes.__file__
+    with open(source, encoding="utf-8") as file:
+        text = file.read()  # its enums warn that they moved when they are used
+    for value in (
+        names.CHAT,
+        names.INVOKE_AGENT,
+        names.EXECUTE_TOOL,
+        names.INVOKE_WORKFLOW,
+        *names.PROVIDERS.values(),
+    ):
+        assert f' = "{value}"\n' in text, value
+
+
+@pytest.mark.parametrize(
+    ("parts", "name", "kind"),
+    [
+        ({"kind": "query", "name": "agent"}, "invoke_workflow travel", "internal"),
+        ({"kind": "agent"}, "invoke_agent solo", "internal"),
+        ({"kind": "model_call", "name": "m-1", "model": "m-1"}, "chat m-1", "client"),
+        ({"kind": "tool_call", "name": "find"}, "execute_tool find", "internal"),
+        ({"kind": "plan_execution", "name": "Routing"}, "plan_execution Routing", "internal"),
+        ({"kind": "action", "name": "actions.Routing"}, "action actions.Routing", "internal"),
+    ],
+)
+def test_a_span_is_called_by_what_was_done(parts: dict[str, Any], name: str, kind: str) -> None:
+    span = span_of("acme", row(**parts), content=False)
+    assert (span.name, span.kind) == (name, kind)
+
+
+def test_every_span_says_whose_work_it_is() -> None:
+    record = row(attempts=3)
+    span = span_of("acme", record, content=False)
+    assert span.attributes == {
+        "plangate.work.id": record["id"],
+        "plangate.work.kind": "agent",
+        "plangate.work.status": "succeeded",
+        "plangate.query.id": QUERY,
+        "plangate.tenant": "acme",
+        "plangate.attempts": 3,
+        "gen_ai.conversation.id": "thr_1",
+        "gen_ai.agent.name": "solo",
+        "gen_ai.operation.name": "invoke_agent",
+    }
+    assert span.start_ns == 1795309323456789000
+    assert span.end_ns == span.start_ns + 2_000_000_000
+
+
+def test_a_model_call_says_what_it_used_and_counts_cached_tokens_in() -> None:
+    record = row(
+        "model_call",
+        model="claude",
+        provider="bedrock",
+        input_tokens=100,
+        cache_read_tokens=40,
+        cache_write_tokens=2,
+        output_tokens=7,
+        reasoning_tokens=3,
+        cost_usd=0.25,
+        price_date="genai-prices 0.2",
+        prompt_cache_key="k",
+        stop_reason="max_tokens",
+    )
+    found = span_of("acme", record, content=False).attributes
+    assert found["gen_ai.provider.name"] == "aws.bedrock"
+    assert found["gen_ai.request.model"] == "claude"
+    assert found["gen_ai.usage.input_tokens"] == 142
+    assert found["gen_ai.usage.cache_read.input_tokens"] == 40
+    assert found["gen_ai.usage.cache_creation.input_tokens"] == 2
+    assert found["gen_ai.usage.output_tokens"] == 7
+    assert found["gen_ai.usage.reasoning.output_tokens"] == 3
+    assert found["gen_ai.response.finish_reasons"] == ("length",)
+    assert found["plangate.cost_usd"] == 0.25
+    assert found["plangate.price_date"] == "genai-prices 0.2"
+
+
+def test_a_model_whose_price_is_unknown_has_no_cost_never_zero() -> None:
+    found = span_of("acme", row("model_call", model="m", provider="mock", input_tokens=1), content=False)
+    assert "plangate.cost_usd" not in found.attributes
+    assert found.attributes["gen_ai.provider.name"] == "mock"
+
+
+def test_clocks_that_disagree_make_no_span_that_ends_before_it_began() -> None:
+    span = span_of("acme", row(ended_at=BEGAN - timedelta(seconds=1)), content=False)
+    assert span.end_ns == span.start_ns
+
+
+def test_names_have_an_end() -> None:
+    span = span_of("acme", row("tool_call", name="n" * 5000, tool_invocation_id="i" * 5000), content=False)
+    assert len(span.name) == MAX_NAME_CHARS
+    assert all(len(str(value)) <= MAX_NAME_CHARS for value in span.attributes.values())
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "told"),
+    [
+        ("succeeded", None, None),
+        ("failed", {"code": "bad_arguments", "message": SECRET}, "bad_arguments"),
+        ("failed", {"code": SECRET.upper(), "message": "x"}, "_OTHER"),
+        ("failed", {"code": {"a": SECRET}}, "_OTHER"),
+        ("failed", [SECRET], "_OTHER"),
+        ("failed", None, "_OTHER"),
+        ("cancelled", None, "cancelled"),
+        ("cancelled", {"code": "interrupted", "message": "x"}, "interrupted"),
+        ("unknown", {"code": "x", "message": SECRET}, "outcome_unknown"),
+    ],
+)
+def test_an_error_is_a_code_of_ours(status: str, error: Any, told: str | None) -> None:
+    record = row(status=status, error=None if error is None else json.dumps(error).encode())
+    span = span_of("acme", record, content=False)
+    assert span.error == told
+    assert span.attributes.get("error.type") == told
+    assert span.message is None
+    assert SECRET.lower() not in repr(span).lower()
+
+
+def test_an_error_that_is_no_json_is_some_error() -> None:
+    assert span_of("acme", row(status="failed", error=SECRET.encode()), content=False).error == "_OTHER"
+
+
+def test_a_tool_that_a_model_made_up_is_not_named() -> None:
+    error = json.dumps({"code": "unknown_tool", "message": "x"}).encode()
+    span = span_of("acme", row("tool_call", name=SECRET, status="failed", error=error), content=False)
+    assert span.name == "execute_tool _OTHER"
+    assert SECRET not in repr(span)
+
+
+# -- content
+
+HOSTILE = {
+    "input": SECRET.encode(),
+    "output": SECRET.encode(),
+    "prompt": SECRET,
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["query", "agent", "model_call", "tool_call", "action", "plan_execution", "predicate"]
+)
+def test_without_content_nothing_that_was_said_is_on_a_span(kind: str) -> None:
+    record = row(
+        kind,
+        name="n",
+        status="failed",
+        error=json.dumps({"code": "c", "message": SECRET}).encode(),
+        **HOSTILE,
+    )
+    span = span_of("acme", record, content=False)
+    assert SECRET not in repr(span)
+    assert not names.CONTENT & span.attributes.keys()
+
+
+def test_with_content_an_agent_has_its_prompt_and_its_answer() -> None:
+    found = span_of("acme", row(input=b"Go to Oslo", output=b"Done"), content=True).attributes
+    assert json.loads(str(found["gen_ai.input.messages"])) == [
+        {"role": "user", "parts": [{"type": "text", "content": "Go to Oslo"}]}
+    ]
+    assert json.loads(str(found["gen_ai.output.messages"])) == [
+        {"role": "assistant", "parts": [{"type": "text", "content": "Done"}]}
+    ]
+
+
+def test_with_content_a_query_has_what_was_asked_and_answered() -> None:
+    found = span_of("acme", row("query", prompt="Go", output=b'"Done"'), content=True).attributes
+    assert json.loads(str(found["gen_ai.input.messages"]))[0]["parts"][0]["content"] == "Go"
+    assert json.loads(str(found["gen_ai.output.messages"]))[0]["parts"][0]["content"] == "Done"
+
+
+def test_with_content_a_model_call_has_its_turn_and_nothing_opaque() -> None:
+    blocks = (Thinking("hm", {"signature": SECRET}), Text("I look"), ToolUse("t1", "find", '{"n":1}'))
+    record = row("model_call", model="m", provider="mock", output=dump_turn(blocks, "tool_use"))
+    span = span_of("acme", record, content=True)
+    assert json.loads(str(span.attributes["gen_ai.output.messages"])) == [
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "reasoning", "content": "hm"},
+                {"type": "text", "content": "I look"},
+                {"type": "tool_call", "id": "t1", "name": "find", "arguments": '{"n":1}'},
+            ],
+            "finish_reason": "tool_call",
+        }
+    ]
+    assert SECRET not in repr(span)
+
+
+def test_with_content_a_tool_call_has_its_arguments_and_its_result_and_an_error_its_message() -> None:
+    error = json.dumps({"code": "tool_error", "message": "no such flight"}).encode()
+    span = span_of("acme", row("tool_call", status="failed", input=b'{"n":1}', error=error), content=True)
+    assert span.attributes["gen_ai.tool.call.arguments"] == '{"n":1}'
+    assert span.message == "no such flight"
+    done = span_of("acme", row("tool_call", input=b"{}", output=b"7"), content=True)
+    assert done.attributes["gen_ai.tool.call.result"] == "7"
+
+
+def test_content_that_is_long_is_cut() -> None:
+    found = span_of("acme", row("tool_call", output=b"x" * 10**6), content=True).attributes
+    assert found["gen_ai.tool.call.result"] == "x" * MAX_CONTENT_CHARS + CUT
