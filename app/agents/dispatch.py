@@ -50,6 +50,7 @@ class Dispatch:
         if call.purpose == "action":
             return await self._brought(run, call, offered)
         async with run.outside(call.work_id):
+            await run.within_time(call.work_id)
             return await self._brought(run, call, offered)
 
     async def _brought(self, run: QueryRun, call: OutgoingCall, offered: bool) -> CallOutcome:
