@@ -38,6 +38,11 @@ class Sum:
         return cls(**{name: row[name] for row in rows for name in cls.__slots__ if name in row})
 
     @classmethod
+    def of_failed(cls, row: Any) -> Sum:
+        """The part of a row of usage that was in vain."""
+        return cls(**{name: row[f"failed_{name}"] for name in cls.__slots__ if f"failed_{name}" in row})
+
+    @classmethod
     def of_record(cls, row: Any) -> Sum:
         """What a record used itself."""
         tokens = {name: row[name] for name in TOKENS}
@@ -143,6 +148,12 @@ def readable(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         return data.decode()
+
+
+def usage_of(row: Any) -> dict[str, Any]:
+    """A row of usage: all of it, and what of it was in vain."""
+    found = Sum.of(row)
+    return {**found.spent(), "failed": Sum.of_failed(row).spent(), "references": found.references()}
 
 
 def tree_wire(rows: Sequence[Any], used: Mapping[str, Sum], work_id: str) -> list[dict[str, Any]]:

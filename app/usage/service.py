@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app.base import jsongate
-from app.base.database import Database, Tx
-from app.base.errors import Invalid, NotFound
+from app.base.clock import rfc3339
+from app.base.database import Database, TookTooLong, Tx
+from app.base.errors import Flaw, Invalid, NotFound
 from app.base.ids import is_id
 from app.usage import store
-from app.usage.models import Sum, record_wire, short_wire, tree_wire
+from app.usage.models import Sum, record_wire, short_wire, tree_wire, usage_of
 
 MOST_IN_A_TREE = 20_000
 LOOKED_AT = 5_000  # records that a page reads at most, however few of them it shows
@@ -76,3 +79,49 @@ async def page(
     if len(items) > limit:
         return items[:limit], items[limit - 1]["id"]
     return items, await store.looked_at(tx, before, query_id, LOOKED_AT)
+
+
+LONGEST = timedelta(days=366)
+USUAL = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Of times: from the first on, up to and without the second."""
+
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def asked(cls, since: datetime | None, until: datetime | None) -> Range:
+        """What was asked for; up to now, and thirty days, where nothing was said. Raises Invalid."""
+        until = until or datetime.now(UTC)
+        since = since or until - USUAL
+        if since >= until:
+            raise Invalid("The range is empty.", [Flaw("query:from", f"must be before {rfc3339(until)}")])
+        if until - since > LONGEST:
+            told = f"at most {LONGEST.days} days before the end: {rfc3339(until - LONGEST)}"
+            raise Invalid("The range is too long.", [Flaw("query:from", told)])
+        return cls(since, until)
+
+
+async def usage(
+    tx: Tx, by: str, within: Range, after: str | None, limit: int
+) -> tuple[dict[str, Any], str | None]:
+    """What models used and references kept out of prompts, and the key after which the next page begins, if any."""
+    try:
+        total, groups = await store.usage(tx, by, within.since, within.until, after, limit + 1)
+    except TookTooLong as error:
+        told = "ask for fewer days at once"
+        raise Invalid(
+            "There is too much in this range to be added up in time.", [Flaw("query:from", told)]
+        ) from error
+    shown = groups[:limit]
+    answer = {
+        "groupBy": by,
+        "from": rfc3339(within.since),
+        "to": rfc3339(within.until),
+        "totals": usage_of(total),
+        "items": [{"key": row["key"], **usage_of(row)} for row in shown],
+    }
+    return answer, shown[-1]["key"] if len(groups) > limit else None

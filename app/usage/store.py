@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from app.base.database import Tx
@@ -131,3 +133,95 @@ async def uses(tx: Tx, work_ids: Sequence[str]) -> dict[str, list[Any]]:
     for row in await tx.fetch(USES, tx.tenant, list(work_ids)):
         found.setdefault(row["work_id"], []).append(row)
     return found
+
+
+# -- sums over many queries
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """By what usage is added up: the key of a model call `c`, and that of a use `u` of a reference by the work `w`. What
+    belongs to no group has none. `newest_first`: the order of the keys is that of time."""
+
+    of_call: str
+    of_use: str
+    newest_first: bool = False
+
+
+GROUPINGS = {
+    "query": Grouping("c.query_id", "w.query_id", newest_first=True),
+    "thread": Grouping("c.thread_id", "w.thread_id", newest_first=True),
+    "agent": Grouping("c.agent", "nullif(w.agent, '')"),
+    "model": Grouping("c.model", "NULL::text"),
+    "day": Grouping(
+        "to_char(c.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        "to_char(u.at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        newest_first=True,
+    ),
+}
+# The model calls that began in the range. They were in vain where they failed, or something above them did: the run that
+# made them, a run that had called it, the query. `up` goes up from each run as far as that.
+USAGE = """
+WITH RECURSIVE calls AS (
+    SELECT c.parent_id, c.query_id, c.thread_id, c.agent, c.model, c.status, c.started_at, c.input_tokens, c.output_tokens,
+           c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens, c.cost_usd
+      FROM work_records c
+     WHERE c.tenant_id = $1 AND c.kind = 'model_call' AND c.started_at >= $2 AND c.started_at < $3
+), up AS (
+    SELECT w.id AS run, w.parent_id, w.status IN ('failed', 'cancelled') AS failed
+      FROM (SELECT DISTINCT parent_id FROM calls) r JOIN work_records w ON w.tenant_id = $1 AND w.id = r.parent_id
+    UNION ALL
+    SELECT u.run, p.parent_id, p.status IN ('failed', 'cancelled')
+      FROM up u JOIN work_records p ON p.tenant_id = $1 AND p.id = u.parent_id WHERE NOT u.failed
+), entries AS (
+    SELECT {of_call} COLLATE "C" AS key, 1 AS model_calls, c.input_tokens, c.output_tokens, c.cache_read_tokens,
+           c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
+           + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls,
+           c.status IN ('failed', 'cancelled') OR c.parent_id IN (SELECT run FROM up WHERE up.failed) AS failed,
+           0 AS uses, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes
+      FROM calls c
+    UNION ALL
+    SELECT {of_use} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false,
+           1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0)
+      FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = u.tenant_id AND w.id = u.work_id
+     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
+), groups AS (
+    SELECT GROUPING(key) = 1 AS is_total, key, {sums} FROM entries GROUP BY GROUPING SETS ((key), ()))
+SELECT * FROM groups WHERE is_total OR $4::text IS NULL OR key IS NULL OR key {beyond} $4
+ ORDER BY is_total DESC, key {order} NULLS LAST LIMIT $5
+"""
+SUMMED = (
+    "model_calls",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "unpriced_calls",
+)
+KEPT_OUT = ("uses", "size_bytes", "prompt_bytes", "kept_out_bytes")
+
+
+def _sums() -> str:
+    out = ["sum(cost_usd) AS cost_usd", "sum(cost_usd) FILTER (WHERE failed) AS failed_cost_usd"]
+    out += [f"coalesce(sum({name}), 0)::bigint AS {name}" for name in (*SUMMED, *KEPT_OUT)]
+    out += [f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}" for name in SUMMED]
+    return ", ".join(out)
+
+
+def usage_sql(name: str) -> str:
+    by = GROUPINGS[name]
+    order, beyond = ("DESC", "<") if by.newest_first else ("ASC", ">")
+    return USAGE.format(of_call=by.of_call, of_use=by.of_use, sums=_sums(), order=order, beyond=beyond)
+
+
+USAGE_BY = {name: usage_sql(name) for name in GROUPINGS}
+USAGE_S = 3.0
+
+
+async def usage(
+    tx: Tx, by: str, since: datetime, until: datetime, after: str | None, limit: int
+) -> tuple[Any, list[Any]]:
+    """The sums over everything that began in the range, and of `limit` groups after a key. Raises TookTooLong."""
+    total, *groups = await tx.fetch_within(USAGE_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1)
+    return total, groups

@@ -11,6 +11,8 @@ from pydantic import Field, JsonValue
 from app.tenancy.http import View
 from app.tenancy.views import Page, WholeList
 
+GroupBy = Literal["query", "thread", "agent", "model", "day"]
+
 
 class ReferenceUse(View):
     """What a unit of work did with a reference. Of its `sizeBytes` a model was shown `promptBytes`; the rest stayed out
@@ -113,3 +115,28 @@ class WorkPage(Page):
     """A page of work records. It may have fewer than `limit`, or none, although there are more: `nextCursor` tells."""
 
     items: list[WorkSummary]
+
+
+class Usages(Spent):
+    """What models used, what of it was in vain (`failed`: the call failed or was cancelled, or the run that made it did,
+    or one that had called that, or the query), and what references kept out of prompts."""
+
+    failed: Spent
+    references: KeptOut
+
+
+class UsageGroup(Usages):
+    """The usage of one query, thread, agent, model or day. `key` null: what belongs to none."""
+
+    key: str | None
+
+
+class UsageReport(View):
+    """Usage of what began in the range, in groups. `totals` are those of the whole range, on every page."""
+
+    group_by: GroupBy
+    from_: Annotated[datetime, Field(alias="from")]
+    to: datetime
+    totals: Usages
+    items: list[UsageGroup]
+    next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]

@@ -146,7 +146,7 @@ async def test_every_route_needs_its_scope_and_no_other(plangate: World) -> None
         *ROUTES,
         *(
             (("", "GET", p, None, "read"))
-            for p in ("/runtimes", "/queries", "/events", "/plans", "/grants", "/work-records")
+            for p in ("/runtimes", "/queries", "/events", "/plans", "/grants", "/work-records", "/usage")
         ),
     ]
     routes += [
