@@ -55,6 +55,7 @@ class Dispatch:
             done = await self._brought(run, call, offered)
         else:
             async with run.outside(call.work_id):
+                await run.within_time(call.work_id)
                 done = await self._brought(run, call, offered)
         outcome = "error" if done.status == "done" and done.error is not None else done.status
         self._metrics.calls.labels(call.transport.kind, call.purpose, outcome).inc()

@@ -32,7 +32,7 @@ class Limits:
             given.get("maxDurationMs"),
         )
 
-    def reached(self, turns: int, tokens: int, cost_usd: float, worked_ms: float) -> str | None:
+    def reached(self, turns: int, tokens: int, cost_usd: float) -> str | None:
         """The name of the first limit that leaves no room for another model call, or None."""
         if turns >= self.turns:
             return "maxTurns"
@@ -40,6 +40,8 @@ class Limits:
             return "maxTokens"
         if self.cost_usd is not None and cost_usd >= self.cost_usd:
             return "maxCostUsd"
-        if self.duration_ms is not None and worked_ms >= self.duration_ms:
-            return "maxDurationMs"
         return None
+
+    def out_of_time(self, worked_ms: float) -> str | None:
+        """The name of the limit that leaves no time for another call of any kind, or None."""
+        return "maxDurationMs" if self.duration_ms is not None and worked_ms >= self.duration_ms else None

@@ -73,7 +73,7 @@ async def ask_model(
     if retry:
         started = event(scope, "step-retry", turn=step.number, reason="interrupted")
     opening.items += [started, *_trimmed(scope, context)]
-    opening.work.append(with_usage(work, spent))
+    opening.work.append(_so_far(asked, work, spent))
     opening.opens_work |= retry is None
     await run.commit(opening)
     cuts = 0
@@ -97,7 +97,7 @@ async def ask_model(
                 context, cuts = smaller, cuts + 1
                 work = replace(work, input=_given(asked, step, context))
                 told += _trimmed(scope, context)
-            await run.commit(Entry(items=[*told], work=[with_usage(work, spent)]))
+            await run.commit(Entry(items=[*told], work=[_so_far(asked, work, spent)]))
             if smaller is None:
                 await asyncio.sleep(_pause_s(fault, work.attempts - cuts))
 
@@ -222,6 +222,11 @@ def _priced(asked: Asked, work: Work, usage: Usage, model: str | None = None) ->
     cost = price(asked.vendor, model or asked_for, usage) or price(asked.vendor, asked_for, usage)
     used = with_usage(work, usage)
     return replace(used, cost_usd=cost.usd, price_date=cost.date) if cost else used
+
+
+def _so_far(asked: Asked, work: Work, spent: Usage) -> Work:
+    """The open record with what its attempts used until now: should the query be ended meanwhile, it keeps that."""
+    return with_usage(work, spent) if spent == Usage() else _priced(asked, work, spent)
 
 
 def _closed(

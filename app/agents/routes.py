@@ -33,6 +33,8 @@ from app.tenancy.http import (
     traceparent_of,
 )
 from app.tenancy.models import Caller
+from app.usage.service import of_query as work_of_query
+from app.usage.views import WorkList
 
 router = APIRouter(route_class=GatedRoute, tags=["queries"])
 
@@ -255,12 +257,12 @@ async def thread_messages(
 @router.get(
     "/queries/{query_id}/work",
     summary="The work records of a query, oldest first",
-    response_model=views.WorkList,
+    response_model=WorkList,
 )
 async def query_work(
     request: Request, query_id: QueryId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
-    async def work(tx: Tx) -> Any:
-        return {"items": await queries_of(request).work(tx, query_id), "nextCursor": None}
-
-    return await reading(request, caller, work)
+    db = door_of(request).db
+    async with db.transaction(caller.tenant) as tx:
+        await queries_of(request).exists(tx, query_id)
+    return json_response(await work_of_query(db, caller.tenant, query_id))

@@ -107,13 +107,15 @@ class QueryRun:
         }
         self._turns = len(self._spent)  # those that were begun
         self._began = time.monotonic()
+        self._stopped_at: str | None = None  # the limit that a branch waits at
         self.limits = Limits.of(runtime.spec.limits, query.request.get("limits"))
         limits = runtime.spec.limits
         self.max_depth = (limits and limits.max_depth) or MAX_DEPTH
         self._most_outside = (limits and limits.max_parallel_tools) or MAX_PARALLEL
         self.asking = asyncio.Semaphore(self._most_outside)  # held around a model call, never while waiting
         open_work = {row.id for rows in tree.children.values() for row in rows if not row.over}
-        self._outside = open_work.intersection(offered)  # calls that have a place
+        self._offered = frozenset(open_work.intersection(offered))
+        self._outside = set(self._offered)  # calls that have a place
         self._queue: deque[tuple[str, asyncio.Future[None]]] = deque()  # those that wait for one
 
     # -- writing ---------------------------------------------------------------------------------------------
@@ -182,16 +184,26 @@ class QueryRun:
                 self._spent[work.id] = (work.parent_id, usage, work.cost_usd)
 
     async def within_limits(self) -> None:
-        """Returns when the query may make another model call, which then counts. At a limit the branch waits, without
-        memory, until somebody raises it (`POST /queries/{id}/resume`)."""
+        """Returns when the query may make another model call, which then counts."""
+        await self._below(self._limit_reached)
+        self._turns += 1
+
+    async def within_time(self, work_id: str) -> None:
+        """Returns when the query may make this tool call. One that has begun is brought to its end."""
+        if work_id not in self._offered and not self.tree.below(work_id, "agent", "plan_execution"):
+            await self._below(self._out_of_time)
+
+    async def _below(self, reached: Callable[[], str | None]) -> None:
+        """At a limit the branch waits, without memory, until somebody raises it (`POST /queries/{id}/resume`)."""
 
         async def raised() -> bool | None:
             self.limits = Limits.of(self.runtime.spec.limits, (await self.look(self._asked)).get("limits"))
-            return None if self._limit_reached() else True
+            limit = reached()
+            self._stopped_at = limit or self._stopped_at
+            return None if limit else True
 
-        if self._limit_reached():
+        if reached():
             await self.wait(raised, reason="limit_reached")
-        self._turns += 1
 
     async def _asked(self, tx: Tx) -> dict[str, Any]:
         row = await store.request(tx, self.query.id)
@@ -202,8 +214,10 @@ class QueryRun:
         usage = sum((s[1] for s in self._spent.values()), Usage())
         tokens = usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         cost = sum(s[2] or 0 for s in self._spent.values())
-        worked_ms = self.query.worked_ms + (time.monotonic() - self._began) * 1000
-        return self.limits.reached(self._turns, tokens, cost, worked_ms)
+        return self.limits.reached(self._turns, tokens, cost) or self._out_of_time()
+
+    def _out_of_time(self) -> str | None:
+        return self.limits.out_of_time(self.query.worked_ms + (time.monotonic() - self._began) * 1000)
 
     def totals(self, agent_work_id: str | None = None) -> dict[str, Any]:
         """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no
@@ -408,7 +422,8 @@ class QueryRun:
     async def _park(self) -> None:
         reason = min((reason for _, reason in self._resting.values()), key=REASONS.index)
         scope = self.scope(self.query.root_work_id, None, self.query.agent)
-        told = event(scope, "query-status", **{"from": "running", "to": "waiting", "reason": reason})
+        limit = {"limit": self._stopped_at} if reason == "limit_reached" else {}
+        told = event(scope, "query-status", **{"from": "running", "to": "waiting", "reason": reason}, **limit)
         try:
             await self.commit(Entry(items=[told], change=QueryChange("waiting", reason, self._wake)))
             self._ended = Parked()

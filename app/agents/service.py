@@ -25,7 +25,6 @@ from app.journal.hub import Hub
 from app.journal.models import Event
 from app.queue import store as queue_store
 from app.queue.worker import Worker, one_by_one
-from app.references import store as references_store
 from app.runtimes.checks import is_priced
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
@@ -343,13 +342,6 @@ class Queries:
     ) -> list[dict[str, Any]]:
         return [query_wire(r) for r in await store.page(tx, before, *filters, limit)]
 
-    async def work(self, tx: Tx, query_id: str) -> list[dict[str, Any]]:
-        """The query's work records, oldest first; parents tell the tree."""
-        await self.exists(tx, query_id)
-        rows = await store.work_full(tx, query_id)
-        uses = await references_store.uses(tx, [r["id"] for r in rows])
-        return [work_wire(r, uses.get(r["id"])) for r in rows]
-
 
 def _refuse_unpriced(runtime: Runtime, limits: Mapping[str, Any] | None) -> None:
     """Invalid where a query asks for a limit on its cost that nobody could keep."""
@@ -394,50 +386,3 @@ def query_wire(row: Any, open_approvals: list[str] | None = None) -> dict[str, A
     if open_approvals is not None:
         out["openApprovals"] = open_approvals
     return out
-
-
-def work_wire(row: Any, uses: list[dict[str, Any]] | None) -> dict[str, Any]:
-    ended = row["ended_at"]
-    out: dict[str, Any] = {
-        "id": row["id"],
-        "parentId": row["parent_id"],
-        "kind": row["kind"],
-        "name": row["name"],
-        "agent": row["agent"],
-        "queryId": row["query_id"],
-        "threadId": row["thread_id"],
-        "status": row["status"],
-        "startedAt": rfc3339(row["started_at"]),
-        "endedAt": rfc3339(ended) if ended else None,
-        "durationMs": round((ended - row["started_at"]).total_seconds() * 1000) if ended else None,
-        "attempts": row["attempts"],
-    }
-    if row["kind"] == "model_call":
-        out |= {
-            "model": row["model"],
-            "promptCacheKey": row["prompt_cache_key"],
-            "usage": {
-                "inputTokens": row["input_tokens"],
-                "outputTokens": row["output_tokens"],
-                "cacheReadTokens": row["cache_read_tokens"],
-                "cacheWriteTokens": row["cache_write_tokens"],
-                "reasoningTokens": row["reasoning_tokens"],
-            },
-            "costUsd": row["cost_usd"],
-            "priceDate": row["price_date"],
-        }
-    if row["tool_invocation_id"]:
-        out["toolInvocationId"] = row["tool_invocation_id"]
-    if uses:
-        out["references"] = uses
-    for name in ("input", "output", "error"):
-        if row[name] is not None:
-            out[name] = readable(row[name])
-    return out
-
-
-def readable(data: bytes) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return data.decode()

@@ -194,10 +194,6 @@ SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
    AND ($6::text IS NULL OR q.agent = $6)
  ORDER BY q.id DESC LIMIT $7
 """
-WORK_FULL = f"""
-SELECT {WORK_COLUMNS}, query_id, thread_id, model, prompt_cache_key, price_date FROM work_records
- WHERE tenant_id = $1 AND query_id = $2 ORDER BY id
-"""
 
 
 async def totals(tx: Tx, query_id: str) -> tuple[Usage, float | None, int]:
@@ -212,10 +208,6 @@ async def full(tx: Tx, query_id: str) -> Any:
 
 async def page(tx: Tx, *args: Any) -> list[Any]:
     return await tx.fetch(PAGE, tx.tenant, *args)
-
-
-async def work_full(tx: Tx, query_id: str) -> list[Any]:
-    return await tx.fetch(WORK_FULL, tx.tenant, query_id)
 
 
 LOCK_THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"

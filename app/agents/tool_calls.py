@@ -119,6 +119,7 @@ class ToolCalls:
         if truncated:
             refusal = ToolError(TRUNCATED, "turn_truncated")
             return await self._record(run, agent, scope, call, refusal)
+        await run.within_time(call.work_id)
         filled = await self._filled(run, scope, tools, call)
         if isinstance(filled, ToolError):
             return await self._record(run, agent, scope, call, filled)
@@ -167,6 +168,9 @@ class ToolCalls:
         declared = tools.declared.get(call.name)
         if declared is not None:
             return await self._declared(call.run, call.scope, declared, call.args)
+        await call.run.within_time(
+            call.scope.work_id
+        )  # others may have used it up while it stood at its gate
         return await self._toolkits[call.name](call)
 
     async def _delivered(self, call: ToolCall, output: Output, outcome: Outcome) -> Outcome:

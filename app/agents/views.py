@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from plangate.events import ErrorInfo, JsonObject, QueryStatus, Usage, WorkKind, WorkStatus
+from plangate.events import ErrorInfo, JsonObject, QueryStatus, Usage
 from pydantic import Field, JsonValue
 
 from app.tenancy.http import View
@@ -64,48 +64,6 @@ class QueryView(QuerySummary):
 
 class QueryPage(Page):
     items: list[QuerySummary]
-
-
-class ReferenceUse(View):
-    """What a unit of work did with a reference. Of its `sizeBytes` a model was shown `promptBytes`; the rest stayed out
-    of prompts."""
-
-    use: Literal["create", "resolve", "hydrate"]
-    kind: str
-    id: str
-    size_bytes: int
-    prompt_bytes: int
-
-
-class WorkView(View):
-    """A unit of work: what it was given, what came of it. Model calls also say their model, usage and cost."""
-
-    id: str
-    parent_id: str | None
-    kind: WorkKind
-    name: str
-    agent: str
-    query_id: str
-    thread_id: str
-    status: WorkStatus
-    started_at: datetime
-    ended_at: datetime | None
-    duration_ms: int | None
-    attempts: int
-    model: str | None = None
-    prompt_cache_key: str | None = None
-    usage: Usage | None = None
-    cost_usd: float | None = None
-    price_date: str | None = None
-    tool_invocation_id: str | None = None
-    references: list[ReferenceUse] | None = None
-    input: JsonValue = None
-    output: JsonValue = None
-    error: JsonValue = None
-
-
-class WorkList(WholeList):
-    items: list[WorkView]
 
 
 class ThreadSummary(View):

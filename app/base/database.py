@@ -77,6 +77,10 @@ class EndedWork(NamedTuple):
 HearsEnded = Callable[[str, Sequence[EndedWork]], None]
 
 
+class TookTooLong(Exception):
+    """A statement was given so much time, and was not done in it. Its transaction is over."""
+
+
 class Tx:
     """An open transaction of one tenant. Functions that take one join their caller's."""
 
@@ -91,6 +95,14 @@ class Tx:
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         return list(await self.raw.fetch(sql, *args))
+
+    async def fetch_within(self, seconds: float, sql: str, *args: Any) -> list[Any]:
+        """What a statement gives whose cost is the asker's choice. Raises TookTooLong."""
+        await self.raw.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
+        try:
+            return list(await self.raw.fetch(sql, *args))
+        except asyncpg.QueryCanceledError as error:
+            raise TookTooLong from error
 
     async def row(self, sql: str, *args: Any) -> Any:
         return await self.raw.fetchrow(sql, *args)

@@ -15,6 +15,8 @@ from app.base.database import is_outage
 from app.base.embedded_postgres import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
 from app.doors import admin, serving
+from app.doors.remote import commands as remote
+from app.doors.remote.connection import Stop, failed
 from app.settings import Settings
 from app.tenancy.floor import checked_floor
 from app.tenancy.models import DEFAULT_LIMITS
@@ -26,6 +28,9 @@ tenants = typer.Typer(no_args_is_help=True, help="Tenants.")
 keys = typer.Typer(no_args_is_help=True, help="API keys.")
 cli.add_typer(tenants, name="tenants")
 cli.add_typer(keys, name="keys")
+cli.add_typer(remote.approvals, name="approvals")
+for command in (remote.query, remote.watch, remote.work, remote.artifacts):
+    cli.command()(command)
 
 DataDir = Annotated[Path | None, typer.Option(help="Where the embedded Postgres and the local key live.")]
 Limits = Annotated[
@@ -153,6 +158,8 @@ def main() -> None:
         cli()
     except (PlangateError, EmbeddedPostgresError) as error:
         raise SystemExit(f"plangate: {error}") from error
+    except Stop as error:
+        raise SystemExit(failed(str(error), error.code)) from error
     except ValidationError as error:
         found = "; ".join(
             f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)

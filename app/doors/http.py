@@ -17,6 +17,7 @@ import app.runtimes.routes
 import app.state.routes
 import app.tenancy.routes
 import app.tools.routes
+import app.usage.routes
 from app.assembly import Services
 from app.base.errors import Unavailable
 from app.base.migrate import schema_is_current
@@ -35,6 +36,7 @@ ROUTERS = (
     app.tools.routes.router,
     app.tools.routes.results,
     app.tools.routes.mcp,
+    app.usage.routes.router,
     app.tenancy.routes.router,
 )
 

@@ -30,6 +30,7 @@ TAGS = (
     ("approvals", "What waits for a person, and the only place where anything is approved."),
     ("plans", "Typed containers of the actions that agents intend to take."),
     ("references", "Values that stay outside of every prompt."),
+    ("work", "What was done, what it used and what that cost."),
     ("client tools", "Calls that processes of the user take and answer."),
     ("keys and secrets", "Who may call, and what runtimes may use."),
     ("operations", "Whether the service runs and can work."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
@@ -17,10 +18,10 @@ TABLE_NAMES: Final = {"anthropic": "anthropic", "openai": "openai", "bedrock": "
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """US dollars, and which edition of the price table says so."""
+    """US dollars, and whose price it is: that of this day, by this edition of the price table."""
 
     usd: float
-    date: str
+    date: str  # '2026-11-21 genai-prices 0.2.3'
 
 
 @cache
@@ -35,6 +36,7 @@ def price(provider: str, model: str, usage: Usage) -> Cost | None:
     if provider not in TABLE_NAMES:
         return None
     table, edition = _table()
+    now = datetime.now(UTC)
     tokens = table.Usage(
         input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
         output_tokens=usage.output_tokens,
@@ -42,11 +44,13 @@ def price(provider: str, model: str, usage: Usage) -> Cost | None:
         cache_write_tokens=usage.cache_write_tokens,
     )
     try:
-        found = table.calc_price(tokens, model_ref=model, provider_id=TABLE_NAMES[provider])
+        found = table.calc_price(
+            tokens, model_ref=model, provider_id=TABLE_NAMES[provider], genai_request_timestamp=now
+        )
     except LookupError:
         return None
     total: Decimal = found.total_price
-    return Cost(float(total), f"genai-prices {edition}")
+    return Cost(float(total), f"{now:%Y-%m-%d} genai-prices {edition}")
 
 
 def window(provider: str, model: str) -> int | None:

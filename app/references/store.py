@@ -67,10 +67,6 @@ INSERT INTO reference_uses (tenant_id, work_id, use, kind, id, size_bytes, promp
 SELECT $1, $2, $3, kind, id, size_bytes, $7 FROM unnest($4::text[], $5::text[], $6::bigint[]) AS n(kind, id, size_bytes)
 ON CONFLICT (tenant_id, work_id, use, kind, id) DO UPDATE SET prompt_bytes = EXCLUDED.prompt_bytes
 """
-USES = """
-SELECT work_id, use, kind, id, size_bytes, prompt_bytes FROM reference_uses
- WHERE tenant_id = $1 AND work_id = ANY ($2) ORDER BY at, use, kind, id
-"""
 SWEEP = "SELECT sweep_references($1)"
 
 
@@ -122,15 +118,6 @@ async def note_uses(
 ) -> None:
     kinds, ids, bytes_ = ([size[n] for size in sizes] for n in range(3))
     await tx.run(NOTE_USES, tx.tenant, work_id, use, kinds, ids, bytes_, prompt_bytes)
-
-
-async def uses(tx: Tx, work_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """What these units of work did with references, as their records show it, in the order in which they did."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in await tx.fetch(USES, tx.tenant, list(work_ids)):
-        shown = {"use": row["use"], "kind": row["kind"], "id": row["id"], "sizeBytes": row["size_bytes"]}
-        found.setdefault(row["work_id"], []).append({**shown, "promptBytes": row["prompt_bytes"]})
-    return found
 
 
 async def sweep(db: Database, limit: int) -> int:

@@ -1,1 +1,1 @@
-"""What work cost."""
+"""Work records as people read them, and what work used, cost and kept out of prompts."""

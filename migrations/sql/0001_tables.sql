@@ -167,6 +167,7 @@ CREATE TABLE work_records (
     PRIMARY KEY (tenant_id, id)
 ) WITH (fillfactor = 60);  -- each is written when it begins and again when it ends
 CREATE INDEX work_of_query ON work_records (tenant_id, query_id, id);
+CREATE INDEX work_spent ON work_records (tenant_id, started_at) WHERE kind = 'model_call';
 CREATE INDEX work_memory ON work_records (tenant_id, thread_id, agent, started_at, id) WHERE kind = 'agent';
 
 CREATE TABLE events (
@@ -376,6 +377,7 @@ CREATE TABLE reference_uses (
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (tenant_id, work_id, use, kind, id)
 );
+CREATE INDEX reference_uses_recent ON reference_uses (tenant_id, at);
 
 -- Every call that leaves: tools, actions of plans and predicates. The row is the intent: it is committed before anybody
 -- can take the call or a byte of it is sent. `client` calls wait for a process of the user; the others are sent by the

@@ -56,6 +56,8 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("call", "POST", "/tool-calls/{id}/heartbeat", {"claimToken": "t"}, "tools:serve"),
     ("call", "POST", "/tool-calls/{id}/progress", {"claimToken": "t", "label": "l"}, "tools:serve"),
     ("call", "POST", "/tool-calls/{id}/release", {"claimToken": "t"}, "tools:serve"),
+    ("call", "GET", "/work-records/{id}", None, "read"),
+    ("call", "GET", "/work-records/{id}?tree=true", None, "read"),
     ("key", "DELETE", "/keys/{id}", None, "admin"),
     ("secret", "DELETE", "/secrets/{id}", None, "runtimes:write"),
 ]
@@ -132,6 +134,7 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
         "/keys",
         "/secrets",
         "/threads",
+        "/work-records",
     ):
         shown = json.dumps(await api.read(path))
         for id in theirs.values():
@@ -141,7 +144,10 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
 async def test_every_route_needs_its_scope_and_no_other(plangate: World) -> None:
     routes = [
         *ROUTES,
-        *((("", "GET", p, None, "read")) for p in ("/runtimes", "/queries", "/events", "/plans", "/grants")),
+        *(
+            (("", "GET", p, None, "read"))
+            for p in ("/runtimes", "/queries", "/events", "/plans", "/grants", "/work-records", "/usage")
+        ),
     ]
     routes += [
         ("", "POST", "/runtimes", {}, "runtimes:write"),

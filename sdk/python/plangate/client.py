@@ -86,18 +86,21 @@ class ServiceClient:
         self,
         url: str,
         api_key: str,
-        tenant: str,
+        tenant: str | None,
         *,
         ended: Callable[[], str | None] = lambda: None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`ended` tells why the service will not come back, if that is known."""
+        """`tenant` may be None where the key says which. `ended` tells why the service will not come back, if known."""
         self.url = url.rstrip("/")
         self._ended = ended
         self._closed = False
         self._http = httpx.AsyncClient(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {api_key}", "Plangate-Tenant": tenant},
+            headers={
+                "Authorization": f"Bearer {api_key}",
+                **({} if tenant is None else {"Plangate-Tenant": tenant}),
+            },
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
             trust_env=not _is_loopback(self.url),
             transport=transport,
@@ -123,6 +126,7 @@ class ServiceClient:
         *,
         params: Mapping[str, Any] | None = None,
         once: bool = False,
+        raw: bool = False,
         patience_s: float = REQUEST_PATIENCE_S,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> Any:
@@ -132,6 +136,7 @@ class ServiceClient:
 
         Args:
             once: The service does not keep this answer for repetitions: no key is sent.
+            raw: Gives the bytes of the answer as they came.
             patience_s: For how long it is sent again; 0 is never.
             timeout_s: How long one answer may take.
 
@@ -156,7 +161,7 @@ class ServiceClient:
                     method, path, content=content, params=params, headers=headers, timeout=timeout
                 )
                 if answer.is_success:
-                    return _content(answer)
+                    return answer.content if raw else _content(answer)
                 raise _refusal(answer)
             except (httpx.TransportError, ApiError) as error:
                 await outage.wait(error)

@@ -40,7 +40,18 @@ from tests.support.guides import (
 )
 
 PAGES = list(pages())
-GUIDES = ("runtime", "agents", "prompts", "tools", "plans", "approvals", "references", "variables", "events")
+GUIDES = (
+    "runtime",
+    "agents",
+    "prompts",
+    "tools",
+    "plans",
+    "approvals",
+    "references",
+    "variables",
+    "events",
+    "work",
+)
 BLOCKS = [block for page in PAGES for block in page.blocks]
 CODE = ("app/**/*.py", "sdk/python/plangate/**/*.py")
 MESSAGES = "| what you read |"
@@ -115,7 +126,10 @@ def test_only_settings_that_there_are_are_named(page: Page) -> None:
 @each_page
 def test_only_commands_that_there_are_are_named(page: Page) -> None:
     named = set(
-        re.findall(r"(?<!from )(?<![\w./-])plangate ([a-z]+(?: (?:create|set)\b)?)(?=[ `\n])", page.text)
+        re.findall(
+            r"(?<!from )(?<![\w./-])plangate ([a-z]+(?: (?:create|set|list|approve|reject|revise)\b)?)(?=[ `\n])",
+            page.text,
+        )
     )
     there: set[str] = set()
     for name, command in getattr(get_command(cli), "commands", {}).items():

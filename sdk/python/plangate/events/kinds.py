@@ -25,12 +25,13 @@ from plangate.events.carried import (
 
 
 class QueryStatusEvent(Envelope):
-    """The query's status changed; `from` is None for its first."""
+    """The query's status changed; `from` is None for its first. `limit`: which one, for the reason `limit_reached`."""
 
     type: Literal["query-status"]
     from_: QueryStatus | None = Field(alias="from")
     to: QueryStatus
     reason: str | None = None
+    limit: Literal["maxTurns", "maxTokens", "maxCostUsd", "maxDurationMs"] | None = None
 
 
 class StepStartEvent(Envelope):

@@ -1,0 +1,175 @@
+"""Which service the commands talk to, with which key, and how what it refuses becomes an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import typer
+from plangate.client import ServiceClient, path
+from plangate.errors import PlangateError, ServiceUnavailable
+
+from app.doors.remote.text import as_json, safe_lines
+from app.settings import Settings, default_data_dir
+
+T = TypeVar("T")
+
+DONE: Final = 0
+REFUSED: Final = 1  # the service said no, or the command stopped
+USAGE: Final = 2  # the command line cannot be used
+NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
+NO_ANSWER: Final = 4
+INTERRUPTED: Final = 130
+PATIENCE_S: Final = 5.0
+MOST_LISTED: Final = 500
+
+
+class Stop(Exception):
+    """A command cannot go on; its message says what to do."""
+
+    def __init__(self, message: str, code: int = REFUSED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A service, the key to use, and the tenant where the key is the operator's."""
+
+    url: str
+    key: str
+    tenant: str | None
+
+    @classmethod
+    def found(
+        cls, url: str | None, key_file: Path | None, data_dir: Path | None, tenant: str | None
+    ) -> Target:
+        """What the options say, else the environment, else the service of this machine. Raises Stop."""
+        address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{Settings().port}"
+        if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
+            raise Stop(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
+        return cls(address, _key(address, key_file, data_dir), tenant)
+
+
+def _key(address: str, key_file: Path | None, data_dir: Path | None) -> str:
+    if key_file is not None:
+        return _read(key_file)
+    given = os.environ.get("PLANGATE_API_KEY")
+    if given and data_dir is None:
+        return _checked(given, "PLANGATE_API_KEY")
+    if not _is_loopback(address):  # the operator's key of this machine is for no other one
+        raise Stop(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
+    kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or default_data_dir())
+    try:
+        return _read(kept_in / "local-key")
+    except Stop as stop:
+        told = "Set PLANGATE_API_KEY, give --key-file, or say with --data-dir where the service of this machine keeps"
+        raise Stop(f"{stop} {told} its data.", USAGE) from stop
+
+
+def _read(file: Path) -> str:
+    try:
+        return _checked(file.read_text("utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"There is no key to read in {file} ({type(error).__name__}).", USAGE) from error
+
+
+def _checked(text: str, where: str) -> str:
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise Stop(f"What {where} holds is no key: one begins with 'plg_'.", USAGE)
+    return key
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Remote:
+    """The service, as commands ask it."""
+
+    def __init__(self, client: ServiceClient) -> None:
+        self.client = client
+
+    async def get(self, *segments: str, **params: Any) -> Any:
+        given = {name: value for name, value in params.items() if value is not None}
+        return await self.client.request("GET", path(*segments), params=given or None, patience_s=PATIENCE_S)
+
+    async def bytes_of(self, *segments: str) -> bytes:
+        """The very bytes of an answer."""
+        found: bytes = await self.client.request("GET", path(*segments), raw=True, patience_s=PATIENCE_S)
+        return found
+
+    async def post(self, body: Any, *segments: str) -> Any:
+        return await self.client.request("POST", path(*segments), body, patience_s=PATIENCE_S)
+
+    async def listed(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
+        """Entries of a list, newest first, over as many pages as it takes."""
+        out: list[dict[str, Any]] = []
+        cursor = None
+        while len(out) < limit:
+            some = min(limit - len(out), MOST_LISTED)
+            page = await self.get(*segments, **params, limit=some, cursor=cursor)
+            out += page["items"]
+            cursor = page["nextCursor"]
+            if cursor is None:
+                break
+        return out
+
+
+def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
+    """Runs a command to its exit code. What a person can act on is a line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+    async def commanded() -> int:
+        client = ServiceClient(target.url, target.key, target.tenant)
+        try:
+            return await command(Remote(client))
+        finally:
+            await client.aclose()
+
+    try:
+        code = asyncio.run(commanded())
+        sys.stdout.flush()
+    except Stop as stop:
+        code = failed(str(stop), stop.code)
+    except ServiceUnavailable as error:
+        code = failed(str(error), NO_ANSWER)
+    except PlangateError as error:
+        code = failed(str(error), REFUSED)
+    except ValueError as error:
+        code = failed(str(error), USAGE)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:  # whoever read what we print has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    raise typer.Exit(code)
+
+
+def failed(message: str, code: int) -> int:
+    for n, line in enumerate(safe_lines(message)):
+        typer.echo(f"plangate: {line}" if n == 0 else line, err=True)
+    return code
+
+
+def say(*lines: str) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def say_json(value: Any) -> None:
+    typer.echo(as_json(value))

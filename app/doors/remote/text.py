@@ -1,0 +1,97 @@
+"""What comes from a service, as text that a terminal may see. Pure.
+
+Names, prompts and results are somebody else's: nothing of them may reach a terminal as a control character, an escape
+sequence or a change of writing direction, and nothing of them may begin a line that looks like one of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+CUT = "..."
+
+
+def safe(text: object) -> str:
+    """One line: white space is a space, and what a terminal does not print is written out (`\\x1b`, `\\u202e`)."""
+    return "".join(c if c.isprintable() else _written(c) for c in " ".join(str(text).split()))
+
+
+def _written(char: str) -> str:
+    code = ord(char)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def safe_lines(text: str) -> list[str]:
+    """The lines of a text, each safe, with the spaces that it begins with."""
+    lines = []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        begins = len(line) - len(line.lstrip(" "))
+        lines.append(" " * begins + safe(line))
+    return lines
+
+
+def cut(text: object, width: int) -> str:
+    """One safe line of at most so many characters."""
+    return _fitted(safe(text), width)
+
+
+def as_json(value: Any, *, indent: int | None = 2) -> str:
+    """JSON in ASCII: nothing in it is a control character, however it is printed."""
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
+
+
+def duration(ms: float | None) -> str:
+    """`850 ms`, `12.3 s`, `4 min 05 s`, `2 h 03 min`; empty where nobody knows."""
+    if ms is None:
+        return ""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def money(usd: float | None) -> str:
+    """Dollars, with as many digits as it takes to say something; empty where no price is known."""
+    if usd is None:
+        return ""
+    return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
+
+
+def size(count: int) -> str:
+    """`512 B`, `1.5 kB`, `20.0 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    for unit in ("kB", "MB", "GB"):
+        count_in = count / 1000 ** (("kB", "MB", "GB").index(unit) + 1)
+        if count_in < 1000 or unit == "GB":
+            return f"{count_in:.1f} {unit}"
+    raise AssertionError
+
+
+def tokens(usage: dict[str, int]) -> int:
+    """All of them, in and out; those of reasoning are a part of those out."""
+    return sum(count for name, count in usage.items() if name != "reasoningTokens")
+
+
+def plural(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def table(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    """Columns of safe cells, two spaces apart. Each is as wide as its widest cell, at most as said; 0 is no bound."""
+    cells = [[_fitted(cell, width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    wide = [max((len(row[n]) for row in cells), default=0) for n in range(len(widths))]
+    lines = ("  ".join(cell.ljust(wide[n]) for n, cell in enumerate(row)) for row in cells)
+    return [line.rstrip() for line in lines]
+
+
+def _fitted(line: str, width: int) -> str:
+    return line if not width or len(line) <= width else line[: max(width - len(CUT), 0)] + CUT

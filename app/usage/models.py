@@ -1,0 +1,193 @@
+"""Work records and sums of what they used, as they are answered. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.base.clock import rfc3339
+
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+TOKEN_NAMES = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens")
+
+
+@dataclass(slots=True)
+class Sum:
+    """What work used. `unpriced_calls` used tokens whose price nobody knows: the cost is that of the others, and None
+    where there are no others."""
+
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    unpriced_calls: int = 0
+    uses: int = 0
+    size_bytes: int = 0
+    prompt_bytes: int = 0
+    kept_out_bytes: int = 0
+
+    @classmethod
+    def of(cls, *rows: Any) -> Sum:
+        """Of rows that have been added up, each of which has a part."""
+        return cls(**{name: row[name] for row in rows for name in cls.__slots__ if name in row})
+
+    @classmethod
+    def of_failed(cls, row: Any) -> Sum:
+        """The part of a row of usage that was in vain."""
+        return cls(**{name: row[f"failed_{name}"] for name in cls.__slots__ if f"failed_{name}" in row})
+
+    @classmethod
+    def of_record(cls, row: Any) -> Sum:
+        """What a record used itself."""
+        tokens = {name: row[name] for name in TOKENS}
+        called = row["kind"] == "model_call"
+        unpriced = called and row["cost_usd"] is None and any(tokens.values())
+        return cls(int(called), **tokens, cost_usd=row["cost_usd"], unpriced_calls=int(unpriced))
+
+    def add(self, other: Sum) -> None:
+        if other.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + other.cost_usd
+        self.model_calls += other.model_calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cache_read_tokens += other.cache_read_tokens
+        self.cache_write_tokens += other.cache_write_tokens
+        self.reasoning_tokens += other.reasoning_tokens
+        self.unpriced_calls += other.unpriced_calls
+        self.uses += other.uses
+        self.size_bytes += other.size_bytes
+        self.prompt_bytes += other.prompt_bytes
+        self.kept_out_bytes += other.kept_out_bytes
+
+    def spent(self) -> dict[str, Any]:
+        """The part that models used."""
+        return {
+            "modelCalls": self.model_calls,
+            "usage": usage_wire(getattr(self, name) for name in TOKENS),
+            "costUsd": self.cost_usd,
+            "unpricedCalls": self.unpriced_calls,
+        }
+
+    def references(self) -> dict[str, int]:
+        """The part that references kept out of prompts."""
+        return {
+            "uses": self.uses,
+            "sizeBytes": self.size_bytes,
+            "promptBytes": self.prompt_bytes,
+            "keptOutBytes": self.kept_out_bytes,
+        }
+
+    def wire(self) -> dict[str, Any]:
+        return {**self.spent(), "references": self.references()}
+
+
+def usage_wire(tokens: Iterable[int]) -> dict[str, int]:
+    """Counts in the order of `TOKENS`."""
+    return dict(zip(TOKEN_NAMES, tokens, strict=True))
+
+
+def record_wire(row: Any, uses: Sequence[Any] = ()) -> dict[str, Any]:
+    """A record as it is answered, with what of its bodies the row has."""
+    ended = row["ended_at"]
+    out: dict[str, Any] = {
+        "id": row["id"],
+        "parentId": row["parent_id"],
+        "kind": row["kind"],
+        "name": row["name"],
+        "agent": row["agent"],
+        "queryId": row["query_id"],
+        "threadId": row["thread_id"],
+        "status": row["status"],
+        "startedAt": rfc3339(row["started_at"]),
+        "endedAt": rfc3339(ended) if ended else None,
+        "durationMs": round((ended - row["started_at"]).total_seconds() * 1000) if ended else None,
+        "attempts": row["attempts"],
+    }
+    if row["kind"] == "model_call":
+        date, _, table = (row["price_date"] or "").partition(" ")
+        out |= {
+            "model": row["model"],
+            "promptCacheKey": row["prompt_cache_key"],
+            "usage": usage_wire(row[name] for name in TOKENS),
+            "costUsd": row["cost_usd"],
+            "priceDate": date or None,
+            "priceTable": table or None,
+        }
+    if row["tool_invocation_id"]:
+        out["toolInvocationId"] = row["tool_invocation_id"]
+    if uses:
+        out["references"] = [_use_wire(use) for use in uses]
+    for name in ("input", "output", "error"):
+        if row.get(name) is not None:
+            out[name] = readable(row[name])
+    return out
+
+
+def short_wire(row: Any) -> dict[str, Any]:
+    """A record without its input and output. Of an error that is left out, what says where it is."""
+    out = record_wire(row)
+    if row["error_bytes"] is not None and row["error"] is None:
+        told = f"The error has {row['error_bytes']} bytes: GET /work-records/{row['id']} has it."
+        out["error"] = {"code": "too_long", "message": told}
+    return out
+
+
+def _use_wire(use: Any) -> dict[str, Any]:
+    return {
+        "use": use["use"],
+        "kind": use["kind"],
+        "id": use["id"],
+        "sizeBytes": use["size_bytes"],
+        "promptBytes": use["prompt_bytes"],
+    }
+
+
+def readable(data: bytes) -> Any:
+    """A body as JSON where it is JSON, else its text."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return data.decode()
+
+
+def usage_of(row: Any) -> dict[str, Any]:
+    """A row of usage: all of it, and what of it was in vain."""
+    found = Sum.of(row)
+    return {**found.spent(), "failed": Sum.of_failed(row).spent(), "references": found.references()}
+
+
+def tree_wire(rows: Sequence[Any], used: Mapping[str, Sum], work_id: str) -> list[dict[str, Any]]:
+    """The record and all below it, parents before their children, siblings oldest first, each with its rollup: what it
+    used and what its children did, each once. `rows` are the records of its query, `used` what some of them did with
+    references."""
+    children: dict[str | None, list[Any]] = {}
+    by_id: dict[str, Any] = {}
+    for row in rows:
+        children.setdefault(row["parent_id"], []).append(row)
+        by_id[row["id"]] = row
+    ordered: list[Any] = []
+    stack = [by_id[work_id]]
+    while stack:
+        row = stack.pop()
+        ordered.append(row)
+        stack += reversed(children.get(row["id"], ()))
+    sums: dict[str, Sum] = {}  # of those that used anything: most are calls of tools
+    for row in reversed(ordered):  # children before their parents
+        parts = [sums[child["id"]] for child in children.get(row["id"], ()) if child["id"] in sums]
+        parts += [used[row["id"]]] if row["id"] in used else []
+        if parts or row["kind"] == "model_call":
+            total = Sum.of_record(row)
+            for part in parts:
+                total.add(part)
+            sums[row["id"]] = total
+    nothing = Sum().wire()
+    return [
+        {**short_wire(row), "rollup": sums[row["id"]].wire() if row["id"] in sums else nothing}
+        for row in ordered
+    ]

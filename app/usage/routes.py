@@ -1,0 +1,125 @@
+"""Work records over HTTP."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.events import WorkKind, WorkStatus
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from app.base.database import Tx
+from app.tenancy.http import MAX_PAGE, GatedRoute, before, calling, door_of, json_response, reading
+from app.tenancy.models import Caller
+from app.usage import service, views
+
+router = APIRouter(route_class=GatedRoute, tags=["work"])
+
+
+class Parameters(BaseModel):
+    """Parameters of a request; a name that is none of them is refused: a filter that is not heard would show too much."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class WorkFilter(Parameters):
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many at most, newest first.")] = 50
+    cursor: Annotated[str | None, Field(max_length=4096, description="`nextCursor` of the page before.")] = (
+        None
+    )
+    query_id: Annotated[str | None, Field(max_length=100)] = None
+    kind: WorkKind | None = None
+    status: WorkStatus | None = None
+
+
+class TreeParameters(Parameters):
+    tree: Annotated[bool, Field(description="Also everything below it, as `below`.")] = False
+
+
+def _moment(value: object) -> object:
+    """A number would be taken for seconds since 1970."""
+    if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value):
+        return value
+    raise ValueError("a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z")
+
+
+def _in_utc(value: datetime) -> datetime:
+    if not 2000 <= value.year <= 2200:
+        raise ValueError("a year from 2000 to 2200")
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, BeforeValidator(_moment), AfterValidator(_in_utc)]
+
+
+class UsageParameters(Parameters):
+    group_by: Annotated[views.GroupBy, Field(description="What each group is of.")] = "day"
+    from_: Annotated[
+        Moment | None,
+        Field(alias="from", description="Without it, 30 days before `to`. A date is its first moment."),
+    ] = None
+    to: Annotated[Moment | None, Field(description="Without it, now; at most 366 days after `from`.")] = None
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE, description="How many groups at most.")] = 50
+    cursor: Annotated[str | None, Field(max_length=4096, description="`nextCursor` of the page before.")] = (
+        None
+    )
+
+
+@router.get("/work-records", summary="Work records, newest first", response_model=views.WorkPage)
+async def list_work_records(
+    request: Request, asked: Annotated[WorkFilter, Query()], caller: Annotated[Caller, calling("read")]
+) -> Response:
+    name = f"work-records {asked.query_id} {asked.kind} {asked.status}"
+    position = before(request, name, asked.cursor)
+    last = str(position[0]) if position else None
+
+    async def listed(tx: Tx) -> Any:
+        items, after = await service.page(tx, last, asked.query_id, asked.kind, asked.status, asked.limit)
+        cursor = None if after is None else door_of(request).signer.encode(name, [after])
+        return {"items": items, "nextCursor": cursor}
+
+    return await reading(request, caller, listed)
+
+
+@router.get(
+    "/work-records/{work_id}",
+    summary="A work record, with tree=true the tree below it",
+    response_model=views.WorkRecord,
+)
+async def read_work_record(
+    request: Request,
+    work_id: Annotated[str, Path(max_length=100)],
+    asked: Annotated[TreeParameters, Query()],
+    caller: Annotated[Caller, calling("read")],
+) -> Response:
+    return json_response(await service.read(door_of(request).db, caller.tenant, work_id, tree=asked.tree))
+
+
+@router.get(
+    "/usage",
+    summary="What models used and cost, and what references kept out of prompts",
+    description="Queries, threads and days come newest first, agents and models by name.",
+    response_model=views.UsageReport,
+)
+async def read_usage(
+    request: Request, asked: Annotated[UsageParameters, Query()], caller: Annotated[Caller, calling("read")]
+) -> Response:
+    name = f"usage {asked.group_by} {asked.from_} {asked.to}"
+    position = before(request, name, asked.cursor)
+    if position is None:
+        within, after = service.Range.asked(asked.from_, asked.to), None
+    else:  # later pages are of the range of the first one
+        since, until, after = (str(part) for part in position)
+        within = service.Range(datetime.fromisoformat(since), datetime.fromisoformat(until))
+
+    async def used(tx: Tx) -> Any:
+        answer, last = await service.usage(tx, asked.group_by, within, after, asked.limit)
+        if last is None:
+            return {**answer, "nextCursor": None}
+        where = [within.since.isoformat(), within.until.isoformat(), last]
+        return {**answer, "nextCursor": door_of(request).signer.encode(name, where)}
+
+    return await reading(request, caller, used)

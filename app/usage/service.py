@@ -1,0 +1,128 @@
+"""What people ask of work records."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from app.base.clock import rfc3339
+from app.base.database import Database, TookTooLong, Tx
+from app.base.errors import Flaw, Invalid, NotFound
+from app.base.ids import is_id
+from app.usage import store
+from app.usage.models import Sum, record_wire, short_wire, tree_wire, usage_of
+
+MOST_IN_A_TREE = 20_000
+LOOKED_AT = 5_000  # records that a page reads at most, however few of them it shows
+BODY_BYTES = 8 * 1024 * 1024  # of all records in the list of a query
+
+
+async def of_query(db: Database, tenant: str, query_id: str) -> bytes:
+    """The answer with all records of a query, oldest first. It is the caller's to know that there is the query."""
+    async with db.transaction(tenant) as tx:
+        rows = await store.of_query(tx, query_id, BODY_BYTES)
+        uses = await store.uses(tx, [r["id"] for r in rows])
+
+    def written() -> bytes:
+        items = []
+        for row in rows:
+            item = record_wire(row, uses.get(row["id"], ()))
+            if row["bodies"] > BODY_BYTES:
+                item["bodiesLeftOut"] = True
+            items.append(item)
+        return orjson.dumps({"items": items, "nextCursor": None})
+
+    return await asyncio.to_thread(written)
+
+
+async def read(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
+    """The answer with a record: what it was given, what came of it, what it and all below it used. NotFound."""
+    async with db.transaction(tenant) as tx:
+        row = await _found(tx, work_id)
+        uses = (await store.uses(tx, [work_id])).get(work_id, [])
+        if not tree or row["query_id"] is None:
+            rollup = Sum.of(*await store.rollup(tx, work_id, row["query_id"])).wire()
+            out = {**record_wire(row, uses), "rollup": rollup}
+            return orjson.dumps({**out, "below": []} if tree else out)
+        rows = await store.tree(tx, row["query_id"], MOST_IN_A_TREE + 1)
+        used = await store.used_by_each(tx, [r["id"] for r in rows[:MOST_IN_A_TREE]])
+    if len(rows) > MOST_IN_A_TREE:
+        raise Invalid(
+            f"The query has more than {MOST_IN_A_TREE} work records, too many for one tree: read them in pages, "
+            f"GET /work-records?queryId={row['query_id']}, and this record without tree."
+        )
+
+    def written() -> bytes:
+        found = {u["work_id"]: Sum.of(u) for u in used}
+        top, *below = tree_wire(rows, found, work_id)
+        return orjson.dumps({**record_wire(row, uses), "rollup": top["rollup"], "below": below})
+
+    return await asyncio.to_thread(written)
+
+
+async def _found(tx: Tx, work_id: str) -> Any:
+    row = await store.record(tx, work_id) if is_id("wrk_", work_id) else None
+    if row is None:
+        raise NotFound(f"There is no work record {work_id!r}.")
+    return row
+
+
+async def page(
+    tx: Tx, before: str | None, query_id: str | None, kind: str | None, status: str | None, limit: int
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Records, newest first, and the one after which the next page begins, if there may be more."""
+    rows = await store.page(tx, before, query_id, kind, status, limit + 1, LOOKED_AT)
+    items = [short_wire(r) for r in rows]
+    if len(items) > limit:
+        return items[:limit], items[limit - 1]["id"]
+    return items, await store.looked_at(tx, before, query_id, LOOKED_AT)
+
+
+LONGEST = timedelta(days=366)
+USUAL = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Of times: from the first on, up to and without the second."""
+
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def asked(cls, since: datetime | None, until: datetime | None) -> Range:
+        """What was asked for; up to now, and thirty days, where nothing was said. Raises Invalid."""
+        until = until or datetime.now(UTC)
+        since = since or until - USUAL
+        if since >= until:
+            raise Invalid("The range is empty.", [Flaw("query:from", f"must be before {rfc3339(until)}")])
+        if until - since > LONGEST:
+            told = f"at most {LONGEST.days} days before the end: {rfc3339(until - LONGEST)}"
+            raise Invalid("The range is too long.", [Flaw("query:from", told)])
+        return cls(since, until)
+
+
+async def usage(
+    tx: Tx, by: str, within: Range, after: str | None, limit: int
+) -> tuple[dict[str, Any], str | None]:
+    """What models used and references kept out of prompts, and the key after which the next page begins, if any."""
+    try:
+        total, groups = await store.usage(tx, by, within.since, within.until, after, limit + 1)
+    except TookTooLong as error:
+        told = "ask for fewer days at once"
+        raise Invalid(
+            "There is too much in this range to be added up in time.", [Flaw("query:from", told)]
+        ) from error
+    shown = groups[:limit]
+    answer = {
+        "groupBy": by,
+        "from": rfc3339(within.since),
+        "to": rfc3339(within.until),
+        "totals": usage_of(total),
+        "items": [{"key": row["key"], **usage_of(row)} for row in shown],
+    }
+    return answer, shown[-1]["key"] if len(groups) > limit else None

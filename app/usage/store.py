@@ -1,0 +1,227 @@
+"""All SQL that reads work records and adds up what they used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.base.database import Tx
+
+# What is not over stands still while its query does.
+COLUMNS = """w.id, w.parent_id, w.kind, w.name, w.agent, w.query_id, w.thread_id,
+ CASE WHEN w.status = 'running' AND q.status IN ('queued', 'waiting') THEN 'waiting' ELSE w.status END AS status,
+ w.tool_invocation_id, w.model, w.prompt_cache_key, w.price_date, w.attempts, w.input_tokens, w.output_tokens,
+ w.cache_read_tokens, w.cache_write_tokens, w.reasoning_tokens, w.cost_usd, w.started_at, w.ended_at"""
+QUERY = "LEFT JOIN queries q ON q.tenant_id = w.tenant_id AND q.id = w.query_id"
+# Errors that a page has room for; a longer one is on its record alone.
+SHORT_ERROR = (
+    "octet_length(w.error) AS error_bytes, CASE WHEN octet_length(w.error) <= 4096 THEN w.error END AS error"
+)
+RECORD = f"SELECT {COLUMNS}, w.input, w.output, w.error FROM work_records w {QUERY} WHERE w.tenant_id = $1 AND w.id = $2"
+# Bodies up to a number of bytes for all of them together, the oldest first; whose do not fit any more come without.
+OF_QUERY = f"""
+SELECT {COLUMNS}, w.bodies, CASE WHEN w.bodies <= $3 THEN w.input END AS input,
+       CASE WHEN w.bodies <= $3 THEN w.output END AS output, CASE WHEN w.bodies <= $3 THEN w.error END AS error
+  FROM (SELECT r.*, sum(coalesce(octet_length(r.input), 0) + coalesce(octet_length(r.output), 0)
+                        + coalesce(octet_length(r.error), 0)) OVER (ORDER BY r.id) AS bodies
+          FROM work_records r WHERE r.tenant_id = $1 AND r.query_id = $2) w {QUERY} ORDER BY w.id
+"""
+TREE = f"""
+SELECT {COLUMNS}, {SHORT_ERROR} FROM work_records w {QUERY}
+ WHERE w.tenant_id = $1 AND w.query_id = $2 ORDER BY w.id LIMIT $3
+"""
+# The page looks at so many records and no further ($6), so that a rare kind or status does not make it read the table.
+PAGE = f"""
+SELECT {COLUMNS}, {SHORT_ERROR} FROM (
+    SELECT * FROM work_records WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) ORDER BY id DESC LIMIT $6) w {QUERY}
+ WHERE ($3::text IS NULL OR w.kind = $3) AND ($4::text IS NULL OR $4 =
+       CASE WHEN w.status = 'running' AND q.status IN ('queued', 'waiting') THEN 'waiting' ELSE w.status END)
+ ORDER BY w.id DESC LIMIT $5
+"""
+PAGE_OF_QUERY = PAGE.replace("WHERE tenant_id = $1", "WHERE tenant_id = $1 AND query_id = $7")
+LOOKED_AT = """
+SELECT id FROM work_records WHERE tenant_id = $1 AND ($2::text IS NULL OR id < $2) ORDER BY id DESC OFFSET $3 LIMIT 1
+"""
+LOOKED_AT_OF_QUERY = LOOKED_AT.replace("WHERE tenant_id = $1", "WHERE tenant_id = $1 AND query_id = $4")
+SPENT = """count(*) FILTER (WHERE kind = 'model_call') AS model_calls,
+ coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(output_tokens), 0)::bigint AS output_tokens,
+ coalesce(sum(cache_read_tokens), 0)::bigint AS cache_read_tokens,
+ coalesce(sum(cache_write_tokens), 0)::bigint AS cache_write_tokens,
+ coalesce(sum(reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(cost_usd) AS cost_usd,
+ count(*) FILTER (WHERE kind = 'model_call' AND cost_usd IS NULL AND input_tokens + output_tokens
+                  + cache_read_tokens + cache_write_tokens > 0) AS unpriced_calls"""
+USED = """count(*) AS uses, coalesce(sum(size_bytes), 0)::bigint AS size_bytes,
+ coalesce(sum(prompt_bytes), 0)::bigint AS prompt_bytes,
+ coalesce(sum(greatest(size_bytes - prompt_bytes, 0)), 0)::bigint AS kept_out_bytes"""
+LIGHT = """c.id, c.kind, c.input_tokens, c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens,
+ c.cost_usd"""
+# A record and everything below it, each once: a record has one parent. Without nested loops each level is one look at a
+# hash of the query's records; with them, which the planner prefers for few, a look at all of them for each record.
+NO_NESTED_LOOPS = "SET LOCAL enable_nestloop = off"
+ROLLUP = f"""
+WITH RECURSIVE below AS (
+    SELECT {LIGHT} FROM work_records c WHERE c.tenant_id = $1 AND c.id = $2
+    UNION ALL
+    SELECT {LIGHT} FROM below b JOIN work_records c ON c.parent_id = b.id WHERE c.tenant_id = $1 AND c.query_id = $3)
+SELECT {SPENT}, array_agg(id) AS ids FROM below
+"""
+USED_BY_ALL = f"SELECT {USED} FROM reference_uses WHERE tenant_id = $1 AND work_id = ANY ($2)"
+USED_BY_EACH = (
+    f"SELECT work_id, {USED} FROM reference_uses WHERE tenant_id = $1 AND work_id = ANY ($2) GROUP BY work_id"
+)
+USES = """
+SELECT work_id, use, kind, id, size_bytes, prompt_bytes FROM reference_uses
+ WHERE tenant_id = $1 AND work_id = ANY ($2) ORDER BY at, use, kind, id
+"""
+
+
+async def record(tx: Tx, work_id: str) -> Any:
+    return await tx.row(RECORD, tx.tenant, work_id)
+
+
+async def of_query(tx: Tx, query_id: str, body_bytes: int) -> list[Any]:
+    """All records of a query, oldest first, the first of them with their input, output and error."""
+    return await tx.fetch(OF_QUERY, tx.tenant, query_id, body_bytes)
+
+
+async def tree(tx: Tx, query_id: str, limit: int) -> list[Any]:
+    """Records of a query, oldest first, without input and output."""
+    return await tx.fetch(TREE, tx.tenant, query_id, limit)
+
+
+async def page(
+    tx: Tx,
+    before: str | None,
+    query_id: str | None,
+    kind: str | None,
+    status: str | None,
+    limit: int,
+    look: int,
+) -> list[Any]:
+    """At most `limit` of the next `look` records, newest first."""
+    if query_id is None:
+        return await tx.fetch(PAGE, tx.tenant, before, kind, status, limit, look)
+    return await tx.fetch(PAGE_OF_QUERY, tx.tenant, before, kind, status, limit, look, query_id)
+
+
+async def looked_at(tx: Tx, before: str | None, query_id: str | None, look: int) -> str | None:
+    """The last of the next `look` records, if there are so many."""
+    if query_id is None:
+        found = await tx.value(LOOKED_AT, tx.tenant, before, look - 1)
+    else:
+        found = await tx.value(LOOKED_AT_OF_QUERY, tx.tenant, before, look - 1, query_id)
+    return None if found is None else str(found)
+
+
+async def rollup(tx: Tx, work_id: str, query_id: str | None) -> tuple[Any, Any]:
+    """What a record and everything below it used, and what it did with references. The last of its transaction."""
+    await tx.run(NO_NESTED_LOOPS)
+    spent = await tx.row(ROLLUP, tx.tenant, work_id, query_id)
+    return spent, await tx.row(USED_BY_ALL, tx.tenant, spent["ids"])
+
+
+async def used_by_each(tx: Tx, work_ids: Sequence[str]) -> list[Any]:
+    """What each of these units of work did with references, added up."""
+    return await tx.fetch(USED_BY_EACH, tx.tenant, list(work_ids))
+
+
+async def uses(tx: Tx, work_ids: Sequence[str]) -> dict[str, list[Any]]:
+    """What these units of work did with references, in the order in which they did."""
+    found: dict[str, list[Any]] = {}
+    for row in await tx.fetch(USES, tx.tenant, list(work_ids)):
+        found.setdefault(row["work_id"], []).append(row)
+    return found
+
+
+# -- sums over many queries
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """By what usage is added up: the key of a model call `c`, and that of a use `u` of a reference by the work `w`. What
+    belongs to no group has none. `newest_first`: the order of the keys is that of time."""
+
+    of_call: str
+    of_use: str
+    newest_first: bool = False
+
+
+GROUPINGS = {
+    "query": Grouping("c.query_id", "w.query_id", newest_first=True),
+    "thread": Grouping("c.thread_id", "w.thread_id", newest_first=True),
+    "agent": Grouping("c.agent", "nullif(w.agent, '')"),
+    "model": Grouping("c.model", "NULL::text"),
+    "day": Grouping(
+        "to_char(c.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        "to_char(u.at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
+        newest_first=True,
+    ),
+}
+# The model calls that began in the range. They were in vain where they failed, or something above them did: the run that
+# made them, a run that had called it, the query. `up` goes up from each run as far as that.
+USAGE = """
+WITH RECURSIVE calls AS (
+    SELECT c.parent_id, c.query_id, c.thread_id, c.agent, c.model, c.status, c.started_at, c.input_tokens, c.output_tokens,
+           c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens, c.cost_usd
+      FROM work_records c
+     WHERE c.tenant_id = $1 AND c.kind = 'model_call' AND c.started_at >= $2 AND c.started_at < $3
+), up AS (
+    SELECT w.id AS run, w.parent_id, w.status IN ('failed', 'cancelled') AS failed
+      FROM (SELECT DISTINCT parent_id FROM calls) r JOIN work_records w ON w.tenant_id = $1 AND w.id = r.parent_id
+    UNION ALL
+    SELECT u.run, p.parent_id, p.status IN ('failed', 'cancelled')
+      FROM up u JOIN work_records p ON p.tenant_id = $1 AND p.id = u.parent_id WHERE NOT u.failed
+), entries AS (
+    SELECT {of_call} COLLATE "C" AS key, 1 AS model_calls, c.input_tokens, c.output_tokens, c.cache_read_tokens,
+           c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
+           + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls,
+           c.status IN ('failed', 'cancelled') OR c.parent_id IN (SELECT run FROM up WHERE up.failed) AS failed,
+           0 AS uses, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes
+      FROM calls c
+    UNION ALL
+    SELECT {of_use} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false,
+           1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0)
+      FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = u.tenant_id AND w.id = u.work_id
+     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
+), groups AS (
+    SELECT GROUPING(key) = 1 AS is_total, key, {sums} FROM entries GROUP BY GROUPING SETS ((key), ()))
+SELECT * FROM groups WHERE is_total OR $4::text IS NULL OR key IS NULL OR key {beyond} $4
+ ORDER BY is_total DESC, key {order} NULLS LAST LIMIT $5
+"""
+SUMMED = (
+    "model_calls",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "unpriced_calls",
+)
+KEPT_OUT = ("uses", "size_bytes", "prompt_bytes", "kept_out_bytes")
+
+
+def _sums() -> str:
+    out = ["sum(cost_usd) AS cost_usd", "sum(cost_usd) FILTER (WHERE failed) AS failed_cost_usd"]
+    out += [f"coalesce(sum({name}), 0)::bigint AS {name}" for name in (*SUMMED, *KEPT_OUT)]
+    out += [f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}" for name in SUMMED]
+    return ", ".join(out)
+
+
+def usage_sql(name: str) -> str:
+    by = GROUPINGS[name]
+    order, beyond = ("DESC", "<") if by.newest_first else ("ASC", ">")
+    return USAGE.format(of_call=by.of_call, of_use=by.of_use, sums=_sums(), order=order, beyond=beyond)
+
+
+USAGE_BY = {name: usage_sql(name) for name in GROUPINGS}
+USAGE_S = 3.0
+
+
+async def usage(
+    tx: Tx, by: str, since: datetime, until: datetime, after: str | None, limit: int
+) -> tuple[Any, list[Any]]:
+    """The sums over everything that began in the range, and of `limit` groups after a key. Raises TookTooLong."""
+    total, *groups = await tx.fetch_within(USAGE_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1)
+    return total, groups

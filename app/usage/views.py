@@ -1,0 +1,142 @@
+"""Answers of the routes of work records and usage."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from plangate.events import Usage, WorkKind, WorkStatus
+from pydantic import Field, JsonValue
+
+from app.tenancy.http import View
+from app.tenancy.views import Page, WholeList
+
+GroupBy = Literal["query", "thread", "agent", "model", "day"]
+
+
+class ReferenceUse(View):
+    """What a unit of work did with a reference. Of its `sizeBytes` a model was shown `promptBytes`; the rest stayed out
+    of prompts."""
+
+    use: Literal["create", "resolve", "hydrate"]
+    kind: str
+    id: str
+    size_bytes: int
+    prompt_bytes: int
+
+
+class Spent(View):
+    """What models used. `costUsd` is the cost of the calls whose price is known, and null where there are none;
+    `unpricedCalls` used tokens of which nobody knows the price."""
+
+    model_calls: int
+    usage: Usage
+    cost_usd: float | None
+    unpriced_calls: int
+
+
+class KeptOut(View):
+    """What references did, added up over their creations, resolves and hydrations: of `sizeBytes` models were shown
+    `promptBytes`, and `keptOutBytes` stayed out of prompts."""
+
+    uses: int
+    size_bytes: int
+    prompt_bytes: int
+    kept_out_bytes: int
+
+
+class Rollup(Spent):
+    """What a record used itself and what everything below it used, each once."""
+
+    references: KeptOut
+
+
+class WorkSummary(View):
+    """A unit of work. Model calls also say their model, usage and cost; `priceDate` is the day whose price it is, by
+    `priceTable`. `waiting`: it stands still, since its query waits or is queued."""
+
+    id: str
+    parent_id: str | None
+    kind: WorkKind
+    name: str
+    agent: str
+    query_id: str | None
+    thread_id: str
+    status: WorkStatus
+    started_at: datetime
+    ended_at: datetime | None
+    duration_ms: int | None
+    attempts: int
+    model: str | None = None
+    prompt_cache_key: str | None = None
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    price_date: str | None = None
+    price_table: str | None = None
+    tool_invocation_id: str | None = None
+    error: JsonValue = None
+
+
+class WorkView(WorkSummary):
+    """A unit of work: what it was given, what came of it, and what it did with references."""
+
+    references: list[ReferenceUse] | None = None
+    input: JsonValue = None
+    output: JsonValue = None
+
+
+class WorkItem(WorkView):
+    """A unit of work in the list of its query. `bodiesLeftOut`: the list has no room for its `input`, `output` and
+    `error`; `GET /work-records/{id}` has them."""
+
+    bodies_left_out: Literal[True] | None = None
+
+
+class WorkList(WholeList):
+    items: list[WorkItem]
+
+
+class WorkNode(WorkSummary):
+    """A unit of work in a tree, without its `input` and `output`, with what it and everything below it used."""
+
+    rollup: Rollup
+
+
+class WorkRecord(WorkView):
+    """A unit of work and what it and everything below it used. With `tree=true`, `below` has all that is below it."""
+
+    rollup: Rollup
+    below: Annotated[
+        list[WorkNode] | None, Field(description="Parents before their children, siblings oldest first.")
+    ] = None
+
+
+class WorkPage(Page):
+    """A page of work records. It may have fewer than `limit`, or none, although there are more: `nextCursor` tells."""
+
+    items: list[WorkSummary]
+
+
+class Usages(Spent):
+    """What models used, what of it was in vain (`failed`: the call failed or was cancelled, or the run that made it did,
+    or one that had called that, or the query), and what references kept out of prompts."""
+
+    failed: Spent
+    references: KeptOut
+
+
+class UsageGroup(Usages):
+    """The usage of one query, thread, agent, model or day. `key` null: what belongs to none."""
+
+    key: str | None
+
+
+class UsageReport(View):
+    """Usage of what began in the range, in groups. `totals` are those of the whole range, on every page."""
+
+    group_by: GroupBy
+    from_: Annotated[datetime, Field(alias="from")]
+    to: datetime
+    totals: Usages
+    items: list[UsageGroup]
+    next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]

@@ -1,0 +1,288 @@
+"""What work cost, added up: by what it was done for, what of it was in vain, and what stayed out of prompts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.llm.messages import ModelRequest, TurnDone, Usage
+from app.llm.provider import Refused
+from app.usage import store
+from tests.support import specs
+from tests.support.client import Caller, refused
+from tests.support.models import calls, says, thinks, turn_of
+from tests.support.world import World
+
+PRICED = {"id": "gpt-4o-mini", "provider": "openai"}  # 0.15 dollars for a million tokens in
+NOTHING: dict[str, Any] = {
+    "modelCalls": 0,
+    "usage": dict.fromkeys(
+        ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens"), 0
+    ),
+    "costUsd": None,
+    "unpricedCalls": 0,
+}
+NO_REFERENCES = {"uses": 0, "sizeBytes": 0, "promptBytes": 0, "keptOutBytes": 0}
+
+
+def spent(calls: int, tokens_in: int, cost: float | None = None, unpriced: int = 0) -> dict[str, Any]:
+    usage = {**NOTHING["usage"], "inputTokens": tokens_in}
+    return {"modelCalls": calls, "usage": usage, "costUsd": cost, "unpricedCalls": unpriced}
+
+
+def rounded(entry: dict[str, Any]) -> dict[str, Any]:
+    """Without its key and references, dollars to the hundredth of a cent."""
+    out = {k: v for k, v in entry.items() if k not in ("key", "references")}
+    for part in (out, out["failed"]):
+        part["costUsd"] = part["costUsd"] and round(part["costUsd"], 4)
+    return out
+
+
+async def usage(api: Caller, by: str, **params: Any) -> dict[str | None, Any]:
+    found = await api.read("/usage", groupBy=by, **params)
+    assert found["groupBy"] == by
+    return {item["key"]: rounded(item) for item in found["items"]}
+
+
+def team() -> dict[str, Any]:
+    """`chief` has a model with a price, `helper` one that nobody knows."""
+    chief = specs.agent("chief", "coordinator", stateful=False, routes=["helper"], model=PRICED)
+    return specs.spec(chief, specs.agent("helper", model={"id": "m", "provider": "openai"}, maxTurns=1))
+
+
+def helped_in_vain(request: ModelRequest) -> TurnDone:
+    """`helper` runs out of its one turn, and `chief` makes do: each call of a model uses a million tokens."""
+    if "You are helper." in request.system:
+        return calls(("nothing", {}), usage=Usage(1_000_000))
+    if turn_of(request) == 1:
+        return calls(("call_agent", {"agent": "helper", "prompt": "go"}), usage=Usage(1_000_000))
+    return says("done", Usage(1_000_000))
+
+
+async def two_queries(plangate: World, api: Caller) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One that succeeds although its helper failed, and one that fails after its first turn."""
+    await api.register(team())
+    thinks(plangate, helped_in_vain, kind="openai")
+    good = await api.run(threadKey="a")
+
+    def refuses(request: ModelRequest) -> TurnDone:
+        if turn_of(request) == 1:
+            return calls(("nothing", {}), usage=Usage(1_000_000))
+        raise Refused("no", usage=Usage(2_000_000))
+
+    thinks(plangate, refuses, kind="openai")
+    bad = await api.run(threadKey="b")
+    assert (good["status"], bad["status"]) == ("succeeded", "failed")
+    return good, bad
+
+
+async def test_each_query_thread_agent_model_and_day(plangate: World, api: Caller) -> None:
+    good, bad = await two_queries(plangate, api)
+    of_good = {**spent(3, 3_000_000, 0.3, 1), "failed": spent(1, 1_000_000, None, 1)}
+    of_bad = {**spent(2, 3_000_000, 0.45), "failed": spent(2, 3_000_000, 0.45)}
+    found = await usage(api, "query")
+    assert found == {bad["id"]: of_bad, good["id"]: of_good}
+    assert list(found) == [bad["id"], good["id"]]  # newest first
+    assert await usage(api, "thread") == {good["threadId"]: of_good, bad["threadId"]: of_bad}
+    of_chief = {**spent(4, 5_000_000, 0.75), "failed": spent(2, 3_000_000, 0.45)}
+    of_helper = {**spent(1, 1_000_000, None, 1), "failed": spent(1, 1_000_000, None, 1)}
+    assert await usage(api, "agent") == {"chief": of_chief, "helper": of_helper}
+    assert await usage(api, "model") == {PRICED["id"]: of_chief, "m": of_helper}
+    by_day = await usage(api, "day")
+    assert {(datetime.now(UTC) - timedelta(days=n)).date().isoformat() for n in range(2)} >= by_day.keys()
+    assert sum(d["modelCalls"] for d in by_day.values()) == 5
+    everything = {**spent(5, 6_000_000, 0.75, 1), "failed": spent(3, 4_000_000, 0.45, 1)}
+    for by in ("query", "thread", "agent", "model", "day"):
+        totals = (await api.read("/usage", groupBy=by))["totals"]
+        assert totals.pop("references") == NO_REFERENCES
+        assert rounded(totals) == everything
+
+
+async def test_work_below_a_run_that_failed_was_in_vain_however_deep(plangate: World, api: Caller) -> None:
+    names = ("top", "middle", "leaf")
+    routes = {"top": ["middle"], "middle": ["leaf"], "leaf": []}
+    agents = [
+        specs.agent(n, routes=routes[n], stateful=False, **({"maxTurns": 1} if n == "middle" else {}))
+        for n in names
+    ]
+    for agent in agents:
+        if not agent["routes"]:
+            del agent["routes"]
+        else:
+            agent["toolkits"] = ["agents"]
+    await api.register(specs.mock() | {"agents": agents})
+
+    def answer(request: ModelRequest) -> TurnDone:
+        if turn_of(request) == 1 and "leaf" not in request.system:
+            below = "middle" if "top" in request.system else "leaf"
+            return calls(("call_agent", {"agent": below, "prompt": "go"}), usage=Usage(1))
+        return says("done", Usage(1))
+
+    thinks(plangate, answer)
+    query = await api.run(agent="top")
+    assert query["status"] == "succeeded"
+    found = await usage(api, "agent")
+    assert {name: found[name]["failed"]["modelCalls"] for name in names} == {"top": 0, "middle": 1, "leaf": 1}
+    assert {name: found[name]["modelCalls"] for name in names} == {"top": 2, "middle": 1, "leaf": 1}
+
+
+async def test_what_references_kept_out_of_prompts(api: Caller) -> None:
+    agent = specs.agent(toolkits=["references"])
+    kinds = [{"name": "Seats", "schema": {"type": "array"}}]
+    await api.register(
+        specs.scripted(specs.tool("find"), agents=[{**agent, "tools": ["find"]}], references=kinds)
+    )
+    value = ["x" * 1000] * 100
+    query = (await api.submit(specs.script(("find", {"n": 1}))))["id"]
+    (call,) = await api.claim("find")
+    made = await api.do("/references", {"kind": "Seats", "value": value, "workId": call["workId"]})
+    await api.result(call, {"kind": made["kind"], "id": made["id"], "glimpse": made["glimpse"]})
+    await api.ended(query)
+    handle = {"kind": "Seats", "id": made["id"]}
+    second = await api.run(
+        specs.script(("resolveRef", handle), ("resolveRef", {**handle, "path": "length(@)"}))
+    )
+    size = made["sizeBytes"]
+    found = await api.read("/usage", groupBy="query")
+    assert {i["key"]: i["references"] for i in found["items"]} == {
+        query: {"uses": 1, "sizeBytes": size, "promptBytes": 0, "keptOutBytes": size},
+        second["id"]: {"uses": 2, "sizeBytes": 2 * size, "promptBytes": 3, "keptOutBytes": 2 * size - 3},
+    }
+    whole = {"uses": 3, "sizeBytes": 3 * size, "promptBytes": 3, "keptOutBytes": 3 * size - 3}
+    assert found["totals"]["references"] == whole
+    by_agent = (await api.read("/usage", groupBy="agent"))["items"]
+    assert [(i["key"], i["references"]) for i in by_agent] == [("solo", whole)]
+    by_model = (await api.read("/usage", groupBy="model"))["items"]
+    assert [i["key"] for i in by_model] == ["m", None]  # no model did it
+    assert [i["references"] for i in by_model] == [NO_REFERENCES, whole]
+    assert rounded(by_model[1]) == {**NOTHING, "failed": NOTHING}
+
+
+async def test_the_range_is_of_when_work_began(plangate: World, api: Caller, owner: Any) -> None:
+    await api.register(specs.mock())
+    thinks(plangate, lambda _: says("x", Usage(1)))
+    queries = [(await api.run())["id"] for _ in range(4)]
+    days = (
+        "2026-01-31T23:59:59.999Z",
+        "2026-02-01T00:00:00Z",
+        "2026-02-02T12:00:00Z",
+        "2026-03-01T00:00:00Z",
+    )
+    for query, day in zip(queries, days, strict=True):
+        moved = "UPDATE work_records SET started_at = $2, ended_at = $2 WHERE query_id = $1"
+        await owner.execute(moved, query, datetime.fromisoformat(day))
+    asked = {"from": "2026-02-01", "to": "2026-03-01"}
+    assert set(await usage(api, "query", **asked)) == {queries[1], queries[2]}
+    assert set(await usage(api, "day", **asked)) == {"2026-02-01", "2026-02-02"}
+    found = await api.read("/usage", groupBy="day", **asked)
+    assert (found["from"], found["to"]) == ("2026-02-01T00:00:00.000Z", "2026-03-01T00:00:00.000Z")
+    later = {"from": "2026-02-01T00:00:00.001+00:00", "to": "2026-03-01T01:00:00+02:00"}
+    assert set(await usage(api, "query", **later)) == {queries[2]}
+    assert await usage(api, "query") == {}  # the last thirty days
+    assert (await api.read("/usage"))["groupBy"] == "day"
+
+
+@pytest.mark.parametrize("by", ["query", "agent"])
+async def test_pages_give_each_group_once_under_the_same_totals(
+    plangate: World, api: Caller, by: str
+) -> None:
+    names = [f"a{n}" for n in range(5)]
+    await api.register(specs.mock() | {"agents": [specs.agent(name) for name in names]})
+    thinks(plangate, lambda _: says("x", Usage(1)))
+    for name in names:
+        await api.run(agent=name)
+    whole = await api.read("/usage", groupBy=by)
+    assert len(whole["items"]) == 5
+    assert whole["nextCursor"] is None
+    items: list[Any] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = await api.read("/usage", groupBy=by, limit=2, **cursor)
+        assert page["totals"] == whole["totals"]
+        items += page["items"]
+        await api.run(agent="a0")  # what begins later is not in the range of the first page
+        if page["nextCursor"] is None:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+    assert items == whole["items"]
+    assert [i["key"] for i in items] == sorted((i["key"] for i in items), reverse=by == "query")
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer", "message"),
+    [
+        ({"groupBy": "colour"}, "query:groupBy", "Input should be 'query', 'thread', 'agent',"),
+        ({"groupby": "day"}, "query:groupby", "unknown field"),
+        ({"queryId": "qry_1"}, "query:queryId", "unknown field"),
+        (
+            {"from": "yesterday"},
+            "query:from",
+            "a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z",
+        ),
+        ({"from": "1700000000"}, "query:from", "a date such as 2026-11-21"),
+        ({"to": "2026-02-31"}, "query:to", "Input should be a valid datetime"),
+        ({"to": "9999-12-31T23:59:59-14:00"}, "query:to", "a year from 2000 to 2200"),
+        ({"from": "2026-02-01", "to": "2026-02-01"}, "query:from", "must be before 2026-02-01T00:00:00.000Z"),
+        (
+            {"from": "2024-01-01", "to": "2026-01-01"},
+            "query:from",
+            "at most 366 days before the end: 2024-12-31T00:00:00.000Z",
+        ),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused(
+    api: Caller, params: dict[str, str], pointer: str, message: str
+) -> None:
+    (flaw,) = refused(await api.get("/usage", **params), 422, "invalid")["errors"]
+    assert flaw["pointer"] == pointer
+    assert message in flaw["message"]
+
+
+async def test_a_cursor_belongs_to_what_was_asked(plangate: World, api: Caller) -> None:
+    await api.register(specs.mock())
+    for _ in range(2):
+        await api.run()
+    cursor = (await api.read("/usage", groupBy="query", limit=1))["nextCursor"]
+    refused(await api.get("/usage", groupBy="thread", limit=1, cursor=cursor), 400, "malformed")
+    refused(await api.get("/usage", groupBy="query", to="2026-01-01", cursor=cursor), 400, "malformed")
+
+
+async def test_a_range_with_too_much_in_it_says_so(api: Caller, owner: Any) -> None:
+    async with owner.transaction():
+        await owner.execute("LOCK TABLE work_records")  # the statement is not done in its time
+        flaws = refused(await api.get("/usage"), 422, "invalid")["errors"]
+    assert flaws == [{"pointer": "query:from", "message": "ask for fewer days at once"}]
+
+
+async def test_nobody_sees_what_another_tenant_used(plangate: World, api: Caller) -> None:
+    await plangate.other.register(specs.mock(tenant="other"))
+    await plangate.other.run()
+    assert (await api.read("/usage"))["totals"]["modelCalls"] == 0
+    assert (await plangate.other.read("/usage"))["totals"]["modelCalls"] == 1
+
+
+@pytest.mark.parametrize("by", list(store.GROUPINGS))
+async def test_a_short_range_does_not_read_the_table(
+    plangate: World, api: Caller, owner: Any, by: str
+) -> None:
+    await api.register(specs.mock())
+    query = await api.run()
+    await owner.execute(
+        "INSERT INTO work_records (tenant_id, id, query_id, thread_id, kind, name, agent, status, started_at) "
+        "SELECT 'acme', 'wrk_x' || n, $1, $2, 'model_call', 'm', 'a', 'succeeded', now() - interval '1 h' * n "
+        "FROM generate_series(1, 20000) n",
+        query["id"],
+        query["threadId"],
+    )
+    await owner.execute(
+        "INSERT INTO reference_uses (tenant_id, work_id, use, kind, id, size_bytes, at) "
+        "SELECT 'acme', 'wrk_x' || n, 'create', 'K', 'x', 1, now() - interval '1 h' * n "
+        "FROM generate_series(1, 20000) n"
+    )
+    await owner.execute("ANALYZE work_records, reference_uses")
+    now = datetime.now(UTC)
+    sql = "EXPLAIN " + store.USAGE_BY[by]
+    plan = "\n".join(r[0] for r in await plangate.sql(sql, "acme", now - timedelta(days=1), now, None, 50))
+    assert "Seq Scan" not in plan, plan

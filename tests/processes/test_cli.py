@@ -1,0 +1,471 @@
+"""The commands of people, against a service: what they print, what they send, and with which code they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from app.doors.cli import cli
+from app.doors.remote.connection import Stop
+from tests.support import specs
+from tests.support.service import ROOT, Service, folder, plain_environment, serving
+
+PATIENCE_S = 30.0
+PAY = specs.tool("pay", approval="always")
+
+
+@pytest.fixture(scope="module")
+def data() -> Iterator[Path]:
+    with folder() as at:
+        yield at
+
+
+@pytest.fixture(scope="module")
+def service(data: Path) -> Iterator[Service]:
+    with serving(data) as running:
+        specs_made = (
+            specs.planning(tenant="local"),
+            specs.scripted(PAY, tenant="local", name="tools"),
+            specs.mock("Good morning.\n\x1b[2JBye.", tenant="local", name="polite"),
+        )
+        with client(running) as http:
+            for spec in specs_made:
+                http.post("/runtimes", json=spec).raise_for_status()
+        yield running
+
+
+def client(service: Service) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {service.key}"}
+    return httpx.Client(base_url=service.url, headers=headers, timeout=60, trust_env=False)
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    with client(service) as made:
+        yield made
+
+
+@pytest.fixture
+def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Without the settings of a service of the developer's own."""
+    for name in list(os.environ):
+        if name.startswith("PLANGATE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
+    return monkeypatch
+
+
+class Commands:
+    def __init__(self, service: Service, data: Path) -> None:
+        self.at = ["--url", service.url, "--data-dir", str(data / "data")]
+
+    def result(self, *words: str, given: str = "") -> Result:
+        return CliRunner().invoke(cli, [*words, *self.at], input=given)
+
+    def said(self, *words: str, code: int = 0, given: str = "") -> str:
+        found = self.result(*words, given=given)
+        assert found.exit_code == code, found.output
+        assert harmless(found.output), found.output
+        return str(found.stdout)
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.said(*words, "--json"))
+
+    def refused(self, *words: str, code: int) -> str:
+        """What is said on stderr."""
+        found = self.result(*words)
+        assert (found.exit_code, found.stdout) == (code, ""), found.output
+        return str(found.stderr)
+
+
+def harmless(text: str) -> bool:
+    return all(c.isprintable() or c == "\n" for c in text)
+
+
+@pytest.fixture
+def commands(service: Service, data: Path, env: pytest.MonkeyPatch) -> Commands:
+    return Commands(service, data)
+
+
+def pending(http: httpx.Client, query: str) -> dict[str, Any]:
+    """The approval that a query waits for, once it is open."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        items = http.get("/approvals", params={"queryId": query, "status": "pending"}).json()["items"]
+        if items:
+            found: dict[str, Any] = items[0]
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def served(http: httpx.Client, name: str, output: Any) -> None:
+    """Takes one call and answers it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        calls = http.post("/tool-calls/claim", json={"tools": [{"name": name}]}).json()["calls"]
+        if calls:
+            body = {"claimToken": calls[0]["claimToken"], "output": output}
+            http.post(f"/tool-calls/{calls[0]['workId']}/result", json=body).raise_for_status()
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def paying(commands: Commands) -> str:
+    """A query that comes to a gate."""
+    asked = commands.said("query", specs.script(("pay", {"n": 1})), "--runtime", "tools", "--detach")
+    return asked.strip()
+
+
+# -- query and watch
+
+
+def test_a_query_is_followed_to_its_end(commands: Commands) -> None:
+    lines = commands.said("query", "Good morning!", "--runtime", "polite", "--agent", "solo").splitlines()
+    assert re.fullmatch(r"qry_\w{26} in thr_\w{26}", lines[0])
+    told = [line[28:] for line in lines[1:-3]]
+    assert told[:3] == ["the query is queued", "the query is running", "begins"]
+    assert told[3] == r"says: Good morning. \x1b[2JBye."
+    assert lines[-3:] == ["", "Good morning.", r"\x1b[2JBye."]
+    query = lines[0].split()[0]
+    assert commands.said("watch", query).splitlines() == lines
+
+
+def test_events_are_json_a_line_each(commands: Commands, http: httpx.Client) -> None:
+    said = commands.said("query", "Hi", "--runtime", "polite", "--thread", "t1", "--json")
+    events = [json.loads(line) for line in said.splitlines()]
+    stored = http.get(f"/queries/{events[0]['queryId']}/events", params={"limit": 500}).json()["events"]
+    assert events == stored
+    assert http.get(f"/threads/{events[0]['threadId']}").json()["key"] == "t1"
+
+
+def test_a_prompt_may_come_from_a_pipe_and_a_query_may_be_left_alone(
+    commands: Commands, http: httpx.Client
+) -> None:
+    query = commands.said("query", "-", "--runtime", "polite", "--detach", given="From a pipe\n").strip()
+    assert http.get(f"/queries/{query}").json()["prompt"] == "From a pipe\n"
+    accepted = commands.json("query", "x", "--runtime", "polite", "--detach", "--limits", '{"maxTurns": 3}')
+    assert accepted["links"]["self"] == f"/queries/{accepted['id']}"
+
+
+def test_a_query_that_fails_ends_with_a_code_of_its_own(commands: Commands, http: httpx.Client) -> None:
+    query = paying(commands)
+    approval = pending(http, query)
+    http.post(f"/queries/{query}/cancel").raise_for_status()
+    last = commands.said("watch", query, code=3).splitlines()[-1]
+    assert last.endswith("the query ended: cancelled: The query was cancelled.")
+    assert f"{approval['id']}: cancelled" in commands.said("watch", query, code=3)
+
+
+# -- approvals
+
+
+def test_an_inbox_and_a_decision_about_what_was_read(commands: Commands, http: httpx.Client) -> None:
+    query = paying(commands)
+    approval = pending(http, query)
+    (line,) = [x for x in commands.said("approvals", "list").splitlines() if x.startswith(approval["id"])]
+    assert line.split("  ")[:5] == [approval["id"], "pending", "tool pay", "solo", query]
+    assert [a["id"] for a in commands.json("approvals", "list", "--query", query)] == [approval["id"]]
+    wrong = commands.refused("approvals", "approve", approval["id"], "--digest", "0" * 64, code=1)
+    assert wrong == (
+        f"plangate: {approval['id']} is about something else than {'0' * 64}: its subject has the digest "
+        f"{approval['digest']}.\n"
+    )
+    said = commands.said("approvals", "approve", approval["id"], "--digest", approval["digest"].upper())
+    assert f"digest: {approval['digest']}\n" in said
+    assert '    "n": 1\n' in said
+    assert said.endswith(f"{approval['id']} is approved by operator.\n")
+    served(http, "pay", "paid")
+    assert commands.said("watch", query).splitlines()[-1] == '{"results":[{"tool":"pay","result":"paid"}]}'
+    again = commands.refused("approvals", "reject", approval["id"], code=1)
+    assert again == "plangate: This approval is already approved by operator. (409 conflict)\n"
+
+
+def test_nothing_is_approved_when_there_is_nobody_to_ask(commands: Commands, http: httpx.Client) -> None:
+    approval = pending(http, paying(commands))
+    for more in ((), ("--json",)):
+        found = commands.result("approvals", "approve", approval["id"], *more)
+        told = "plangate: There is nobody to ask: give --digest of what was read, or --yes.\n"
+        assert (found.exit_code, found.stderr) == (2, told)
+    assert http.get(f"/approvals/{approval['id']}").json()["status"] == "pending"
+    decided = commands.json("approvals", "approve", approval["id"], "--yes")
+    assert (decided["status"], decided["decision"]) == ("approved", "approve")
+
+
+def test_a_rejection_and_its_reason(commands: Commands, http: httpx.Client) -> None:
+    query = paying(commands)
+    approval = pending(http, query)
+    said = commands.said("approvals", "reject", approval["id"], "--feedback", "too much\x1b[2J")
+    assert said == f"{approval['id']} is rejected by operator.\n"
+    assert r"reject by operator: too much\x1b[2J" in commands.said("watch", query)
+    listed = commands.said("approvals", "list", "--status", "rejected")
+    assert listed.splitlines()[0].startswith(f"{approval['id']}  rejected")
+
+
+def test_a_revision_says_what_and_may_keep_a_part(commands: Commands, http: httpx.Client) -> None:
+    query = commands.said("query", specs.store_and_execute(), "--detach").strip()
+    approval = pending(http, query)
+    said = commands.said(
+        "approvals", "revise", approval["id"], "--feedback", "no refunds", "--partial", '{"a": 1}'
+    )
+    assert said == f"{approval['id']} is revised by operator.\n"
+    kept = http.get(f"/approvals/{approval['id']}").json()
+    assert (kept["feedback"], kept["partial"]) == ("no refunds", {"a": 1})
+
+
+@pytest.mark.parametrize(("answer", "code", "status"), [(b"y\n", 0, "approved"), (b"n\n", 1, "pending")])
+def test_a_person_at_a_terminal_is_asked(
+    commands: Commands, http: httpx.Client, answer: bytes, code: int, status: str
+) -> None:
+    approval = pending(http, paying(commands))
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "app", "approvals", "approve", approval["id"], *commands.at]
+    with subprocess.Popen(
+        words, cwd=ROOT, env=plain_environment(), stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while b"Approve exactly this? [y/N]:" not in seen:
+            assert select.select([ours], [], [], PATIENCE_S)[0], seen
+            seen += os.read(ours, 65536)
+        assert approval["digest"].encode() in seen
+        os.write(ours, answer)
+        assert process.wait(PATIENCE_S) == code
+    os.close(ours)
+    assert http.get(f"/approvals/{approval['id']}").json()["status"] == status
+
+
+# -- work
+
+
+def test_work_says_what_was_done_what_it_produced_and_what_it_cost(
+    commands: Commands, http: httpx.Client
+) -> None:
+    query = commands.said("query", specs.store_and_execute(), "--detach").strip()
+    approval = pending(http, query)
+    waits = commands.said("work", query).splitlines()
+    assert waits[0] == f"{query}  waiting (approval), by chief"
+    assert waits[2] == f"waits: plangate approvals approve {approval['id']}"
+    commands.said("approvals", "approve", approval["id"], "--yes")
+    served(http, "actions", {"entitiesAffected": 2, "summary": "Booked."})
+    commands.said("watch", query)
+    said = commands.said("work", query).splitlines()
+    assert re.fullmatch(rf"{query}  succeeded after \S+ (s|ms), by chief", said[0])
+    done = said[3 : said.index("produced:") - 1]
+    assert [line[:26].rstrip() for line in done] == [
+        "chief (3 model calls)",
+        "  planner (2 model calls)",
+        "    storePlan",
+        "  doer (2 model calls)",
+        "    executePlan",
+        "      plan Routing",
+        "        action actions",
+    ]
+    assert all("succeeded" in line for line in done)
+    assert said[said.index("cost:") + 1].strip().startswith("$0.00; 7 model calls, ")
+    assert len(said) < 39
+    found = commands.json("work", query)
+    assert (found["query"]["id"], found["work"]["queryId"], found["artifacts"]) == (query, query, [])
+    assert len(found["work"]["below"]) == 16
+
+
+def test_work_at_a_limit_says_which(commands: Commands, http: httpx.Client) -> None:
+    asked = ("--runtime", "tools", "--limits", '{"maxTurns": 1}', "--detach")
+    query = commands.said("query", specs.script(("nothing", {})), *asked).strip()
+    deadline = time.monotonic() + PATIENCE_S
+    while http.get(f"/queries/{query}").json()["reason"] != "limit_reached":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    said = commands.said("work", query).splitlines()
+    assert said[0] == f"{query}  waiting (limit_reached: maxTurns), by solo"
+    assert said[2] == f"waits: POST /queries/{query}/resume with a higher maxTurns"
+
+
+# -- what cannot be done
+
+
+NOBODY = "qry_" + "0" * 26
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("watch", NOBODY), 1, f"There is no query '{NOBODY}'. (404 not_found)"),
+        (("work", NOBODY), 1, f"There is no query '{NOBODY}'. (404 not_found)"),
+        (("work", ".."), 2, "'..' is no id: an id is a string such as 'qry_...', alone"),
+        (("approvals", "approve", "apr_1", "--yes"), 1, "There is no approval 'apr_1'. (404 not_found)"),
+        (("query", "x", "--runtime", "nobody", "--detach"), 1, "There is no runtime named 'nobody';"),
+        (("query", "x", "--inputs", "[1]"), 2, "--inputs must be a JSON object."),
+        (("query", "x", "--limits", "{"), 2, "--limits is not JSON: Expecting property name"),
+        (
+            ("query", "x", "--runtime", "tools", "--limits", '{"maxSpins": 1}'),
+            1,
+            "  /limits/maxSpins: unknown field",
+        ),
+        (("approvals", "revise", "apr_1", "--feedback", "x", "--partial", "{"), 2, "--partial is not JSON: "),
+        (
+            ("approvals", "list", "--status", "open"),
+            1,
+            "  query:status: Input should be 'pending', 'approved',",
+        ),
+    ],
+)
+def test_what_is_refused_is_said_in_a_line(commands: Commands, words: Any, code: int, told: str) -> None:
+    said = commands.refused(*words, code=code)
+    assert said.startswith("plangate: ")
+    assert told in said
+    assert "Traceback" not in said
+
+
+def test_a_service_that_is_not_there(env: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("plg_nobody\n")
+    found = CliRunner().invoke(
+        cli, ["work", NOBODY, "--url", "http://127.0.0.1:9", "--key-file", str(tmp_path / "key")]
+    )
+    assert found.exit_code == 4
+    assert found.stderr.startswith("plangate: http://127.0.0.1:9 did not answer")
+    assert "Is the service running there?" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--url", "plangate"], "'plangate' is no address: one is http://127.0.0.1:8700."),
+        (
+            ["--url", "https://plangate.example"],
+            "A key is needed for https://plangate.example: set PLANGATE_API_KEY",
+        ),
+        (
+            ["--data-dir", "{tmp}/none"],
+            "There is no key to read in {tmp}/none/local-key (FileNotFoundError).",
+        ),
+        (["--key-file", "{tmp}"], "There is no key to read in {tmp} (IsADirectoryError)."),
+        (["--key-file", "{tmp}/two"], "What {tmp}/two holds is no key: one begins with 'plg_'."),
+    ],
+)
+def test_a_key_that_is_not_there(
+    env: pytest.MonkeyPatch, tmp_path: Path, given: list[str], told: str
+) -> None:
+    """Above all, the key of this machine is never sent to another one."""
+    (tmp_path / "two").write_text("plg_a plg_b\n")
+    env.setenv("PLANGATE_DATA_DIR", str(tmp_path))
+    (tmp_path / "local-key").write_text("plg_operator\n")
+    found = CliRunner().invoke(cli, ["work", NOBODY, *(word.format(tmp=tmp_path) for word in given)])
+    assert isinstance(found.exception, Stop)
+    assert found.exception.code == 2
+    assert told.format(tmp=tmp_path) in str(found.exception)
+
+
+def test_the_environment_says_where_and_as_whom(
+    service: Service, env: pytest.MonkeyPatch, http: httpx.Client
+) -> None:
+    env.setenv("PLANGATE_URL", service.url)
+    env.setenv("PLANGATE_API_KEY", service.key + "\n")
+    found = CliRunner().invoke(cli, ["query", "Hi", "--runtime", "polite", "--detach", "--tenant", "local"])
+    assert found.exit_code == 0
+    assert http.get(f"/queries/{found.stdout.strip()}").status_code == 200
+    asked = CliRunner().invoke(
+        cli, ["query", "Hi", "--runtime", "polite", "--detach", "--tenant", "elsewhere"]
+    )
+    assert (asked.exit_code, "There is no runtime named 'polite';" in asked.stderr) == (1, True)
+
+
+def test_the_command_itself_ends_with_the_code(service: Service, tmp_path: Path) -> None:
+    """As a process: what it says on stderr, and a reader that has seen enough."""
+    env = {**plain_environment(), "PLANGATE_URL": service.url, "PLANGATE_API_KEY": service.key}
+    command = [sys.executable, "-m", "app"]
+    for words, code, told in (
+        (["work", NOBODY], 1, f"plangate: There is no query '{NOBODY}'. (404 not_found)\n"),
+        (
+            ["work", NOBODY, "--key-file", str(tmp_path)],
+            2,
+            f"plangate: There is no key to read in {tmp_path}",
+        ),
+    ):
+        ended = subprocess.run(
+            [*command, *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, ended.stdout) == (code, "")
+        assert ended.stderr.startswith(told)
+
+
+# -- artifacts, by the wire form alone
+
+
+class Artifacts(BaseHTTPRequestHandler):
+    """Two pages of records, as the service gives them."""
+
+    asked: ClassVar[list[dict[str, list[str]]]] = []
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        self.asked.append(query)
+        number = 2 if "cursor" in query else 1
+        record = {
+            "id": f"art_{number}",
+            "version": 1,
+            "channel": "design",
+            "kind": "report",
+            "path": f"tasks/{number}/plan\x1b[2J.md",
+            "title": "The plan" if number == 1 else None,
+            "summary": "never shown",
+            "producer": {"workId": "wrk_1", "kind": "agent", "threadId": "thr_1", "agent": "planner"},
+            "status": "active",
+        }
+        body = json.dumps({"items": [record], "nextCursor": "more" if number == 1 else None}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_artifacts_are_a_line_each(env: pytest.MonkeyPatch) -> None:
+    env.setenv("PLANGATE_API_KEY", "plg_key")
+    Artifacts.asked.clear()
+    server = HTTPServer(("127.0.0.1", 0), Artifacts)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        at = ["--url", f"http://127.0.0.1:{server.server_port}"]
+        found = CliRunner().invoke(
+            cli, ["artifacts", "--query", "qry_1", "--channel", "design", "--superseded", *at]
+        )
+        listed = CliRunner().invoke(cli, ["artifacts", "--limit", "1", "--json", *at])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert found.stdout.splitlines() == [
+        r"tasks/1/plan\x1b[2J.md (design, planner, art_1): The plan",
+        r"tasks/2/plan\x1b[2J.md (design, planner, art_2)",
+    ]
+    filters = {"queryId": ["qry_1"], "channel": ["design"], "includeSuperseded": ["true"]}
+    assert Artifacts.asked == [
+        {**filters, "limit": ["50"]},
+        {**filters, "limit": ["49"], "cursor": ["more"]},
+        {"limit": ["1"]},
+    ]
+    assert [a["id"] for a in json.loads(listed.stdout)] == ["art_1"]

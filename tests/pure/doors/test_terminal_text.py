@@ -1,0 +1,105 @@
+"""What a terminal may see of other people's strings."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.doors.remote import text
+
+HOSTILE = "a\x1b[2J\x1b]0;title\x07b\r\nc\x9bd\u202ee\u2028f\x7fg\ud800h\u200bi"
+DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def harmless(line: str) -> bool:
+    return not any(unicodedata.category(c) in DANGEROUS for c in line)
+
+
+def test_control_characters_are_written_out() -> None:
+    said = text.safe(HOSTILE)
+    assert said == r"a\x1b[2J\x1b]0;title\x07b c\x9bd\u202ee f\x7fg\ud800h\u200bi"
+    assert text.safe("Zoë 航空 ✈") == "Zoë 航空 ✈"
+
+
+@given(st.text(st.characters(codec=None)))
+def test_nothing_that_a_terminal_obeys_is_left(given_text: str) -> None:
+    assert harmless(text.safe(given_text))
+    assert all(harmless(line) for line in text.safe_lines(given_text))
+    assert "\n" not in "".join(text.safe_lines(given_text))
+
+
+@given(
+    st.recursive(
+        st.text(st.characters(exclude_categories=["Cs"])),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_json_is_ascii_and_means_the_same(value: object) -> None:
+    said = text.as_json(value)
+    assert re.fullmatch(r"[\n -~]*", said)
+    assert json.loads(said) == value
+
+
+def test_lines_keep_how_far_they_are_in() -> None:
+    assert text.safe_lines('{\n  "a": 1\r\n}') == ["{", '  "a": 1', "}"]
+
+
+@pytest.mark.parametrize(
+    ("said", "width", "expected"),
+    [("short", 5, "short"), ("longer", 5, "lo..."), ("a\nb", 5, "a b"), ("abcd", 2, "...")],
+)
+def test_a_line_is_cut(said: str, width: int, expected: str) -> None:
+    assert text.cut(said, width) == expected
+
+
+@pytest.mark.parametrize(
+    ("ms", "expected"),
+    [
+        (None, ""),
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1000, "1.0 s"),
+        (59_949, "59.9 s"),
+        (59_960, "1 min 00 s"),
+        (3_599_000, "59 min 59 s"),
+        (7_380_000, "2 h 03 min"),
+    ],
+)
+def test_times_are_for_people(ms: float | None, expected: str) -> None:
+    assert text.duration(ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("usd", "expected"),
+    [(None, ""), (0, "$0.00"), (0.00012, "$0.0001"), (0.5, "$0.5000"), (12.345, "$12.35")],
+)
+def test_an_unknown_cost_is_none_and_never_zero(usd: float | None, expected: str) -> None:
+    assert text.money(usd) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (20_000_000, "20.0 MB"), (5 * 10**12, "5000.0 GB")],
+)
+def test_sizes_are_for_people(count: int, expected: str) -> None:
+    assert text.size(count) == expected
+
+
+def test_columns_are_as_wide_as_they_must_be() -> None:
+    assert text.table([["a", "x" * 9, "1"], ["bb", "y", ""]], [0, 6, 4]) == ["a   xxx...  1", "bb  y"]
+
+
+def test_tokens_of_reasoning_are_a_part_of_those_out() -> None:
+    used = {
+        "inputTokens": 1,
+        "outputTokens": 20,
+        "cacheReadTokens": 300,
+        "cacheWriteTokens": 4000,
+        "reasoningTokens": 19,
+    }
+    assert text.tokens(used) == 4321

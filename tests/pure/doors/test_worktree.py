@@ -1,0 +1,217 @@
+"""`plangate work`: what was done, what it produced and what it cost, in one screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.doors.remote.worktree import Line, Tree, folded, in_vain, screen
+from tests.pure.doors.test_terminal_text import HOSTILE, harmless
+from tests.pure.doors.test_watching import hostile
+
+NOTHING = {"uses": 0, "sizeBytes": 0, "promptBytes": 0, "keptOutBytes": 0}
+
+
+def rollup(calls: int = 0, tokens: int = 0, cost: float | None = None, unpriced: int = 0) -> dict[str, Any]:
+    usage = dict.fromkeys(("outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens"), 0)
+    spent = {"modelCalls": calls, "usage": {"inputTokens": tokens, **usage}}
+    return {**spent, "costUsd": cost, "unpricedCalls": unpriced, "references": NOTHING}
+
+
+def record(
+    id: str, parent: str | None, kind: str, name: str, status: str = "succeeded", **parts: Any
+) -> dict[str, Any]:
+    return {
+        "id": id,
+        "parentId": parent,
+        "kind": kind,
+        "name": name,
+        "status": status,
+        "durationMs": parts.pop("ms", 100),
+        "rollup": rollup(),
+        **parts,
+    }
+
+
+def tree(*below: dict[str, Any], **parts: Any) -> dict[str, Any]:
+    return record("root", None, "query", "agent", below=list(below), **{"ms": 12_300, **parts})
+
+
+QUERY = {
+    "id": "qry_1",
+    "status": "succeeded",
+    "reason": None,
+    "agent": "chief",
+    "prompt": "Recover the day.",
+    "error": None,
+    "output": "All is well.\n\nTwo notices went out.",
+}
+DAY = tree(
+    record("a", "root", "agent", "chief", rollup=rollup(4, 4000, 0.5)),
+    record("m", "a", "model_call", "m"),
+    record("n", "a", "model_call", "m"),
+    record("t", "a", "tool_call", "call_agent", rollup=rollup(1, 1000, 0.125)),
+    record("b", "t", "agent", "planner", rollup=rollup(1, 1000, 0.125)),
+    record("o", "b", "model_call", "m"),
+    record("s", "b", "tool_call", "storePlan"),
+    record("u", "a", "tool_call", "call_agent", "failed", rollup=rollup(1, 1000)),
+    record("c", "u", "agent", "sender", "failed", rollup=rollup(1, 1000)),
+    record("v", "c", "tool_call", "executePlan", "failed", ms=None),
+    record("p", "v", "plan_execution", "Notices", "failed"),
+    record("x", "p", "action", "book", "unknown"),
+    rollup={**rollup(4, 4000, 0.625, 1), "references": {**NOTHING, "keptOutBytes": 20_000}},
+)
+ART = {
+    "id": "art_1",
+    "path": "tasks/1/plan.md",
+    "channel": "design",
+    "producer": {"agent": "planner"},
+    "title": "Plan",
+}
+
+
+def shown(query: dict[str, Any], top: dict[str, Any], *artifacts: Any, height: int | None = 40) -> str:
+    return "\n".join(screen(query, top, artifacts, None, height=height, width=100))
+
+
+def test_a_screen_says_what_was_done_what_it_produced_and_what_it_cost() -> None:
+    assert (
+        shown(QUERY, DAY, ART)
+        == """\
+qry_1  succeeded after 12.3 s, by chief
+asked: Recover the day.
+
+chief (2 model calls)     succeeded  100 ms  4,000 tokens  $0.5000
+  planner (1 model call)  succeeded  100 ms  1,000 tokens  $0.1250
+    storePlan             succeeded  100 ms
+  sender                  failed     100 ms  1,000 tokens
+    executePlan           failed
+      plan Notices        failed     100 ms
+        action book       unknown    100 ms
+
+produced:
+  tasks/1/plan.md (design, planner, art_1): Plan
+  All is well.
+  Two notices went out.
+cost:
+  $0.6250 and 1 call without a known price; 4 model calls, 4,000 tokens in, 0 out
+  in vain: 1,000 tokens
+  kept out of prompts: 20.0 kB
+  3 agent runs, 4 tool calls, 1 dispatched action"""
+    )
+
+
+def test_what_waits_says_what_to_do() -> None:
+    query = {**QUERY, "status": "waiting", "reason": "approval", "openApprovals": ["apr_1"], "output": None}
+    said = shown(query, tree(ms=None)).splitlines()
+    assert said[0] == "qry_1  waiting (approval), by chief"
+    assert said[2] == "waits: plangate approvals approve apr_1"
+    query |= {"reason": "limit_reached", "openApprovals": []}
+    at_limit = screen(query, DAY, [], "maxTurns", height=40, width=100)
+    assert at_limit[0] == "qry_1  waiting (limit_reached: maxTurns) after 12.3 s, by chief"
+    assert at_limit[2] == "waits: POST /queries/qry_1/resume with a higher maxTurns"
+
+
+def test_what_failed_says_why() -> None:
+    error = {"code": "max_turns", "message": "It did not come to an end."}
+    said = shown({**QUERY, "status": "failed", "reason": "max_turns", "error": error, "output": None}, tree())
+    assert said.splitlines()[0] == "qry_1  failed (max_turns) after 12.3 s, by chief"
+    assert "error: max_turns: It did not come to an end." in said.splitlines()
+    assert "produced:\n  nothing\n" in said
+
+
+@pytest.mark.parametrize(
+    ("used", "line"),
+    [
+        (rollup(2, 10), "$0.00; 2 model calls, 10 tokens in, 0 out"),
+        (rollup(2, 10, None, 2), "no price is known; 2 model calls, 10 tokens in, 0 out"),
+        (rollup(1, 1_000_000, 1.5), "$1.50; 1 model call, 1,000,000 tokens in, 0 out"),
+    ],
+)
+def test_an_unknown_price_is_not_zero(used: dict[str, Any], line: str) -> None:
+    assert f"cost:\n  {line}" in shown(QUERY, tree(rollup=used))
+
+
+def test_what_failed_inside_what_failed_was_in_vain_once() -> None:
+    assert in_vain(Tree.of(DAY)) == (1000, None)
+    inner = record("b", "a", "tool_call", "x", "cancelled", rollup=rollup(1, 400, 0.5))
+    top = tree(record("a", "root", "agent", "chief", "failed", rollup=rollup(2, 1000, 0.75)), inner)
+    assert in_vain(Tree.of(top)) == (1000, 0.75)
+
+
+# -- one screen
+
+
+def line(depth: int, what: str, status: str = "succeeded") -> Line:
+    return Line(depth, what, status, 10, rollup(1, 5, 0.25))
+
+
+def whats(lines: list[Line]) -> list[tuple[int, str, int]]:
+    return [(one.depth, one.what, one.count) for one in lines]
+
+
+def test_what_has_room_stays_as_it_is() -> None:
+    lines = [line(0, "a"), line(1, "x"), line(1, "x")]
+    assert folded(lines, 3) == lines
+
+
+def test_neighbours_that_say_the_same_become_one() -> None:
+    lines = [
+        line(0, "a"),
+        *[line(1, "x")] * 5,
+        line(1, "x", "failed"),
+        line(1, "x"),
+        line(2, "y"),
+        line(1, "x"),
+    ]
+    short = folded(lines, 6)
+    assert whats(short) == [(0, "a", 1), (1, "x", 5), (1, "x", 1), (1, "x", 1), (2, "y", 1), (1, "x", 1)]
+    together = short[1]
+    assert together.ms == 50
+    assert together.cells()[0] == "  x x5"
+    assert together.cells()[3:] == ["25 tokens", "$1.25"]
+
+
+def test_the_deepest_goes_first_and_what_is_left_out_is_counted() -> None:
+    lines = [line(0, "a"), *(part for n in range(20) for part in (line(1, f"b{n}"), line(2, f"c{n}")))]
+    short = folded(lines, 30)
+    assert len(short) == 30
+    assert [one.what for one in short if one.depth == 1] == [f"b{n}" for n in range(20)]
+    assert [one.what for one in short if one.depth == 2] == [f"c{n}" for n in range(8)]
+    assert short[-1].what == "12 more: --all shows them"
+    short = folded(lines, 10)
+    assert [one.what for one in short] == ["a", *(f"b{n}" for n in range(8)), "32 more: --all shows them"]
+    flat = folded([line(0, f"a{n}") for n in range(100)], 10)
+    assert [one.what for one in flat] == [*(f"a{n}" for n in range(9)), "91 more: --all shows them"]
+
+
+@pytest.mark.parametrize("height", [24, 40, 60])
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_ten_thousand_records_fit_on_a_screen(height: int, width: int) -> None:
+    below = [record("a", "root", "agent", "chief")]
+    for n in range(2000):
+        below += [
+            record(f"t{n}", "a", "tool_call", "call_agent"),
+            record(f"b{n}", f"t{n}", "agent", f"helper {n % 7}"),
+            *(record(f"x{n}.{m}", f"b{n}", "tool_call", f"tool {m} of {n}") for m in range(3)),
+        ]
+    query = {**QUERY, "output": "line\n" * 500, "prompt": "long " * 1000}
+    many = [{**ART, "id": f"art_{n}"} for n in range(50)]
+    lines = screen(query, tree(*below), many, None, height=height, width=width)
+    assert len(lines) <= max(height, 30)
+    assert max(map(len, lines)) <= max(width, 130)
+    assert len(screen(query, tree(*below), many, None, height=None, width=width)) > 8000
+
+
+def test_no_string_of_a_record_reaches_the_terminal_as_it_is() -> None:
+    kept = {"kind", "id", "parentId"}
+
+    def bad(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: v if k in kept and "parentId" in value else bad(v) for k, v in value.items()}
+        return [bad(v) for v in value] if isinstance(value, list) else hostile(value)
+
+    query = bad({**QUERY, "reason": "x", "openApprovals": ["x"], "error": {"code": "x", "message": "y"}})
+    lines = screen(query, bad(DAY), [bad(ART)] * 9, HOSTILE, height=None, width=100)
+    assert all(harmless(one) and "\n" not in one for one in lines)
