@@ -17,6 +17,7 @@ import app.runtimes.routes
 import app.state.routes
 import app.tenancy.routes
 import app.tools.routes
+import app.workspace.routes
 from app.assembly import Services
 from app.base.errors import Unavailable
 from app.base.migrate import schema_is_current
@@ -32,6 +33,8 @@ ROUTERS = (
     app.references.routes.large,
     app.references.routes.router,
     app.state.routes.router,
+    app.workspace.routes.router,
+    app.workspace.routes.streamed,
     app.tools.routes.router,
     app.tools.routes.results,
     app.tools.routes.mcp,

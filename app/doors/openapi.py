@@ -30,6 +30,7 @@ TAGS = (
     ("approvals", "What waits for a person, and the only place where anything is approved."),
     ("plans", "Typed containers of the actions that agents intend to take."),
     ("references", "Values that stay outside of every prompt."),
+    ("files", "The workspace of a thread: files that its agents share, with their versions."),
     ("client tools", "Calls that processes of the user take and answer."),
     ("keys and secrets", "Who may call, and what runtimes may use."),
     ("operations", "Whether the service runs and can work."),
@@ -77,6 +78,7 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "read_reference": (410,),
     "read_glimpse": (410,),
     "claim": (404, 410),  # the references that an action carries
+    "write_file": (409,),  # the workspace is full
     "readyz": (503,),
 }
 

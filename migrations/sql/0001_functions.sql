@@ -356,6 +356,12 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
+-- Bodies that no row named when they were last looked at, a day after they were last wanted.
+CREATE FUNCTION due_blobs(p_limit int) RETURNS TABLE (tenant_id text, digest text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT b.tenant_id, encode(b.digest, 'hex') FROM blobs b WHERE NOT b.named AND b.used_at < now() - interval '24 hours'
+     ORDER BY b.used_at LIMIT p_limit
+$$;
 CREATE FUNCTION sweep_idempotency(p_limit int) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE n int;
@@ -379,7 +385,7 @@ DO $$
 DECLARE f text;
 BEGIN
     FOREACH f IN ARRAY ARRAY['journal_commit', 'claim_queries', 'renew_leases', 'release_leases', 'query_heads', 'find_key',
-        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_calls', 'sweep_references',
+        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_calls', 'due_blobs', 'sweep_references',
         'sweep_idempotency'] LOOP
         EXECUTE (SELECT format('ALTER FUNCTION %s OWNER TO plangate_scan; REVOKE ALL ON FUNCTION %s FROM PUBLIC; '
             'GRANT EXECUTE ON FUNCTION %s TO plangate_app', p.oid::regprocedure, p.oid::regprocedure, p.oid::regprocedure)
