@@ -15,6 +15,7 @@ from app.agents.runner import Runner
 from app.agents.service import Queries
 from app.agents.tool_calls import ToolCalls
 from app.agents.variables import Variables
+from app.agents.workspace_tools import WorkspaceTools
 from app.approvals.service import Approvals
 from app.base import embedded_postgres
 from app.base.cursors import Signer
@@ -192,6 +193,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         "storePlan": plan_tools.store,
         "getPlan": plan_tools.get,
         "executePlan": plan_tools.execute,
+        **WorkspaceTools(workspaces).verbs(),
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)

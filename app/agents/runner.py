@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 import orjson
 import structlog
+from plangate.spec.file_toolkits import WRITE
 from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables
 
 from app.agents import store
+from app.agents.context import Given
 from app.agents.ending import EndHook, end_early, summaries
 from app.agents.loop import (
     Call,
@@ -35,6 +37,7 @@ from app.agents.run import FENCE, Parked, QueryFailed, QueryRun, through_outages
 from app.agents.tool_calls import AgentTools, ToolCalls
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variables import Variables
+from app.agents.workspace_tools import workspace_note
 from app.base.database import Database
 from app.base.errors import Unavailable
 from app.base.ids import new_id
@@ -257,7 +260,7 @@ class Runner:
             run.runtime.prompt_key(agent.name),
             tools.definitions(),
             vendor,
-            await self._variables.notes(run, work.id) if tools.variables else "",
+            await self._notes(run, work.id, tools),
         )
         context = await recall(run, asked)
         while True:
@@ -303,6 +306,17 @@ class Runner:
                     return Result(text, reason, entry, work_id=work.id)
                 case Fail(code, message):
                     return self._agent_failed(run, agent, work, entry, code, message)
+
+    async def _notes(self, run: QueryRun, work_id: str, tools: AgentTools) -> str:
+        """What an agent's run is told of its surroundings: as it was when the run began, which its first model call has
+        on record."""
+        for row in run.tree.below(work_id, "model_call"):
+            if row.position == 1 and row.input is not None:
+                return Given.load(row.input).notes
+        told = [await self._variables.notes(run)] if tools.variables else []
+        if WRITE.name in tools.builtin:
+            told.append(workspace_note(work_id))
+        return "\n\n".join(told)
 
     def _objection(self, agent: AgentSpec) -> Objection | None:
         """What is wrong with a final answer, for an agent that has an outputSchema."""

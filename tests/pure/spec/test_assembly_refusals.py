@@ -468,7 +468,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
             "/toolkits/0/id",
             f"toolkit '{toolkit}' is not available in this version",
         )
-        for toolkit in ("artifacts", "workspace")
+        for toolkit in ("artifacts",)
     ),
     (
         "a toolkit twice",
