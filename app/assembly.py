@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.agents import toolkits as agent_toolkits
+from app.agents.artifact_tools import ArtifactTools
 from app.agents.dispatch import Dispatch
 from app.agents.gate import ToolGate
 from app.agents.providers import ProviderPool
@@ -17,6 +18,8 @@ from app.agents.tool_calls import ToolCalls
 from app.agents.variables import Variables
 from app.agents.workspace_tools import WorkspaceTools
 from app.approvals.service import Approvals
+from app.artifacts.chain import Chainer
+from app.artifacts.service import Artifacts
 from app.base import embedded_postgres
 from app.base.cursors import Signer
 from app.base.database import Database, open_database
@@ -81,6 +84,8 @@ class Services:
     host_plans: HostPlans
     schemas: SchemaChecker
     workspaces: Workspaces
+    artifacts: Artifacts
+    chainer: Chainer
     chores: tuple[Chore, ...]
 
     async def start(self) -> None:
@@ -182,6 +187,8 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     dispatch = Dispatch(calls, senders, settings.lease_s)
     call_hints = CallHints()
     workspaces = Workspaces(db, LocalBlobs(Path(site.blobs)))
+    chainer = Chainer(derive(site.master, "artifacts"))
+    artifacts = Artifacts(db, workspaces, chainer)
     plans = Plans(db, references, runtimes, schemas)
     approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
@@ -194,6 +201,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         "getPlan": plan_tools.get,
         "executePlan": plan_tools.execute,
         **WorkspaceTools(workspaces).verbs(),
+        **ArtifactTools(artifacts).verbs(),
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
@@ -209,6 +217,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         end_hooks,
         schemas,
         variables,
+        artifacts,
     )
     worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
     queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db, hub)
@@ -254,6 +263,8 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         HostPlans(plans, queries),
         schemas,
         workspaces,
+        artifacts,
+        chainer,
         (
             approvals.expire_due,
             calls.lapse_due,

@@ -38,6 +38,8 @@ from app.agents.tool_calls import AgentTools, ToolCalls
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variables import Variables
 from app.agents.workspace_tools import workspace_note
+from app.artifacts.models import Artifact
+from app.artifacts.service import Artifacts
 from app.base.database import Database
 from app.base.errors import Unavailable
 from app.base.ids import new_id
@@ -79,7 +81,9 @@ class Runner:
         end_hooks: tuple[EndHook, ...],
         schemas: SchemaChecker,
         variables: Variables,
+        artifacts: Artifacts,
     ) -> None:
+        self._artifacts = artifacts
         self._schemas = schemas
         self._variables = variables
         self._db = db
@@ -364,6 +368,7 @@ class Runner:
     ) -> Outcome:
         told = event(scope, "tool-agent", agentName=agent.name, state="call")
         result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
+        published = await self._published(run, result)
         if result.entry.work:  # else it was over before a crash, and was told of
             used = run.totals(result.work_id)
             data = {"agentName": agent.name, "model": agent.model.id, "usage": used["usage"]}
@@ -371,12 +376,27 @@ class Runner:
                 data["costUsd"] = used["costUsd"]
             result.entry.items += [
                 event(scope, "data-tool-agent", data=data),
-                event(scope, "tool-agent", agentName=agent.name, state="result", artifacts=[]),
+                event(
+                    scope,
+                    "tool-agent",
+                    agentName=agent.name,
+                    state="result",
+                    artifacts=[a.wire() for a in published],
+                ),
             ]
             await run.commit(result.entry)
         if result.error_code is not None:
-            return ToolError(f"{agent.name} failed ({result.error_code}): {result.text}", "agent_failed")
-        return Answer(result.text)
+            kept = ", ".join(f"{a.id} ({a.record['path']})" for a in published)
+            told_of = f" Before that it published: {kept}." if kept else ""
+            return ToolError(
+                f"{agent.name} failed ({result.error_code}): {result.text}{told_of}", "agent_failed"
+            )
+        return Answer(result.text, tuple(a.brief() for a in published))
+
+    async def _published(self, run: QueryRun, result: Result) -> list[Artifact]:
+        """What an agent's run published, also one that failed."""
+        work_id = result.work_id
+        return [] if work_id is None else await run.look(lambda tx: self._artifacts.of_work(tx, work_id))
 
     def _tools(self, runtime: Runtime, agent: AgentSpec) -> AgentTools:
         builtin = {t.name: t for t in builtin_tools(runtime.spec, agent)}

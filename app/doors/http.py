@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 import app.agents.routes
 import app.approvals.routes
+import app.artifacts.routes
 import app.journal.routes
 import app.plans.routes
 import app.references.routes
@@ -35,6 +36,8 @@ ROUTERS = (
     app.state.routes.router,
     app.workspace.routes.router,
     app.workspace.routes.streamed,
+    app.artifacts.routes.router,
+    app.artifacts.routes.streamed,
     app.tools.routes.router,
     app.tools.routes.results,
     app.tools.routes.mcp,

@@ -20,7 +20,10 @@ DUE = "SELECT tenant_id, digest FROM due_blobs($1)"
 TAKE = """
 SELECT 1 FROM blobs WHERE tenant_id = $1 AND digest = $2 AND NOT named AND used_at < now() - interval '24 hours' FOR UPDATE
 """
-IS_NAMED = "SELECT EXISTS (SELECT FROM workspace_versions v WHERE v.tenant_id = $1 AND v.digest = $2)"
+IS_NAMED = """
+SELECT EXISTS (SELECT FROM workspace_versions v WHERE v.tenant_id = $1 AND v.digest = $2)
+    OR EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = $1 AND a.digest = $2)
+"""
 DROP = "DELETE FROM blobs WHERE tenant_id = $1 AND digest = $2"
 
 # Writers of one workspace wait for each other here.

@@ -349,6 +349,19 @@ class World:
         assert send("delete_file", doomed)["digest"] is None
         page = send("list_files", thread, query={"prefix": "notes/"})
         assert [row["path"] for row in page["items"]] == [place["path"]]
+        asked = {"threadId": thread["thread_id"], "channel": "design", "path": "notes"}
+        made = send("publish_artifact", body=asked, status=201)["id"]
+        self.ids |= {"artifact_id": made, "channel": "design"}
+        upload = {"channel": "handoff", "name": "kept"}
+        there = {"threadId": thread["thread_id"], "parent": made, "tag": "x"}
+        for status in (201, 200):
+            send("upload_artifact", upload, body=b"x", media_type=BYTES, query=there, status=status)
+        send("read_artifact", {"artifact_id": made})
+        assert len(send("artifact_lineage", {"artifact_id": made})["descendants"]) == 1
+        page = send("list_artifacts", query={"limit": 1})
+        send("list_artifacts", query={"limit": 1, "cursor": page["nextCursor"]})
+        case = self.judge.operations["artifact_content"].Case(path_parameters={"artifact_id": made})
+        assert self.judge.judge(case).content.endswith(b"  today.md\n")
 
     def submit(self, *calls: tuple[str, dict[str, Any]], **parts: Any) -> str:
         script = {"script": [{"tool": tool, "args": args} for tool, args in calls]}
@@ -757,6 +770,9 @@ NEEDED: dict[str, Any] = {
     "principal": "ann",
     "scopes": ["read"],
     "tenant": SPEC["tenant"],
+    "threadId": "thr_00000000000000000000000000",
+    "channel": "design",
+    "path": "a",
     "agents": SPEC["agents"],
 }
 

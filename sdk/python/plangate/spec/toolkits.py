@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from plangate.spec.artifact_toolkit import ARTIFACTS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.file_toolkits import WORKSPACE
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
@@ -106,23 +107,14 @@ TOOLKITS: Final[Mapping[str, tuple[BuiltinTool, ...]]] = MappingProxyType(
         "plans": (_STORE_PLAN, _GET_PLAN, _EXECUTE_PLAN),
         "references": (_RESOLVE_REF, _GLIMPSE_REF),
         "variables": (),
+        "artifacts": ARTIFACTS,
         "workspace": WORKSPACE,
     }
 )
 """Toolkit id -> its tools, in the order in which agents get them."""
 
-PLANNED_TOOLKITS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "artifacts": ("artifact_publish", "artifact_get", "artifact_list"),
-    }
-)
-"""Toolkits that have an id and names for their tools but are not available in this version."""
-
 BUILTIN_TOOL_TOOLKITS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **{tool.name: toolkit for toolkit, tools in TOOLKITS.items() for tool in tools},
-        **{name: toolkit for toolkit, names in PLANNED_TOOLKITS.items() for name in names},
-    }
+    {tool.name: toolkit for toolkit, tools in TOOLKITS.items() for tool in tools}
 )
 """Tool name -> toolkit id, of everything built in: nobody can define tools by these names."""
 
