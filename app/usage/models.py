@@ -53,8 +53,17 @@ class Sum:
     def add(self, other: Sum) -> None:
         if other.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + other.cost_usd
-        for name in COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.model_calls += other.model_calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cache_read_tokens += other.cache_read_tokens
+        self.cache_write_tokens += other.cache_write_tokens
+        self.reasoning_tokens += other.reasoning_tokens
+        self.unpriced_calls += other.unpriced_calls
+        self.uses += other.uses
+        self.size_bytes += other.size_bytes
+        self.prompt_bytes += other.prompt_bytes
+        self.kept_out_bytes += other.kept_out_bytes
 
     def spent(self) -> dict[str, Any]:
         """The part that models used."""
@@ -76,9 +85,6 @@ class Sum:
 
     def wire(self) -> dict[str, Any]:
         return {**self.spent(), "references": self.references()}
-
-
-COUNTS = tuple(name for name in Sum.__slots__ if name != "cost_usd")
 
 
 def usage_wire(tokens: Iterable[int]) -> dict[str, int]:
@@ -171,13 +177,17 @@ def tree_wire(rows: Sequence[Any], used: Mapping[str, Sum], work_id: str) -> lis
         row = stack.pop()
         ordered.append(row)
         stack += reversed(children.get(row["id"], ()))
-    sums: dict[str, Sum] = {}
+    sums: dict[str, Sum] = {}  # of those that used anything: most are calls of tools
     for row in reversed(ordered):  # children before their parents
-        total = Sum.of_record(row)
-        own = used.get(row["id"])
-        if own is not None:
-            total.add(own)
-        for child in children.get(row["id"], ()):
-            total.add(sums[child["id"]])
-        sums[row["id"]] = total
-    return [{**short_wire(row), "rollup": sums[row["id"]].wire()} for row in ordered]
+        parts = [sums[child["id"]] for child in children.get(row["id"], ()) if child["id"] in sums]
+        parts += [used[row["id"]]] if row["id"] in used else []
+        if parts or row["kind"] == "model_call":
+            total = Sum.of_record(row)
+            for part in parts:
+                total.add(part)
+            sums[row["id"]] = total
+    nothing = Sum().wire()
+    return [
+        {**short_wire(row), "rollup": sums[row["id"]].wire() if row["id"] in sums else nothing}
+        for row in ordered
+    ]

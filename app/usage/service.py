@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.base import jsongate
+import orjson
+
 from app.base.clock import rfc3339
 from app.base.database import Database, TookTooLong, Tx
 from app.base.errors import Flaw, Invalid, NotFound
@@ -33,7 +34,7 @@ async def of_query(db: Database, tenant: str, query_id: str) -> bytes:
             if row["bodies"] > BODY_BYTES:
                 item["bodiesLeftOut"] = True
             items.append(item)
-        return jsongate.dumps({"items": items, "nextCursor": None})
+        return orjson.dumps({"items": items, "nextCursor": None})
 
     return await asyncio.to_thread(written)
 
@@ -46,7 +47,7 @@ async def read(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
         if not tree or row["query_id"] is None:
             rollup = Sum.of(*await store.rollup(tx, work_id, row["query_id"])).wire()
             out = {**record_wire(row, uses), "rollup": rollup}
-            return jsongate.dumps({**out, "below": []} if tree else out)
+            return orjson.dumps({**out, "below": []} if tree else out)
         rows = await store.tree(tx, row["query_id"], MOST_IN_A_TREE + 1)
         used = await store.used_by_each(tx, [r["id"] for r in rows[:MOST_IN_A_TREE]])
     if len(rows) > MOST_IN_A_TREE:
@@ -58,7 +59,7 @@ async def read(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
     def written() -> bytes:
         found = {u["work_id"]: Sum.of(u) for u in used}
         top, *below = tree_wire(rows, found, work_id)
-        return jsongate.dumps({**record_wire(row, uses), "rollup": top["rollup"], "below": below})
+        return orjson.dumps({**record_wire(row, uses), "rollup": top["rollup"], "below": below})
 
     return await asyncio.to_thread(written)
 
