@@ -150,7 +150,11 @@ async def test_cancelled_work_keeps_what_its_attempts_used(plangate: World, api:
 
     thinks(plangate, busy, kind="openai")
     query = (await api.submit())["id"]
-    await eventually(lambda: api.events(query, "step-retry"), "the call is repeated")
+
+    async def repeated() -> Any:
+        return await api.events(query, "step-retry") or None
+
+    await eventually(repeated, "the call is repeated")
     await api.do(f"/queries/{query}/cancel")
     top = await tree_of(api, query)
     (call,) = (w for w in top["below"] if w["kind"] == "model_call")
