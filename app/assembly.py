@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.agents import toolkits as agent_toolkits
+from app.agents.artifact_tools import ArtifactTools
 from app.agents.dispatch import Dispatch
 from app.agents.gate import ToolGate
 from app.agents.providers import ProviderPool
@@ -17,13 +18,17 @@ from app.agents.runner import Runner
 from app.agents.service import Queries
 from app.agents.tool_calls import ToolCalls
 from app.agents.variables import Variables
+from app.agents.workspace_tools import WorkspaceTools
 from app.approvals.service import Approvals
+from app.artifacts.chain import Chainer
+from app.artifacts.service import Artifacts
 from app.base import embedded_postgres
 from app.base.cursors import Signer
 from app.base.database import Database, open_database
 from app.base.egress import EgressPolicy
 from app.base.ids import new_id
 from app.base.listener import Listener
+from app.base.local_blobs import LocalBlobs
 from app.base.metrics import Metrics
 from app.base.schemacheck import SchemaChecker
 from app.base.sealing import Sealer, derive
@@ -52,6 +57,7 @@ from app.tools.mcp import McpSender
 from app.tools.mcp_pinning import McpPinning
 from app.tools.models import Sender
 from app.tools.python import PythonSender, installed
+from app.workspace.service import Workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,9 @@ class Services:
     metrics: Metrics
     metrics_token: str | None
     spans: Spans | None
+    workspaces: Workspaces
+    artifacts: Artifacts
+    chainer: Chainer
     chores: tuple[Chore, ...]
 
     async def start(self) -> None:
@@ -105,17 +114,19 @@ class Services:
         await self.listener.aclose()
         await self.providers.aclose()
         await self.dispatch.aclose()
+        await self.workspaces.blobs.aclose()
         await self.db.aclose()
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a process finds its database and its master key."""
+    """Where a process finds its database, its master key and the bodies of files."""
 
     dsn: str
     listen_dsn: str
     migrate_dsn: str
     master: bytes
+    blobs: str
     postgres: embedded_postgres.EmbeddedPostgres | None = None
 
     def release(self) -> None:
@@ -125,6 +136,7 @@ class Site:
 
 def find_site(settings: Settings) -> Site:
     """The database that the settings name, or the embedded one, started if need be; and the master key."""
+    blobs = settings.blobs or str(settings.data_dir / "blobs")
     if settings.database_url is not None:
         if settings.secret_key is None:
             raise SystemExit(
@@ -137,12 +149,13 @@ def find_site(settings: Settings) -> Site:
             settings.listen_url or url,
             settings.migrate_url or url,
             derive(settings.secret_key.encode(), "master"),
+            blobs,
         )
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     text = settings.secret_key or kept_secret(settings.data_dir / "secret-key")
     postgres = embedded_postgres.start(settings.data_dir)
     dsn = postgres.dsn()
-    return Site(dsn, dsn, dsn, derive(text.encode(), "master"), postgres)
+    return Site(dsn, dsn, dsn, derive(text.encode(), "master"), blobs, postgres)
 
 
 def kept_secret(path: Path) -> str:
@@ -207,6 +220,9 @@ def assemble(
     dispatch = Dispatch(calls, senders, settings.lease_s, metrics)
     call_hints = CallHints()
     variables = Variables(references, schemas)
+    workspaces = Workspaces(db, LocalBlobs(Path(site.blobs)))
+    chainer = Chainer(derive(site.master, "artifacts"))
+    artifacts = Artifacts(db, workspaces, chainer)
     plans = Plans(db, references, runtimes, schemas, variables)
     approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
@@ -218,6 +234,8 @@ def assemble(
         "storePlan": plan_tools.store,
         "getPlan": plan_tools.get,
         "executePlan": plan_tools.execute,
+        **WorkspaceTools(workspaces).verbs(),
+        **ArtifactTools(artifacts).verbs(),
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
@@ -232,6 +250,7 @@ def assemble(
         end_hooks,
         schemas,
         variables,
+        artifacts,
     )
     worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
     spans = None if build is None else Spans(db, build, metrics, content=settings.telemetry_content)
@@ -283,11 +302,15 @@ def assemble(
         metrics,
         settings.metrics_token,
         spans,
+        workspaces,
+        artifacts,
+        chainer,
         (
             approvals.expire_due,
             calls.lapse_due,
             queries.fail_due_limits,
             references.sweep,
+            workspaces.collect,
             lambda: idempotency.sweep(db),
         ),
     )

@@ -38,6 +38,10 @@ class Settings(BaseSettings):
     data_dir: Annotated[Path, Field(description="Where the embedded Postgres and the local key live.")] = (
         Field(default_factory=default_data_dir)
     )
+    blobs: Annotated[
+        str | None,
+        Field(description="The directory for the bodies of files; `blobs` in PLANGATE_DATA_DIR without it."),
+    ] = None
     host: Annotated[str, Field(description="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = (
         8700

@@ -198,8 +198,8 @@ async def make_thread(
 @router.post(
     "/threads/{thread_id}/fork",
     status_code=201,
-    summary="A new thread whose state begins as that of this one is, or was",
-    description="It takes the state and the version of the runtime, and not the memory: its agents begin anew.",
+    summary="A new thread whose state and files begin as those of this one are, or were",
+    description="It takes the state, the files and the version of the runtime, and not the memory: its agents begin anew.",
     response_model=views.ThreadView,
 )
 async def fork_thread(
@@ -209,7 +209,7 @@ async def fork_thread(
     caller: Annotated[Caller, calling("queries:write")],
 ) -> Response:
     async def fork(tx: Tx) -> Reply:
-        thread = await threads.fork(tx, thread_id, body.at)
+        thread = await threads.fork(tx, request.app.state.services.workspaces, thread_id, body.at)
         return Reply(thread, 201, f"/threads/{thread['id']}", thread["id"])
 
     return await answer(request, caller, fork)

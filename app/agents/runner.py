@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 import orjson
 import structlog
+from plangate.spec.file_toolkits import WRITE
 from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables
 
 from app.agents import store
+from app.agents.context import Given
 from app.agents.ending import EndHook, end_early, summaries
 from app.agents.loop import (
     Call,
@@ -35,6 +37,9 @@ from app.agents.run import FENCE, Parked, QueryFailed, QueryRun, through_outages
 from app.agents.tool_calls import AgentTools, ToolCalls
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variables import Variables
+from app.agents.workspace_tools import workspace_note
+from app.artifacts.models import Artifact
+from app.artifacts.service import Artifacts
 from app.base.database import Database
 from app.base.errors import Unavailable
 from app.base.ids import new_id
@@ -76,7 +81,9 @@ class Runner:
         end_hooks: tuple[EndHook, ...],
         schemas: SchemaChecker,
         variables: Variables,
+        artifacts: Artifacts,
     ) -> None:
+        self._artifacts = artifacts
         self._schemas = schemas
         self._variables = variables
         self._db = db
@@ -260,7 +267,7 @@ class Runner:
             run.runtime.prompt_key(agent.name),
             tools.definitions(),
             vendor,
-            await self._variables.notes(run, work.id) if tools.variables else "",
+            await self._notes(run, work.id, tools),
         )
         context = await recall(run, asked)
         while True:
@@ -306,6 +313,17 @@ class Runner:
                     return Result(text, reason, entry, work_id=work.id)
                 case Fail(code, message):
                     return self._agent_failed(run, agent, work, entry, code, message)
+
+    async def _notes(self, run: QueryRun, work_id: str, tools: AgentTools) -> str:
+        """What an agent's run is told of its surroundings: as it was when the run began, which its first model call has
+        on record."""
+        for row in run.tree.below(work_id, "model_call"):
+            if row.position == 1 and row.input is not None:
+                return Given.load(row.input).notes
+        told = [await self._variables.notes(run)] if tools.variables else []
+        if WRITE.name in tools.builtin:
+            told.append(workspace_note(work_id))
+        return "\n\n".join(told)
 
     def _objection(self, agent: AgentSpec) -> Objection | None:
         """What is wrong with a final answer, for an agent that has an outputSchema."""
@@ -353,6 +371,7 @@ class Runner:
     ) -> Outcome:
         told = event(scope, "tool-agent", agentName=agent.name, state="call")
         result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
+        published = await self._published(run, result)
         if result.entry.work:  # else it was over before a crash, and was told of
             used = run.totals(result.work_id)
             data = {"agentName": agent.name, "model": agent.model.id, "usage": used["usage"]}
@@ -360,12 +379,27 @@ class Runner:
                 data["costUsd"] = used["costUsd"]
             result.entry.items += [
                 event(scope, "data-tool-agent", data=data),
-                event(scope, "tool-agent", agentName=agent.name, state="result", artifacts=[]),
+                event(
+                    scope,
+                    "tool-agent",
+                    agentName=agent.name,
+                    state="result",
+                    artifacts=[a.wire() for a in published],
+                ),
             ]
             await run.commit(result.entry)
         if result.error_code is not None:
-            return ToolError(f"{agent.name} failed ({result.error_code}): {result.text}", "agent_failed")
-        return Answer(result.text)
+            kept = ", ".join(f"{a.id} ({a.record['path']})" for a in published)
+            told_of = f" Before that it published: {kept}." if kept else ""
+            return ToolError(
+                f"{agent.name} failed ({result.error_code}): {result.text}{told_of}", "agent_failed"
+            )
+        return Answer(result.text, tuple(a.brief() for a in published))
+
+    async def _published(self, run: QueryRun, result: Result) -> list[Artifact]:
+        """What an agent's run published, also one that failed."""
+        work_id = result.work_id
+        return [] if work_id is None else await run.look(lambda tx: self._artifacts.of_work(tx, work_id))
 
     def _tools(self, runtime: Runtime, agent: AgentSpec) -> AgentTools:
         builtin = {t.name: t for t in builtin_tools(runtime.spec, agent)}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from plangate.spec.builtin import BuiltinTool as BuiltinDefinition
 from plangate.spec.models import AgentSpec, ToolSpec
-from plangate.spec.toolkits import BuiltinTool as BuiltinDefinition
 from plangate.spec.variable_schemas import own_schema, told_schema
 
 from app.agents.dispatch import Dispatch

@@ -17,6 +17,7 @@ class Answer:
     """What the model reads of a call. `value` is JSON-able; a str goes as it is."""
 
     value: Any
+    artifacts: tuple[dict[str, Any], ...] = ()  # of an agent that was called: what it published, in short
 
 
 @dataclass(frozen=True, slots=True)

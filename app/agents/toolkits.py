@@ -13,7 +13,7 @@ RESOLVE_MAX_BYTES = 64 * 1024
 
 
 async def call_agent(call: ToolCall) -> Outcome:
-    """Runs a routed agent and answers with its final text."""
+    """Runs a routed agent and answers with its final text, and with what it published if it did."""
     target = call.run.runtime.agents.get(call.args["agent"])
     if target is None or target.name not in (call.agent.routes or ()):
         routes = ", ".join(call.agent.routes or ()) or "none"
@@ -21,9 +21,13 @@ async def call_agent(call: ToolCall) -> Outcome:
     prompt = call.args["prompt"]
     text = prompt if isinstance(prompt, str) else orjson.dumps(prompt).decode()
     outcome = await call.sub_agent(call.run, target, text, call.scope, call.depth + 1)
-    if call.to_path and target.output_schema is not None and isinstance(outcome, Answer):
-        return Answer(orjson.loads(outcome.value))  # its structured output, not the text of it
-    return outcome
+    if isinstance(outcome, ToolError) or not (call.to_path or outcome.artifacts):
+        return outcome
+    structured = target.output_schema is not None  # its structured output, not the text of it
+    result = orjson.loads(outcome.value) if structured else outcome.value
+    if outcome.artifacts:
+        return Answer({"result": result, "artifacts": list(outcome.artifacts)})
+    return Answer(result)
 
 
 class ReferenceTools:

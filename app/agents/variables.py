@@ -16,7 +16,6 @@ from plangate.spec.models import RuntimeSpec
 from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, prescribed_path
 from plangate.spec.variables import MISSING, Reference
 
-from app.agents.context import Given
 from app.agents.run import QueryRun
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variable_prompt import section
@@ -204,12 +203,8 @@ class Variables:
 
     # -- in the prompt ---------------------------------------------------------------------------------------
 
-    async def notes(self, run: QueryRun, agent_work_id: str) -> str:
-        """What an agent's run is told of its variables: as it was when the run began, which its first model call has on
-        record."""
-        for row in run.tree.below(agent_work_id, "model_call"):
-            if row.position == 1 and row.input is not None:
-                return Given.load(row.input).notes
+    async def notes(self, run: QueryRun) -> str:
+        """What an agent's run is told of its variables when it begins."""
 
         async def look(tx: Tx) -> tuple[bytes, dict[str, bytes]]:
             state = await documents.read(tx, DocumentId.state(run.query.thread_id))

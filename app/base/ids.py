@@ -80,6 +80,17 @@ def new_id(prefix: str, clock_ms: int | None = None) -> str:
     return f"{prefix}{stamp}{os.urandom(12).translate(_RANDOM_CHARS).decode('ascii')}"
 
 
+def floor_id(prefix: str, clock_ms: int) -> str:
+    """Below every id that carries this time (Unix milliseconds) or a later one, and above all earlier ones.
+
+    Raises ValueError for a time outside of 48 bits.
+    """
+    if not 0 <= clock_ms < _MS_END:
+        raise ValueError(f"{clock_ms} ms is not a time an id can carry")
+    stamp = "".join(_PAIRS[clock_ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
+    return f"{prefix}{stamp}{'0' * (SUFFIX_CHARS - len(stamp))}"
+
+
 def is_id(prefix: str, text: str) -> bool:
     """Whether `text` has the shape of an id with this prefix; it says nothing about whether it exists."""
     if prefix[-1:] != "_":

@@ -147,6 +147,32 @@ def create_key(
 
 
 @cli.command()
+def verify(
+    export: Annotated[
+        Path | None, typer.Option(help="Write where every chain ends to this file, to be kept elsewhere.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="A file that --export wrote: shows records that were cut off since.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Look for records of artifacts that were changed, inserted or removed behind the service's back."""
+    found = asyncio.run(admin.verify(settings(data_dir=data_dir), export, against))
+    for tenant, problem in found.problems:
+        typer.echo(f"{tenant}: {problem}")
+    chains = f"{found.chains} chain{'' if found.chains == 1 else 's'}"
+    if found.problems:
+        more = "" if export is None else " Nothing was exported."
+        typer.echo(f"Problems: {len(found.problems)}, in {chains}.{more}")
+        raise typer.Exit(1)
+    typer.echo(f"Verified {chains}: every record is as the service wrote it.")
+    if export is not None:
+        typer.echo(
+            f"Where they end is in {export}. Keep it where those who can write to the database cannot."
+        )
+
+
+@cli.command()
 def openapi() -> None:
     """Print the OpenAPI document."""
     sys.stdout.write(admin.openapi_text())

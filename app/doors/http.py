@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 import app.agents.routes
 import app.approvals.routes
+import app.artifacts.routes
 import app.journal.routes
 import app.plans.routes
 import app.references.routes
@@ -18,6 +19,7 @@ import app.state.routes
 import app.tenancy.routes
 import app.tools.routes
 import app.usage.routes
+import app.workspace.routes
 from app.assembly import Services
 from app.base.errors import Unavailable
 from app.base.migrate import schema_is_current
@@ -33,6 +35,10 @@ ROUTERS = (
     app.references.routes.large,
     app.references.routes.router,
     app.state.routes.router,
+    app.workspace.routes.router,
+    app.workspace.routes.streamed,
+    app.artifacts.routes.router,
+    app.artifacts.routes.streamed,
     app.tools.routes.router,
     app.tools.routes.results,
     app.tools.routes.mcp,

@@ -31,6 +31,8 @@ TAGS = (
     ("plans", "Typed containers of the actions that agents intend to take."),
     ("references", "Values that stay outside of every prompt."),
     ("work", "What was done, what it used and what that cost."),
+    ("files", "The workspace of a thread: files that its agents share, with their versions."),
+    ("artifacts", "What agents and hosts published: records that never change."),
     ("client tools", "Calls that processes of the user take and answer."),
     ("keys and secrets", "Who may call, and what runtimes may use."),
     ("operations", "Whether the service runs and can work."),
@@ -78,6 +80,9 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "read_reference": (410,),
     "read_glimpse": (410,),
     "claim": (404, 410),  # the references that an action carries
+    "write_file": (409,),  # the workspace is full
+    "upload_artifact": (409,),
+    "publish_artifact": (404,),  # thread, path, work
     "readyz": (503,),
 }
 

@@ -4,6 +4,7 @@ write, in its transaction."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -53,6 +54,7 @@ BETWEEN = """
 SELECT path, method, value FROM document_writes
  WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND n > $4 AND n <= $5 ORDER BY n
 """
+WRITTEN_AT = "SELECT at FROM document_writes WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND n = $4"
 THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2"
 KEEP_CALL = """
 INSERT INTO call_variables (tenant_id, work_id, query_id, args, filled) VALUES ($1, $2, $3, $4, $5)
@@ -115,6 +117,11 @@ async def checkpoint(tx: Tx, document: DocumentId, at: int) -> Any:
 
 async def between(tx: Tx, document: DocumentId, after: int, to: int) -> list[Any]:
     return await tx.fetch(BETWEEN, tx.tenant, document.owner_id, document.kind, after, to)
+
+
+async def written_at(tx: Tx, document: DocumentId, n: int) -> datetime | None:
+    found: datetime | None = await tx.value(WRITTEN_AT, tx.tenant, document.owner_id, document.kind, n)
+    return found
 
 
 async def thread_exists(tx: Tx, thread_id: str) -> bool:

@@ -101,7 +101,7 @@ async def read_work_record(
 @router.get(
     "/usage",
     summary="What models used and cost, and what references kept out of prompts",
-    description="Queries, threads and days come newest first, agents and models by name.",
+    description="Queries, threads, artifacts and days come newest first, agents, models and channels by name.",
     response_model=views.UsageReport,
 )
 async def read_usage(

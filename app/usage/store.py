@@ -146,6 +146,7 @@ class Grouping:
     of_call: str
     of_use: str
     newest_first: bool = False
+    by_artifact: bool = False
 
 
 GROUPINGS = {
@@ -159,6 +160,24 @@ GROUPINGS = {
         newest_first=True,
     ),
 }
+# What a model call `c` led to: of the artifacts that its run published, or else the nearest run above it that published
+# any (`m`), the next one after it began, or else the last one. So each call is in the cost of one artifact.
+MADE = """(SELECT {column} FROM artifacts a WHERE a.tenant_id = $1 AND a.work_id = m.maker
+ ORDER BY a.created_at < c.started_at, CASE WHEN a.created_at >= c.started_at THEN a.created_at END, a.created_at DESC, a.id
+ LIMIT 1)"""
+GROUPINGS |= {
+    "artifact": Grouping(MADE.format(column="a.id"), "NULL::text", newest_first=True, by_artifact=True),
+    "channel": Grouping(MADE.format(column="a.channel"), "NULL::text", by_artifact=True),
+}
+MAKERS = """above AS (
+    SELECT DISTINCT parent_id AS run, parent_id AS id, 0 AS distance FROM calls
+    UNION ALL
+    SELECT b.run, w.parent_id, b.distance + 1 FROM above b JOIN work_records w ON w.tenant_id = $1 AND w.id = b.id
+     WHERE w.parent_id IS NOT NULL
+), makers AS (
+    SELECT DISTINCT ON (b.run) b.run, b.id AS maker FROM above b
+     WHERE EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = $1 AND a.work_id = b.id) ORDER BY b.run, b.distance
+), """
 # The model calls that began in the range. They were in vain where they failed, or something above them did: the run that
 # made them, a run that had called it, the query. `up` goes up from each run as far as that.
 USAGE = """
@@ -173,13 +192,13 @@ WITH RECURSIVE calls AS (
     UNION ALL
     SELECT u.run, p.parent_id, p.status IN ('failed', 'cancelled')
       FROM up u JOIN work_records p ON p.tenant_id = $1 AND p.id = u.parent_id WHERE NOT u.failed
-), entries AS (
+), {makers}entries AS (
     SELECT {of_call} COLLATE "C" AS key, 1 AS model_calls, c.input_tokens, c.output_tokens, c.cache_read_tokens,
            c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
            + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls,
            c.status IN ('failed', 'cancelled') OR c.parent_id IN (SELECT run FROM up WHERE up.failed) AS failed,
            0 AS uses, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes
-      FROM calls c
+      FROM calls c {maker}
     UNION ALL
     SELECT {of_use} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false,
            1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0)
@@ -212,7 +231,9 @@ def _sums() -> str:
 def usage_sql(name: str) -> str:
     by = GROUPINGS[name]
     order, beyond = ("DESC", "<") if by.newest_first else ("ASC", ">")
-    return USAGE.format(of_call=by.of_call, of_use=by.of_use, sums=_sums(), order=order, beyond=beyond)
+    makers, maker = (MAKERS, "LEFT JOIN makers m ON m.run = c.parent_id") if by.by_artifact else ("", "")
+    keys = {"of_call": by.of_call, "of_use": by.of_use, "makers": makers, "maker": maker}
+    return USAGE.format(**keys, sums=_sums(), order=order, beyond=beyond)
 
 
 USAGE_BY = {name: usage_sql(name) for name in GROUPINGS}

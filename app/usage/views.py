@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 from app.tenancy.http import View
 from app.tenancy.views import Page, WholeList
 
-GroupBy = Literal["query", "thread", "agent", "model", "day"]
+GroupBy = Literal["query", "thread", "agent", "model", "artifact", "channel", "day"]
 
 
 class ReferenceUse(View):
@@ -126,7 +126,8 @@ class Usages(Spent):
 
 
 class UsageGroup(Usages):
-    """The usage of one query, thread, agent, model or day. `key` null: what belongs to none."""
+    """The usage of one query, thread, agent, model, artifact, channel or day. `key` null: what belongs to none. A model
+    call belongs to the next artifact that its run published, or the nearest run above it that published any."""
 
     key: str | None
 

@@ -374,6 +374,34 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
+-- The one way in which records of artifacts go: with their whole thread. What stays is where their chain ended, under a
+-- seal of the service's. False: the thread has no chain, or one that ended elsewhere than the seal says.
+CREATE FUNCTION forget_artifacts(p_thread text, p_n bigint, p_mac bytea, p_seal bytea) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE v_tenant text := current_setting('plangate.tenant');
+BEGIN
+    PERFORM FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread AND n = p_n AND mac = p_mac FOR UPDATE;
+    IF NOT FOUND THEN RETURN false; END IF;
+    DELETE FROM artifact_tags t USING artifacts a
+     WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND t.tenant_id = v_tenant AND t.artifact_id = a.id;
+    DELETE FROM artifact_parents p USING artifacts a
+     WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND p.tenant_id = v_tenant AND p.artifact_id = a.id;
+    DELETE FROM artifacts WHERE tenant_id = v_tenant AND thread_id = p_thread;
+    DELETE FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread;
+    INSERT INTO artifact_tombstones (tenant_id, thread_id, n, mac, seal) VALUES (v_tenant, p_thread, p_n, p_mac, p_seal);
+    RETURN true;
+END $$;
+-- For what goes over all tenants, one after the other.
+CREATE FUNCTION tenant_ids() RETURNS TABLE (tenant_id text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT t.tenant_id FROM tenants t ORDER BY 1
+$$;
+-- Bodies that no row named when they were last looked at, a day after they were last wanted.
+CREATE FUNCTION due_blobs(p_limit int) RETURNS TABLE (tenant_id text, digest text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT b.tenant_id, encode(b.digest, 'hex') FROM blobs b WHERE NOT b.named AND b.used_at < now() - interval '24 hours'
+     ORDER BY b.used_at LIMIT p_limit
+$$;
 CREATE FUNCTION sweep_idempotency(p_limit int) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE n int;
@@ -397,7 +425,8 @@ DO $$
 DECLARE f text;
 BEGIN
     FOREACH f IN ARRAY ARRAY['journal_commit', 'claim_queries', 'renew_leases', 'release_leases', 'query_heads', 'find_key',
-        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_calls', 'operator_counts', 'sweep_references',
+        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_calls', 'due_blobs', 'forget_artifacts', 'tenant_ids',
+        'operator_counts', 'sweep_references',
         'sweep_idempotency'] LOOP
         EXECUTE (SELECT format('ALTER FUNCTION %s OWNER TO plangate_scan; REVOKE ALL ON FUNCTION %s FROM PUBLIC; '
             'GRANT EXECUTE ON FUNCTION %s TO plangate_app', p.oid::regprocedure, p.oid::regprocedure, p.oid::regprocedure)

@@ -169,7 +169,7 @@ def test_every_error_has_its_status_its_slug_and_its_title() -> None:
 
 
 def paths(router: APIRouter) -> set[str]:
-    return {route.path for route in router.routes if isinstance(route, APIRoute)}
+    return {route.path_format for route in router.routes if isinstance(route, APIRoute)}
 
 
 async def test_the_document_names_every_route_and_its_scope(plangate: World) -> None:

@@ -94,7 +94,7 @@ async def test_each_query_thread_agent_model_and_day(plangate: World, api: Calle
     assert {(datetime.now(UTC) - timedelta(days=n)).date().isoformat() for n in range(2)} >= by_day.keys()
     assert sum(d["modelCalls"] for d in by_day.values()) == 5
     everything = {**spent(5, 6_000_000, 0.75, 1), "failed": spent(3, 4_000_000, 0.45, 1)}
-    for by in ("query", "thread", "agent", "model", "day"):
+    for by in store.GROUPINGS:
         totals = (await api.read("/usage", groupBy=by))["totals"]
         assert totals.pop("references") == NO_REFERENCES
         assert rounded(totals) == everything
@@ -160,6 +160,58 @@ async def test_what_references_kept_out_of_prompts(api: Caller) -> None:
     assert rounded(by_model[1]) == {**NOTHING, "failed": NOTHING}
 
 
+WORK = """
+INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, input_tokens, started_at)
+VALUES ('acme', $1, $2, 'thr_1', $3, $4, 'x', 'a', 'succeeded', $5, timestamptz '2026-02-01' + $6::int * interval '1 min')
+"""
+PUBLISHED = """
+INSERT INTO artifacts (tenant_id, id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, body_bytes,
+                       work_id, created_at)
+SELECT 'acme', $1, 'thr_1', 1 + (SELECT count(*) FROM artifacts), '', '', '', $2, 'p', false, '', 1, $3,
+       timestamptz '2026-02-01' + $4::int * interval '1 min'
+"""
+
+
+async def test_a_model_call_is_in_the_cost_of_the_artifact_that_it_led_to(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """`run` has a helper `called` that publishes nothing, and one `other` that publishes; each call has tokens of its own."""
+    await owner.execute("SET session_replication_role = replica")  # what these rows belong to is left out
+    for id, parent, kind in (
+        ("root", None, "query"),
+        ("run", "root", "agent"),
+        ("t1", "run", "tool_call"),
+        ("called", "t1", "agent"),
+        ("t2", "run", "tool_call"),
+        ("other", "t2", "agent"),
+        ("alone", "root2", "agent"),
+    ):
+        await owner.execute(WORK, id, "qry_1", parent, kind, 0, 0)
+    for id, run, minute, tokens in (
+        ("c1", "run", 10, 1),
+        ("c2", "run", 30, 20),
+        ("c3", "run", 50, 300),  # after the last artifact of its run
+        ("c4", "called", 15, 4000),
+        ("c5", "other", 32, 50_000),
+        ("c6", "other", 38, 600_000),
+        ("c7", "alone", 10, 7_000_000),
+    ):
+        await owner.execute(WORK, id, "qry_1", run, "model_call", tokens, minute)
+    for id, channel, run, minute in (
+        ("art_1", "design", "run", 20),
+        ("art_2", "patch", "run", 40),
+        ("art_3", "design", "other", 35),
+    ):
+        await owner.execute(PUBLISHED, id, channel, run, minute)
+
+    async def tokens_by(by: str) -> dict[str | None, int]:
+        found = await usage(api, by, **{"from": "2026-02-01", "to": "2026-02-02"})
+        return {key: group["usage"]["inputTokens"] for key, group in found.items()}
+
+    assert await tokens_by("artifact") == {"art_3": 650_000, "art_2": 320, "art_1": 4001, None: 7_000_000}
+    assert await tokens_by("channel") == {"design": 654_001, "patch": 320, None: 7_000_000}
+
+
 async def test_the_range_is_of_when_work_began(plangate: World, api: Caller, owner: Any) -> None:
     await api.register(specs.mock())
     thinks(plangate, lambda _: says("x", Usage(1)))
@@ -213,7 +265,11 @@ async def test_pages_give_each_group_once_under_the_same_totals(
 @pytest.mark.parametrize(
     ("params", "pointer", "message"),
     [
-        ({"groupBy": "colour"}, "query:groupBy", "Input should be 'query', 'thread', 'agent',"),
+        (
+            {"groupBy": "colour"},
+            "query:groupBy",
+            "Input should be 'query', 'thread', 'agent',",
+        ),
         ({"groupby": "day"}, "query:groupby", "unknown field"),
         ({"queryId": "qry_1"}, "query:queryId", "unknown field"),
         (

@@ -51,6 +51,7 @@ CHECKS = [
 ]
 TENANT = "fuzzed"
 JSON = "application/json"
+BYTES = "application/octet-stream"
 SSE = "text/event-stream"
 FUZZ_S = 25.0
 """Time for the fuzzer, over all operations."""
@@ -200,7 +201,7 @@ class Judge:
             path_parameters=path or {},
             query=parts.get("query", {}),
             headers=parts.get("headers", {}),
-            **({} if body is None else {"body": body, "media_type": JSON}),
+            **({} if body is None else {"body": body, "media_type": parts.get("media_type", JSON)}),
         )
         answer = self.judge(case)
         assert answer.status_code == parts.get("status", answer.status_code), answer.text
@@ -279,6 +280,7 @@ class World:
         self.runtimes()
         self.references()
         self.queries()
+        self.files()
         self.tools()
         self.mcp_servers()
         self.plans()
@@ -333,6 +335,33 @@ class World:
         send("read_reference", {"kind": "Fleeting", "id": fleeting["id"]}, status=410)
         doomed = send("create_reference", body={**body, "value": {"numbers": []}}, status=201)
         send("delete_reference", {"kind": "Numbers", "id": doomed["id"]})
+
+    def files(self) -> None:
+        send, thread = self.judge.send, {"thread_id": self.ids["thread_id"]}
+        self.ids["path"] = "notes/today.md"
+        place = {**thread, "path": self.ids["path"]}
+        send("write_file", place, body=b"one", media_type=BYTES, status=201)
+        assert send("write_file", place, body=b"two", media_type=BYTES, status=200)["version"] == 2
+        case = self.judge.operations["read_file"].Case(path_parameters=place, query={"version": 1})
+        assert self.judge.judge(case).content == b"one"
+        doomed = {**thread, "path": "doomed"}
+        send("write_file", doomed, body=b"x", media_type=BYTES, status=201)
+        assert send("delete_file", doomed)["digest"] is None
+        page = send("list_files", thread, query={"prefix": "notes/"})
+        assert [row["path"] for row in page["items"]] == [place["path"]]
+        asked = {"threadId": thread["thread_id"], "channel": "design", "path": "notes"}
+        made = send("publish_artifact", body=asked, status=201)["id"]
+        self.ids |= {"artifact_id": made, "channel": "design"}
+        upload = {"channel": "handoff", "name": "kept"}
+        there = {"threadId": thread["thread_id"], "parent": made, "tag": "x"}
+        for status in (201, 200):
+            send("upload_artifact", upload, body=b"x", media_type=BYTES, query=there, status=status)
+        send("read_artifact", {"artifact_id": made})
+        assert len(send("artifact_lineage", {"artifact_id": made})["descendants"]) == 1
+        page = send("list_artifacts", query={"limit": 1})
+        send("list_artifacts", query={"limit": 1, "cursor": page["nextCursor"]})
+        case = self.judge.operations["artifact_content"].Case(path_parameters={"artifact_id": made})
+        assert self.judge.judge(case).content.endswith(b"  today.md\n")
 
     def submit(self, *calls: tuple[str, dict[str, Any]], **parts: Any) -> str:
         script = {"script": [{"tool": tool, "args": args} for tool, args in calls]}
@@ -716,6 +745,8 @@ def _body(document: dict[str, Any], operation: dict[str, Any]) -> tuple[list[str
     """The fields of an operation's body, and the JSON of valid values of those that it needs."""
     if "requestBody" not in operation:
         return None, {}
+    if JSON not in operation["requestBody"]["content"]:
+        return None, {}  # a body of any bytes
     name = operation["requestBody"]["content"][JSON]["schema"]["$ref"].rpartition("/")[2]
     schema = document["components"]["schemas"][name]
     valid = {field: json.dumps(NEEDED[field]) for field in schema.get("required", ())}
@@ -739,6 +770,9 @@ NEEDED: dict[str, Any] = {
     "principal": "ann",
     "scopes": ["read"],
     "tenant": SPEC["tenant"],
+    "threadId": "thr_00000000000000000000000000",
+    "channel": "design",
+    "path": "a",
     "agents": SPEC["agents"],
 }
 

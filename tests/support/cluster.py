@@ -53,7 +53,7 @@ class Cluster:
 
     def site(self, database: str) -> Site:
         dsn = self.postgres.dsn(database)
-        return Site(dsn, dsn, dsn, MASTER)
+        return Site(dsn, dsn, dsn, MASTER, str(self.folder / "blobs" / database))
 
     async def prepare(self) -> None:
         """Makes the template: the schema, the operator's key, two tenants without limits."""

@@ -18,10 +18,11 @@ END_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where it listens, and the operator's key of its data."""
+    """Where it listens, the operator's key of its data, and its process."""
 
     url: str
     key: str
+    pid: int
 
 
 def plain_environment() -> dict[str, str]:
@@ -61,7 +62,8 @@ def serving(at: Path, settings: Mapping[str, str] | None = None) -> Iterator[Ser
     try:
         listens, key_in = (process.stdout.readline().strip() for _ in range(2))
         assert listens, (at / "log").read_text()[-2000:]
-        yield Service(listens.rsplit(" ", 1)[1], Path(key_in.rsplit(" ", 1)[1]).read_text().strip())
+        key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()
+        yield Service(listens.rsplit(" ", 1)[1], key, process.pid)
     finally:
         process.terminate()
         process.wait(END_WITHIN_S)

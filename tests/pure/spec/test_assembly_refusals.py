@@ -460,16 +460,6 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "/agents/0/toolkits/0",
         "toolkit 'plan' is unknown",
     ),
-    *(
-        (
-            f"toolkit {toolkit}",
-            [agent()],
-            {"toolkits": [{"id": toolkit}]},
-            "/toolkits/0/id",
-            f"toolkit '{toolkit}' is not available in this version",
-        )
-        for toolkit in ("artifacts", "workspace")
-    ),
     (
         "a toolkit twice",
         [agent(toolkits=["plans", "plans"])],

@@ -4,8 +4,9 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from plangate.spec.builtin import BuiltinTool
 from plangate.spec.models import RuntimeSpec
-from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS, BuiltinTool, builtin_tools
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS, builtin_tools
 
 ACTION = {
     "type": "object",
@@ -51,6 +52,9 @@ REFERENCES = ["resolveRef", "glimpseRef"]
         ("planner", ["plans"], ["storePlan", "getPlan"]),
         ("specialist", ["references"], REFERENCES),
         ("specialist", ["agents"], ["call_agent"]),
+        ("specialist", ["artifacts"], ["artifact_publish", "artifact_get", "artifact_list"]),
+        ("specialist", ["workspace"], ["read", "write", "edit", "ls", "glob", "grep"]),
+        ("specialist", [{"id": "workspace", "config": {"tools": ["grep", "read"]}}], ["read", "grep"]),
         ("executor", [{"id": "plans", "config": {"tools": ["executePlan"]}}], ["executePlan", *REFERENCES]),
         ("executor", [{"id": "references", "config": {"tools": []}}], ["getPlan", "executePlan"]),
         ("executor", [{"id": "references", "config": {}}], ["getPlan", "executePlan", *REFERENCES]),

@@ -14,7 +14,7 @@ from plangate.spec.lookalikes import skeletons
 from plangate.spec.models import AgentSpec, ProviderSpec, ToolkitSpec, ToolSpec
 from plangate.spec.problems import Problem
 from plangate.spec.prompts import render_layers
-from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, PLANNED_TOOLKITS, TOOLKITS
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS
 from plangate.spec.transport_checks import transport_flaws
 
 MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
@@ -153,9 +153,6 @@ def _check_toolkits(toolkits: tuple[ToolkitSpec, ...], agent: Placed[AgentSpec])
 
 
 def _check_toolkit(toolkit: ToolkitSpec, pointer: str, config_pointer: str) -> Iterator[Problem]:
-    if toolkit.id in PLANNED_TOOLKITS:
-        yield Problem(pointer, f"toolkit {toolkit.id!r} is not available in this version: remove it")
-        return
     if toolkit.id not in TOOLKITS:
         yield Problem(pointer, f"toolkit {toolkit.id!r} is unknown{did_you_mean(toolkit.id, TOOLKITS)}")
         return

@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from plangate.spec.artifact_toolkit import ARTIFACTS
+from plangate.spec.builtin import BuiltinTool, text, tool_input
+from plangate.spec.file_toolkits import WORKSPACE
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
 from plangate.spec.plan_schemas import variants
 
-
-@dataclass(frozen=True, slots=True)
-class BuiltinTool:
-    """A tool that the service brings: what a model is told of it, and the id of its toolkit."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any]
-    toolkit: str
-
-
-def _input(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def _text(description: str) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "description": description}
-
-
-_PLAN_ID: Final = _text("The id that storePlan returned, or the planId that was given to it.")
+_PLAN_ID: Final = text("The id that storePlan returned, or the planId that was given to it.")
 
 _CALL_AGENT: Final = BuiltinTool(
     "call_agent",
     "Hands a task to another agent and returns its answer. The agent sees only the prompt, not this "
     "conversation: put everything it needs there, and pass references by their handles. Calls that do not "
     "depend on each other can be made at the same time.",
-    _input(
+    tool_input(
         ("agent", "prompt"),
-        agent=_text("The agent to call."),
+        agent=text("The agent to call."),
         prompt={
             "description": "The task: text, or an object, which the agent receives as JSON.",
             "anyOf": [{"type": "string"}, {"type": "object"}],
@@ -57,11 +36,11 @@ _STORE_PLAN: Final = BuiltinTool(
     "storePlan",
     "Checks a plan and stores it as a draft. Nothing is carried out. Storing a draft under its planId again "
     "makes its next revision; a plan that was approved cannot be stored over. Returns the plan's id.",
-    _input(
+    tool_input(
         ("specName", "body"),
-        specName=_text("The kind of plan."),
+        specName=text("The kind of plan."),
         planId={
-            **_text("A name of your choice for the plan, unique in this thread; leave it out for a new id."),
+            **text("A name of your choice for the plan, unique in this thread; leave it out for a new id."),
             "maxLength": 200,
         },
         body={
@@ -75,7 +54,7 @@ _STORE_PLAN: Final = BuiltinTool(
 _GET_PLAN: Final = BuiltinTool(
     "getPlan",
     "Reads a stored plan: its body, revision and status, and the feedback if it was rejected.",
-    _input(("planId",), planId=_PLAN_ID),
+    tool_input(("planId",), planId=_PLAN_ID),
     "plans",
 )
 
@@ -84,7 +63,7 @@ _EXECUTE_PLAN: Final = BuiltinTool(
     "Presents a stored draft for approval and, once it is approved, carries out exactly what was approved. "
     "Returns the outcome of every action, or the feedback of the person who rejected it or asked for a "
     "revision: then the plan has to be stored again before it can be executed. A plan runs once.",
-    _input(
+    tool_input(
         ("planId",),
         planId=_PLAN_ID,
         inputs={
@@ -95,8 +74,8 @@ _EXECUTE_PLAN: Final = BuiltinTool(
     "plans",
 )
 
-_KIND: Final = _text("The kind of the reference, as its handle says.")
-_ID: Final = _text("The id of the reference, as its handle says.")
+_KIND: Final = text("The kind of the reference, as its handle says.")
+_ID: Final = text("The id of the reference, as its handle says.")
 
 _RESOLVE_REF: Final = BuiltinTool(
     "resolveRef",
@@ -104,11 +83,11 @@ _RESOLVE_REF: Final = BuiltinTool(
     "glimpse that you already have is often enough, and references that a plan's actions name are hydrated "
     "when the plan is dispatched, so never resolve those. For a value that is too large you get its glimpse "
     "and size: read a part of it with path.",
-    _input(
+    tool_input(
         ("kind", "id"),
         kind=_KIND,
         id=_ID,
-        path=_text("A JMESPath expression that picks a part of the value, such as items[:10].name"),
+        path=text("A JMESPath expression that picks a part of the value, such as items[:10].name"),
     ),
     "references",
 )
@@ -118,7 +97,7 @@ _GLIMPSE_REF: Final = BuiltinTool(
     "Returns the glimpse of a reference {kind, id}: a small summary of its value. Use it when you have only "
     "the handle. With a glimpse in hand do not ask for it again; call resolveRef when the full value is "
     "needed, and neither for references that a plan's dispatch hydrates.",
-    _input(("kind", "id"), kind=_KIND, id=_ID),
+    tool_input(("kind", "id"), kind=_KIND, id=_ID),
     "references",
 )
 
@@ -128,23 +107,14 @@ TOOLKITS: Final[Mapping[str, tuple[BuiltinTool, ...]]] = MappingProxyType(
         "plans": (_STORE_PLAN, _GET_PLAN, _EXECUTE_PLAN),
         "references": (_RESOLVE_REF, _GLIMPSE_REF),
         "variables": (),
+        "artifacts": ARTIFACTS,
+        "workspace": WORKSPACE,
     }
 )
 """Toolkit id -> its tools, in the order in which agents get them."""
 
-PLANNED_TOOLKITS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "artifacts": ("artifact_publish", "artifact_get", "artifact_list"),
-        "workspace": ("read", "write", "edit", "ls", "glob", "grep"),
-    }
-)
-"""Toolkits that have an id and names for their tools but are not available in this version."""
-
 BUILTIN_TOOL_TOOLKITS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **{tool.name: toolkit for toolkit, tools in TOOLKITS.items() for tool in tools},
-        **{name: toolkit for toolkit, names in PLANNED_TOOLKITS.items() for name in names},
-    }
+    {tool.name: toolkit for toolkit, tools in TOOLKITS.items() for tool in tools}
 )
 """Tool name -> toolkit id, of everything built in: nobody can define tools by these names."""
 

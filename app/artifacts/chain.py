@@ -1,0 +1,107 @@
+"""The chain of a thread's records: what was changed, inserted or removed behind the service's back shows. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+START: Final = bytes(32)
+"""What stands before the first record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A record as it stands in its chain. `flaws`: the names of columns that do not say what the record says."""
+
+    id: str
+    n: int
+    record: bytes
+    previous: bytes
+    mac: bytes
+    flaws: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a chain ends."""
+
+    n: int = 0
+    mac: bytes = START
+
+
+class Chainer:
+    """Makes and checks MACs under one key."""
+
+    def __init__(self, key: bytes) -> None:
+        """`key` is from `sealing.derive`, and not in the database."""
+        self._key = key
+
+    def mac(self, tenant: str, thread_id: str, n: int, previous: bytes, record: bytes) -> bytes:
+        return self._mac(b"record", tenant, thread_id, n, previous, record)
+
+    def seal(self, tenant: str, thread_id: str, head: Head) -> bytes:
+        """Says that a whole chain was removed by the service itself."""
+        return self._mac(b"tombstone", tenant, thread_id, head.n, head.mac, b"")
+
+    def _mac(self, what: bytes, tenant: str, thread_id: str, n: int, before: bytes, record: bytes) -> bytes:
+        parts = (what, tenant.encode(), thread_id.encode(), n.to_bytes(8), before, record)
+        made = hmac.new(self._key, digestmod=hashlib.sha256)
+        for part in parts:
+            made.update(len(part).to_bytes(8) + part)
+        return made.digest()
+
+
+class ChainCheck:
+    """Goes along a chain, link by link, and tells what is wrong with it."""
+
+    def __init__(self, chainer: Chainer, tenant: str, thread_id: str, head: Head) -> None:
+        self._chainer = chainer
+        self._tenant = tenant
+        self._thread_id = thread_id
+        self._head = head
+        self._last = Head()
+        self._odd: Link | None = None  # the last link, if its MAC is not ours
+
+    def take(self, link: Link) -> Iterator[str]:
+        """What the next link shows."""
+        if self._odd is not None:
+            yield self._said(self._odd, linked=link.previous == self._odd.mac)
+            self._odd = None
+        missing = link.n - self._last.n - 1
+        if missing > 0:
+            yield f"{self._numbers(self._last.n + 1, link.n - 1)} removed from thread {self._thread_id}"
+        ours = self._chainer.mac(self._tenant, self._thread_id, link.n, link.previous, link.record)
+        if not hmac.compare_digest(ours, link.mac):
+            self._odd = link
+        elif missing == 0 and link.previous != self._last.mac:
+            yield f"what stood before record {link.n} of thread {self._thread_id} was replaced"
+        if link.flaws:
+            yield f"{link.id} (record {link.n} of thread {self._thread_id}) was changed: {', '.join(link.flaws)}"
+        self._last = Head(link.n, link.mac)
+
+    def end(self, exported: Head | None = None) -> Iterator[str]:
+        """What the end of the chain shows, with the head that was exported, if one was."""
+        if self._odd is not None:
+            yield self._said(self._odd, linked=self._head.mac == self._odd.mac)
+        if self._head.n > self._last.n:
+            yield f"{self._numbers(self._last.n + 1, self._head.n)} removed from the end of thread {self._thread_id}"
+        elif self._head.n < self._last.n and self._odd is None:
+            yield f"the head of thread {self._thread_id} was changed: it says {self._head.n} records, and there are {self._last.n}"
+        elif self._head.mac != self._last.mac and self._odd is None:
+            yield f"the head of thread {self._thread_id} was changed"
+        if exported is not None and exported.n > max(self._last.n, self._head.n):
+            yield (
+                f"{self._numbers(self._last.n + 1, exported.n)} removed from the end of thread {self._thread_id}: "
+                f"the exported head has {exported.n}"
+            )
+
+    def _said(self, link: Link, *, linked: bool) -> str:
+        what = "changed" if linked else "inserted"
+        return f"{link.id} (record {link.n} of thread {self._thread_id}) was {what}"
+
+    @staticmethod
+    def _numbers(first: int, last: int) -> str:
+        return f"record {first} was" if first == last else f"records {first} to {last} were"

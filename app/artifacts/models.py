@@ -1,0 +1,194 @@
+"""Records of artifacts: what is asked for, what is stored, what is shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from app.base import jsongate
+from app.base.clock import rfc3339
+from app.base.errors import Flaw
+from app.workspace.models import DEFAULT_TYPE
+
+MAX_TITLE_CHARS: Final = 200
+MAX_SUMMARY_CHARS: Final = 2000
+MAX_METADATA_BYTES: Final = 8 * 1024
+MAX_TYPE_CHARS: Final = 200
+MAX_KIND_CHARS: Final = 50
+MAX_CHANNEL_CHARS: Final = 60
+MAX_TAGS: Final = 20
+MAX_TAG_CHARS: Final = 60
+MAX_PARENTS: Final = 100
+
+_CHANNEL: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_BINARY: Final = re.compile(
+    r"(image|audio|video|font)/.+|application/(octet-stream|pdf|zip|gzip|x-tar|vnd\..+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What somebody wants to be published."""
+
+    channel: str
+    path: str
+    kind: str | None = None
+    title: str | None = None
+    summary: str | None = None
+    media_type: str | None = None
+    replaces: str | None = None
+    parents: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] | None = None
+
+    def flaws(self) -> list[Flaw]:
+        """What is out of bounds."""
+        found = []
+        if not _CHANNEL.fullmatch(self.channel) or len(self.channel) > MAX_CHANNEL_CHARS:
+            found.append(
+                Flaw(
+                    "/channel",
+                    f"must be lower-case words joined by dashes, at most {MAX_CHANNEL_CHARS} characters, such as design",
+                )
+            )
+        for name, value, most in (
+            ("title", self.title, MAX_TITLE_CHARS),
+            ("summary", self.summary, MAX_SUMMARY_CHARS),
+            ("mediaType", self.media_type, MAX_TYPE_CHARS),
+            ("kind", self.kind, MAX_KIND_CHARS),
+        ):
+            if value is not None and not 0 < len(value) <= most:
+                found.append(Flaw(f"/{name}", f"must have 1 to {most} characters"))
+        if len(self.parents) > MAX_PARENTS:
+            found.append(Flaw("/parentArtifactIds", f"must have at most {MAX_PARENTS} ids"))
+        if len(self.tags) > MAX_TAGS:
+            found.append(Flaw("/tags", f"must have at most {MAX_TAGS} tags"))
+        for n, tag in enumerate(self.tags):
+            if not 0 < len(tag) <= MAX_TAG_CHARS:
+                found.append(Flaw(f"/tags/{n}", f"must have 1 to {MAX_TAG_CHARS} characters"))
+        if self.metadata is not None and len(jsongate.dumps(self.metadata)) > MAX_METADATA_BYTES:
+            found.append(Flaw("/metadata", f"must have at most {MAX_METADATA_BYTES} bytes of JSON"))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is at a path at the moment of publishing."""
+
+    digest: bytes
+    size_bytes: int  # of a directory: of all files in it
+    body_bytes: int  # of a directory: of their list
+    media_type: str | None
+    is_directory: bool = False
+
+    def kind(self, path: str) -> str:
+        """What it is, where nobody says."""
+        if self.is_directory:
+            return "directory"
+        if path.endswith((".patch", ".diff")):
+            return "patch"
+        if path.endswith(".log"):
+            return "log"
+        if self.media_type == "application/json":
+            return "json"
+        return "binary" if _BINARY.fullmatch(self.media_type or DEFAULT_TYPE) else "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """The unit of work that publishes, and the call by which it does."""
+
+    work_id: str
+    parent_work_id: str | None
+    kind: str
+    thread_id: str
+    query_id: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    call_id: str | None = None
+
+    def wire(self) -> dict[str, Any]:
+        named = {
+            "workId": self.work_id,
+            "parentWorkId": self.parent_work_id,
+            "kind": self.kind,
+            "queryId": self.query_id,
+            "threadId": self.thread_id,
+            "agent": self.agent,
+            "model": self.model,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def record_of(
+    id: str, asked: Publication, path: str, target: Target, producer: Producer, created_at: datetime
+) -> dict[str, Any]:
+    """What is stored of a publication: all of it that never changes."""
+    optional = {
+        "isDirectory": target.is_directory or None,
+        "title": asked.title,
+        "summary": asked.summary,
+        "mediaType": asked.media_type or target.media_type,
+        "sizeBytes": target.size_bytes,
+        "digest": {"algorithm": "sha256", "value": target.digest.hex()},
+        "replaces": asked.replaces,
+        "parentArtifactIds": list(dict.fromkeys(asked.parents)) or None,
+        "tags": list(dict.fromkeys(asked.tags)) or None,
+        "metadata": asked.metadata,
+    }
+    return {
+        "id": id,
+        "version": 1,
+        "channel": asked.channel,
+        "kind": asked.kind or target.kind(path),
+        "path": path,
+        **{name: value for name, value in optional.items() if value is not None},
+        "createdAt": rfc3339(created_at),
+        "producer": producer.wire(),
+        "callId": producer.call_id,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A record, and what is derived when it is read."""
+
+    record: dict[str, Any]
+    body_bytes: int
+    superseded: bool = False
+    competes_with: tuple[str, ...] = ()
+    present: bytes | None = field(default=None, repr=False)  # the digest of what is at its path now
+
+    @property
+    def id(self) -> str:
+        id: str = self.record["id"]
+        return id
+
+    @property
+    def digest(self) -> bytes:
+        return bytes.fromhex(self.record["digest"]["value"])
+
+    def wire(self) -> dict[str, Any]:
+        shown = {name: value for name, value in self.record.items() if name != "callId"}
+        available = self.present is not None
+        return {
+            **shown,
+            "targetAvailable": available,
+            "targetChanged": available and self.present != self.digest,
+            "status": "superseded" if self.superseded else "active",
+            "competesWith": list(self.competes_with),
+        }
+
+    def brief(self) -> dict[str, Any]:
+        """What a prompt carries of it: id and summary, and where the body is."""
+        shown = ("id", "channel", "kind", "path", "title", "summary", "sizeBytes")
+        return {name: self.record[name] for name in shown if name in self.record}
+
+
+def loaded(record: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(record)
+    return found

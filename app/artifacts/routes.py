@@ -1,0 +1,296 @@
+"""Artifacts over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.events.carried import ArtifactInfo
+from pydantic import Field
+
+from app.artifacts import views
+from app.artifacts.models import Artifact, Publication, Target
+from app.artifacts.publishing import published
+from app.artifacts.service import Artifacts
+from app.base.database import Tx
+from app.base.errors import Flaw, Invalid
+from app.base.ids import floor_id
+from app.journal import store as journal_store
+from app.tenancy.http import (
+    Body,
+    Cursor,
+    GatedRoute,
+    Limit,
+    Reply,
+    answer,
+    before,
+    calling,
+    door_of,
+    json_response,
+    page,
+    reading,
+    repeated,
+)
+from app.tenancy.models import Caller
+from app.workspace import paths
+from app.workspace.http import BINARY, StreamedRoute, media_type_given, received, sent, workspaces_of
+from app.workspace.models import DEFAULT_TYPE, Author
+from app.workspace.service import thread_exists
+
+router = APIRouter(route_class=GatedRoute, tags=["artifacts"])
+streamed = APIRouter(route_class=StreamedRoute, tags=["artifacts"])
+
+ArtifactId = Annotated[str, Path(max_length=100)]
+Id = Annotated[str, Field(max_length=100)]
+Named = Annotated[str | None, Query(max_length=100)]
+
+SKEW_MS: Final = 600_000
+"""Ids carry the clock of the process that made them, records that of the database."""
+
+
+class PublishArtifact(Body):
+    """Something at a path of a thread's workspace. With `workId`, what published it is the unit of work that this work
+    record belongs to, and its query is told; else it is the caller, as a host."""
+
+    thread_id: Id
+    channel: str
+    path: str
+    kind: str | None = None
+    title: str | None = None
+    summary: str | None = None
+    media_type: str | None = None
+    replaces: Id | None = None
+    parent_artifact_ids: list[Id] | None = None
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    work_id: Id | None = None
+
+    def asked(self) -> Publication:
+        return Publication(
+            self.channel,
+            self.path,
+            self.kind,
+            self.title,
+            self.summary,
+            self.media_type,
+            self.replaces,
+            tuple(self.parent_artifact_ids or ()),
+            tuple(self.tags or ()),
+            self.metadata,
+        )
+
+
+def artifacts_of(request: Request) -> Artifacts:
+    artifacts: Artifacts = request.app.state.services.artifacts
+    return artifacts
+
+
+async def _published(
+    tx: Tx,
+    artifacts: Artifacts,
+    asked: Publication,
+    target: Target,
+    thread_id: str,
+    work_id: str | None,
+) -> Artifact:
+    """Publishes for a host, or for the unit of work that a work record belongs to."""
+    if work_id is None:
+        return await published(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
+    producer = await artifacts.producer(tx, work_id)
+    if producer.thread_id != thread_id:
+        raise Invalid(
+            "The artifact was not published: workId is work of another thread.",
+            [Flaw("/workId", "must be a work record of the thread")],
+        )
+    return await published(tx, artifacts, asked, target, producer, await journal_store.scope_of(tx, work_id))
+
+
+@router.post(
+    "/artifacts",
+    status_code=201,
+    summary="Publish a file or a directory of a thread",
+    response_model=ArtifactInfo,
+)
+async def publish_artifact(
+    request: Request, body: PublishArtifact, caller: Annotated[Caller, calling("data:write")]
+) -> Response:
+    first = await repeated(request, caller)
+    if first is not None:
+        return first
+    artifacts = artifacts_of(request)
+    target = await artifacts.prepare(caller.tenant, body.thread_id, body.path)
+
+    async def publish(tx: Tx) -> Reply:
+        made = await _published(tx, artifacts, body.asked(), target, body.thread_id, body.work_id)
+        return Reply(made.wire(), 201, f"/artifacts/{made.id}", made.id)
+
+    return await answer(request, caller, publish)
+
+
+@streamed.put(
+    "/artifacts/{channel}/{name}",
+    status_code=201,
+    summary="Upload a body and publish it in one step",
+    description="It becomes the file `artifacts/{channel}/{name}` of the thread's workspace. The same body again, with the "
+    "same parameters, is no new artifact.",
+    response_model=ArtifactInfo,
+    responses={200: {"model": ArtifactInfo, "description": "This was published already."}},
+    openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY}}},
+)
+async def upload_artifact(
+    request: Request,
+    channel: Annotated[str, Path(max_length=100)],
+    name: Annotated[str, Path(max_length=300)],
+    caller: Annotated[Caller, calling("data:write")],
+    thread_id: Annotated[str, Query(alias="threadId", max_length=100)],
+    kind: Annotated[str | None, Query(max_length=100)] = None,
+    title: Annotated[str | None, Query(max_length=1000)] = None,
+    summary: Annotated[str | None, Query(max_length=8000)] = None,
+    replaces: Named = None,
+    parent: Annotated[
+        list[str] | None, Query(description="Ids of parents; may be given several times.")
+    ] = None,
+    tag: Annotated[list[str] | None, Query(description="May be given several times.")] = None,
+    work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
+) -> Response:
+    artifacts, workspaces = artifacts_of(request), workspaces_of(request)
+    path, media_type = paths.normal(f"artifacts/{channel}/{name}"), media_type_given(request)
+    asked = Publication(
+        channel, path, kind, title, summary, media_type, replaces, tuple(parent or ()), tuple(tag or ())
+    )
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        await thread_exists(tx, thread_id)
+        await artifacts.check(tx, asked)
+    body = await received(request, caller.tenant)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        row, _ = await workspaces.write(
+            tx, thread_id, path, body, Author(caller.principal), media_type=media_type
+        )
+        made = await artifacts.same(tx, thread_id, asked, row)
+        status = 200
+        if made is None:
+            target = artifacts.target(row)
+            made, status = await _published(tx, artifacts, asked, target, thread_id, work_id), 201
+    return json_response(made.wire(), status, f"/artifacts/{made.id}")
+
+
+FILTERS: Final = frozenset(
+    {"channel", "workId", "parentWorkId", "queryId", "threadId", "agent", "status", "tag", "since"}
+)
+
+
+@router.get(
+    "/artifacts",
+    summary="List artifacts, newest first",
+    description="Superseded ones are left out unless they are asked for.",
+    response_model=views.ArtifactPage,
+)
+async def list_artifacts(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    channel: Named = None,
+    work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
+    parent_work_id: Annotated[str | None, Query(alias="parentWorkId", max_length=100)] = None,
+    query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
+    thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
+    agent: Named = None,
+    status: Literal["active", "superseded"] | None = None,
+    tag: Named = None,
+    since: Annotated[datetime | None, Query(description="Published at this moment or later.")] = None,
+    include_superseded: Annotated[bool, Query(alias="includeSuperseded")] = False,
+) -> Response:
+    _refuse_unknown(request)
+    given = {
+        "channel": channel,
+        "workId": work_id,
+        "parentWorkId": parent_work_id,
+        "queryId": query_id,
+        "threadId": thread_id,
+        "agent": agent,
+        "tag": tag,
+    }
+    filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    wanted = status or (None if include_superseded else "active")
+    kind = "artifacts:" + orjson.dumps([filters, wanted, str(since)], option=orjson.OPT_SORT_KEYS).decode()
+    if since is not None:
+        moment = _aware(since)
+        filters |= {"since": moment, "from": floor_id("art_", int(moment.timestamp() * 1000) - SKEW_MS)}
+    position = before(request, kind, cursor)
+    if position is not None:
+        filters["before"] = str(position[0])
+
+    async def listed(tx: Tx) -> Any:
+        rows: list[Artifact] = await artifacts_of(request).page(tx, filters, wanted, limit + 1)
+        return page(request, kind, [r.wire() for r in rows], limit, lambda r: [r["id"]])
+
+    return await reading(request, caller, listed)
+
+
+def _refuse_unknown(request: Request) -> None:
+    """A filter that is misspelt would list too much."""
+    known = FILTERS | {"limit", "cursor", "includeSuperseded"}
+    flaws = [
+        Flaw(f"query:{name}", f"is no filter; there are: {', '.join(sorted(FILTERS))}, includeSuperseded")
+        for name in request.query_params
+        if name not in known
+    ]
+    if flaws:
+        raise Invalid(f"{len(flaws)} of the parameters are unknown; see errors.", flaws)
+
+
+def _aware(moment: datetime) -> datetime:
+    if moment.tzinfo is None or not 1970 < moment.year < 9999:
+        raise Invalid(
+            "since is not a moment.",
+            [Flaw("query:since", "must be a time with its zone, such as 2026-01-02T03:04:05Z")],
+        )
+    return moment
+
+
+@router.get("/artifacts/{artifact_id}", summary="Read a record", response_model=ArtifactInfo)
+async def read_artifact(
+    request: Request, artifact_id: ArtifactId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    async def read(tx: Tx) -> Any:
+        return (await artifacts_of(request).read(tx, artifact_id)).wire()
+
+    return await reading(request, caller, read)
+
+
+@router.get(
+    "/artifacts/{artifact_id}/content",
+    summary="The bytes as they were published",
+    description="Of a directory: the list of its files with their SHA-256, as `sha256sum` writes it; with `path`, one of them.",
+    response_class=Response,
+    responses={
+        200: {"description": "The bytes; `ETag` is their SHA-256.", "content": {DEFAULT_TYPE: BINARY}}
+    },
+)
+async def artifact_content(
+    request: Request,
+    artifact_id: ArtifactId,
+    caller: Annotated[Caller, calling("read")],
+    path: Annotated[
+        str | None, Query(max_length=2000, description="A file of a directory that was published.")
+    ] = None,
+) -> Response:
+    body = await artifacts_of(request).body(caller.tenant, artifact_id, path)
+    return await sent(workspaces_of(request), caller.tenant, body, {})
+
+
+@router.get(
+    "/artifacts/{artifact_id}/lineage",
+    summary="What it came from, and what came from it",
+    response_model=views.LineageView,
+)
+async def artifact_lineage(
+    request: Request, artifact_id: ArtifactId, caller: Annotated[Caller, calling("read")]
+) -> Response:
+    async def lineage(tx: Tx) -> Any:
+        return await artifacts_of(request).lineage(tx, artifact_id)
+
+    return await reading(request, caller, lineage)

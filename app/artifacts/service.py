@@ -1,0 +1,227 @@
+"""The verbs of artifacts: publish, read, list, where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.artifacts import store
+from app.artifacts.chain import Chainer, Link
+from app.artifacts.models import Artifact, Producer, Publication, Target, record_of
+from app.base import jsongate
+from app.base.database import Database, Tx
+from app.base.errors import Conflict, Flaw, Invalid, NotFound
+from app.base.ids import is_id, new_id
+from app.workspace import paths
+from app.workspace.models import Body, FileRow
+from app.workspace.service import Workspaces, thread_exists
+
+LINEAGE_DEPTH: Final = 50
+LINEAGE_MOST: Final = 500
+OF_WORK_MOST: Final = 100
+_PAGE: Final = 1000
+NOBODY: Final = Producer("", None, "host", "")
+
+
+class ArtifactNotFound(NotFound):
+    kind, title = "artifact_not_found", "There is no such artifact"
+
+
+class TargetMoved(Conflict):
+    """What is at the path changed while it was published."""
+
+    kind, title = "target_moved", "The target changed while it was published"
+
+
+class Artifacts:
+    def __init__(self, db: Database, workspaces: Workspaces, chainer: Chainer) -> None:
+        self._db = db
+        self._workspaces = workspaces
+        self._chainer = chainer
+
+    # -- publishing ------------------------------------------------------------------------------------------
+
+    async def prepare(self, tenant: str, thread_id: str, path: str) -> Target:
+        """What is at a path, with the list of its files in the blob store if it is a directory. Raises NotFound,
+        PathNotAllowed."""
+        asked = paths.normal(path)
+        async with self._db.transaction(tenant) as tx:
+            await thread_exists(tx, thread_id)
+            row = await self._workspaces.find(tx, thread_id, asked)
+            if row is not None:
+                return self.target(row)
+            rows = await self._all_below(tx, thread_id, asked)
+        if not rows:
+            raise NotFound(
+                f"There is nothing at {asked!r} in the workspace: write it first, then publish it."
+            )
+        listed = manifest(asked, rows)
+        body = await self._workspaces.keep(tenant, listed)
+        return Target(body.digest, sum(r.size_bytes for r in rows), body.size, None, is_directory=True)
+
+    async def _all_below(self, tx: Tx, thread_id: str, folder: str) -> list[FileRow]:
+        rows: list[FileRow] = []
+        while True:
+            after = rows[-1].path if rows else ""
+            more = await self._workspaces.listed(tx, thread_id, f"{folder}/", after, _PAGE)
+            rows += more
+            if len(more) < _PAGE:
+                return rows
+
+    async def publish(
+        self, tx: Tx, asked: Publication, target: Target, producer: Producer
+    ) -> tuple[Artifact, bool]:
+        """Adds a record, and says whether it is new; `target` was prepared. One call publishes once. Raises Invalid,
+        TargetMoved, and nothing was written."""
+        made = None if producer.call_id is None else await store.of_call(tx, producer.call_id)
+        if made is not None:
+            return made, False
+        path = paths.normal(asked.path)
+        await self.check(tx, asked)
+        head, at = await store.lock(tx, producer.thread_id)
+        now = await store.present(tx, producer.thread_id, path, is_directory=target.is_directory)
+        if now != target.digest:
+            raise TargetMoved(f"What is at {path!r} changed while it was published: publish it again.")
+        record = record_of(new_id("art_"), asked, path, target, producer, at)
+        data = jsongate.canonical(record)
+        n = head.n + 1
+        mac = self._chainer.mac(tx.tenant, producer.thread_id, n, head.mac, data)
+        link = Link(record["id"], n, data, head.mac, mac)
+        await store.add(tx, link, record, target, producer, at)
+        return await self.read(tx, link.id), True
+
+    async def check(self, tx: Tx, asked: Publication) -> None:
+        """Raises Invalid for what is out of bounds, and for records that it names and that are not there."""
+        flaws = asked.flaws() or await self._foreign(tx, asked)
+        if flaws:
+            listed = "; ".join(f"{flaw.pointer[1:]} {flaw.message}" for flaw in flaws)
+            raise Invalid(f"The artifact was not published: {listed}.", flaws)
+
+    async def same(self, tx: Tx, thread_id: str, asked: Publication, row: FileRow) -> Artifact | None:
+        """The last record of this path, if it says just what is asked for: the same upload again."""
+        made = await store.newest_at(tx, thread_id, asked.channel, row.path)
+        if made is None or made.digest != row.digest:
+            return None
+        record, target = made.record, self.target(row)
+        wanted = record_of(made.id, asked, row.path, target, NOBODY, row.at)
+        given = {
+            name: value for name, value in wanted.items() if name not in ("createdAt", "producer", "callId")
+        }
+        return made if all(record.get(name) == value for name, value in given.items()) else None
+
+    @staticmethod
+    def target(row: FileRow) -> Target:
+        return Target(row.body.digest, row.size_bytes, row.size_bytes, row.media_type)
+
+    async def _foreign(self, tx: Tx, asked: Publication) -> list[Flaw]:
+        """What is wrong with the records that it names."""
+        named = [*([asked.replaces] if asked.replaces else []), *asked.parents]
+        found = await store.channels(tx, named) if named else {}
+        flaws = []
+        if asked.replaces is not None:
+            channel = found.get(asked.replaces)
+            if channel is None:
+                flaws.append(Flaw("/replaces", f"names no artifact: {asked.replaces[:60]!r}"))
+            elif channel != asked.channel:
+                flaws.append(
+                    Flaw(
+                        "/replaces",
+                        f"names an artifact of channel {channel!r}, and only one of {asked.channel!r} can be replaced",
+                    )
+                )
+        for n, parent in enumerate(asked.parents):
+            if parent not in found:
+                flaws.append(Flaw(f"/parentArtifactIds/{n}", f"names no artifact: {parent[:60]!r}"))
+        return flaws
+
+    async def producer(self, tx: Tx, work_id: str, call_id: str | None = None) -> Producer:
+        """The unit of work that a record of work belongs to: of a call, the agent's run that made it. Raises NotFound."""
+        row = await store.unit(tx, work_id)
+        if row is None:
+            raise NotFound(f"There is no work record {work_id!r}.")
+        return Producer(
+            row["id"],
+            row["parent_id"],
+            row["kind"],
+            row["thread_id"],
+            row["query_id"],
+            row["agent"] or None,
+            row["model"],
+            call_id,
+        )
+
+    async def host(self, tx: Tx, thread_id: str) -> Producer:
+        """A record of work for a host that publishes. Raises NotFound."""
+        await thread_exists(tx, thread_id)
+        work_id = new_id("wrk_")
+        await store.add_host(tx, work_id, thread_id)
+        return Producer(work_id, None, "host", thread_id)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def read(self, tx: Tx, id: str) -> Artifact:
+        """Raises ArtifactNotFound."""
+        found = await store.by_ids(tx, [id]) if is_id("art_", id) else []
+        if not found:
+            raise ArtifactNotFound(f"There is no artifact {id!r}.")
+        return found[0]
+
+    async def of_call(self, tx: Tx, call_id: str) -> Artifact | None:
+        """What a call published, if it did."""
+        return await store.of_call(tx, call_id)
+
+    async def page(
+        self, tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int
+    ) -> list[Artifact]:
+        return await store.page(tx, filters, status, limit)
+
+    async def of_work(self, tx: Tx, work_id: str) -> list[Artifact]:
+        """What a unit of work published, oldest first."""
+        return await store.of_work(tx, work_id, OF_WORK_MOST)
+
+    async def body(self, tenant: str, id: str, within: str | None) -> Body:
+        """The bytes as they were published: of a file, of the list of a directory, or of a file in it. Raises NotFound."""
+        async with self._db.transaction(tenant) as tx:
+            artifact = await self.read(tx, id)
+        body = Body(artifact.digest, artifact.body_bytes)
+        if within is None:
+            return body
+        if not artifact.record.get("isDirectory"):
+            raise NotFound(f"The artifact {id!r} is a file: read it without `path`.")
+        asked = paths.normal(within)
+        listed = (await self._workspaces.whole(tenant, body)).decode()
+        line = next((line for line in listed.splitlines() if line[66:] == asked), None)
+        found = None
+        if line is not None:
+            record, digest = artifact.record, bytes.fromhex(line[:64])
+            async with self._db.transaction(tenant) as tx:
+                found = await store.version_of(
+                    tx, record["producer"]["threadId"], f"{record['path']}/{asked}", digest
+                )
+        if found is None:
+            raise NotFound(f"The artifact {id!r} has no file {asked!r}.")
+        return found
+
+    async def lineage(self, tx: Tx, id: str) -> dict[str, Any]:
+        """What it came from and what came from it. Raises ArtifactNotFound."""
+        artifact = await self.read(tx, id)
+        out: dict[str, Any] = {"artifact": artifact.wire()}
+        for name, walk in (("ancestors", store.ancestors), ("descendants", store.descendants)):
+            steps = dict(await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST))
+            held = await store.by_ids(tx, list(steps))
+            out[name] = [{"depth": steps[a.id], "artifact": a.wire()} for a in held]
+        return out
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    async def forget(self, tx: Tx, thread_id: str) -> None:
+        """Removes the records of a thread that is deleted; a tombstone stays."""
+        head = await store.head(tx, thread_id)
+        if head is not None:
+            await store.forget(tx, thread_id, head, self._chainer.seal(tx.tenant, thread_id, head))
+
+
+def manifest(folder: str, rows: list[FileRow]) -> bytes:
+    """The files of a directory with their digests, in the form in which `sha256sum` writes it."""
+    lines = [f"{row.body.digest.hex()}  {row.path[len(folder) + 1 :]}\n" for row in rows]
+    return "".join(lines).encode()

@@ -1,0 +1,275 @@
+"""All SQL of artifacts. Records are only added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from app.artifacts.chain import START, Head, Link
+from app.artifacts.models import Artifact, Producer, Target, loaded
+from app.base.database import Database, Tx
+from app.workspace.models import Body
+
+# Those who publish in one thread wait for each other here: a record's number is its place in the chain.
+LOCK = "SELECT n, mac, now() AS at FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2 FOR NO KEY UPDATE"
+OPEN = "INSERT INTO artifact_chains (tenant_id, thread_id, mac) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+MOVE = "UPDATE artifact_chains SET n = $3, mac = $4 WHERE tenant_id = $1 AND thread_id = $2"
+ADD = """
+INSERT INTO artifacts (tenant_id, id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, body_bytes,
+       work_id, parent_work_id, query_id, agent, replaces, call_id, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+"""
+ADD_TAGS = "INSERT INTO artifact_tags (tenant_id, tag, artifact_id) SELECT $1, unnest($2::text[]), $3"
+ADD_PARENTS = (
+    "INSERT INTO artifact_parents (tenant_id, artifact_id, parent_id) SELECT $1, $2, unnest($3::text[])"
+)
+NAME_BLOB = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
+CHANNELS = "SELECT id, channel FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
+
+SHOWN = """
+SELECT a.record, a.thread_id, a.path, a.is_directory, a.body_bytes,
+       EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = a.tenant_id AND s.replaces = a.id) AS superseded,
+       ARRAY(SELECT o.id FROM artifacts o WHERE o.tenant_id = a.tenant_id AND o.replaces = a.replaces AND o.id <> a.id
+              ORDER BY o.id) AS competes_with
+  FROM artifacts a
+"""
+BY_IDS = f"{SHOWN} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
+OF_CALL = f"{SHOWN} WHERE a.tenant_id = $1 AND a.call_id = $2"
+OF_WORK = f"{SHOWN} WHERE a.tenant_id = $1 AND a.work_id = $2 ORDER BY a.id LIMIT $3"
+NEWEST_AT = f"{SHOWN} WHERE a.tenant_id = $1 AND a.thread_id = $2 AND a.channel = $3 AND a.path = $4 ORDER BY a.id DESC LIMIT 1"
+ACTIVE = "NOT EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = a.tenant_id AND s.replaces = a.id)"
+# One condition for each filter; $? is its value.
+FILTERS: Final[Mapping[str, str]] = {
+    "channel": "a.channel = $?",
+    "workId": "a.work_id = $?",
+    "parentWorkId": "a.parent_work_id = $?",
+    "queryId": "a.query_id = $?",
+    "threadId": "a.thread_id = $?",
+    "agent": "a.agent = $?",
+    "tag": "EXISTS (SELECT FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id AND t.tag = $?)",
+    "since": "a.created_at >= $?",
+    "from": "a.id >= $?",
+    "before": "a.id < $?",
+}
+
+# What is at the path of a target now: the digest of a file, or that of the list of a directory's files, in the form in
+# which `sha256sum` writes it.
+PRESENT = """
+SELECT CASE WHEN n.is_directory THEN
+         (SELECT sha256(convert_to(string_agg(encode(v.digest, 'hex') || '  ' || substr(f.path, char_length(n.path) + 2)
+                                              || E'\\n', '' ORDER BY f.path), 'UTF8'))
+            FROM workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id AND v.thread_id = f.thread_id
+                 AND v.path = f.path AND v.version = f.version
+           WHERE f.tenant_id = $1 AND f.thread_id = n.thread_id AND NOT f.deleted
+             AND f.path >= (n.path || '/') COLLATE "C" AND f.path < (n.path || '0') COLLATE "C")
+       ELSE
+         (SELECT v.digest FROM workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id
+                 AND v.thread_id = f.thread_id AND v.path = f.path AND v.version = f.version
+           WHERE f.tenant_id = $1 AND f.thread_id = n.thread_id AND f.path = n.path AND NOT f.deleted)
+       END AS digest
+  FROM unnest($2::text[], $3::text[], $4::boolean[]) WITH ORDINALITY AS n(thread_id, path, is_directory, place)
+ ORDER BY n.place
+"""
+# A file of a directory that was published: bodies are kept as long as a version names them.
+VERSION_OF = """
+SELECT digest, size_bytes FROM workspace_versions
+ WHERE tenant_id = $1 AND thread_id = $2 AND path = $3 AND digest = $4 LIMIT 1
+"""
+# Each record once, at its shortest distance; parents stand before their children in time, so that there is no circle.
+ANCESTORS = """
+WITH RECURSIVE up(id, depth) AS (
+    SELECT parent_id, 1 FROM artifact_parents WHERE tenant_id = $1 AND artifact_id = $2
+    UNION
+    SELECT p.parent_id, up.depth + 1 FROM up JOIN artifact_parents p ON p.tenant_id = $1 AND p.artifact_id = up.id
+     WHERE up.depth < $3)
+SELECT id, min(depth) AS depth FROM up GROUP BY id ORDER BY min(depth), id LIMIT $4
+"""
+DESCENDANTS = """
+WITH RECURSIVE down(id, depth) AS (
+    SELECT artifact_id, 1 FROM artifact_parents WHERE tenant_id = $1 AND parent_id = $2
+    UNION
+    SELECT p.artifact_id, down.depth + 1 FROM down JOIN artifact_parents p ON p.tenant_id = $1 AND p.parent_id = down.id
+     WHERE down.depth < $3)
+SELECT id, min(depth) AS depth FROM down GROUP BY id ORDER BY min(depth), id LIMIT $4
+"""
+
+# The unit of work that a record of work belongs to: not a call, but what made it.
+UNIT = """
+WITH RECURSIVE up(id, parent_id, kind, query_id, thread_id, agent, depth) AS (
+    SELECT id, parent_id, kind, query_id, thread_id, agent, 0 FROM work_records WHERE tenant_id = $1 AND id = $2
+    UNION ALL
+    SELECT w.id, w.parent_id, w.kind, w.query_id, w.thread_id, w.agent, up.depth + 1
+      FROM up JOIN work_records w ON w.tenant_id = $1 AND w.id = up.parent_id
+     WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate') AND up.depth < 10)
+SELECT up.*, (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.query_id = up.query_id AND m.parent_id = up.id
+                 AND m.kind = 'model_call' ORDER BY m.position DESC LIMIT 1) AS model
+  FROM up ORDER BY depth DESC LIMIT 1
+"""
+HOST = """
+INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)
+VALUES ($1, $2, $3, 'host', 'publish', '', 'succeeded', now())
+"""
+
+TENANTS = "SELECT tenant_id FROM tenant_ids()"
+CHAINS = """
+SELECT thread_id, n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+"""
+LINKS = """
+SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
+       query_id, agent, replaces, call_id, created_at,
+       ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id) AS tags,
+       ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id) AS parents
+  FROM artifacts a WHERE tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
+"""
+TOMBSTONES = """
+SELECT thread_id, n, mac, seal FROM artifact_tombstones WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+"""
+HEAD = "SELECT n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2"
+FORGET = "SELECT forget_artifacts($1, $2, $3, $4)"
+
+
+async def lock(tx: Tx, thread_id: str) -> tuple[Head, Any]:
+    """Where the chain of a thread ends, and the moment; nobody else adds to it until the transaction ends."""
+    row = await tx.row(LOCK, tx.tenant, thread_id)
+    if row is None:
+        await tx.run(OPEN, tx.tenant, thread_id, START)
+        row = await tx.row(LOCK, tx.tenant, thread_id)
+    return Head(row["n"], row["mac"]), row["at"]
+
+
+async def add(
+    tx: Tx,
+    link: Link,
+    record: Mapping[str, Any],
+    target: Target,
+    producer: Producer,
+    created_at: Any,
+) -> None:
+    await tx.run(
+        ADD,
+        tx.tenant,
+        link.id,
+        producer.thread_id,
+        link.n,
+        link.record,
+        link.previous,
+        link.mac,
+        record["channel"],
+        record["path"],
+        target.is_directory,
+        target.digest,
+        target.body_bytes,
+        producer.work_id,
+        producer.parent_work_id,
+        producer.query_id,
+        producer.agent,
+        record.get("replaces"),
+        producer.call_id,
+        created_at,
+    )
+    await tx.run(MOVE, tx.tenant, producer.thread_id, link.n, link.mac)
+    await tx.run(NAME_BLOB, tx.tenant, target.digest)
+    if record.get("tags"):
+        await tx.run(ADD_TAGS, tx.tenant, record["tags"], link.id)
+    if record.get("parentArtifactIds"):
+        await tx.run(ADD_PARENTS, tx.tenant, link.id, record["parentArtifactIds"])
+
+
+async def channels(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
+    """The channels of those of these records that there are."""
+    return {r["id"]: r["channel"] for r in await tx.fetch(CHANNELS, tx.tenant, list(ids))}
+
+
+async def by_ids(tx: Tx, ids: Sequence[str]) -> list[Artifact]:
+    """Those of these records that there are, in their order."""
+    found = {a.id: a for a in await _shown(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)))}
+    return [found[id] for id in ids if id in found]
+
+
+async def of_call(tx: Tx, call_id: str) -> Artifact | None:
+    return next(iter(await _shown(tx, await tx.fetch(OF_CALL, tx.tenant, call_id))), None)
+
+
+async def of_work(tx: Tx, work_id: str, limit: int) -> list[Artifact]:
+    """What a unit of work published, oldest first."""
+    return await _shown(tx, await tx.fetch(OF_WORK, tx.tenant, work_id, limit))
+
+
+async def newest_at(tx: Tx, thread_id: str, channel: str, path: str) -> Artifact | None:
+    return next(iter(await _shown(tx, await tx.fetch(NEWEST_AT, tx.tenant, thread_id, channel, path))), None)
+
+
+async def page(tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int) -> list[Artifact]:
+    """Records that pass all of these filters, newest first. `status`: only those that have it."""
+    conditions, values = ["a.tenant_id = $1"], [tx.tenant]
+    for name, value in filters.items():
+        values.append(value)
+        conditions.append(FILTERS[name].replace("$?", f"${len(values)}"))
+    if status is not None:
+        conditions.append(ACTIVE if status == "active" else ACTIVE.removeprefix("NOT "))
+    sql = f"{SHOWN} WHERE {' AND '.join(conditions)} ORDER BY a.id DESC LIMIT ${len(values) + 1}"
+    return await _shown(tx, await tx.fetch(sql, *values, limit))
+
+
+async def _shown(tx: Tx, rows: Sequence[Any]) -> list[Artifact]:
+    if not rows:
+        return []
+    columns = ([r[name] for r in rows] for name in ("thread_id", "path", "is_directory"))
+    present = [r["digest"] for r in await tx.fetch(PRESENT, tx.tenant, *columns)]
+    return [
+        Artifact(loaded(r["record"]), r["body_bytes"], r["superseded"], tuple(r["competes_with"]), now)
+        for r, now in zip(rows, present, strict=True)
+    ]
+
+
+async def present(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
+    """The digest of what is at a path now."""
+    found: bytes | None = await tx.value(PRESENT, tx.tenant, [thread_id], [path], [is_directory])
+    return found
+
+
+async def version_of(tx: Tx, thread_id: str, path: str, digest: bytes) -> Body | None:
+    row = await tx.row(VERSION_OF, tx.tenant, thread_id, path, digest)
+    return None if row is None else Body(row["digest"], row["size_bytes"])
+
+
+async def ancestors(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
+    return [(r["id"], r["depth"]) for r in await tx.fetch(ANCESTORS, tx.tenant, id, depth, limit)]
+
+
+async def descendants(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
+    return [(r["id"], r["depth"]) for r in await tx.fetch(DESCENDANTS, tx.tenant, id, depth, limit)]
+
+
+async def unit(tx: Tx, work_id: str) -> Any:
+    return await tx.row(UNIT, tx.tenant, work_id)
+
+
+async def add_host(tx: Tx, work_id: str, thread_id: str) -> None:
+    await tx.run(HOST, tx.tenant, work_id, thread_id)
+
+
+async def tenants(db: Database) -> list[str]:
+    return [r["tenant_id"] for r in await db.call(TENANTS)]
+
+
+async def chains(tx: Tx, after: str, limit: int) -> list[tuple[str, Head]]:
+    rows = await tx.fetch(CHAINS, tx.tenant, after, limit)
+    return [(r["thread_id"], Head(r["n"], r["mac"])) for r in rows]
+
+
+async def links(tx: Tx, thread_id: str, after: int, limit: int) -> list[Any]:
+    return await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+
+
+async def tombstones(tx: Tx, after: str, limit: int) -> list[Any]:
+    return await tx.fetch(TOMBSTONES, tx.tenant, after, limit)
+
+
+async def head(tx: Tx, thread_id: str) -> Head | None:
+    row = await tx.row(HEAD, tx.tenant, thread_id)
+    return None if row is None else Head(row["n"], row["mac"])
+
+
+async def forget(tx: Tx, thread_id: str, at: Head, seal: bytes) -> bool:
+    return bool(await tx.value(FORGET, thread_id, at.n, at.mac, seal))

@@ -1,0 +1,155 @@
+"""Whether the records in the database are those that the service wrote."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from app.artifacts import store
+from app.artifacts.chain import ChainCheck, Chainer, Head, Link
+from app.artifacts.models import loaded
+from app.base.clock import rfc3339
+from app.base.database import Database
+from app.base.errors import Invalid
+
+PAGE: Final = 500
+
+Heads = dict[str, dict[str, Head]]
+"""Where chains end, by tenant and thread."""
+
+
+def exported(found: Heads) -> bytes:
+    """The heads as a file."""
+    named = {t: {i: {"n": h.n, "mac": h.mac.hex()} for i, h in chains.items()} for t, chains in found.items()}
+    return orjson.dumps({"version": 1, "heads": named}, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def exported_heads(file: bytes) -> Heads:
+    """The heads in a file that `exported` made. Raises Invalid."""
+    try:
+        held = orjson.loads(file)["heads"]
+        return {
+            t: {i: Head(int(h["n"]), bytes.fromhex(h["mac"])) for i, h in chains.items()}
+            for t, chains in held.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Invalid("The file is not one that `plangate verify --export` wrote.") from error
+
+
+async def heads(db: Database) -> Heads:
+    """Where every chain ends now: to be kept outside of the database."""
+    found: Heads = {}
+    for tenant in await store.tenants(db):
+        async for thread_id, head in _chains(db, tenant):
+            found.setdefault(tenant, {})[thread_id] = head
+    return found
+
+
+async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIterator[tuple[str, str]]:
+    """(tenant, what is wrong), of everything."""
+    tenants = await store.tenants(db)
+    for tenant in tenants:
+        expected = dict(exported.get(tenant, {}))
+        async for thread_id, head in _chains(db, tenant):
+            check = ChainCheck(chainer, tenant, thread_id, head)
+            known = expected.pop(thread_id, None)
+            async for link in _links(db, tenant, thread_id):
+                for problem in check.take(link):
+                    yield tenant, problem
+                if known is not None and link.n == known.n and link.mac != known.mac:
+                    yield tenant, f"record {link.n} of thread {thread_id} is not that of the exported head"
+            for problem in check.end(known):
+                yield tenant, problem
+        async for thread_id, sealed in _tombstones(db, chainer, tenant):
+            expected.pop(thread_id, None)
+            if not sealed:
+                yield tenant, f"the tombstone of thread {thread_id} was not made by the service"
+        for thread_id, known in expected.items():
+            yield (
+                tenant,
+                f"all {known.n} records of thread {thread_id} were removed: the exported head has them",
+            )
+    for tenant in exported.keys() - set(tenants):
+        yield tenant, "the tenant is gone: exported heads have records of it"
+
+
+async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, Head]]:
+    after = ""
+    while True:
+        async with db.transaction(tenant) as tx:
+            rows = await store.chains(tx, after, PAGE)
+        for thread_id, head in rows:
+            yield thread_id, head
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][0]
+
+
+async def _links(db: Database, tenant: str, thread_id: str) -> AsyncIterator[Link]:
+    after = 0
+    while True:
+        async with db.transaction(tenant) as tx:
+            rows = await store.links(tx, thread_id, after, PAGE)
+        for row in rows:
+            yield Link(row["id"], row["n"], row["record"], row["previous"], row["mac"], _flaws(row))
+        if len(rows) < PAGE:
+            return
+        after = rows[-1]["n"]
+
+
+def _flaws(row: Any) -> tuple[str, ...]:
+    """The columns that do not say what the record says."""
+    try:
+        record = loaded(row["record"])
+        expected = _columns(record)
+    except (ValueError, KeyError, TypeError):
+        return ("record",)
+    actual = {
+        **{
+            name: row[name] for name in ("id", "channel", "path", "is_directory", "work_id", "parent_work_id")
+        },
+        **{name: row[name] for name in ("query_id", "agent", "replaces", "call_id", "thread_id")},
+        "digest": row["digest"].hex(),
+        "created_at": rfc3339(row["created_at"]),
+        "tags": sorted(row["tags"]),
+        "parents": sorted(row["parents"]),
+    }
+    return tuple(name for name, value in expected.items() if actual[name] != value)
+
+
+def _columns(record: Mapping[str, Any]) -> dict[str, Any]:
+    producer = record["producer"]
+    return {
+        "id": record["id"],
+        "thread_id": producer["threadId"],
+        "channel": record["channel"],
+        "path": record["path"],
+        "is_directory": record.get("isDirectory", False),
+        "digest": record["digest"]["value"],
+        "work_id": producer["workId"],
+        "parent_work_id": producer.get("parentWorkId"),
+        "query_id": producer.get("queryId"),
+        "agent": producer.get("agent"),
+        "replaces": record.get("replaces"),
+        "call_id": record["callId"],
+        "created_at": record["createdAt"],
+        "tags": sorted(record.get("tags", [])),
+        "parents": sorted(record.get("parentArtifactIds", [])),
+    }
+
+
+async def _tombstones(db: Database, chainer: Chainer, tenant: str) -> AsyncIterator[tuple[str, bool]]:
+    """Threads whose chain went with them, and whether the service sealed it."""
+    after = ""
+    while True:
+        async with db.transaction(tenant) as tx:
+            rows = await store.tombstones(tx, after, PAGE)
+        for row in rows:
+            ours = chainer.seal(tenant, row["thread_id"], Head(row["n"], row["mac"]))
+            yield row["thread_id"], hmac.compare_digest(ours, row["seal"])
+        if len(rows) < PAGE:
+            return
+        after = rows[-1]["thread_id"]

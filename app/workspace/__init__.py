@@ -1,0 +1,1 @@
+"""The files of threads: rows that name immutable bodies, their paths, their versions."""

@@ -1,0 +1,100 @@
+"""Bodies of files over HTTP: in and out in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
+from starlette.types import Send
+
+from app.base.errors import Flaw, Invalid, Malformed, PlangateError
+from app.workspace.models import DEFAULT_TYPE, Body
+from app.workspace.service import Workspaces
+
+log = structlog.get_logger(__name__)
+
+BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+MAX_TYPE_CHARS: Final = 200
+
+
+class StreamedRoute(APIRoute):
+    """The body is the caller's to read, in pieces: no gate looks at it. Nobody without a key makes us read."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def checked(request: Request) -> Response:
+            flaws = [
+                Flaw(f"query:{name}", "contains NUL")
+                for name, value in request.query_params.multi_items()
+                if "\0" in value
+            ]
+            if flaws:
+                raise Invalid("A parameter contains NUL (%00), which cannot be stored or found.", flaws)
+            return await handle(request)
+
+        return checked
+
+
+class Pieces(StreamingResponse):
+    """A body in pieces. One that cannot be read to its end ends the connection short of its length."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        except PlangateError as error:
+            log.warning("workspace.reading_cut", detail=error.detail)
+
+
+def workspaces_of(request: Request) -> Workspaces:
+    workspaces: Workspaces = request.app.state.services.workspaces
+    return workspaces
+
+
+async def received(request: Request, tenant: str) -> Body:
+    """The body of the request, in the blob store. Raises FileTooLarge, Malformed."""
+    workspaces = workspaces_of(request)
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit():
+        workspaces.refuse_size(int(declared))
+    async with workspaces.incoming() as upload:
+        try:
+            async for chunk in request.stream():
+                await upload.write(chunk)
+        except ClientDisconnect as gone:
+            raise Malformed("The body was not sent to its end; nothing was written.") from gone
+        return await upload.keep(tenant)
+
+
+async def sent(workspaces: Workspaces, tenant: str, body: Body, headers: dict[str, str]) -> Response:
+    """A stored body as an answer. It is never given as something that a browser would show or run."""
+    pieces = workspaces.body(tenant, body)
+    first = await anext(pieces)  # what is not there is a problem, not an answer cut short
+
+    async def all_of_it() -> Any:
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    told = {
+        "content-length": str(body.size),
+        "etag": f'"{body.digest.hex()}"',
+        "content-disposition": "attachment",
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+        **headers,
+    }
+    return Pieces(all_of_it(), headers=told, media_type=DEFAULT_TYPE)
+
+
+def media_type_given(request: Request) -> str | None:
+    """What the caller says that the body is; None where he says nothing of it."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if len(given) > MAX_TYPE_CHARS or not given.isascii() or not given.isprintable():
+        raise Invalid("The Content-Type is not one.", [Flaw("header:Content-Type", "must be a media type")])
+    return None if given in ("", DEFAULT_TYPE, "application/x-www-form-urlencoded") else given

@@ -1,0 +1,110 @@
+"""What a path in a workspace may be: the one place where names that tenants and models choose are judged. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+from plangate.spec.lookalikes import skeletons
+
+from app.base.errors import Invalid
+
+MAX_PATH_BYTES: Final = 1000
+MAX_NAME_BYTES: Final = 255
+MAX_DEPTH: Final = 32
+
+_SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
+"""Scripts with letters that look alike: a word is in one of them."""
+
+_WORD: Final = re.compile(r"[^\W\d_]+")
+
+
+class PathNotAllowed(Invalid):
+    """The path cannot be one of a workspace; its detail says why."""
+
+    kind, title = "path_not_allowed", "The path is not allowed"
+
+
+def normal(path: str) -> str:
+    """The path as it is kept: composed (NFC), without `.`, empty steps and a slash at the end. Raises PathNotAllowed."""
+    for char in path:
+        _refuse_char(path, char)
+    if path.startswith("/"):
+        raise refused(path, "it is absolute: paths are relative to the workspace, such as notes/today.md")
+    if "\\" in path:
+        raise refused(path, "it contains a backslash: names are separated by /")
+    names = [unicodedata.normalize("NFC", name) for name in path.split("/") if name not in ("", ".")]
+    if not names:
+        raise refused(path, "it names no file")
+    if len(names) > MAX_DEPTH:
+        raise refused(path, f"it has {len(names)} names, and at most {MAX_DEPTH} are allowed")
+    for name in names:
+        _refuse_name(path, name)
+    made = "/".join(names)
+    if len(made.encode()) > MAX_PATH_BYTES:
+        raise refused(path, f"it has {len(made.encode())} bytes, and at most {MAX_PATH_BYTES} are allowed")
+    return made
+
+
+def prefix_of(prefix: str) -> str:
+    """The prefix of a listing, by the same rules: a folder ends with a slash, "" is everything. Raises PathNotAllowed."""
+    if prefix in ("", ".", "./"):
+        return ""
+    return normal(prefix) + ("/" if prefix.endswith("/") else "")
+
+
+def skeleton(path: str) -> str:
+    """Paths that share it look alike. Case tells paths apart, as it does for most who read them."""
+    return "".join(_folded(char) for char in path)
+
+
+def _folded(char: str) -> str:
+    if char.isascii():
+        return char
+    found = min(skeletons(char))
+    return found.upper() if char.isupper() else found
+
+
+def ancestors(path: str) -> list[str]:
+    """The folders that a path is in, from the top."""
+    names = path.split("/")
+    return ["/".join(names[:n]) for n in range(1, len(names))]
+
+
+def refused(path: str, why: str) -> PathNotAllowed:
+    shown = path if len(path) <= 80 else path[:79] + "…"
+    return PathNotAllowed(f"The path {shown!a} is not allowed: {why}.")
+
+
+def _refuse_char(path: str, char: str) -> None:
+    kind = unicodedata.category(char)
+    if kind[0] == "C" or char == "�" or (kind[0] == "Z" and char != " "):
+        raise refused(path, f"it contains {_named(char)}, which cannot be seen or typed")
+
+
+def _refuse_name(path: str, name: str) -> None:
+    if name == "..":
+        raise refused(path, "it contains '..', and nothing leads out of the workspace")
+    if name != name.strip(" ") or name.endswith("."):
+        raise refused(path, "a name in it begins or ends with a space, or ends with a dot")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise refused(
+            path, f"a name in it has {len(name.encode())} bytes, and at most {MAX_NAME_BYTES} are allowed"
+        )
+    for char in name:
+        if unicodedata.normalize("NFKC", char) != unicodedata.normalize("NFC", char) or char in "∕⁄⧸․":
+            raise refused(path, f"it contains {_named(char)}, which looks like another character")
+    for word in _WORD.findall(name):
+        scripts = {script for char in word for script in _SCRIPTS if _is_of(char, script)}
+        if len(scripts) > 1:
+            listed = " and ".join(sorted(script.capitalize() for script in scripts))
+            raise refused(path, f"a word in it mixes {listed} letters, which look alike")
+
+
+def _is_of(char: str, script: str) -> bool:
+    return unicodedata.name(char, "").startswith(script)
+
+
+def _named(char: str) -> str:
+    return f"U+{ord(char):04X} ({unicodedata.name(char, 'control character')})"

@@ -1,0 +1,235 @@
+"""The verbs of workspaces: write, read, delete, list, copy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+from app.base.blobs import BlobStore, Spool
+from app.base.clock import uptime_s
+from app.base.database import Database, Tx
+from app.base.errors import Conflict, NotFound, TooLarge
+from app.base.ids import is_id
+from app.workspace import paths, store
+from app.workspace.models import Author, Body, FileRow, Limits, media_type_of
+
+SWEPT_AT_ONCE: Final = 100
+SWEEP_EVERY_S: Final = 3600.0
+UPLOAD_S: Final = 24 * 3600.0
+"""An upload that takes longer than this is taken for one that was cut off."""
+
+
+class FileTooLarge(TooLarge):
+    kind, title = "file_too_large", "The file is too large"
+
+
+class WorkspaceFull(Conflict):
+    """The workspace has as many files, or bytes, as it may."""
+
+    kind, title = "workspace_full", "The workspace is full"
+
+
+class FileChanged(Conflict):
+    """Somebody else wrote the file meanwhile."""
+
+    kind, title = "file_changed", "The file is another version now"
+
+
+class Workspaces:
+    """`limits` are those of each workspace."""
+
+    def __init__(self, db: Database, blobs: BlobStore, limits: Limits | None = None) -> None:
+        self.blobs = blobs
+        self.limits = limits or Limits()
+        self._db = db
+        self._sweep_at = 0.0
+
+    # -- bodies ----------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def incoming(self) -> AsyncIterator[Upload]:
+        """A body on its way in; what is not kept at the end of the block is gone."""
+        async with self.blobs.spool() as spool:
+            yield Upload(self, spool)
+
+    async def keep(self, tenant: str, data: bytes) -> Body:
+        """Puts a small body into the blob store. Raises FileTooLarge."""
+        async with self.incoming() as upload:
+            await upload.write(data)
+            return await upload.keep(tenant)
+
+    async def stored(self, tenant: str, spool: Spool) -> Body:
+        body = Body(await spool.end(), spool.size)
+        async with self._db.transaction(tenant) as tx:
+            await store.want(tx, body.digest, body.size)
+        await self.blobs.keep(tenant, spool)
+        return body
+
+    def body(self, tenant: str, body: Body) -> AsyncIterator[bytes]:
+        """In pieces; no transaction is open meanwhile."""
+        return self.blobs.read(tenant, body.digest, body.size)
+
+    async def whole(self, tenant: str, body: Body) -> bytes:
+        """For bodies that the caller knows to be small."""
+        return b"".join([piece async for piece in self.body(tenant, body)])
+
+    async def collect(self) -> int:
+        """Removes bodies that nothing names; gives how many."""
+        if uptime_s() >= self._sweep_at:
+            self._sweep_at = uptime_s() + SWEEP_EVERY_S
+            await self.blobs.sweep(UPLOAD_S)
+        gone = 0
+        for tenant, digest in await store.due(self._db, SWEPT_AT_ONCE):
+            gone += await self._collect(tenant, bytes.fromhex(digest))
+        return gone
+
+    async def _collect(self, tenant: str, digest: bytes) -> bool:
+        async with self._db.transaction(tenant) as tx:
+            if not await store.take(tx, digest):
+                return False
+            if await store.is_named(tx, digest):
+                await store.named(tx, digest)
+                return False
+            await self.blobs.delete(tenant, digest)
+            await store.drop(tx, digest)
+            return True
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        tx: Tx,
+        thread_id: str,
+        path: str,
+        body: Body,
+        author: Author,
+        *,
+        media_type: str | None = None,
+        over: int | None = None,
+    ) -> tuple[FileRow, bool]:
+        """The new version of a file, and whether the file is new; the same body again is no new version. `path` is a
+        normal one, `body` is in the blob store. `over` is the version that must be the present one, 0 for none. One call
+        writes once. Raises NotFound, PathNotAllowed, FileTooLarge, WorkspaceFull, FileChanged."""
+        if author.work_id is not None and (made := await store.of_call(tx, author.work_id)) is not None:
+            return made, made.version == 1
+        await thread_exists(tx, thread_id)
+        counts = await store.lock(tx, thread_id)
+        held = await store.file(tx, thread_id, path)
+        present = held is not None and held.digest is not None
+        if over is not None and over != (held.version if held is not None and present else 0):
+            now = f"its version {held.version} is" if held is not None and present else "no file is"
+            raise FileChanged(f"{path!r} was to be version {over}, and {now} there now: read it again.")
+        kind = media_type or media_type_of(path)
+        if held is not None and held.digest == body.digest and held.media_type == kind:
+            return held, False
+        skeleton = paths.skeleton(path)
+        if not present:
+            await self._refuse_place(tx, thread_id, path, skeleton)
+        more = body.size - (held.size_bytes if held is not None else 0)
+        self._refuse_overflow(path, body, counts["files"] + (not present), counts["bytes"] + more)
+        number = held.version + 1 if held is not None else 1
+        row = await store.add(tx, thread_id, path, number, body.digest, body.size, kind, author)
+        await store.named(tx, body.digest)
+        await store.point(tx, thread_id, path, number, skeleton)
+        await store.count(tx, thread_id, int(not present), more)
+        return row, not present
+
+    async def _refuse_place(self, tx: Tx, thread_id: str, path: str, skeleton: str) -> None:
+        above = await store.file_among(tx, thread_id, paths.ancestors(path))
+        if above is not None:
+            raise paths.refused(path, f"{above!r} is a file, and nothing can be below it")
+        below = await store.below(tx, thread_id, path)
+        if below is not None:
+            raise paths.refused(path, f"it is a directory, with {below!r} in it")
+        alike = await store.alike(tx, thread_id, skeleton, path)
+        if alike is not None:
+            raise paths.refused(path, f"it looks like {alike!a}, which is there already")
+
+    def _refuse_overflow(self, path: str, body: Body, files: int, size: int) -> None:
+        self.refuse_size(body.size)
+        if files > self.limits.files:
+            raise WorkspaceFull(
+                f"The workspace has {self.limits.files} files, as many as it may: {path!r} was not written. Delete some."
+            )
+        if size > self.limits.bytes:
+            raise WorkspaceFull(
+                f"With {path!r} the workspace would have {size} bytes, more than {self.limits.bytes}: it was not written. "
+                "Delete files, or write less."
+            )
+
+    def refuse_size(self, size: int) -> None:
+        """Raises FileTooLarge."""
+        if size > self.limits.file_bytes:
+            raise FileTooLarge(f"A file may have {self.limits.file_bytes} bytes; nothing was written.")
+
+    async def delete(self, tx: Tx, thread_id: str, path: str, author: Author) -> FileRow:
+        """Deletes the file from the present; its versions stay. Raises NotFound."""
+        held = await self.file(tx, thread_id, path)
+        await store.lock(tx, thread_id)
+        held = await self.file(tx, thread_id, path)
+        number = held.version + 1
+        row = await store.add(tx, thread_id, path, number, None, 0, held.media_type, author)
+        await store.point(tx, thread_id, path, number, paths.skeleton(path), deleted=True)
+        await store.count(tx, thread_id, -1, -held.size_bytes)
+        return row
+
+    async def find(self, tx: Tx, thread_id: str, path: str, version: int | None = None) -> FileRow | None:
+        """The file, or what it was in a version; None where there is none."""
+        row = (
+            await store.file(tx, thread_id, path)
+            if version is None
+            else await store.version(tx, thread_id, path, version)
+        )
+        return row if row is not None and row.digest is not None else None
+
+    async def file(self, tx: Tx, thread_id: str, path: str, version: int | None = None) -> FileRow:
+        """The same. Raises NotFound, which says what is there instead."""
+        await thread_exists(tx, thread_id)
+        row = await self.find(tx, thread_id, path, version)
+        if row is not None:
+            return row
+        if version is not None:
+            raise NotFound(
+                f"There is no version {version} of {path!r} in the workspace, or it is a deletion."
+            )
+        if await store.below(tx, thread_id, path) is not None:
+            raise NotFound(f"{path!r} is a directory: list it with the prefix {path + '/'!r}.")
+        raise NotFound(f"There is no file {path!r} in the workspace.")
+
+    async def listed(self, tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
+        """Present files whose path begins with the prefix, in the order of their paths. Raises NotFound."""
+        await thread_exists(tx, thread_id)
+        return await store.listed(tx, thread_id, prefix, after, limit)
+
+    async def fork(self, tx: Tx, thread_id: str, to: str, at: datetime | None) -> None:
+        """Copies the files of a thread, as they are or were at a moment, into a new thread: rows, no bodies."""
+        await store.lock(tx, to)
+        rows = await store.fork(tx, thread_id, to, at)
+        named = [r["path"] for r in rows]
+        skeletons = [paths.skeleton(path) for path in named]
+        await store.point_all(tx, to, named, [r["version"] for r in rows], skeletons)
+        await store.count(tx, to, len(rows), sum(r["size_bytes"] for r in rows))
+
+
+class Upload:
+    """A body on its way in, no larger than a file may be."""
+
+    def __init__(self, workspaces: Workspaces, spool: Spool) -> None:
+        self._workspaces = workspaces
+        self._spool = spool
+
+    async def write(self, data: bytes) -> None:
+        """Raises FileTooLarge."""
+        self._workspaces.refuse_size(self._spool.size + len(data))
+        await self._spool.write(data)
+
+    async def keep(self, tenant: str) -> Body:
+        """The body, in the blob store. Nothing names it yet: within a day something must."""
+        return await self._workspaces.stored(tenant, self._spool)
+
+
+async def thread_exists(tx: Tx, thread_id: str) -> None:
+    if not is_id("thr_", thread_id) or not await store.thread_exists(tx, thread_id):
+        raise NotFound(f"There is no thread {thread_id!r}.")

@@ -1,0 +1,216 @@
+"""All SQL of workspaces. Versions are only added; the present is a row for each path that points at one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.base.database import Database, Tx
+from app.workspace.models import Author, FileRow
+
+# Whoever wants a body says so before it is put into the store: from here on the collector leaves it alone for a day. A
+# collector that is at this very body holds its row: this waits for it, and the body is put there again afterwards.
+WANT = """
+INSERT INTO blobs (tenant_id, digest, size_bytes) VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id, digest) DO UPDATE SET used_at = now()
+"""
+NAMED = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
+DUE = "SELECT tenant_id, digest FROM due_blobs($1)"
+# The row is held until the body is gone: who wants it again waits.
+TAKE = """
+SELECT 1 FROM blobs WHERE tenant_id = $1 AND digest = $2 AND NOT named AND used_at < now() - interval '24 hours' FOR UPDATE
+"""
+IS_NAMED = """
+SELECT EXISTS (SELECT FROM workspace_versions v WHERE v.tenant_id = $1 AND v.digest = $2)
+    OR EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = $1 AND a.digest = $2)
+"""
+DROP = "DELETE FROM blobs WHERE tenant_id = $1 AND digest = $2"
+
+# Writers of one workspace wait for each other here.
+LOCK = "SELECT files, bytes FROM workspaces WHERE tenant_id = $1 AND thread_id = $2 FOR NO KEY UPDATE"
+OPEN = "INSERT INTO workspaces (tenant_id, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+COUNT = "UPDATE workspaces SET files = files + $3, bytes = bytes + $4 WHERE tenant_id = $1 AND thread_id = $2"
+THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2"
+
+COLUMNS = """v.thread_id, v.path, v.version, v.digest, v.size_bytes, v.media_type, v.work_id, v.query_id, v.written_by,
+ v.forked_from, v.at"""
+PRESENT = """workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id AND v.thread_id = f.thread_id
+ AND v.path = f.path AND v.version = f.version"""
+FILE = f"SELECT {COLUMNS} FROM {PRESENT} WHERE f.tenant_id = $1 AND f.thread_id = $2 AND f.path = $3"
+VERSION = f"""
+SELECT {COLUMNS} FROM workspace_versions v
+ WHERE v.tenant_id = $1 AND v.thread_id = $2 AND v.path = $3 AND v.version = $4
+"""
+OF_CALL = f"SELECT {COLUMNS} FROM workspace_versions v WHERE v.tenant_id = $1 AND v.work_id = $2"
+LIST = f"""
+SELECT {COLUMNS} FROM {PRESENT}
+ WHERE f.tenant_id = $1 AND f.thread_id = $2 AND NOT f.deleted AND f.path >= $3 AND ($4::text IS NULL OR f.path < $4)
+   AND f.path > $5 ORDER BY f.path LIMIT $6
+"""
+FILES_AMONG = """
+SELECT path FROM workspace_files WHERE tenant_id = $1 AND thread_id = $2 AND path = ANY ($3) AND NOT deleted LIMIT 1
+"""
+BELOW = """
+SELECT path FROM workspace_files
+ WHERE tenant_id = $1 AND thread_id = $2 AND path >= $3 AND path < $4 AND NOT deleted ORDER BY path LIMIT 1
+"""
+ALIKE = """
+SELECT path FROM workspace_files
+ WHERE tenant_id = $1 AND thread_id = $2 AND skeleton = $3 AND path <> $4 AND NOT deleted LIMIT 1
+"""
+ADD = f"""
+INSERT INTO workspace_versions AS v (tenant_id, thread_id, path, version, digest, size_bytes, media_type, work_id, query_id,
+       written_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+RETURNING {COLUMNS}
+"""
+POINT = """
+INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton, deleted) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant_id, thread_id, path) DO UPDATE SET version = EXCLUDED.version, deleted = EXCLUDED.deleted
+"""
+# The files of a thread as they are, or as they were at a moment; a version keeps its number.
+FORK = """
+WITH copied AS (
+    INSERT INTO workspace_versions (tenant_id, thread_id, path, version, digest, size_bytes, media_type, query_id, written_by,
+           forked_from)
+    SELECT tenant_id, $3, path, version, digest, size_bytes, media_type, query_id, written_by, thread_id FROM (
+        SELECT DISTINCT ON (path) * FROM workspace_versions
+         WHERE tenant_id = $1 AND thread_id = $2 AND ($4::timestamptz IS NULL OR at <= $4)
+         ORDER BY path, version DESC) latest
+     WHERE digest IS NOT NULL
+    RETURNING path, version, size_bytes)
+SELECT path, version, size_bytes FROM copied
+"""
+POINT_ALL = """
+INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton)
+SELECT $1, $2, path, version, skeleton FROM unnest($3::text[], $4::int[], $5::text[]) AS n(path, version, skeleton)
+"""
+
+
+async def want(tx: Tx, digest: bytes, size: int) -> None:
+    await tx.run(WANT, tx.tenant, digest, size)
+
+
+async def named(tx: Tx, digest: bytes) -> None:
+    await tx.run(NAMED, tx.tenant, digest)
+
+
+async def due(db: Database, limit: int) -> list[tuple[str, str]]:
+    return [(r["tenant_id"], r["digest"]) for r in await db.call(DUE, limit)]
+
+
+async def take(tx: Tx, digest: bytes) -> bool:
+    return await tx.value(TAKE, tx.tenant, digest) is not None
+
+
+async def is_named(tx: Tx, digest: bytes) -> bool:
+    return bool(await tx.value(IS_NAMED, tx.tenant, digest))
+
+
+async def drop(tx: Tx, digest: bytes) -> None:
+    await tx.run(DROP, tx.tenant, digest)
+
+
+async def lock(tx: Tx, thread_id: str) -> Any:
+    """The counts of a workspace, made on first use; nobody else writes to it until the transaction ends."""
+    row = await tx.row(LOCK, tx.tenant, thread_id)
+    if row is None:
+        await tx.run(OPEN, tx.tenant, thread_id)
+        row = await tx.row(LOCK, tx.tenant, thread_id)
+    return row
+
+
+async def count(tx: Tx, thread_id: str, files: int, size: int) -> None:
+    await tx.run(COUNT, tx.tenant, thread_id, files, size)
+
+
+async def thread_exists(tx: Tx, thread_id: str) -> bool:
+    return await tx.value(THREAD, tx.tenant, thread_id) is not None
+
+
+async def file(tx: Tx, thread_id: str, path: str) -> FileRow | None:
+    """The last version, deleted or not."""
+    return _row(await tx.row(FILE, tx.tenant, thread_id, path))
+
+
+async def version(tx: Tx, thread_id: str, path: str, number: int) -> FileRow | None:
+    return _row(await tx.row(VERSION, tx.tenant, thread_id, path, number))
+
+
+async def of_call(tx: Tx, work_id: str) -> FileRow | None:
+    return _row(await tx.row(OF_CALL, tx.tenant, work_id))
+
+
+async def listed(tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
+    end = end_of(prefix) if prefix else None
+    rows = await tx.fetch(LIST, tx.tenant, thread_id, prefix, end, after, limit)
+    return [row for row in map(_row, rows) if row is not None]
+
+
+async def file_among(tx: Tx, thread_id: str, paths: Sequence[str]) -> str | None:
+    found: str | None = await tx.value(FILES_AMONG, tx.tenant, thread_id, list(paths))
+    return found
+
+
+async def below(tx: Tx, thread_id: str, folder: str) -> str | None:
+    """A file in this folder."""
+    found: str | None = await tx.value(BELOW, tx.tenant, thread_id, f"{folder}/", f"{folder}0")
+    return found
+
+
+async def alike(tx: Tx, thread_id: str, skeleton: str, path: str) -> str | None:
+    found: str | None = await tx.value(ALIKE, tx.tenant, thread_id, skeleton, path)
+    return found
+
+
+async def add(
+    tx: Tx,
+    thread_id: str,
+    path: str,
+    number: int,
+    digest: bytes | None,
+    size: int,
+    media_type: str,
+    author: Author,
+) -> FileRow:
+    row = _row(
+        await tx.row(
+            ADD,
+            tx.tenant,
+            thread_id,
+            path,
+            number,
+            digest,
+            size,
+            media_type,
+            author.work_id,
+            author.query_id,
+            author.name,
+        )
+    )
+    assert row is not None
+    return row
+
+
+async def point(
+    tx: Tx, thread_id: str, path: str, number: int, skeleton: str, *, deleted: bool = False
+) -> None:
+    await tx.run(POINT, tx.tenant, thread_id, path, number, skeleton, deleted)
+
+
+async def fork(tx: Tx, thread_id: str, to: str, at: Any) -> list[Any]:
+    return await tx.fetch(FORK, tx.tenant, thread_id, to, at)
+
+
+async def point_all(
+    tx: Tx, thread_id: str, paths: list[str], versions: list[int], skeletons: list[str]
+) -> None:
+    await tx.run(POINT_ALL, tx.tenant, thread_id, paths, versions, skeletons)
+
+
+def end_of(prefix: str) -> str:
+    """After every path that begins with the prefix, in the order of code points: no path holds the last of them."""
+    return prefix + chr(0x10FFFF)
+
+
+def _row(row: Any) -> FileRow | None:
+    return None if row is None else FileRow(**row)

@@ -1,0 +1,112 @@
+"""Text files as models read them: some of their lines, each cut where it is long, and what is said of the rest. Pure."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Final
+
+MAX_LINES: Final = 2000
+MAX_LINE_CHARS: Final = 2000
+MAX_CHARS: Final = 40_000
+LOOKED_AT_BYTES: Final = 8192
+_HELD_BYTES: Final = 4 * MAX_LINE_CHARS + 4
+
+
+class NotText(ValueError):
+    """The file is not text in UTF-8."""
+
+
+def is_text(start: bytes) -> bool:
+    """Whether a body that begins so is text in UTF-8, as far as can be seen."""
+    looked = start[:LOOKED_AT_BYTES]
+    if b"\0" in looked:
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(looked)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class Window:
+    """Some lines of a body that comes in pieces, in little memory however long its lines are."""
+
+    def __init__(self, offset: int = 1, limit: int = MAX_LINES) -> None:
+        """`offset` is the first line, from 1."""
+        self._offset = offset
+        self._skip = offset - 1
+        self._limit = min(limit, MAX_LINES)
+        self._lines: list[str] = []
+        self._chars = 0
+        self._held = bytearray()
+        self._size = 0  # of the open line
+        self._seen = False
+        self._more = False
+
+    def feed(self, piece: bytes) -> bool:
+        """Takes a piece; whether it wants no more. Raises NotText."""
+        if not self._seen and not is_text(piece):
+            raise NotText
+        self._seen = True
+        at = self._skipped(piece)
+        while at < len(piece):
+            if self.full:
+                self._more = True
+                return True
+            end = piece.find(b"\n", at)
+            self._hold(piece[at : len(piece) if end < 0 else end])
+            if end < 0:
+                return False
+            self._close()
+            at = end + 1
+        return False
+
+    def _skipped(self, piece: bytes) -> int:
+        """Where in the piece the lines begin that are wanted."""
+        if self._skip and (lines := piece.count(b"\n")) < self._skip:
+            self._skip -= lines
+            return len(piece)
+        at = 0
+        while self._skip:
+            at = piece.find(b"\n", at) + 1
+            self._skip -= 1
+        return at
+
+    @property
+    def full(self) -> bool:
+        return len(self._lines) >= self._limit or self._chars >= MAX_CHARS
+
+    def _hold(self, part: bytes) -> None:
+        self._held += part[: max(0, _HELD_BYTES - len(self._held))]
+        self._size += len(part)
+
+    def _close(self) -> None:
+        text = bytes(self._held).decode("utf-8", "replace").removesuffix("\r")
+        if len(text) > MAX_LINE_CHARS:
+            text = f"{text[:MAX_LINE_CHARS]} [this line is cut: it has {self._size} bytes]"
+        self._lines.append(text)
+        self._chars += len(text) + 1
+        self._held.clear()
+        self._size = 0
+
+    def text(self) -> str:
+        """What is to be read, once no piece is to come."""
+        if self._size:
+            self._close()
+        if not self._lines:
+            return (
+                "[The file is empty.]"
+                if self._offset == 1
+                else f"[The file has fewer than {self._offset} lines.]"
+            )
+        shown = "\n".join(self._lines)
+        if not self._more:
+            return shown
+        last = self._offset + len(self._lines) - 1
+        return f"{shown}\n[Lines {self._offset} to {last} of more: go on with offset {last + 1}.]"
+
+
+def replaced_once(text: str, old: str, new: str) -> str | int:
+    """The text with the new one in the place of the old; how often the old one occurs where that is not once."""
+    count = text.count(old)
+    return text.replace(old, new) if count == 1 else count

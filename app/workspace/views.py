@@ -1,0 +1,36 @@
+"""Answers of the routes of files."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.tenancy.http import View
+from app.tenancy.views import Page
+
+
+class Digest(View):
+    algorithm: Literal["sha256"]
+    value: str
+
+
+class FileView(View):
+    """A version of a file of a thread."""
+
+    thread_id: str
+    path: str
+    version: int
+    size_bytes: int
+    digest: Annotated[Digest | None, Field(description="null: this version is the deletion of the file.")]
+    media_type: str
+    work_id: Annotated[str | None, Field(description="The call that wrote it, where an agent did.")]
+    query_id: str | None
+    written_by: Annotated[str, Field(description="The agent, or the principal of the key.")]
+    forked_from: Annotated[str | None, Field(description="The thread that it was copied from.")]
+    at: datetime
+
+
+class FilePage(Page):
+    items: list[FileView]

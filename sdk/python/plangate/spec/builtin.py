@@ -1,0 +1,32 @@
+"""What a builtin tool is: a name, what a model is told of it, and the id of its toolkit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinTool:
+    """A tool that the service brings: what a model is told of it, and the id of its toolkit."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    toolkit: str
+
+
+def tool_input(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool's arguments: these and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def text(description: str) -> dict[str, Any]:
+    """The schema of a text that is not empty."""
+    return {"type": "string", "minLength": 1, "description": description}

@@ -1,0 +1,465 @@
+"""Artifacts: what was published, over HTTP and by agents."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.support import specs
+from tests.support.client import Caller, good, output_of, refused
+from tests.support.world import World
+
+NOBODY = "art_" + "0" * 26
+
+
+async def thread(api: Caller, key: str = "t") -> str:
+    return str((await api.do("/threads", {"threadKey": key}))["id"])
+
+
+async def put(api: Caller, thread_id: str, path: str, data: bytes) -> Any:
+    return good(await api.request("PUT", f"/threads/{thread_id}/files/{path}", content=data))
+
+
+async def publish(api: Caller, thread_id: str, path: str, channel: str = "design", **parts: Any) -> Any:
+    return await api.do("/artifacts", {"threadId": thread_id, "channel": channel, "path": path, **parts})
+
+
+async def listed(api: Caller, **params: Any) -> list[str]:
+    return [a["id"] for a in (await api.read("/artifacts", **params))["items"]]
+
+
+@pytest.fixture
+async def home(api: Caller) -> str:
+    made = await thread(api)
+    await put(api, made, "a.md", b"one")
+    return made
+
+
+async def test_a_file_is_published_and_its_record_never_changes(api: Caller, home: str) -> None:
+    made = await api.post(
+        "/artifacts",
+        {
+            "threadId": home,
+            "channel": "design",
+            "path": "./a.md",
+            "title": "The design",
+            "summary": "How it is built.",
+            "tags": ["big", "big", "new"],
+            "metadata": {"pages": 1.5, "é": None},
+        },
+    )
+    record = made.json()
+    assert (made.status_code, made.headers["location"]) == (201, f"/artifacts/{record['id']}")
+    assert record == {
+        "id": record["id"],
+        "version": 1,
+        "channel": "design",
+        "kind": "file",
+        "path": "a.md",
+        "title": "The design",
+        "summary": "How it is built.",
+        "mediaType": "text/markdown",
+        "sizeBytes": 3,
+        "digest": {"algorithm": "sha256", "value": hashlib.sha256(b"one").hexdigest()},
+        "tags": ["big", "new"],
+        "metadata": {"pages": 1.5, "é": None},
+        "createdAt": record["createdAt"],
+        "producer": {"workId": record["producer"]["workId"], "kind": "host", "threadId": home},
+        "targetAvailable": True,
+        "targetChanged": False,
+        "status": "active",
+        "competesWith": [],
+    }
+    assert record["id"].startswith("art_")
+    assert record["producer"]["workId"].startswith("wrk_")
+    at = f"/artifacts/{record['id']}"
+    assert await api.read(at) == record
+    await put(api, home, "a.md", b"two")
+    assert await api.read(at) == {**record, "targetChanged": True}
+    assert (await api.get(f"{at}/content")).content == b"one"
+    good(await api.delete(f"/threads/{home}/files/a.md"))
+    assert await api.read(at) == {**record, "targetAvailable": False}
+    content = await api.get(f"{at}/content")
+    assert (content.content, content.headers["etag"]) == (b"one", f'"{record["digest"]["value"]}"')
+    await put(api, home, "a.md", b"one")
+    assert await api.read(at) == record
+
+
+async def test_a_directory_is_published_with_its_list(api: Caller, home: str) -> None:
+    for path, data in (("out/b.txt", b"bb"), ("out/sub/a.txt", b"a"), ("out-of-it", b"x")):
+        await put(api, home, path, data)
+    record = await publish(api, home, "out/")
+    lines = [(b"bb", "b.txt"), (b"a", "sub/a.txt")]
+    expected = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for data, path in lines).encode()
+    assert (record["kind"], record["path"], record["isDirectory"], record["sizeBytes"]) == (
+        "directory",
+        "out",
+        True,
+        3,
+    )
+    assert record["digest"]["value"] == hashlib.sha256(expected).hexdigest()
+    at = f"/artifacts/{record['id']}"
+    assert (await api.get(f"{at}/content")).content == expected
+    await put(api, home, "out/sub/a.txt", b"changed")
+    now = await api.read(at)
+    assert (now["targetAvailable"], now["targetChanged"]) == (True, True)
+    assert (await api.request("GET", f"{at}/content", params={"path": "sub/a.txt"})).content == b"a"
+    refused(await api.request("GET", f"{at}/content", params={"path": "sub"}), 404)
+    refused(await api.request("GET", f"{at}/content", params={"path": "../a"}), 422, "path_not_allowed")
+    await put(api, home, "out/sub/a.txt", b"a")
+    assert (await api.read(at))["targetChanged"] is False
+    await put(api, home, "out/c", b"more")
+    assert (await api.read(at))["targetChanged"] is True
+    for path in ("b.txt", "sub/a.txt", "c"):
+        good(await api.delete(f"/threads/{home}/files/out/{path}"))
+    assert (await api.read(at))["targetAvailable"] is False
+    file = await publish(api, home, "a.md")
+    body = refused(await api.request("GET", f"/artifacts/{file['id']}/content", params={"path": "x"}), 404)
+    assert body["detail"] == f"The artifact {file['id']!r} is a file: read it without `path`."
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("x.json", "json"), ("x.patch", "patch"), ("x.diff", "patch"), ("x.log", "log"), ("x.png", "binary"),
+     ("x.py", "file"), ("x", "binary")],
+)  # fmt: skip
+async def test_the_kind_is_by_what_it_is_where_nobody_says(
+    api: Caller, home: str, path: str, kind: str
+) -> None:
+    await put(api, home, path, b"x")
+    assert (await publish(api, home, path))["kind"] == kind
+    assert (await publish(api, home, path, kind="report"))["kind"] == "report"
+
+
+async def test_what_is_wrong_is_refused_and_nothing_is_written(
+    plangate: World, api: Caller, home: str
+) -> None:
+    design = await publish(api, home, "a.md")
+    theirs = await thread(plangate.other, "t")
+    await put(plangate.other, theirs, "a.md", b"theirs")
+    foreign = (await publish(plangate.other, theirs, "a.md"))["id"]
+    channel = "must be lower-case words joined by dashes, at most 60 characters, such as design"
+    for parts, pointer, message in (
+        ({"channel": "Design"}, "/channel", channel),
+        ({"channel": "a--b"}, "/channel", channel),
+        ({"channel": ""}, "/channel", channel),
+        ({"channel": "a_b"}, "/channel", channel),
+        ({"channel": "x" * 61}, "/channel", channel),
+        ({"title": "x" * 201}, "/title", "must have 1 to 200 characters"),
+        ({"title": ""}, "/title", "must have 1 to 200 characters"),
+        ({"summary": "x" * 2001}, "/summary", "must have 1 to 2000 characters"),
+        ({"metadata": {"x": "y" * 8192}}, "/metadata", "must have at most 8192 bytes of JSON"),
+        ({"tags": ["x"] * 21}, "/tags", "must have at most 20 tags"),
+        ({"tags": ["x", ""]}, "/tags/1", "must have 1 to 60 characters"),
+        ({"replaces": NOBODY}, "/replaces", f"names no artifact: '{NOBODY}'"),
+        ({"replaces": foreign}, "/replaces", f"names no artifact: '{foreign}'"),
+        (
+            {"replaces": design["id"], "channel": "patch"},
+            "/replaces",
+            "names an artifact of channel 'design', and only one of 'patch' can be replaced",
+        ),
+        (
+            {"parentArtifactIds": [design["id"], foreign]},
+            "/parentArtifactIds/1",
+            f"names no artifact: '{foreign}'",
+        ),
+    ):
+        asked = {"threadId": home, "channel": "design", "path": "a.md", **parts}
+        body = refused(await api.post("/artifacts", asked), 422, "invalid")
+        assert body["errors"] == [{"pointer": pointer, "message": message}]
+        assert body["detail"] == f"The artifact was not published: {pointer[1:]} {message}."
+    for parts, status, slug in (
+        ({"path": "nothing"}, 404, "not_found"),
+        ({"path": "../a.md"}, 422, "path_not_allowed"),
+        ({"threadId": theirs}, 404, "not_found"),
+        ({"workId": "wrk_" + "0" * 26}, 404, "not_found"),
+        ({"nonsense": 1}, 422, "invalid"),
+    ):
+        asked = {"threadId": home, "channel": "design", "path": "a.md", **parts}
+        refused(await api.post("/artifacts", asked), status, slug)
+    assert await listed(api) == [design["id"]]
+    assert await plangate.value("SELECT count(*) FROM work_records WHERE kind = 'host'") == 1
+    assert await plangate.value("SELECT n FROM artifact_chains") == 1
+
+
+async def test_records_are_superseded_and_compete(api: Caller, home: str) -> None:
+    first = (await publish(api, home, "a.md"))["id"]
+    second, third = [(await publish(api, home, "a.md", replaces=first))["id"] for _ in range(2)]
+    after = (await publish(api, home, "a.md", replaces=second))["id"]
+    found = {a["id"]: a for a in (await api.read("/artifacts", includeSuperseded=True))["items"]}
+    assert {id: (a["status"], a["competesWith"]) for id, a in found.items()} == {
+        first: ("superseded", []),
+        second: ("superseded", [third]),
+        third: ("active", [second]),
+        after: ("active", []),
+    }
+    assert list(found) == [after, third, second, first]
+    assert await listed(api) == [after, third]
+    assert await listed(api, status="active") == [after, third]
+    assert await listed(api, status="superseded") == [second, first]
+
+
+async def test_lists_are_filtered_and_paged(api: Caller, home: str) -> None:
+    other = await thread(api, "u")
+    await put(api, other, "b", b"x")
+    one = await publish(api, home, "a.md", "design", tags=["big"])
+    two = await publish(api, other, "b", "patch", tags=["big", "small"])
+    three = await publish(api, home, "a.md", "patch")
+    ids = [made["id"] for made in (three, two, one)]
+    assert await listed(api) == ids
+    for params, expected in (
+        ({"channel": "patch"}, [three, two]),
+        ({"threadId": home}, [three, one]),
+        ({"tag": "big"}, [two, one]),
+        ({"tag": "big", "channel": "patch"}, [two]),
+        ({"workId": one["producer"]["workId"]}, [one]),
+        ({"queryId": "qry_1"}, []),
+        ({"parentWorkId": "wrk_1"}, []),
+        ({"agent": "solo"}, []),
+        ({"since": "2020-01-01T00:00:00Z"}, [three, two, one]),
+        ({"since": "2999-01-01T00:00:00Z"}, []),
+        ({"since": three["createdAt"]}, [three]),
+    ):
+        found = await listed(api, **params)
+        if params.get("since") == three["createdAt"]:
+            assert found[0] == three["id"]
+        else:
+            assert found == [made["id"] for made in expected], params
+    paged, cursor = [], {}
+    while True:
+        page = await api.read("/artifacts", limit=1, includeSuperseded=True, **cursor)
+        paged += [a["id"] for a in page["items"]]
+        if page["nextCursor"] is None:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+    assert paged == ids
+    refused(await api.get("/artifacts", cursor=cursor["cursor"]), 400)  # of another filter
+    body = refused(await api.get("/artifacts", chanel="x"), 422, "invalid")
+    assert [e["pointer"] for e in body["errors"]] == ["query:chanel"]
+    for bad in ({"status": "gone"}, {"since": "yesterday"}, {"since": "2020-01-01T00:00:00"}):
+        refused(await api.get("/artifacts", **bad), 422)
+
+
+async def test_lineage_is_walked_both_ways(api: Caller, home: str) -> None:
+    async def made(*parents: str) -> str:
+        return str((await publish(api, home, "a.md", parentArtifactIds=list(parents)))["id"])
+
+    root = await made()
+    left, right = await made(root), await made(root, root)
+    join = await made(left, right)
+    leaf = await made(join, root)
+    alone = await made()
+
+    def steps(found: Any) -> list[tuple[int, str]]:
+        return [(step["depth"], step["artifact"]["id"]) for step in found]
+
+    found = await api.read(f"/artifacts/{join}/lineage")
+    assert found["artifact"] == await api.read(f"/artifacts/{join}")
+    assert steps(found["ancestors"]) == [(1, left), (1, right), (2, root)]
+    assert steps(found["descendants"]) == [(1, leaf)]
+    found = await api.read(f"/artifacts/{root}/lineage")
+    assert (steps(found["ancestors"]), steps(found["descendants"])) == (
+        [],
+        [(1, left), (1, right), (1, leaf), (2, join)],
+    )
+    found = await api.read(f"/artifacts/{alone}/lineage")
+    assert (found["ancestors"], found["descendants"]) == ([], [])
+    refused(await api.get(f"/artifacts/{NOBODY}/lineage"), 404, "artifact_not_found")
+
+
+async def test_a_body_is_uploaded_and_published_in_one_step(api: Caller, home: str) -> None:
+    at = "/artifacts/verification/result.json"
+    params = {"threadId": home, "title": "It works", "tag": ["x", "y"]}
+    made = await api.request("PUT", at, params=params, content=b"{}")
+    record = made.json()
+    assert (made.status_code, made.headers["location"]) == (201, f"/artifacts/{record['id']}")
+    assert (record["path"], record["kind"], record["tags"]) == (
+        "artifacts/verification/result.json",
+        "json",
+        ["x", "y"],
+    )
+    again = await api.request("PUT", at, params=params, content=b"{}")
+    assert (again.status_code, again.json()) == (200, record)
+    for changed, content in (({"title": "It works again"}, b"{}"), ({}, b"[]")):
+        answer = await api.request("PUT", at, params={**params, **changed}, content=content)
+        assert answer.status_code == 201
+    assert len(await listed(api)) == 3
+    assert (await api.get(f"/artifacts/{record['id']}/content")).content == b"{}"
+    refused(await api.request("PUT", "/artifacts/No/x", params=params, content=b""), 422, "invalid")
+    refused(
+        await api.request("PUT", "/artifacts/x/%2e%2e", params=params, content=b""), 422, "path_not_allowed"
+    )
+    refused(await api.request("PUT", at, content=b""), 422)
+    refused(await api.request("PUT", at, params={"threadId": "thr_1"}, content=b""), 404)
+
+
+async def test_a_repeated_post_publishes_once(api: Caller, home: str) -> None:
+    asked = {"threadId": home, "channel": "design", "path": "a.md"}
+    key = {"headers": {"idempotency-key": "k"}}
+    first = await api.post("/artifacts", asked, **key)
+    good(await api.delete(f"/threads/{home}/files/a.md"))
+    again = await api.post("/artifacts", asked, **key)
+    assert (again.status_code, again.content) == (201, first.content)
+    assert len(await listed(api)) == 1
+
+
+async def test_tenants_are_apart_and_records_are_append_only(plangate: World, api: Caller, home: str) -> None:
+    id = (await publish(api, home, "a.md", tags=["x"]))["id"]
+    for path in (f"/artifacts/{id}", f"/artifacts/{id}/content", f"/artifacts/{id}/lineage"):
+        theirs = refused(await plangate.other.get(path), 404, "artifact_not_found")
+        none = refused(await plangate.other.get(path.replace(id, NOBODY)), 404, "artifact_not_found")
+        assert theirs["detail"].replace(id, NOBODY) == none["detail"]
+    assert await listed(plangate.other) == []
+    for table in ("artifacts", "artifact_tags", "artifact_chains"):
+        assert await plangate.sql(f"SELECT 1 FROM {table}", tenant="other") == []
+    for statement in (
+        "UPDATE artifacts SET record = ''",
+        "UPDATE artifacts SET channel = 'x'",
+        "UPDATE artifacts SET mac = ''",
+        "DELETE FROM artifacts",
+        "TRUNCATE artifacts",
+        "UPDATE artifact_tags SET tag = 'y'",
+        "DELETE FROM artifact_tags",
+        "DELETE FROM artifact_parents",
+        "DELETE FROM artifact_chains",
+        "INSERT INTO artifact_tombstones (tenant_id, thread_id, n, mac, seal) VALUES ('acme', 'x', 1, '', '')",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await plangate.sql(statement)
+    reader = await plangate.key("read")
+    assert (await reader.get(f"/artifacts/{id}")).status_code == 200
+    refused(await reader.post("/artifacts", {"threadId": home, "channel": "x", "path": "a.md"}), 403)
+    refused(await reader.request("PUT", "/artifacts/x/y", params={"threadId": home}, content=b""), 403)
+
+
+async def test_those_who_publish_at_once_stand_in_one_chain(plangate: World, api: Caller, home: str) -> None:
+    await asyncio.gather(*(publish(api, home, "a.md") for _ in range(8)))
+    rows = await plangate.sql("SELECT n, previous, mac FROM artifacts ORDER BY n")
+    assert [r["n"] for r in rows] == list(range(1, 9))
+    assert [r["previous"] for r in rows[1:]] == [r["mac"] for r in rows[:-1]]
+
+
+# -- agents
+
+
+def team(*, failing: bool = False) -> Any:
+    return specs.spec(
+        specs.agent("chief", "coordinator", routes=["maker"], toolkits=["artifacts"]),
+        specs.agent("maker", toolkits=["artifacts", "workspace"], **({"maxTurns": 2} if failing else {})),
+        interpreter="scripted",
+    )
+
+
+MAKE = {
+    "script": [
+        {"tool": "write", "args": {"path": "tasks/1/plan.md", "content": "A long plan. " * 50}},
+        {
+            "tool": "artifact_publish",
+            "args": {"channel": "design", "path": "tasks/1/plan.md", "title": "Plan", "summary": "In short."},
+        },
+    ]
+}
+
+
+async def test_agents_publish_and_the_caller_gets_ids_and_summaries(plangate: World, api: Caller) -> None:
+    await api.register(team())
+    query = await api.run(
+        specs.script(
+            ("call_agent", {"agent": "maker", "prompt": MAKE}),
+            ("artifact_list", {"channel": "design"}),
+            ("artifact_get", {"id": NOBODY}),
+        ),
+        threadKey="t",
+    )
+    called, found, nothing = [entry["result"] for entry in output_of(query)]
+    (record,) = found
+    assert nothing is None
+    assert called["artifacts"] == [
+        {name: record[name] for name in ("id", "channel", "kind", "path", "title", "summary", "sizeBytes")}
+    ]
+    (event,) = await api.events(query["id"], "artifact-published")
+    assert event["data"] == record == await api.read(f"/artifacts/{record['id']}")
+    work = {w["id"]: w for w in (await api.read(f"/queries/{query['id']}/work"))["items"]}
+    producer = record["producer"]
+    run = work[producer["workId"]]
+    assert (run["kind"], run["agent"]) == ("agent", "maker")
+    assert producer == {
+        "workId": run["id"],
+        "parentWorkId": run["parentId"],
+        "kind": "agent",
+        "queryId": query["id"],
+        "threadId": query["threadId"],
+        "agent": "maker",
+        "model": producer["model"],
+    }
+    assert work[event["workId"]]["name"] == "artifact_publish"
+    ended = [e for e in await api.events(query["id"], "tool-agent") if e["state"] == "result"]
+    assert [e["artifacts"] for e in ended] == [[record]]
+    assert await listed(api, queryId=query["id"]) == [record["id"]]
+    assert await listed(api, agent="maker", workId=run["id"], parentWorkId=run["parentId"]) == [record["id"]]
+
+
+async def test_bodies_are_in_no_prompt_event_or_result(plangate: World, api: Caller, home: str) -> None:
+    await put(api, home, "a.md", b"The body itself. " * 10)
+    await api.register(team())
+    make = {"tool": "artifact_publish", "args": {"channel": "design", "path": "a.md", "summary": "In short."}}
+    query = await api.run(
+        specs.script(("call_agent", {"agent": "maker", "prompt": make}), ("artifact_list", {})), threadKey="t"
+    )
+    assert output_of(query)[0]["result"]["artifacts"][0]["summary"] == "In short."
+    for sql in (
+        "SELECT count(*) FROM events WHERE position('The body itself'::bytea IN body) > 0",
+        "SELECT count(*) FROM work_records WHERE position('The body itself'::bytea IN coalesce(input, '')) > 0 "
+        "OR position('The body itself'::bytea IN coalesce(output, '')) > 0",
+    ):
+        assert await plangate.value(sql) == 0
+
+
+async def test_what_a_failed_agent_published_stays(api: Caller) -> None:
+    await api.register(team(failing=True))
+    query = await api.run(specs.script(("call_agent", {"agent": "maker", "prompt": MAKE})), threadKey="t")
+    (id,) = await listed(api)
+    error = output_of(query)[0]["error"]
+    assert error.endswith(f" Before that it published: {id} (tasks/1/plan.md).")
+
+
+async def test_what_an_agent_may_not_publish_is_told(api: Caller) -> None:
+    await api.register(team())
+    prompt = {"script": [{"tool": "artifact_publish", "args": {"channel": c, "path": p}} for c, p in
+                         (("design", "nothing"), ("Design", "a"), ("design", "../a"))]}  # fmt: skip
+    home = await thread(api)
+    await put(api, home, "a", b"x")
+    query = await api.run(json_of(prompt), agent="maker", threadKey="t")
+    events = await api.events(query["id"], "tool-invocation")
+    assert [e["error"]["code"] for e in events if e["state"] == "error"] == [
+        "not_found",
+        "invalid",
+        "path_not_allowed",
+    ]
+    assert await listed(api) == []
+
+
+def json_of(value: Any) -> str:
+    return specs.json.dumps(value)
+
+
+async def test_a_tool_of_the_users_publishes_for_the_agent_that_called_it(api: Caller, home: str) -> None:
+    await api.register(specs.scripted(specs.tool("build")))
+    accepted = await api.submit(specs.script(("build", {"n": 1})), threadKey="t")
+    (call,) = await api.claim("build")
+    record = await publish(api, home, "a.md", workId=call["workId"])
+    assert (record["producer"]["kind"], record["producer"]["agent"]) == ("agent", "solo")
+    assert record["producer"]["queryId"] == accepted["id"]
+    good(await api.result(call, 1))
+    await api.ended(accepted["id"])
+    (event,) = await api.events(accepted["id"], "artifact-published")
+    assert (event["data"], event["workId"]) == (record, call["workId"])
+    other = await thread(api, "u")
+    await put(api, other, "b", b"x")
+    asked = {"threadId": other, "channel": "x", "path": "b", "workId": call["workId"]}
+    body = refused(await api.post("/artifacts", asked), 422)
+    assert body["errors"] == [{"pointer": "/workId", "message": "must be a work record of the thread"}]

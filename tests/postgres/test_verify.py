@@ -1,0 +1,288 @@
+"""What was done to records behind the service's back, and what `plangate verify` says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.artifacts.chain import Head
+from app.artifacts.verify import exported, exported_heads, heads, problems
+from app.assembly import Site
+from app.base.errors import Invalid
+from app.base.sealing import derive
+from tests.support.client import Caller, good
+from tests.support.cluster import Cluster
+from tests.support.world import World, world
+
+RECORDS = 5
+
+
+@pytest.fixture
+async def thread(api: Caller) -> str:
+    """A thread with five records."""
+    made = str((await api.do("/threads", {"threadKey": "t"}))["id"])
+    await publish(api, made, RECORDS)
+    return made
+
+
+async def publish(api: Caller, thread: str, times: int) -> None:
+    good(await api.request("PUT", f"/threads/{thread}/files/a", content=b"x"))
+    for n in range(times):
+        asked = {"threadId": thread, "channel": "design", "path": "a", "title": f"Nr. {n}", "tags": ["x"]}
+        await api.do("/artifacts", asked)
+
+
+async def found(plangate: World, against: Any = None) -> list[str]:
+    services = plangate.services
+    return [text async for _, text in problems(services.db, services.chainer, against or {})]
+
+
+async def id_of(owner: asyncpg.Connection, n: int) -> str:
+    return str(await owner.fetchval("SELECT id FROM artifacts WHERE n = $1", n))
+
+
+async def tamper(owner: asyncpg.Connection, *statements: str) -> None:
+    """As somebody with all rights in the database would."""
+    await owner.execute("SET session_replication_role = replica")  # no foreign key stands in the way
+    for statement in statements:
+        await owner.execute(statement)
+
+
+async def test_what_the_service_wrote_is_verified(plangate: World, api: Caller, thread: str) -> None:
+    other = str((await plangate.other.do("/threads", {}))["id"])
+    await publish(plangate.other, other, 2)
+    assert await found(plangate) == []
+    ends = await heads(plangate.services.db)
+    assert {t: {i: h.n for i, h in chains.items()} for t, chains in ends.items()} == {
+        "acme": {thread: 5},
+        "other": {other: 2},
+    }
+    assert exported_heads(exported(ends)) == ends
+    await publish(api, thread, 1)
+    assert await found(plangate, ends) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "column"),
+    [
+        (
+            "UPDATE artifacts SET record = replace(convert_from(record, 'UTF8'), 'Nr. 2', 'Nr. 9')::bytea WHERE n = 3",
+            None,
+        ),
+        ("UPDATE artifacts SET record = '{}' WHERE n = 3", "record"),
+        ("UPDATE artifacts SET record = '\\xff' WHERE n = 3", "record"),
+        ("UPDATE artifacts SET mac = sha256('x') WHERE n = 3", "mac"),
+        ("UPDATE artifacts SET previous = sha256('x') WHERE n = 3", None),
+        ("UPDATE artifacts SET channel = 'patch' WHERE n = 3", "channel"),
+        ("UPDATE artifacts SET path = 'b' WHERE n = 3", "path"),
+        ("UPDATE artifacts SET digest = sha256('y') WHERE n = 3", "digest"),
+        ("UPDATE artifacts SET work_id = 'wrk_1' WHERE n = 3", "work_id"),
+        ("UPDATE artifacts SET replaces = 'art_1' WHERE n = 3", "replaces"),
+        ("UPDATE artifacts SET agent = 'solo' WHERE n = 3", "agent"),
+        ("UPDATE artifacts SET created_at = now() + interval '1 day' WHERE n = 3", "created_at"),
+        (
+            "UPDATE artifact_tags SET tag = 'y' WHERE artifact_id = (SELECT id FROM artifacts WHERE n = 3)",
+            "tags",
+        ),
+        ("INSERT INTO artifact_parents SELECT tenant_id, id, 'art_1' FROM artifacts WHERE n = 3", "parents"),
+    ],
+)
+async def test_a_changed_record_is_reported(
+    plangate: World, thread: str, owner: asyncpg.Connection, statement: str, column: str | None
+) -> None:
+    await tamper(owner, statement)
+    id = await id_of(owner, 3)
+    told = await found(plangate)
+    if column == "mac":
+        assert told == [
+            f"{id} (record 3 of thread {thread}) was inserted",
+            f"what stood before record 4 of thread {thread} was replaced",
+        ] or told == [f"{id} (record 3 of thread {thread}) was inserted"]
+        return
+    changed = f"{id} (record 3 of thread {thread}) was changed"
+    if column is None:
+        assert told == [changed]
+    elif column == "record":
+        assert told == [f"{changed}: record", changed]
+    else:
+        assert told == [f"{changed}: {column}"]
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("n = 3", "record 3 was removed from thread {thread}"),
+        ("n = 1", "record 1 was removed from thread {thread}"),
+        ("n IN (2, 3, 4)", "records 2 to 4 were removed from thread {thread}"),
+        ("n >= 4", "records 4 to 5 were removed from the end of thread {thread}"),
+        ("true", "records 1 to 5 were removed from the end of thread {thread}"),
+    ],
+)
+async def test_a_removed_record_is_reported(
+    plangate: World, thread: str, owner: asyncpg.Connection, gone: str, said: str
+) -> None:
+    await tamper(owner, f"DELETE FROM artifacts WHERE {gone}")
+    assert await found(plangate) == [said.format(thread=thread)]
+
+
+async def test_a_removed_record_is_reported_where_the_others_moved_up(
+    plangate: World, thread: str, owner: asyncpg.Connection
+) -> None:
+    await tamper(
+        owner,
+        "DELETE FROM artifacts WHERE n = 2",
+        "UPDATE artifacts SET n = n - 1 WHERE n = 3",
+        "UPDATE artifacts SET n = n - 1 WHERE n = 4",
+        "UPDATE artifacts SET n = n - 1 WHERE n = 5",
+    )
+    told = await found(plangate)
+    assert f"{await id_of(owner, 2)} (record 2 of thread {thread}) was changed" in told
+    assert f"record 5 was removed from the end of thread {thread}" in told
+
+
+COPY = """
+INSERT INTO artifacts SELECT tenant_id, 'art_inserted', thread_id, {n}, record, {previous}, {mac}, channel, path, is_directory,
+  digest, body_bytes, work_id, parent_work_id, query_id, agent, replaces, call_id, created_at FROM artifacts WHERE n = 5
+"""
+
+
+async def test_an_inserted_record_is_reported(
+    plangate: World, thread: str, owner: asyncpg.Connection
+) -> None:
+    await tamper(owner, COPY.format(n=6, previous="mac", mac="sha256('x')"))
+    told = await found(plangate)
+    assert f"art_inserted (record 6 of thread {thread}) was inserted" in told
+    await tamper(owner, "UPDATE artifact_chains SET n = 6, mac = sha256('x')")
+    assert f"art_inserted (record 6 of thread {thread}) was changed" in await found(plangate)
+
+
+async def test_a_record_of_another_thread_has_no_place_here(
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
+) -> None:
+    other = str((await api.do("/threads", {"threadKey": "u"}))["id"])
+    await publish(api, other, 1)
+    await tamper(
+        owner,
+        f"UPDATE artifacts SET thread_id = '{thread}', n = 6 WHERE thread_id = '{other}'",
+        f"UPDATE artifact_chains SET n = 6 WHERE thread_id = '{thread}'",
+    )
+    told = await found(plangate)
+    assert any(f"(record 6 of thread {thread}) was " in text for text in told)
+    assert f"record 1 was removed from the end of thread {other}" in told
+
+
+async def test_a_cut_tail_is_reported_against_an_exported_head(
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
+) -> None:
+    ends = await heads(plangate.services.db)
+    await tamper(
+        owner,
+        "DELETE FROM artifacts WHERE n > 3",
+        "UPDATE artifact_chains SET n = 3, mac = (SELECT mac FROM artifacts WHERE n = 3)",
+    )
+    assert await found(plangate) == []  # nothing in the database tells
+    said = f"records 4 to 5 were removed from the end of thread {thread}: the exported head has 5"
+    assert await found(plangate, ends) == [said]
+    await publish(api, thread, 3)  # and the chain goes on as if nothing had been
+    assert await found(plangate) == []
+    assert await found(plangate, ends) == [f"record 5 of thread {thread} is not that of the exported head"]
+
+
+async def test_a_removed_chain_is_reported_against_an_exported_head(
+    plangate: World, thread: str, owner: asyncpg.Connection
+) -> None:
+    ends = await heads(plangate.services.db)
+    await tamper(owner, "DELETE FROM artifacts", "DELETE FROM artifact_chains")
+    assert await found(plangate) == []
+    assert await found(plangate, ends) == [
+        f"all 5 records of thread {thread} were removed: the exported head has them"
+    ]
+    assert await found(plangate, {"gone": {"thr_1": Head(1, b"x")}}) == [
+        "the tenant is gone: exported heads have records of it"
+    ]
+
+
+async def test_the_records_of_a_deleted_thread_go_and_a_tombstone_stays(
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
+) -> None:
+    ends = await heads(plangate.services.db)
+    artifacts, db = plangate.services.artifacts, plangate.services.db
+    async with db.transaction("other") as tx:
+        await artifacts.forget(tx, thread)
+    assert await owner.fetchval("SELECT count(*) FROM artifacts") == RECORDS
+    async with db.transaction("acme") as tx:
+        await artifacts.forget(tx, thread)
+    for table in ("artifacts", "artifact_tags", "artifact_chains"):
+        assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0
+    assert await found(plangate, ends) == []
+    await tamper(owner, "UPDATE artifact_tombstones SET n = 4")
+    assert await found(plangate, ends) == [
+        f"the tombstone of thread {thread} was not made by the service",
+    ]
+
+
+async def test_long_chains_are_read_in_pages(
+    plangate: World, thread: str, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.artifacts.verify.PAGE", 2)
+    assert await found(plangate) == []
+    await tamper(owner, "DELETE FROM artifacts WHERE n = 3")
+    assert await found(plangate) == [f"record 3 was removed from thread {thread}"]
+
+
+KEY = "s" * 40
+
+
+async def command(site: Site, *arguments: str) -> tuple[int, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app", "verify", *arguments),
+        env={**kept, "DATABASE_URL": site.dsn, "PLANGATE_SECRET_KEY": KEY},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+async def test_the_operator_verifies_exports_and_compares(
+    cluster: Cluster, site: Site, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    with_key = replace(site, master=derive(KEY.encode(), "master"))
+    async with world(with_key, cluster.operator_key) as running:
+        thread = str((await running.api.do("/threads", {}))["id"])
+        await publish(running.api, thread, 3)
+    file = str(tmp_path / "heads.json")
+    assert await command(site, "--export", file) == (
+        0,
+        "Verified 1 chain: every record is as the service wrote it.\n"
+        f"Where they end is in {file}. Keep it where those who can write to the database cannot.\n",
+    )
+    await tamper(
+        owner,
+        "DELETE FROM artifacts WHERE n > 1",
+        "UPDATE artifact_chains SET n = 1, mac = (SELECT mac FROM artifacts WHERE n = 1)",
+    )
+    assert await command(site) == (0, "Verified 1 chain: every record is as the service wrote it.\n")
+    cut = f"acme: records 2 to 3 were removed from the end of thread {thread}: the exported head has 3\n"
+    assert await command(site, "--against", file) == (1, f"{cut}Problems: 1, in 1 chain.\n")
+    other = str(tmp_path / "other.json")
+    said = await command(site, "--against", file, "--export", other)
+    assert said == (1, f"{cut}Problems: 1, in 1 chain. Nothing was exported.\n")
+    assert os.listdir(tmp_path) == ["heads.json"]
+    refused = await command(site, "--against", __file__)
+    assert refused == (1, "plangate: The file is not one that `plangate verify --export` wrote.\n")
+
+
+def test_a_file_that_is_no_export_is_refused() -> None:
+    for file in (b"", b"[]", b'{"heads": []}', b'{"heads": {"a": {"t": {"n": "x"}}}}'):
+        with pytest.raises(Invalid, match=r"^The file is not one that `plangate verify --export` wrote\.$"):
+            exported_heads(file)

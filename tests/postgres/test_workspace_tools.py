@@ -1,0 +1,260 @@
+"""The toolkit `workspace` in the hands of agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.agents import workspace_tools
+from app.agents.workspace_tools import WorkspaceTools
+from app.workspace.models import FileRow, Limits
+from tests.support import specs
+from tests.support.client import Caller, good, output_of, refused
+from tests.support.world import World
+
+
+async def at_work(api: Caller, *calls: tuple[str, dict[str, Any]], key: str = "t") -> list[Any]:
+    """What each of an agent's calls gives: the result, or the error's code and message."""
+    spec = specs.spec(specs.agent(toolkits=["workspace"]), interpreter="scripted")
+    await api.register(spec)
+    query = await api.run(specs.script(*calls), threadKey=key)
+    events = await api.events(query["id"], "tool-invocation")
+    return [
+        e["result"] if e["state"] == "result" else (e["error"]["code"], e["error"]["message"])
+        for e in events
+        if e["state"] != "call"
+    ]
+
+
+async def files(api: Caller, key: str = "t") -> str:
+    return f"/threads/{(await api.do('/threads', {'threadKey': key}))['id']}/files"
+
+
+async def put(api: Caller, path: str, data: bytes) -> None:
+    good(await api.request("PUT", path, content=data))
+
+
+async def test_agents_write_read_and_edit(api: Caller) -> None:
+    results = await at_work(
+        api,
+        ("write", {"path": "./notes/a.md", "content": "one\ntwo\n"}),
+        ("read", {"path": "notes/a.md"}),
+        ("read", {"path": "notes/a.md", "offset": 2, "limit": 1}),
+        ("edit", {"path": "notes/a.md", "old": "two", "new": "three"}),
+        ("read", {"path": "notes/a.md"}),
+        ("edit", {"path": "notes/a.md", "old": "two", "new": "x"}),
+        ("edit", {"path": "notes/a.md", "old": "e", "new": "x"}),
+        ("read", {"path": "notes"}),
+        ("read", {"path": "nothing"}),
+        ("write", {"path": "../x", "content": ""}),
+        ("write", {"path": "notes", "content": ""}),
+        ("edit", {"path": "notes/a.md", "old": "", "new": "x"}),
+    )
+    assert results[:5] == [
+        {"path": "notes/a.md", "version": 1, "sizeBytes": 8},
+        "one\ntwo",
+        "two",
+        {"path": "notes/a.md", "version": 2, "sizeBytes": 10},
+        "one\nthree",
+    ]
+    assert results[5:11] == [
+        (
+            "not_found_once",
+            "The old text does not occur in notes/a.md: read it, and give the text exactly as it is there.",
+        ),
+        (
+            "not_found_once",
+            "The old text occurs 3 times in notes/a.md: give more of what stands around the one you mean.",
+        ),
+        ("not_found", "'notes' is a directory: list it with the prefix 'notes/'."),
+        ("not_found", "There is no file 'nothing' in the workspace."),
+        (
+            "path_not_allowed",
+            "The path '../x' is not allowed: it contains '..', and nothing leads out of the workspace.",
+        ),
+        (
+            "path_not_allowed",
+            "The path 'notes' is not allowed: it is a directory, with 'notes/a.md' in it.",
+        ),
+    ]
+    assert results[11][0] == "bad_arguments"
+    at = await files(api)
+    row = (await api.read(at))["items"][0]
+    assert (row["writtenBy"], row["version"]) == ("solo", 2)
+    assert row["workId"].startswith("wrk_")
+    assert row["queryId"].startswith("qry_")
+    assert (await api.get(f"{at}/notes/a.md")).content == b"one\nthree\n"
+
+
+async def test_the_files_of_a_thread_are_shared_and_other_threads_have_their_own(api: Caller) -> None:
+    await at_work(api, ("write", {"path": "a", "content": "x"}))
+    assert await at_work(api, ("read", {"path": "a"})) == ["x"]
+    assert (await at_work(api, ("read", {"path": "a"}), key="u"))[0][0] == "not_found"
+
+
+async def test_listing_and_finding(api: Caller) -> None:
+    at = await files(api)
+    assert await at_work(api, ("ls", {}), ("glob", {"pattern": "**"}), ("grep", {"pattern": "x"})) == [
+        "[The workspace is empty.]",
+        "[No file matches.]",
+        "[No line matches.]",
+    ]
+    for path, data in (
+        ("README.md", b"# Title\nsee tasks\n"),
+        ("tasks/1/a.py", b"import os\nimport re\r\n"),
+        ("tasks/1/b.py", b"# os\n"),
+        ("tasks/pic.png", b"\x89PNG\0os"),
+    ):
+        await put(api, f"{at}/{path}", data)
+    assert await at_work(
+        api,
+        ("ls", {}),
+        ("ls", {"path": "tasks"}),
+        ("ls", {"path": "tasks/1/"}),
+        ("ls", {"path": "README.md"}),
+        ("glob", {"pattern": "**/*.py"}),
+        ("glob", {"pattern": "*"}),
+        ("grep", {"pattern": r"\bos\b"}),
+        ("grep", {"pattern": "^IMPORT", "ignoreCase": True, "path": "tasks"}),
+        ("grep", {"pattern": "t", "glob": "*.md"}),
+        ("grep", {"pattern": "see", "path": "README.md"}),
+    ) == [
+        "README.md (18 bytes)\ntasks/",
+        "1/\npic.png (7 bytes)",
+        "a.py (21 bytes)\nb.py (5 bytes)",
+        "README.md (18 bytes)",
+        "tasks/1/a.py\ntasks/1/b.py",
+        "README.md",
+        "tasks/1/a.py:1: import os\ntasks/1/b.py:1: # os",
+        "tasks/1/a.py:1: import os\ntasks/1/a.py:2: import re",
+        "README.md:1: # Title\nREADME.md:2: see tasks",
+        "README.md:2: see tasks",
+    ]
+    errors = await at_work(
+        api,
+        ("ls", {"path": "nothing"}),
+        ("ls", {"path": "../"}),
+        ("grep", {"pattern": "("}),
+        ("grep", {"pattern": "x", "path": "nothing"}),
+        ("read", {"path": "tasks/pic.png"}),
+    )
+    assert [code for code, _ in errors] == [
+        "not_found",
+        "path_not_allowed",
+        "bad_pattern",
+        "not_found",
+        "not_text",
+    ]
+    assert errors[4][1] == "tasks/pic.png is not text: it has 7 bytes (image/png)."
+
+
+async def test_what_would_be_too_long_is_cut(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = await files(api)
+    for n in range(5):
+        await put(api, f"{at}/f{n}", b"match\n" * 3)
+    monkeypatch.setattr(workspace_tools, "LISTED", 2)
+    monkeypatch.setattr(workspace_tools, "MATCHES", 4)
+    assert await at_work(api, ("ls", {}), ("glob", {"pattern": "*"}), ("grep", {"pattern": "match"})) == [
+        "f0 (18 bytes)\nf1 (18 bytes)\n[3 more: name a directory, or a narrower pattern.]",
+        "f0\nf1\n[3 more: name a directory, or a narrower pattern.]",
+        "f0:1: match\nf0:2: match\nf0:3: match\nf1:1: match\n"
+        "[More lines match than 4: make the pattern or the path narrower.]",
+    ]
+    monkeypatch.setattr(workspace_tools, "SEARCHED_BYTES", 17)
+    assert await at_work(api, ("grep", {"pattern": "match"})) == ["[5 files were too large to be searched.]"]
+
+
+async def test_limits_are_told_to_the_model(
+    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(file_bytes=10, files=1, bytes=100))
+    monkeypatch.setattr(workspace_tools, "EDITED_BYTES", 3)
+    results = await at_work(
+        api,
+        ("write", {"path": "a", "content": "x" * 11}),
+        ("write", {"path": "a", "content": "x" * 10}),
+        ("write", {"path": "b", "content": ""}),
+        ("edit", {"path": "a", "old": "x", "new": "y"}),
+    )
+    assert [r if isinstance(r, dict) else r[0] for r in results] == [
+        "file_too_large",
+        {"path": "a", "version": 1, "sizeBytes": 10},
+        "workspace_full",
+        "file_too_large",
+    ]
+
+
+async def test_an_edit_of_a_file_that_changes_meanwhile_keeps_both_changes(
+    api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = await files(api)
+    await put(api, f"{at}/a", b"left right")
+    replace = WorkspaceTools._replace
+    contents = [b"left RIGHT"]
+
+    async def overtaken(tools: WorkspaceTools, call: Any, row: FileRow, body: Any) -> FileRow:
+        if contents:
+            await put(api, f"{at}/a", contents.pop())
+        return await replace(tools, call, row, body)
+
+    monkeypatch.setattr(WorkspaceTools, "_replace", overtaken)
+    edit = ("edit", {"path": "a", "old": "left", "new": "LEFT"})
+    assert await at_work(api, edit) == [{"path": "a", "version": 3, "sizeBytes": 10}]
+    assert (await api.get(f"{at}/a")).content == b"LEFT RIGHT"
+    contents = [bytes([65 + n]) + b" left" for n in range(10)]
+    await put(api, f"{at}/a", b"left")
+    ((code, message),) = await at_work(api, edit)
+    assert (code, message) == (
+        "file_changed",
+        "a changes too often: others write to it. Read it again.",
+    )
+
+
+async def test_an_agent_that_can_write_is_told_where(api: Caller, plangate: World) -> None:
+    await at_work(api, ("write", {"path": "a", "content": "x"}))
+    rows = await plangate.sql(
+        "SELECT m.input, a.id FROM work_records m JOIN work_records a ON a.tenant_id = m.tenant_id AND a.id = m.parent_id "
+        "WHERE m.kind = 'model_call' AND m.position = 1"
+    )
+    assert f"Write your files under tasks/{rows[0]['id']}/".encode() in rows[0]["input"]
+    tools = [{"id": "workspace", "config": {"tools": ["read"]}}]
+    await api.register(specs.mock() | {"agents": [specs.agent(toolkits=tools)]})
+    query = await api.run()
+    inputs = await plangate.sql(
+        "SELECT input FROM work_records WHERE query_id = $1 AND kind = 'model_call'", query["id"]
+    )
+    assert all(b"Workspace" not in row["input"] for row in inputs)
+
+
+async def test_variables_are_written_without_passing_through_the_model(api: Caller) -> None:
+    await api.register(specs.spec(specs.agent(toolkits=["workspace", "variables"]), interpreter="scripted"))
+    query = await api.run(
+        specs.script(
+            ("write", {"path": "a", "content": "†input.text"}),
+            ("read", {"path": "a", "_outputPath": "†state.copy"}),
+        ),
+        inputs={"text": "long " * 20},
+        threadKey="t",
+    )
+    assert output_of(query)[0]["result"]["sizeBytes"] == 100
+    state = await api.read(f"/threads/{query['threadId']}/state")
+    assert state["document"] == {"copy": "long " * 20}
+
+
+async def test_a_body_that_is_lost_is_told_to_the_model(plangate: World, api: Caller) -> None:
+    await at_work(api, ("write", {"path": "a", "content": "x"}))
+    await plangate.services.workspaces.blobs.delete(
+        "acme", (await plangate.value("SELECT digest FROM workspace_versions"))
+    )
+    for tool, args in (("read", {}), ("edit", {"old": "x", "new": "y"})):
+        ((code, message),) = await at_work(api, (tool, {"path": "a", **args}))
+        assert code == "blob_lost"
+        assert "is not there" in message
+
+
+async def test_a_refused_path_is_the_same_over_http_and_for_agents(api: Caller) -> None:
+    at = await files(api)
+    body = refused(await api.request("PUT", f"{at}/a%5Cb", content=b""), 422, "path_not_allowed")
+    ((code, message),) = await at_work(api, ("write", {"path": "a\\b", "content": ""}))
+    assert (code, message) == (body["type"], body["detail"])

@@ -1,0 +1,377 @@
+"""Files of threads: rows over immutable bodies, over HTTP and in the database."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.base.local_blobs import LocalBlobs
+from app.workspace.models import Author, Limits
+from app.workspace.service import Workspaces
+from tests.support.client import Caller, eventually, good, refused
+from tests.support.world import World
+
+NO_THREAD = "thr_" + "0" * 26
+
+
+async def thread(api: Caller, key: str = "t") -> str:
+    return str((await api.do("/threads", {"threadKey": key}))["id"])
+
+
+@pytest.fixture
+async def at(api: Caller) -> str:
+    return f"/threads/{await thread(api)}/files"
+
+
+async def put(api: Caller, path: str, data: bytes, **parts: Any) -> Any:
+    return await api.request("PUT", path, content=data, **parts)
+
+
+def digest(data: bytes) -> dict[str, str]:
+    return {"algorithm": "sha256", "value": hashlib.sha256(data).hexdigest()}
+
+
+def bodies(world: World) -> list[Path]:
+    root = Path(world.site.blobs)
+    return [p for p in root.rglob("*") if p.is_file()]
+
+
+async def test_a_file_is_written_read_and_deleted(api: Caller, at: str) -> None:
+    first = await put(api, f"{at}/notes/today.md", b"# one\n")
+    assert (first.status_code, first.headers["location"]) == (201, f"{at}/notes/today.md")
+    row = first.json()
+    assert row == {
+        "threadId": at.split("/")[2],
+        "path": "notes/today.md",
+        "version": 1,
+        "sizeBytes": 6,
+        "digest": digest(b"# one\n"),
+        "mediaType": "text/markdown",
+        "workId": None,
+        "queryId": None,
+        "writtenBy": "operator",
+        "forkedFrom": None,
+        "at": row["at"],
+    }
+    again = await put(api, f"{at}/notes//./today.md", b"# one\n")
+    assert (again.status_code, again.json()) == (200, row)  # what was there: no new version
+    second = await put(
+        api, f"{at}/notes/today.md", b"# two\n", headers={"content-type": "text/plain; charset=x"}
+    )
+    assert (second.status_code, second.json()["version"], second.json()["mediaType"]) == (
+        200,
+        2,
+        "text/plain",
+    )
+    for params, body, version in (({}, b"# two\n", "2"), ({"version": 1}, b"# one\n", "1")):
+        found = await api.get(f"{at}/notes/today.md", **params)
+        assert (found.status_code, found.content) == (200, body)
+        assert found.headers["plangate-file-version"] == version
+        assert found.headers["etag"] == f'"{hashlib.sha256(body).hexdigest()}"'
+        assert found.headers["content-type"] == "application/octet-stream"
+        assert found.headers["content-disposition"] == "attachment"
+        assert found.headers["x-content-type-options"] == "nosniff"
+    gone = good(await api.delete(f"{at}/notes/today.md"))
+    assert (gone["version"], gone["digest"], gone["sizeBytes"]) == (3, None, 0)
+    body = refused(await api.get(f"{at}/notes/today.md"), 404, "not_found")
+    assert body["detail"] == "There is no file 'notes/today.md' in the workspace."
+    refused(await api.delete(f"{at}/notes/today.md"), 404)
+    refused(await api.get(f"{at}/notes/today.md", version=3), 404)
+    assert (await api.get(f"{at}/notes/today.md", version=2)).content == b"# two\n"
+    back = await put(api, f"{at}/notes/today.md", b"# two\n")
+    assert (back.status_code, back.json()["version"]) == (201, 4)
+
+
+async def test_files_are_listed_by_path_in_pages(api: Caller, at: str) -> None:
+    named = ["a.txt", "tasks/1/x", "tasks/1/y", "tasks/10", "tasks/2/x", "tasks-old", "é.txt"]
+    for path in reversed(named):
+        good(await put(api, f"{at}/{path}", path.encode()))
+    good(await api.delete(f"{at}/tasks/1/y"))
+    named.remove("tasks/1/y")
+
+    async def listed(**params: Any) -> list[str]:
+        found, cursor = [], {}
+        while True:
+            page = await api.read(at, limit=2, **params, **cursor)
+            found += [row["path"] for row in page["items"]]
+            if page["nextCursor"] is None:
+                return found
+            cursor = {"cursor": page["nextCursor"]}
+
+    assert await listed() == sorted(named)
+    assert await listed(prefix="tasks/") == ["tasks/1/x", "tasks/10", "tasks/2/x"]
+    assert await listed(prefix="tasks/1") == ["tasks/1/x", "tasks/10"]
+    assert await listed(prefix="tasks/1/") == ["tasks/1/x"]
+    assert await listed(prefix="nothing") == []
+    refused(await api.get(at, prefix="../"), 422, "path_not_allowed")
+    refused(await api.get(f"/threads/{NO_THREAD}/files"), 404)
+    body = refused(await api.get(f"{at}/tasks/1"), 404)
+    assert body["detail"] == "'tasks/1' is a directory: list it with the prefix 'tasks/1/'."
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["..%2f..%2fetc%2fpasswd", "a/%2e%2e/%2e%2e/b", "/etc/passwd", "%2Fetc", "a%5Cb", "a%00b", "%EF%BC%8E.",
+     "a%FFb", "", "x" * 300, "a%E2%80%AEb"],
+)  # fmt: skip
+async def test_no_path_leads_out_of_the_workspace(plangate: World, api: Caller, at: str, path: str) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        answer = await api.request(method, f"{at}/{path}", content=b"x" if method == "PUT" else None)
+        body = refused(answer, 422, "path_not_allowed")
+        assert " is not allowed: " in body["detail"]
+    assert await plangate.sql("SELECT 1 FROM workspace_versions") == []
+    assert bodies(plangate) == []
+
+
+async def test_names_that_are_taken_or_look_taken_are_refused(api: Caller, at: str) -> None:
+    good(await put(api, f"{at}/report/copy", b"x"))
+    for path, why in (
+        ("report", "it is a directory, with 'report/copy' in it"),
+        ("report/copy/x", "'report/copy' is a file, and nothing can be below it"),
+        ("report/сору", "it looks like 'report/copy', which is there already"),
+    ):
+        body = refused(await put(api, f"{at}/{path}", b"y"), 422, "path_not_allowed")
+        assert body["detail"].endswith(f" is not allowed: {why}.")
+    good(await api.delete(f"{at}/report/copy"))
+    good(await put(api, f"{at}/report", b"y"))
+    assert [row["path"] for row in (await api.read(at))["items"]] == ["report"]
+
+
+async def test_tenants_and_threads_are_apart(plangate: World, api: Caller, at: str) -> None:
+    good(await put(api, f"{at}/a", b"same"))
+    other_thread = f"/threads/{await thread(api, 'two')}/files"
+    assert (await api.read(other_thread))["items"] == []
+    refused(await api.get(f"{other_thread}/a"), 404)
+    for method, path in (("GET", f"{at}/a"), ("GET", at), ("PUT", f"{at}/a"), ("DELETE", f"{at}/a")):
+        content = b"same" if method == "PUT" else None
+        theirs = refused(await plangate.other.request(method, path, content=content), 404)
+        none = refused(
+            await plangate.other.request(method, path.replace(at.split("/")[2], NO_THREAD), content=content),
+            404,
+        )
+        assert theirs["detail"].replace(at.split("/")[2], NO_THREAD) == none["detail"]
+    assert len(bodies(plangate)) == 1
+    for table in ("blobs", "workspaces", "workspace_files", "workspace_versions"):
+        assert await plangate.sql(f"SELECT 1 FROM {table}", tenant="other") == []
+    for statement in (
+        "UPDATE workspace_versions SET size_bytes = 0",
+        "DELETE FROM workspace_versions",
+        "DELETE FROM workspace_files",
+        "UPDATE blobs SET size_bytes = 0",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await plangate.sql(statement)
+    reader = await plangate.key("read")
+    assert (await reader.get(f"{at}/a")).content == b"same"
+    refused(await put(reader, f"{at}/b", b"x"), 403)
+    refused(await reader.delete(f"{at}/a"), 403)
+    writer = await plangate.key("data:write", principal="cat")
+    assert good(await put(writer, f"{at}/b", b"x"))["writtenBy"] == "cat"
+    refused(await writer.get(f"{at}/b"), 403)
+    refused(await put(Caller(plangate.http, None), f"{at}/b", b"x"), 401)
+
+
+async def test_writers_of_one_file_are_ordered_and_readers_see_whole_versions(api: Caller, at: str) -> None:
+    texts = [bytes([65 + n]) * 200_000 for n in range(8)]
+    rows = await asyncio.gather(*(put(api, f"{at}/f", text) for text in texts))
+    assert sorted(row.json()["version"] for row in rows) == list(range(1, 9))
+    assert [row.status_code for row in rows].count(201) == 1
+    by_version = {row.json()["version"]: text for row, text in zip(rows, texts, strict=True)}
+    for version, text in by_version.items():
+        assert (await api.get(f"{at}/f", version=version)).content == text
+    assert (await api.get(f"{at}/f")).content == by_version[8]
+
+
+async def test_a_body_that_is_cut_off_writes_nothing(plangate: World, api: Caller, at: str) -> None:
+    good(await put(api, f"{at}/f", b"old"))
+
+    async def cut() -> AsyncIterator[bytes]:
+        yield b"new" * 100_000
+        raise ConnectionError("the client left")
+
+    with pytest.raises(ConnectionError):
+        await api.request("PUT", f"{at}/f", content=cut())
+    assert (await api.get(f"{at}/f")).content == b"old"
+    assert len(bodies(plangate)) == 1
+
+
+async def test_limits_are_clear_and_leave_everything_as_it_was(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(file_bytes=100, files=2, bytes=150))
+    good(await put(api, f"{at}/a", b"x" * 100))
+    body = refused(await put(api, f"{at}/b", b"x" * 101), 413, "file_too_large")
+    assert body["detail"] == "A file may have 100 bytes; nothing was written."
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 60
+
+    refused(await api.request("PUT", f"{at}/b", content=endless()), 413, "file_too_large")
+    body = refused(await put(api, f"{at}/b", b"x" * 51), 409, "workspace_full")
+    assert body["detail"].startswith(
+        "With 'b' the workspace would have 151 bytes, more than 150: it was not written."
+    )
+    good(await put(api, f"{at}/b", b"x" * 50))
+    body = refused(await put(api, f"{at}/c", b""), 409, "workspace_full")
+    assert body["detail"].startswith("The workspace has 2 files, as many as it may: 'c' was not written.")
+    good(await put(api, f"{at}/a", b"y" * 100))  # in the place of what it had
+    good(await api.delete(f"{at}/a"))
+    good(await put(api, f"{at}/c", b"z" * 100))
+    assert await plangate.value("SELECT (files, bytes)::text FROM workspaces") == "(2,150)"
+
+
+async def test_a_fork_copies_rows_as_they_are_or_were(plangate: World, api: Caller, at: str) -> None:
+    origin = at.split("/")[2]
+    good(await put(api, f"{at}/a", b"one"))
+    good(await put(api, f"{at}/gone", b"gone"))
+    services = plangate.services
+    before = (await api.do(f"/threads/{origin}/fork", {}))["id"]
+    good(await put(api, f"{at}/a", b"two"))
+    good(await api.delete(f"{at}/gone"))
+    now = (await api.do(f"/threads/{origin}/fork", {}))["id"]
+    nothing = (await api.do(f"/threads/{origin}/fork", {"at": 0}))["id"]
+    assert (await api.read(f"/threads/{nothing}/files"))["items"] == []
+    held = (await api.read(f"/threads/{now}/files"))["items"]
+    assert [(r["path"], r["version"], r["forkedFrom"]) for r in held] == [("a", 2, origin)]
+    assert (await api.get(f"/threads/{before}/files/a")).content == b"one"
+    assert (await api.get(f"/threads/{before}/files/gone")).content == b"gone"
+    good(await put(api, f"/threads/{now}/files/a", b"three"))
+    assert (await api.get(f"{at}/a")).content == b"two"
+    assert (await api.get(f"/threads/{now}/files/a")).headers["plangate-file-version"] == "3"
+    assert len(bodies(plangate)) == 4  # bodies are not copied
+    assert await services.workspaces.collect() == 0
+
+
+async def test_a_fork_at_a_write_of_the_state_has_the_files_of_that_moment(
+    plangate: World, api: Caller, at: str, owner: asyncpg.Connection
+) -> None:
+    origin = at.split("/")[2]
+    good(await put(api, f"{at}/a", b"before"))
+    await owner.execute("UPDATE workspace_versions SET at = now() - interval '2 hours'")
+    await owner.execute(
+        "INSERT INTO documents (tenant_id, owner_id, kind, thread_id, base, body, head) "
+        "VALUES ('acme', $1, 'state', $1, '{}', '{\"n\":1}', 1)",
+        origin,
+    )
+    await owner.execute(
+        "INSERT INTO document_writes (tenant_id, owner_id, kind, n, path, method, value, size_bytes, glimpse, work_id, at) "
+        "VALUES ('acme', $1, 'state', 1, '†state.n', 'set', '1', 1, '1', 'wrk_1', now() - interval '1 hour')",
+        origin,
+    )
+    good(await put(api, f"{at}/a", b"after"))
+    made = (await api.do(f"/threads/{origin}/fork", {"at": 1}))["id"]
+    assert (await api.get(f"/threads/{made}/files/a")).content == b"before"
+
+
+# -- bodies
+
+
+async def age(owner: asyncpg.Connection, hours: int) -> None:
+    await owner.execute("UPDATE blobs SET used_at = now() - make_interval(hours => $1)", hours)
+
+
+async def test_bodies_that_nothing_names_are_collected_after_a_day(
+    plangate: World, api: Caller, at: str, owner: asyncpg.Connection
+) -> None:
+    workspaces = plangate.services.workspaces
+    good(await put(api, f"{at}/a", b"one"))
+    good(await put(api, f"{at}/a", b"two"))
+    await workspaces.keep("acme", b"never named")
+    await age(owner, 23)
+    assert (await workspaces.collect(), len(bodies(plangate))) == (0, 3)
+    await age(owner, 25)
+    await eventually(lambda: _is(len(bodies(plangate)) == 2), "the worker collects it")
+    assert await plangate.value("SELECT count(*) FROM blobs") == 2
+    assert (await api.get(f"{at}/a", version=1)).content == b"one"  # a version is a name
+    await owner.execute("UPDATE blobs SET named = false")  # as if the mark had been lost
+    await workspaces.collect()
+    assert await plangate.value("SELECT count(*) FROM blobs WHERE named") == 2
+    assert len(bodies(plangate)) == 2
+
+
+async def _is(value: bool) -> bool:
+    return value
+
+
+class SlowBlobs(LocalBlobs):
+    """Waits before it deletes."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.deleting, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def delete(self, tenant: str, digest: bytes) -> None:
+        self.deleting.set()
+        await self.go_on.wait()
+        await super().delete(tenant, digest)
+
+
+async def test_a_body_that_is_wanted_while_it_is_collected_is_there_afterwards(
+    idle: World, owner: asyncpg.Connection
+) -> None:
+    api, blobs = idle.api, SlowBlobs(Path(idle.site.blobs))
+    thread_id = await thread(api)
+    collector = Workspaces(idle.services.db, blobs)
+    await collector.keep("acme", b"wanted again")
+    await age(owner, 25)
+    collecting = asyncio.create_task(collector.collect())
+    await blobs.deleting.wait()
+    writing = asyncio.create_task(put(api, f"/threads/{thread_id}/files/a", b"wanted again"))
+    locked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    await eventually(lambda: owner.fetchval(locked), "the writer waits for the collector")
+    blobs.go_on.set()
+    assert await collecting == 1
+    good(await writing)
+    assert (await api.get(f"/threads/{thread_id}/files/a")).content == b"wanted again"
+
+
+async def test_a_body_that_is_lost_is_said_to_be(plangate: World, api: Caller, at: str) -> None:
+    good(await put(api, f"{at}/a", b"body"))
+    (path,) = bodies(plangate)
+    outside = path.parent.parent.parent.parent / "outside"
+    outside.write_bytes(b"body")
+    path.unlink()
+    os.symlink(outside, path)
+    body = refused(await api.get(f"{at}/a"), 503, "blob_lost")
+    name = hashlib.sha256(b"body").hexdigest()
+    assert body["detail"].startswith(f"The stored body {name} is not there. The operator must restore it")
+    good(await put(api, f"{at}/b", b"body"))  # written again it is there again, and the link is gone
+    assert (await api.get(f"{at}/a")).content == b"body"
+    assert not path.is_symlink()
+    assert outside.read_bytes() == b"body"
+
+
+async def test_a_store_that_cannot_be_used_is_a_503(plangate: World, api: Caller, at: str) -> None:
+    good(await put(api, f"{at}/a", b"body"))
+    _in_the_way(Path(plangate.site.blobs))
+    body = refused(await put(api, f"{at}/b", b"x"), 503, "store_unavailable")
+    assert body["detail"].startswith("The blob store cannot be used: ")
+    refused(await api.get(f"{at}/a"), 503, "blob_lost")
+    refused(await api.get(f"{at}/b"), 404)
+
+
+def _in_the_way(root: Path) -> None:
+    """A file in the place of the directory."""
+    shutil.rmtree(root)
+    root.write_bytes(b"")
+
+
+async def test_one_call_writes_one_version(plangate: World, api: Caller, at: str) -> None:
+    workspaces, db, thread_id = plangate.services.workspaces, plangate.services.db, at.split("/")[2]
+    one, two = [await workspaces.keep("acme", data) for data in (b"one", b"two")]
+    author = Author("solo", "wrk_1", "qry_1")
+    async with db.transaction("acme") as tx:
+        first, new = await workspaces.write(tx, thread_id, "a", one, author)
+    async with db.transaction("acme") as tx:  # after a crash
+        again, still_new = await workspaces.write(tx, thread_id, "a", two, author)
+    assert (first, new) == (again, still_new)
+    assert (await api.get(f"{at}/a")).content == b"one"

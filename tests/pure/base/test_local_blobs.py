@@ -1,0 +1,186 @@
+"""Bodies in a directory: they come out as they went in, and what somebody planted there leads nowhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from app.base.blobs import PIECE_BYTES, BlobLost, StoreUnavailable
+from app.base.local_blobs import LocalBlobs
+
+SIZES = (0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3_000_000)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> LocalBlobs:
+    return LocalBlobs(tmp_path / "blobs")
+
+
+async def kept(blobs: LocalBlobs, data: bytes, tenant: str = "acme") -> bytes:
+    async with blobs.spool() as spool:
+        for at in range(0, len(data), 70_000):
+            await spool.write(data[at : at + 70_000])
+        await blobs.keep(tenant, spool)
+    assert (spool.size, spool.digest) == (len(data), hashlib.sha256(data).digest())
+    return spool.digest
+
+
+async def whole(blobs: LocalBlobs, digest: bytes, size: int, tenant: str = "acme") -> bytes:
+    return b"".join([piece async for piece in blobs.read(tenant, digest, size)])
+
+
+def files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file() or path.is_symlink()]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_body_comes_out_as_it_went_in(blobs: LocalBlobs, size: int) -> None:
+    data = os.urandom(size)
+    digest = await kept(blobs, data)
+    assert await whole(blobs, digest, size) == data
+    assert await kept(blobs, data) == digest
+    assert len(files(blobs._root)) == 1
+    await blobs.delete("acme", digest)
+    await blobs.delete("acme", digest)
+    assert files(blobs._root) == []
+    with pytest.raises(BlobLost, match="is not there"):
+        await whole(blobs, digest, size)
+
+
+async def test_pieces_are_small(blobs: LocalBlobs) -> None:
+    digest = await kept(blobs, bytes(3_000_000))
+    assert max([len(p) async for p in blobs.read("acme", digest, 3_000_000)]) == PIECE_BYTES
+
+
+async def test_tenants_are_apart_and_every_name_is_a_hash(blobs: LocalBlobs) -> None:
+    digest = await kept(blobs, b"x", "acme")
+    with pytest.raises(BlobLost):
+        await whole(blobs, digest, 1, "other")
+    await blobs.delete("other", digest)
+    assert await whole(blobs, digest, 1) == b"x"
+    (path,) = files(blobs._root)
+    names = path.relative_to(blobs._root).parts
+    assert names == (hashlib.sha256(b"acme").hexdigest()[:32], digest.hex()[:2], digest.hex())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert all(p.stat().st_mode & 0o077 == 0 for p in [blobs._root, *blobs._root.rglob("*")])
+
+
+async def test_a_body_that_is_not_kept_leaves_nothing(blobs: LocalBlobs) -> None:
+    with pytest.raises(RuntimeError, match="cut"):
+        async with blobs.spool() as spool:
+            await spool.write(b"x" * 2_000_000)
+            raise RuntimeError("cut")
+    assert files(blobs._root) == []
+
+
+async def test_what_was_cut_off_is_swept(blobs: LocalBlobs) -> None:
+    digest = await kept(blobs, b"kept")
+    old, new = blobs._root / "incoming" / "old", blobs._root / "incoming" / "new"
+    for path in (old, new):
+        path.write_bytes(b"x")
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    (blobs._root / "incoming" / "folder").mkdir()
+    assert await blobs.sweep(3600) == 1
+    assert new.exists()
+    assert not old.exists()
+    assert await whole(blobs, digest, 4) == b"kept"
+
+
+SECRET = b"what is outside"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret").write_bytes(SECRET)
+    return folder
+
+
+PLANTED: dict[str, Callable[[Path, Path], object]] = {
+    "a link": lambda at, outside: at.symlink_to(outside / "secret"),
+    "a hard link": lambda at, outside: os.link(outside / "secret", at),
+    "a link to nowhere": lambda at, outside: at.symlink_to(outside / "nothing"),
+    "a pipe": lambda at, outside: os.mkfifo(at),
+    "a folder": lambda at, outside: at.mkdir(),
+    "other bytes": lambda at, outside: at.write_bytes(bytes(len(SECRET))),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+async def test_what_is_planted_in_the_place_of_a_body_is_not_read(
+    blobs: LocalBlobs, outside: Path, what: str
+) -> None:
+    data = os.urandom(len(SECRET))
+    digest = await kept(blobs, data)
+    (path,) = files(blobs._root)
+    path.unlink()
+    PLANTED[what](path, outside)
+    with pytest.raises(BlobLost) as error:
+        await whole(blobs, digest, len(SECRET))
+    assert error.value.kind == "blob_lost"
+    assert digest.hex() in error.value.detail
+    if what != "a folder":  # keeping the body again puts it in the place of what was planted
+        await kept(blobs, data)
+        assert await whole(blobs, digest, len(data)) == data
+    assert files(outside) == [outside / "secret"]
+    assert (outside / "secret").read_bytes() == SECRET
+
+
+async def test_a_link_to_the_very_body_is_not_followed(blobs: LocalBlobs, outside: Path) -> None:
+    digest = await kept(blobs, SECRET)
+    (path,) = files(blobs._root)
+    path.unlink()
+    path.symlink_to(outside / "secret")
+    with pytest.raises(BlobLost, match="is not there"):
+        await whole(blobs, digest, len(SECRET))
+
+
+@pytest.mark.parametrize("place", ["incoming", "tenant", "shard"])
+async def test_nothing_is_written_or_deleted_through_a_linked_folder(
+    blobs: LocalBlobs, outside: Path, place: str
+) -> None:
+    data = b"to be kept"
+    digest = await kept(blobs, data)
+    (path,) = files(blobs._root)
+    folder = {"incoming": blobs._root / "incoming", "tenant": path.parents[1], "shard": path.parent}[place]
+    folder.rename(outside / "moved")
+    folder.symlink_to(outside / "moved")
+    before = sorted(files(outside))
+    with pytest.raises(StoreUnavailable, match=r"^The blob store cannot be used: "):
+        await kept(blobs, data)
+    if place != "incoming":
+        with pytest.raises(BlobLost):
+            await whole(blobs, digest, len(data))
+        with pytest.raises(StoreUnavailable):
+            await blobs.delete("acme", digest)
+    else:
+        with pytest.raises(StoreUnavailable):
+            await blobs.sweep(0)
+    assert sorted(files(outside)) == before
+
+
+async def test_a_body_that_is_changed_while_it_is_read_is_not_given_to_its_end(blobs: LocalBlobs) -> None:
+    size = PIECE_BYTES + 10
+    digest = await kept(blobs, bytes(size))
+    (path,) = files(blobs._root)
+    pieces: AsyncIterator[bytes] = blobs.read("acme", digest, size)
+    first = await anext(pieces)
+    path.write_bytes(b"\1" * size)
+    with pytest.raises(BlobLost, match="is not what was kept"):
+        await anext(pieces)
+    assert first == bytes(PIECE_BYTES)
+
+
+async def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(
+        StoreUnavailable, match=r"^The blob store cannot be used: (File exists|Not a directory)"
+    ):
+        async with LocalBlobs(tmp_path / "file").spool():
+            pass

@@ -1,0 +1,102 @@
+"""Which paths a workspace takes, and as what it keeps them."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, normal, prefix_of, skeleton
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("a.md", "a.md"),
+        ("./tasks//wrk_1/./out.json", "tasks/wrk_1/out.json"),
+        ("tasks/", "tasks"),
+        ("cafe\u0301.txt", "café.txt"),
+        (".env", ".env"),
+        ("a..b/c...d", "a..b/c...d"),
+        ("a b, (c) 'd' #?%&+=*<>|:.txt", "a b, (c) 'd' #?%&+=*<>|:.txt"),
+        ("отчёт_q3.txt", "отчёт_q3.txt"),
+        ("文書/報告書.md", "文書/報告書.md"),
+        ("x" * 255, "x" * 255),
+        ("/".join("x" * MAX_DEPTH), "/".join("x" * MAX_DEPTH)),
+    ],
+)
+def test_a_path_is_normalised(given: str, kept: str) -> None:
+    assert normal(given) == kept
+    assert normal(kept) == kept
+
+
+ABSOLUTE = "it is absolute: paths are relative to the workspace, such as notes/today.md"
+OUT = "it contains '..', and nothing leads out of the workspace"
+UNSEEN = "which cannot be seen or typed"
+SPACES = "a name in it begins or ends with a space, or ends with a dot"
+ALIKE = "which looks like another character"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("", "it names no file"),
+        ("./", "it names no file"),
+        ("/etc/passwd", ABSOLUTE),
+        ("//etc/passwd", ABSOLUTE),
+        ("..", OUT),
+        ("../x", OUT),
+        ("a/../../x", OUT),
+        ("a/..", OUT),
+        ("..\\x", "it contains a backslash: names are separated by /"),
+        ("C:\\x", "it contains a backslash: names are separated by /"),
+        ("a\0b", f"it contains U+0000 (control character), {UNSEEN}"),
+        ("a\nb", f"it contains U+000A (control character), {UNSEEN}"),
+        ("a\x7fb", f"it contains U+007F (control character), {UNSEEN}"),
+        ("a\u200bb", f"it contains U+200B (ZERO WIDTH SPACE), {UNSEEN}"),
+        ("gpj.\u202eexe", f"it contains U+202E (RIGHT-TO-LEFT OVERRIDE), {UNSEEN}"),
+        ("a\u00a0b", f"it contains U+00A0 (NO-BREAK SPACE), {UNSEEN}"),
+        ("a\ufffdb", f"it contains U+FFFD (REPLACEMENT CHARACTER), {UNSEEN}"),
+        ("a\U0010ffffb", f"it contains U+10FFFF (control character), {UNSEEN}"),
+        ("．．/x", f"it contains U+FF0E (FULLWIDTH FULL STOP), {ALIKE}"),
+        ("a／b", f"it contains U+FF0F (FULLWIDTH SOLIDUS), {ALIKE}"),
+        ("a∕b", f"it contains U+2215 (DIVISION SLASH), {ALIKE}"),
+        ("a․md", f"it contains U+2024 (ONE DOT LEADER), {ALIKE}"),
+        ("ﬁle", f"it contains U+FB01 (LATIN SMALL LIGATURE FI), {ALIKE}"),
+        ("pаypal.txt", "a word in it mixes Cyrillic and Latin letters, which look alike"),
+        ("x/ y", SPACES),
+        ("x /y", SPACES),
+        ("...", SPACES),
+        ("a.", SPACES),
+        ("x" * 256, "a name in it has 256 bytes, and at most 255 are allowed"),
+        ("/".join(["x" * 200] * 5), "it has 1004 bytes, and at most 1000 are allowed"),
+        (
+            "/".join("x" * (MAX_DEPTH + 1)),
+            f"it has {MAX_DEPTH + 1} names, and at most {MAX_DEPTH} are allowed",
+        ),
+    ],
+)
+def test_what_leads_elsewhere_or_deceives_is_refused(given: str, why: str) -> None:
+    with pytest.raises(PathNotAllowed) as error:
+        normal(given)
+    assert error.value.kind == "path_not_allowed"
+    assert error.value.detail.endswith(f" is not allowed: {why}.")
+    assert error.value.detail.isascii() or "…" in given
+
+
+def test_paths_that_look_alike_share_a_skeleton_and_case_tells_apart() -> None:
+    assert skeleton("сору/а.txt") == skeleton("copy/a.txt")
+    assert skeleton("АВС") == skeleton("ABC")
+    assert skeleton("a–b") == skeleton("a-b")
+    assert len({skeleton(p) for p in ("Makefile", "makefile", "file1", "filel", "é", "e")}) == 6
+
+
+def test_prefixes_and_folders() -> None:
+    assert [prefix_of(p) for p in ("", "./", "tasks/", "tasks/a", "a//b/")] == [
+        "",
+        "",
+        "tasks/",
+        "tasks/a",
+        "a/b/",
+    ]
+    assert ancestors("a/b/c") == ["a", "a/b"]
+    with pytest.raises(PathNotAllowed):
+        prefix_of("../")

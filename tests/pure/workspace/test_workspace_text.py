@@ -1,0 +1,94 @@
+"""Files as models read and search them."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.base.patterns import Pattern, PatternRefused, glob
+from app.workspace import text
+from app.workspace.text import NotText, Window, replaced_once
+
+
+def read(data: bytes, offset: int = 1, limit: int = 2000, piece: int = 7) -> str:
+    window = Window(offset, limit)
+    for at in range(0, len(data), piece):
+        if window.feed(data[at : at + piece]):
+            break
+    return window.text()
+
+
+LINES = "".join(f"line {n}\n" for n in range(1, 11)).encode()
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 1000])
+def test_some_lines_of_a_file(piece: int) -> None:
+    assert read(LINES, piece=piece) == LINES.decode()[:-1]
+    assert read(LINES[:-1], piece=piece) == LINES.decode()[:-1]
+    assert read(LINES, 9, piece=piece) == "line 9\nline 10"
+    assert read(LINES, 2, 2, piece=piece) == "line 2\nline 3\n[Lines 2 to 3 of more: go on with offset 4.]"
+    assert read(LINES, 9, 2, piece=piece) == "line 9\nline 10"
+    assert read(LINES, 11, piece=piece) == "[The file has fewer than 11 lines.]"
+    assert read(b"a\r\n\r\nb", piece=piece) == "a\n\nb"
+    assert read("é😀\n".encode() * 3, piece=piece) == "é😀\né😀\né😀"
+    assert read(b"") == "[The file is empty.]"
+
+
+def test_long_lines_and_long_files_are_cut_with_a_marker() -> None:
+    long = b"x" * 5000 + b"\nnext"
+    shown = read(long, piece=999)
+    assert shown == "x" * 2000 + " [this line is cut: it has 5000 bytes]\nnext"
+    many = read(b"y" * 1999 + b"\n" + (b"y" * 1999 + b"\n") * 100, piece=4096)
+    assert many.endswith("[Lines 1 to 20 of more: go on with offset 21.]")
+    assert len(many) < text.MAX_CHARS + 100
+
+
+def test_a_line_without_end_is_not_held() -> None:
+    window = Window()
+    for _ in range(1000):
+        window.feed(b"x" * 100_000)
+    assert len(window._held) < 10_000
+    assert window.text().endswith("[this line is cut: it has 100000000 bytes]")
+
+
+@pytest.mark.parametrize("data", [b"\0", b"ab\0cd", b"\xff\xfe", b"\x89PNG\r\n"])
+def test_what_is_no_text_is_refused(data: bytes) -> None:
+    with pytest.raises(NotText):
+        Window().feed(data)
+
+
+def test_a_character_at_the_edge_of_what_is_looked_at_is_text() -> None:
+    data = b"x" * (text.LOOKED_AT_BYTES - 1) + "é".encode()
+    assert text.is_text(data)
+
+
+def test_a_text_is_replaced_where_it_occurs_once() -> None:
+    assert replaced_once("a b c", "b", "\\1 $x") == "a \\1 $x c"
+    assert replaced_once("a b b", "b", "x") == 2
+    assert replaced_once("a", "b", "x") == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("*.md", ["a.md", ".md"], ["a/b.md", "a.mdx", "aXmd"]),
+        ("**/*.md", ["a.md", "a/b.md", "a/b/c.md"], ["a.txt"]),
+        ("tasks/**", ["tasks/a", "tasks/a/b"], ["tasks", "other/a"]),
+        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["a/xb", "ab"]),
+        ("?.[ch]", ["a.c", "b.h"], ["a.d", "ab.c", "/.c"]),
+        ("[!a]b", ["xb", "bb"], ["ab", "/b", "b"]),
+        ("a+(b)|c.{1}$", ["a+(b)|c.{1}$"], ["aa", "ab"]),
+        ("[", ["["], ["x"]),
+    ],
+)
+def test_globs(pattern: str, matching: list[str], other: list[str]) -> None:
+    made = glob(pattern)
+    assert [p for p in [*matching, *other] if made.found_in(p)] == matching
+
+
+def test_patterns_do_not_stall_and_say_what_they_are_not() -> None:
+    assert not Pattern("(a+)+$").found_in("a" * 100_000 + "b")
+    assert not glob("*a" * 200 + "b").found_in("a" * 1000)
+    assert Pattern("HELLO", ignore_case=True).found_in("say hello")
+    for bad in ("(", "(?=a)b", r"(a)\1", "((a{1000}){1000}){1000}"):
+        with pytest.raises(PatternRefused):
+            Pattern(bad)
