@@ -205,7 +205,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
-    variables = Variables(references, schemas)
+    variables = Variables(references, schemas, artifacts)
     tool_calls = ToolCalls(toolkits, ToolGate(approvals, dispatch), dispatch, references, schemas, variables)
     runner = Runner(
         db,
