@@ -21,6 +21,8 @@ from app.approvals.service import Approvals
 from app.artifacts.chain import Chainer
 from app.artifacts.service import Artifacts
 from app.base import embedded_postgres
+from app.base.blobs import BlobStore
+from app.base.bucket_blobs import BucketBlobs
 from app.base.cursors import Signer
 from app.base.database import Database, open_database
 from app.base.egress import EgressPolicy
@@ -159,6 +161,16 @@ def kept_secret(path: Path) -> str:
     return text
 
 
+def open_blobs(where: str) -> BlobStore:
+    """The blob store at a directory or an s3:// URL. Nothing is made or connects before the first body."""
+    if "://" not in where:
+        return LocalBlobs(Path(where))
+    try:
+        return BucketBlobs(where)
+    except ValueError as error:
+        raise SystemExit(f"PLANGATE_BLOBS is a directory or a bucket: {error}.") from error
+
+
 def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Services:
     """Wires the services of a process. Nothing connects or runs before `start`."""
     db = open_database(site.dsn, size=settings.pool_size)
@@ -186,7 +198,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     }
     dispatch = Dispatch(calls, senders, settings.lease_s)
     call_hints = CallHints()
-    workspaces = Workspaces(db, LocalBlobs(Path(site.blobs)))
+    workspaces = Workspaces(db, open_blobs(site.blobs))
     chainer = Chainer(derive(site.master, "artifacts"))
     artifacts = Artifacts(db, workspaces, chainer)
     plans = Plans(db, references, runtimes, schemas)
