@@ -40,11 +40,22 @@ from tests.support.guides import (
 )
 
 PAGES = list(pages())
-GUIDES = ("runtime", "agents", "prompts", "tools", "plans", "approvals", "references", "variables", "events")
+GUIDES = (
+    "runtime",
+    "agents",
+    "prompts",
+    "tools",
+    "plans",
+    "approvals",
+    "references",
+    "variables",
+    "artifacts",
+    "events",
+)
 BLOCKS = [block for page in PAGES for block in page.blocks]
 CODE = ("app/**/*.py", "sdk/python/plangate/**/*.py")
 MESSAGES = "| what you read |"
-NOT_BUILT = re.compile(r"ctx\.state|ctx\.artifacts|artifact_publish|/files/")
+NOT_BUILT = re.compile(r"ctx\.state|ctx\.artifacts")
 
 
 def of(*roles: str) -> list[Block]:
