@@ -23,6 +23,8 @@ from app.approvals.service import Approvals
 from app.artifacts.chain import Chainer
 from app.artifacts.service import Artifacts
 from app.base import embedded_postgres
+from app.base.blobs import BlobStore
+from app.base.bucket_blobs import BucketBlobs
 from app.base.cursors import Signer
 from app.base.database import Database, open_database
 from app.base.egress import EgressPolicy
@@ -170,6 +172,16 @@ def kept_secret(path: Path) -> str:
     return text
 
 
+def open_blobs(where: str) -> BlobStore:
+    """The blob store at a directory or an s3:// URL. Nothing is made or connects before the first body."""
+    if "://" not in where:
+        return LocalBlobs(Path(where))
+    try:
+        return BucketBlobs(where)
+    except ValueError as error:
+        raise SystemExit(f"PLANGATE_BLOBS is a directory or a bucket: {error}.") from error
+
+
 def exporter_of(settings: Settings, metrics: Metrics) -> Callable[[], Exporter] | None:
     """What builds the exporter of spans, where one is configured: its SDK is imported then, and only then."""
     endpoint = settings.otlp_endpoint
@@ -219,10 +231,10 @@ def assemble(
     }
     dispatch = Dispatch(calls, senders, settings.lease_s, metrics)
     call_hints = CallHints()
-    variables = Variables(references, schemas)
-    workspaces = Workspaces(db, LocalBlobs(Path(site.blobs)))
+    workspaces = Workspaces(db, open_blobs(site.blobs))
     chainer = Chainer(derive(site.master, "artifacts"))
     artifacts = Artifacts(db, workspaces, chainer)
+    variables = Variables(references, schemas, artifacts)
     plans = Plans(db, references, runtimes, schemas, variables)
     approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)

@@ -40,7 +40,10 @@ class Settings(BaseSettings):
     )
     blobs: Annotated[
         str | None,
-        Field(description="The directory for the bodies of files; `blobs` in PLANGATE_DATA_DIR without it."),
+        Field(
+            description="Where the bodies of files are: a directory, or s3://bucket/prefix; `blobs` in "
+            "PLANGATE_DATA_DIR without it."
+        ),
     ] = None
     host: Annotated[str, Field(description="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = (

@@ -38,6 +38,7 @@ MAX_REFERENCES: Final = 100  # stored references behind them: each is read by it
 MAX_PATH_CHARS: Final = 2000
 LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
 READ_ONLY: Final = ("input", "ref", "artifact")
+CONTENT: Final = "content"  # of an artifact: the text of its file
 _NAMES_SHOWN: Final = 100
 
 Values = Mapping[Reference, Any]
@@ -92,8 +93,10 @@ class Written:
     def roots(self) -> set[Reference]:
         """The documents that its variables lead into. Raises VariableError for what leads into none."""
         roots = {root_of(ref) for one in self.found for ref in one.expression.references()}
-        if sum(root.kind == "ref" for root in roots) > MAX_REFERENCES:
-            raise VariableError(f"One call may name {MAX_REFERENCES} stored references: make several calls.")
+        if sum(root.kind in ("ref", "artifact") for root in roots) > MAX_REFERENCES:
+            raise VariableError(
+                f"One call may name {MAX_REFERENCES} stored references and artifacts: make several calls."
+            )
         return roots
 
 
@@ -167,7 +170,12 @@ def _output(path: Any, method: Any) -> Output | None:
 def root_of(reference: Reference) -> Reference:
     """The document that a reference leads into. Raises VariableError."""
     if reference.kind == "artifact":
-        raise VariableError(f"{shown(str(reference))}: artifacts are not in this version.")
+        if not reference.path:
+            raise VariableError(
+                f"{shown(str(reference))}: an artifact is {DAGGER}artifact.<id>, its text {DAGGER}artifact.<id>.content."
+            )
+        wants_text = len(reference.path) > 1 and reference.path[1].key == CONTENT
+        return Reference("artifact", reference.path[: 2 if wants_text else 1])
     if reference.kind != "ref":
         return Reference(reference.kind)
     if len(reference.path) < 2:

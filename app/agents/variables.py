@@ -7,8 +7,8 @@ values, whatever the documents hold by then, and finds what it wrote.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -19,8 +19,18 @@ from plangate.spec.variables import MISSING, Reference
 from app.agents.run import QueryRun
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variable_prompt import section
-from app.agents.variable_values import Filled, Output, VariableError, Written, filled, written
+from app.agents.variable_values import (
+    MAX_REPLACED_BYTES,
+    Filled,
+    Output,
+    VariableError,
+    Written,
+    filled,
+    written,
+)
+from app.artifacts.service import ArtifactNotFound, Artifacts
 from app.base import jsongate
+from app.base.blobs import BlobLost, StoreUnavailable
 from app.base.database import Tx
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
@@ -70,7 +80,8 @@ class Gathered:
 
 
 class Variables:
-    def __init__(self, references: References, schemas: SchemaChecker) -> None:
+    def __init__(self, references: References, schemas: SchemaChecker, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
         self._references = references
         self._schemas = schemas
 
@@ -94,6 +105,12 @@ class Variables:
     async def _keep(self, run: QueryRun, scope: Scope, call: Written) -> Filled:
         roots = call.roots()
         gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
+        texts = await self._texts(
+            run, [root for root in roots if root.kind == "artifact" and len(root.path) > 1]
+        )
+        gathered = replace(
+            gathered, bodies={**gathered.bodies, **texts.bodies}, why={**gathered.why, **texts.why}
+        )
 
         def work() -> tuple[Filled, tuple[bytes, bytes]]:
             made = filled(call, gathered.values(), gathered.kinds, gathered.why)
@@ -122,6 +139,14 @@ class Variables:
                     bodies[root] = found[kind][id]
                 except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
                     why[root] = gone.detail
+            elif root.kind == "artifact":
+                if len(root.path) > 1:
+                    continue  # its text is in the blob store
+                try:
+                    found_one = await self._artifacts.read(tx, root.path[0].key)
+                    bodies[root] = jsongate.dumps(found_one.wire())
+                except ArtifactNotFound as gone:
+                    why[root] = gone.detail
             elif root.kind == STATE:
                 held = await documents.read(tx, DocumentId.state(holder.thread_id))
                 bodies[root] = held.body
@@ -129,7 +154,33 @@ class Variables:
                 bodies[root] = await store.body_of_query(tx, query_id, root.kind)
             elif root.kind in given:
                 bodies[root] = jsongate.dumps(given[root.kind])
-        return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref"}))
+        return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", "artifact"}))
+
+    async def _texts(self, run: QueryRun, roots: Sequence[Reference]) -> Gathered:
+        """The texts of the files that artifacts are, as they were published."""
+        bodies: dict[Reference, bytes] = {}
+        why: dict[Reference, str] = {}
+        total = 0
+        for root in roots:
+            id = root.path[0].key
+            try:
+                found = await run.look(lambda tx, id=id: self._artifacts.read(tx, id))  # type: ignore[misc]
+            except ArtifactNotFound as gone:
+                why[root] = gone.detail
+                continue
+            total += found.body_bytes
+            if total > MAX_REPLACED_BYTES:
+                raise VariableError(
+                    f"With {id} the artifacts of this call have {total} bytes, more than {MAX_REPLACED_BYTES}: pass their "
+                    "ids, or paths."
+                )
+            try:
+                bodies[root] = jsongate.dumps((await self._artifacts.text(run.lease.tenant, found)).decode())
+            except UnicodeDecodeError:
+                why[root] = f"The artifact {id!r} is not text."
+            except (BlobLost, StoreUnavailable) as error:
+                why[root] = error.detail
+        return Gathered(bodies, why, frozenset())
 
     # -- after it --------------------------------------------------------------------------------------------
 

@@ -202,6 +202,10 @@ class Artifacts:
             raise NotFound(f"The artifact {id!r} has no file {asked!r}.")
         return found
 
+    async def text(self, tenant: str, artifact: Artifact) -> bytes:
+        """The whole body, which the caller knows to be small, as it was published. Raises BlobLost."""
+        return await self._workspaces.whole(tenant, Body(artifact.digest, artifact.body_bytes))
+
     async def lineage(self, tx: Tx, id: str) -> dict[str, Any]:
         """What it came from and what came from it. Raises ArtifactNotFound."""
         artifact = await self.read(tx, id)

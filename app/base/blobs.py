@@ -175,6 +175,12 @@ def told() -> Iterator[None]:
         ) from error
 
 
+def place_of(tenant: str, digest: bytes) -> tuple[str, str, str]:
+    """Folder, folder in it, name: hashes, all of them."""
+    text = digest.hex()
+    return hashlib.sha256(tenant.encode()).hexdigest()[:32], text[:2], text
+
+
 class Checker:
     """Lets the pieces of a body through, the last one only if all of it is what its digest says."""
 

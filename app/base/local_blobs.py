@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import os
 import secrets
 import stat
@@ -19,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from app.base.blobs import PIECE_BYTES, BlobLost, Checker, File, Spool, told
+from app.base.blobs import PIECE_BYTES, BlobLost, Checker, File, Spool, place_of, told
 
 INCOMING: Final = "incoming"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -52,7 +51,7 @@ class LocalBlobs:
         digest = await spool.end()
 
         def work() -> None:
-            *folders, name = _place(tenant, digest)
+            *folders, name = place_of(tenant, digest)
             with self._folder(INCOMING) as source, self._folder(*folders, make=True) as target:
                 # It takes the place of whatever has the name, and follows nothing.
                 os.rename(spool.name, name, src_dir_fd=source, dst_dir_fd=target)
@@ -79,7 +78,7 @@ class LocalBlobs:
             await file.aclose()
 
     def _open(self, tenant: str, digest: bytes, size: int) -> int:
-        *folders, name = _place(tenant, digest)
+        *folders, name = place_of(tenant, digest)
         try:
             with self._folder(*folders) as folder:
                 # Not blocking: a pipe would wait for a writer.
@@ -97,7 +96,7 @@ class LocalBlobs:
 
     async def delete(self, tenant: str, digest: bytes) -> None:
         def work() -> None:
-            *folders, name = _place(tenant, digest)
+            *folders, name = place_of(tenant, digest)
             with suppress(FileNotFoundError), self._folder(*folders) as folder:
                 os.unlink(name, dir_fd=folder)
 
@@ -152,9 +151,3 @@ class LocalSpool(Spool):
     def __init__(self, name: str, *parts: object) -> None:
         super().__init__(*parts)  # type: ignore[arg-type]
         self.name = name
-
-
-def _place(tenant: str, digest: bytes) -> tuple[str, str, str]:
-    """Folder, folder in it, name: hashes, all of them."""
-    text = digest.hex()
-    return hashlib.sha256(tenant.encode()).hexdigest()[:32], text[:2], text

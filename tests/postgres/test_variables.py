@@ -116,9 +116,40 @@ async def test_references_are_hydrated_outside_of_the_prompt(api: Caller, owner:
     first, second, _, fourth = output_of(await api.ended(gone["id"]))
     assert "has expired; create it again." in first["error"]
     assert "a stored reference is †ref.<Kind>.<id>" in second["error"]
-    assert "artifacts are not in this version" in fourth["error"]
+    assert "has no value: There is no artifact 'art_1'." in fourth["error"]
     codes = [e["error"]["code"] for e in await api.events(gone["id"], "tool-invocation") if "error" in e]
     assert codes == ["variable_error"] * 3
+
+
+async def test_artifacts_are_read_outside_of_the_prompt(plangate: World, api: Caller) -> None:
+    """The record, and the text as it was published, whatever the file is by now."""
+    await api.register(spec())
+    thread = str((await api.do("/threads", {"threadKey": "t"}))["id"])
+
+    async def published(path: str, data: bytes) -> str:
+        await api.request("PUT", f"/threads/{thread}/files/{path}", content=data)
+        asked = {"threadId": thread, "channel": "design", "path": path, "title": "Nr. 1"}
+        return str((await api.do("/artifacts", asked))["id"])
+
+    id, binary = await published("a.md", "†state é".encode()), await published("b", b"\xff")
+    await api.request("PUT", f"/threads/{thread}/files/a.md", content=b"changed")
+    query = await api.submit(
+        specs.script(
+            ("look", {"a": f"†artifact.{id}.content", "b": f"†artifact.{id}.title"}),
+            ("look", {"a": f"†artifact.{id}.nothing || †artifact.{id}.targetChanged"}),
+            ("look", {"a": f"†artifact.{binary}.content"}),
+            ("look", {"a": "†artifact"}),
+            ("look", {"a": 1, "_outputPath": f"†artifact.{id}"}),
+        ),
+        threadKey="t",
+    )
+    assert await served(api, query["id"], "look") == {"a": "†state é", "b": "Nr. 1"}
+    assert await served(api, query["id"], "look") == {"a": True}
+    *_, third, fourth, fifth = output_of(await api.ended(query["id"]))
+    assert f"has no value: The artifact {binary!r} is not text." in third["error"]
+    assert "an artifact is †artifact.<id>, its text †artifact.<id>.content." in fourth["error"]
+    assert "cannot be written, †artifact is read-only" in fifth["error"]
+    assert await plangate.value("SELECT count(*) FROM call_variables") == 2
 
 
 @pytest.mark.parametrize(

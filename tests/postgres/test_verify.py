@@ -258,8 +258,10 @@ async def test_the_operator_verifies_exports_and_compares(
 ) -> None:
     with_key = replace(site, master=derive(KEY.encode(), "master"))
     async with world(with_key, cluster.operator_key) as running:
-        thread = str((await running.api.do("/threads", {}))["id"])
-        await publish(running.api, thread, 3)
+        await running.tenant("fresh")  # those of the template are sealed under another key
+        api = running.operator("fresh")
+        thread = str((await api.do("/threads", {}))["id"])
+        await publish(api, thread, 3)
     file = str(tmp_path / "heads.json")
     assert await command(site, "--export", file) == (
         0,
@@ -272,7 +274,7 @@ async def test_the_operator_verifies_exports_and_compares(
         "UPDATE artifact_chains SET n = 1, mac = (SELECT mac FROM artifacts WHERE n = 1)",
     )
     assert await command(site) == (0, "Verified 1 chain: every record is as the service wrote it.\n")
-    cut = f"acme: records 2 to 3 were removed from the end of thread {thread}: the exported head has 3\n"
+    cut = f"fresh: records 2 to 3 were removed from the end of thread {thread}: the exported head has 3\n"
     assert await command(site, "--against", file) == (1, f"{cut}Problems: 1, in 1 chain.\n")
     other = str(tmp_path / "other.json")
     said = await command(site, "--against", file, "--export", other)

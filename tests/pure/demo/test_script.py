@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from plangate.spec.toolkits import builtin_tools
+from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
 from app.llm.scripted import parse_script
 from examples.flight_recovery.ledger import Ledger
@@ -68,4 +68,4 @@ def test_nobody_can_read_the_flights(tmp_path: Path) -> None:
         Ledger(tmp_path / "l.sqlite"), tenant="local", model="m-1", limit_minutes=120, scripted=True
     )
     held = {tool.name for agent in defined.spec.agents for tool in builtin_tools(defined.spec, agent)}
-    assert held == {"call_agent", "storePlan", "getPlan", "executePlan"}
+    assert held == {"call_agent", "storePlan", "getPlan", "executePlan", *TEAM_TOOLS}

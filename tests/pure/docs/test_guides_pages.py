@@ -49,13 +49,14 @@ GUIDES = (
     "approvals",
     "references",
     "variables",
+    "artifacts",
     "events",
     "work",
 )
 BLOCKS = [block for page in PAGES for block in page.blocks]
 CODE = ("app/**/*.py", "sdk/python/plangate/**/*.py")
 MESSAGES = "| what you read |"
-NOT_BUILT = re.compile(r"ctx\.state|ctx\.artifacts|artifact_publish|/files/")
+NOT_BUILT = re.compile(r"ctx\.state|ctx\.artifacts")
 
 
 def of(*roles: str) -> list[Block]:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from plangate import RuntimeSpec
 from plangate.spec.assembly import assemble
-from plangate.spec.toolkits import builtin_tools
+from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
 from app.base.paths import search_all
 from app.llm.scripted import parse_script
@@ -82,8 +82,8 @@ def test_nobody_can_read_the_products() -> None:
     """The executor's own `resolveRef` would bring them into a prompt."""
     spec = define(tenant="local", model="m-1", scripted=True).spec
     held = {agent.name: {tool.name for tool in builtin_tools(spec, agent)} for agent in spec.agents}
-    assert set().union(*held.values()) == {"call_agent", "storePlan", "getPlan", "executePlan"}
-    assert held[EXECUTOR] == {"getPlan", "executePlan"}
+    assert set().union(*held.values()) == {"call_agent", "storePlan", "getPlan", "executePlan", *TEAM_TOOLS}
+    assert held[EXECUTOR] == {"getPlan", "executePlan", *TEAM_TOOLS}
 
 
 def test_the_script_is_one_and_the_plan_in_it_too() -> None:

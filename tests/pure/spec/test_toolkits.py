@@ -37,18 +37,25 @@ def tools_of(role: str, toolkits: Any = (), plan: Any = None, **fields: Any) -> 
     return {tool.name: tool for tool in builtin_tools(spec, spec.agents[0])}
 
 
+TEAM = ["artifact_publish", "artifact_get", "artifact_list", "read", "write", "edit"]
 REFERENCES = ["resolveRef", "glimpseRef"]
 
 
 @pytest.mark.parametrize(
     ("role", "toolkits", "names"),
     [
-        ("coordinator", [], ["call_agent"]),
+        ("coordinator", [], ["call_agent", *TEAM]),
         ("planner", [], ["storePlan", "getPlan"]),
         ("executor", [], ["getPlan", "executePlan", *REFERENCES]),
         ("specialist", [], []),
         ("specialist", ["plans"], ["getPlan"]),
-        ("coordinator", ["plans"], ["call_agent", "getPlan"]),
+        ("coordinator", ["plans"], ["call_agent", "getPlan", *TEAM]),
+        (
+            "coordinator",
+            [{"id": "artifacts", "config": {"tools": []}}],
+            ["call_agent", "read", "write", "edit"],
+        ),
+        ("coordinator", ["workspace"], ["call_agent", *TEAM, "ls", "glob", "grep"]),
         ("planner", ["plans"], ["storePlan", "getPlan"]),
         ("specialist", ["references"], REFERENCES),
         ("specialist", ["agents"], ["call_agent"]),
@@ -71,6 +78,23 @@ def test_the_runtimes_entry_narrows_for_everybody_and_gives_nothing() -> None:
     assert list(tools_of("executor", runtime=entry)) == ["getPlan", "executePlan", "glimpseRef"]
     assert list(tools_of("specialist", ["references"], runtime=entry)) == ["glimpseRef"]
     assert list(tools_of("specialist", runtime=entry)) == []
+
+
+def test_every_agent_beside_a_coordinator_can_hand_over_unless_narrowed() -> None:
+    def held(runtime: Any = (), own: Any = ()) -> list[str]:
+        agents = [
+            {"name": "chief", "role": "coordinator", "model": "m", "routes": ["hand"]},
+            {"name": "hand", "role": "specialist", "model": "m", "toolkits": own},
+        ]
+        spec = RuntimeSpec.model_validate(
+            {"tenant": {"resourceId": "acme"}, "agents": agents, "toolkits": runtime}
+        )
+        return [tool.name for tool in builtin_tools(spec, spec.agents[1])]
+
+    none: list[dict[str, Any]] = [{"id": i, "config": {"tools": []}} for i in ("artifacts", "workspace")]
+    assert held() == TEAM
+    assert held(none) == held((), none) == []
+    assert held([{"id": "workspace", "config": {"tools": ["read"]}}]) == [*TEAM[:3], "read"]
 
 
 def test_an_agent_without_routes_cannot_call_agents() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from plangate.spec.artifact_toolkit import ARTIFACTS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
-from plangate.spec.file_toolkits import WORKSPACE
+from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
 from plangate.spec.plan_schemas import variants
 
@@ -129,12 +129,16 @@ ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Role -> the builtin tools it has without asking."""
 
 
+TEAM_TOOLS: Final = tuple(tool.name for tool in (*ARTIFACTS, READ, WRITE, EDIT))
+"""What every agent of a runtime with a coordinator has without asking: agents hand over to each other by artifacts."""
+
+
 def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
     """The builtin tools that `agent` can call, their schemas cut to what this agent may pass.
 
-    It has those of its role and those of the toolkits it names, narrowed by `config.tools` of the agent's
-    entry and of the runtime's entry for the toolkit. `call_agent` needs routes; the storing and executing of
-    plans belong to planners and executors alone.
+    It has those of its role, those of a team where there is a coordinator, and those of the toolkits it names,
+    narrowed by `config.tools` of the agent's entry and of the runtime's entry for the toolkit. `call_agent` needs
+    routes; the storing and executing of plans belong to planners and executors alone.
     """
     return tuple(_specialised(tool, spec, agent) for tool in held_builtins(spec, agent))
 
@@ -143,6 +147,8 @@ def held_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...
     """The same tools with the schemas that they have for everybody."""
     held = {name for toolkit in agent.toolkits for name in _granted(toolkit.id, agent)}
     held.update(ROLE_TOOLS[agent.role])
+    if any(other.role == "coordinator" for other in spec.agents):
+        held.update(TEAM_TOOLS)
     return tuple(
         tool
         for toolkit, tools in TOOLKITS.items()

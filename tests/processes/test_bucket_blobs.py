@@ -1,0 +1,100 @@
+"""Bodies in a bucket, as the moto server has it: what the directory does, a bucket does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from app.assembly import open_blobs
+from app.base.blobs import PIECE_BYTES, BlobLost, BlobStore, StoreUnavailable
+from app.base.bucket_blobs import PART_BYTES
+from tests.support.moto import bucket
+from tests.support.service import folder, serving
+
+ACCESS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+
+
+pytestmark = pytest.mark.timeout(600)  # the first one installs the server
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    with bucket("files") as url:
+        yield url
+
+
+@pytest.fixture
+def blobs(s3: str, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
+    for name, value in {**ACCESS, "AWS_ENDPOINT_URL": s3}.items():
+        monkeypatch.setenv(name, value)
+    return open_blobs("s3://files/below/here")
+
+
+async def kept(blobs: BlobStore, data: bytes, tenant: str = "acme") -> bytes:
+    async with blobs.spool() as spool:
+        for at in range(0, len(data), 100_000):
+            await spool.write(data[at : at + 100_000])
+        await blobs.keep(tenant, spool)
+        return spool.digest
+
+
+async def whole(blobs: BlobStore, digest: bytes, size: int, tenant: str = "acme") -> bytes:
+    return b"".join([piece async for piece in blobs.read(tenant, digest, size)])
+
+
+def key(digest: bytes, tenant: str = "acme") -> str:
+    return f"below/here/{hashlib.sha256(tenant.encode()).hexdigest()[:32]}/{digest.hex()[:2]}/{digest.hex()}"
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES + 1, 2 * PART_BYTES + 1])
+async def test_a_body_comes_out_as_it_went_in(blobs: BlobStore, s3: str, size: int) -> None:
+    data = os.urandom(size)
+    digest = await kept(blobs, data)
+    assert await kept(blobs, data) == digest
+    assert await whole(blobs, digest, size) == data
+    async with httpx.AsyncClient() as http:
+        assert (await http.get(f"{s3}/files/{key(digest)}")).content == data
+    with pytest.raises(BlobLost):
+        await whole(blobs, digest, size, "other")
+    await blobs.delete("other", digest)
+    await blobs.delete("acme", digest)
+    await blobs.delete("acme", digest)
+    with pytest.raises(BlobLost, match="is not there"):
+        await whole(blobs, digest, size)
+
+
+async def test_other_bytes_are_not_given(blobs: BlobStore, s3: str) -> None:
+    digest = await kept(blobs, b"what was kept")
+    async with httpx.AsyncClient() as http:
+        for data in (b"something else", b"What was kept"):
+            await http.put(f"{s3}/files/{key(digest)}", content=data)
+            with pytest.raises(BlobLost, match="is not what was kept"):
+                await whole(blobs, digest, 13)
+
+
+async def test_a_bucket_that_is_not_there_says_so(blobs: BlobStore) -> None:
+    other = open_blobs("s3://nothing")
+    with pytest.raises(StoreUnavailable, match=r"^The blob store cannot be used: "):
+        await kept(other, b"x")
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://x", "http://x", "s3://key:secret@x", "s3://x?y"])
+def test_what_is_no_bucket_is_refused(url: str) -> None:
+    with pytest.raises(SystemExit, match=r"^PLANGATE_BLOBS is a directory or a bucket: "):
+        open_blobs(url)
+
+
+def test_a_service_keeps_files_in_a_bucket(s3: str) -> None:
+    environment = {**ACCESS, "AWS_ENDPOINT_URL": s3, "PLANGATE_BLOBS": "s3://files/service"}
+    with folder() as at, serving(at, environment) as service:
+        headers = {"authorization": f"Bearer {service.key}", "plangate-tenant": "acme"}
+        with httpx.Client(base_url=service.url, headers=headers, timeout=30) as http:
+            thread = http.post("/threads", json={}).json()["id"]
+            assert http.put(f"/threads/{thread}/files/a", content=b"x" * 300_000).status_code == 201
+            assert http.get(f"/threads/{thread}/files/a").content == b"x" * 300_000
+        assert not (at / "data" / "blobs").exists()
+    assert b"service/" in httpx.get(f"{s3}/files").content
