@@ -14,6 +14,7 @@ from plangate.spec.transports import HttpTransport
 from app.agents import dispatch
 from app.agents.dispatch import Dispatch
 from app.base.errors import Unavailable
+from app.base.metrics import Metrics
 from app.tools.calls import Taken
 from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Uncertain
 
@@ -59,6 +60,9 @@ class Run:
         self.placed.append(work_id)
         yield
 
+    async def within_time(self, work_id: str) -> None:
+        assert self.placed == [work_id]  # time is looked at once there is a place
+
     async def durably(self, verb: Callable[[Any], Any], *, renew_s: float | None = None) -> Any:
         self.renewed.append(renew_s)
         return await verb(None)
@@ -82,7 +86,7 @@ class Sender:
 
 async def sent(sender: Any, one: OutgoingCall, run: Run | None = None) -> tuple[CallOutcome, Calls]:
     calls = Calls()
-    way: Any = Dispatch(calls, {"http": sender}, LEASE_S)  # type: ignore[arg-type]
+    way: Any = Dispatch(calls, {"http": sender}, LEASE_S, Metrics())  # type: ignore[arg-type]
     return await way.outcome(run or Run(), one), calls
 
 
