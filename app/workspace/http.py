@@ -48,7 +48,7 @@ class Pieces(StreamingResponse):
         try:
             await super().stream_response(send)
         except PlangateError as error:
-            log.warning("workspace.reading_cut", detail=error.detail)
+            log.warning("workspace.reading_cut", error=error)
 
 
 def workspaces_of(request: Request) -> Workspaces:
