@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from plangate.spec.toolkits import TEAM_TOOLS
 
 from app.assembly import Site
 from tests.support import specs
@@ -207,6 +208,7 @@ async def test_the_rule_in_force_is_shown_with_its_origin(api: Caller, owner: An
         return {t["name"]: (t["approval"]["kind"], t["approvalOrigin"]) for t in tools}
 
     plain = {
+        **dict.fromkeys(TEAM_TOOLS, ("never", "default")),
         "call_agent": ("never", "default"),
         "pay": ("always", "approvalOverrides.tools"),  # where assembly writes what a tool says
         "look": ("never", "approvalOverrides.tools"),

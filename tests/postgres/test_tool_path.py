@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from plangate.spec.toolkits import TEAM_TOOLS
 
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of, refused
@@ -193,7 +194,7 @@ async def test_cancelling_a_parent_cancels_its_children(plangate: World, api: Ca
             return calls(("call_agent", {"agent": "middle", "prompt": "go"}))
         if "middle" in request.system:
             return calls(*(("call_agent", {"agent": name, "prompt": "go"}) for name in ("one", "two")))
-        return calls(("add" if "one" in request.system else "pay", {"n": 1}))
+        return calls(("add" if "You are one." in request.system else "pay", {"n": 1}))
 
     thinks(plangate, answer)
     query = (await api.submit())["id"]
@@ -243,7 +244,7 @@ async def test_an_agent_that_is_called_has_a_transcript_a_prompt_a_model_and_too
     assert (await api.run("What is 1 + 2?"))["output"] == '{"sum": 3}'
     helper = model.heard[1]
     assert [(r.model, [t.name for t in r.tools]) for r in model.heard[:2]] == [
-        ("large", ["call_agent"]),
-        ("small", ["add"]),
+        ("large", ["call_agent", *TEAM_TOOLS]),
+        ("small", [*TEAM_TOOLS, "add"]),
     ]
     assert [b.text for m in helper.messages for b in m.blocks] == ['{"add":[1,2]}']  # type: ignore[union-attr]
