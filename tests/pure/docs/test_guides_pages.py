@@ -40,7 +40,18 @@ from tests.support.guides import (
 )
 
 PAGES = list(pages())
-GUIDES = ("runtime", "agents", "prompts", "tools", "plans", "approvals", "references", "variables", "events")
+GUIDES = (
+    "runtime",
+    "agents",
+    "prompts",
+    "tools",
+    "plans",
+    "approvals",
+    "references",
+    "variables",
+    "graphs",
+    "events",
+)
 BLOCKS = [block for page in PAGES for block in page.blocks]
 CODE = ("app/**/*.py", "sdk/python/plangate/**/*.py")
 MESSAGES = "| what you read |"
