@@ -36,6 +36,7 @@ from app.runtimes.checks import Surroundings
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import Signing
 from app.settings import Settings
+from app.state.service import Documents
 from app.tenancy import idempotency
 from app.tenancy.http import Door
 from app.tenancy.secrets import Secrets
@@ -68,6 +69,7 @@ class Services:
     queries: Queries
     approvals: Approvals
     references: References
+    documents: Documents
     signing: Signing
     mcp_pinning: McpPinning
     calls: OutgoingCalls
@@ -173,7 +175,8 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
     }
     dispatch = Dispatch(calls, senders, settings.lease_s)
     call_hints = CallHints()
-    variables = Variables(references, schemas)
+    documents = Documents(schemas)
+    variables = Variables(references, documents, schemas)
     plans = Plans(db, references, runtimes, schemas, variables)
     approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
@@ -234,6 +237,7 @@ def assemble(settings: Settings, site: Site, *, with_worker: bool = True) -> Ser
         queries,
         approvals,
         references,
+        documents,
         signing,
         McpPinning(mcp),
         calls,

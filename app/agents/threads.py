@@ -12,8 +12,8 @@ from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
 from app.llm.codec import block_wire
 from app.llm.messages import Message
-from app.state import service as documents
-from app.state.models import DocumentId
+from app.state.models import Document, DocumentId
+from app.state.service import Documents
 
 
 async def named(tx: Tx, thread_id: str | None, key: str | None) -> Any:
@@ -43,13 +43,12 @@ async def make(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
     return await read(tx, found), found == thread_id
 
 
-async def fork(tx: Tx, thread_id: str, at: int | None) -> dict[str, Any]:
-    """A new thread whose state begins as that of this one is, or was after its write `at`, with the version of the
-    runtime that this one keeps. Its agents remember nothing: a write is no place in what they said. Raises NotFound."""
+async def fork(tx: Tx, documents: Documents, thread_id: str, begun: Document, glimpse: Any) -> dict[str, Any]:
+    """A new thread whose state begins as that of this one was, with the version of the runtime that this one keeps. Its
+    agents remember nothing: a write is no place in what they said. Raises NotFound."""
     origin = await read(tx, thread_id)
-    begun = await documents.read(tx, DocumentId.state(thread_id), at)
     made = await store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])
-    await documents.begin_from(tx, DocumentId.state(made), begun.body, f"{thread_id}@{begun.head}")
+    await documents.begin_from(tx, DocumentId.state(made), begun, glimpse, f"{thread_id}@{begun.head}")
     return await read(tx, made)
 
 
