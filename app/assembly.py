@@ -46,6 +46,7 @@ from app.runtimes.checks import Surroundings
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import Signing
 from app.settings import Settings
+from app.state.service import Documents
 from app.telemetry.service import Exporter, Spans
 from app.tenancy import idempotency
 from app.tenancy.http import Door
@@ -80,6 +81,7 @@ class Services:
     queries: Queries
     approvals: Approvals
     references: References
+    documents: Documents
     signing: Signing
     mcp_pinning: McpPinning
     calls: OutgoingCalls
@@ -234,7 +236,8 @@ def assemble(
     workspaces = Workspaces(db, open_blobs(site.blobs))
     chainer = Chainer(derive(site.master, "artifacts"))
     artifacts = Artifacts(db, workspaces, chainer)
-    variables = Variables(references, schemas, artifacts)
+    documents = Documents(schemas)
+    variables = Variables(references, documents, schemas, artifacts)
     plans = Plans(db, references, runtimes, schemas, variables)
     approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
@@ -302,6 +305,7 @@ def assemble(
         queries,
         approvals,
         references,
+        documents,
         signing,
         McpPinning(mcp),
         calls,

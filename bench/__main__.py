@@ -1,6 +1,6 @@
 """`make bench`: the service and the floor in one run, turn about, so that the machine's noise hits both.
 
-The suites `references` and `work` are in files of their names."""
+The other suites are in modules of their names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import machine, programs, references, report, work
+from bench import graphs, machine, programs, references, report, variables, work
 from bench.programs import Program
 from bench.report import Row, quantile
 
+SUITES = {"references": references.run, "variables": variables.run, "graphs": graphs.run, "work": work.run}
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 PHASE_S = 60.0  # no phase takes longer
 IDLE_S = 3.0
@@ -140,16 +141,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
-    parser.add_argument(
-        "--suite", choices=("floor", "references", "work"), default="floor", help="what is measured"
-    )
+    parser.add_argument("--suite", choices=("floor", *SUITES), default="floor", help="what is measured")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _stop)
-    if given.suite == "references":
-        references.run(quick=given.quick, page=PAGE if given.write else None)
-        return
-    if given.suite == "work":
-        work.run(quick=given.quick, page=PAGE if given.write else None)
+    if given.suite in SUITES:
+        SUITES[given.suite](quick=given.quick, page=PAGE if given.write else None)
         return
     text = measure(QUICK if given.quick else FULL)
     print(text)

@@ -127,9 +127,9 @@ def _call(port: int, key: str, method: str, path: str, body: object = None) -> b
 
 
 @contextlib.contextmanager
-def service(data: Path) -> Iterator[tuple[Program, float]]:
+def service(data: Path, **settings: object) -> Iterator[tuple[Program, float]]:
     """`plangate serve` with the mock provider, and the seconds from its start to the first answered request that
-    reads the database."""
+    reads the database. `settings`: `slots=2` is PLANGATE_SLOTS."""
     command = [
         sys.executable,
         "-m",
@@ -144,6 +144,7 @@ def service(data: Path) -> Iterator[tuple[Program, float]]:
     ]
     unwanted = ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE")  # an installed service has its bytecode
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_") and k not in unwanted}
+    kept |= {f"PLANGATE_{name.upper()}": str(value) for name, value in settings.items()}
     began = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=kept)
     try:

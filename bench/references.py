@@ -184,15 +184,15 @@ def measure(rounds: int) -> str:
         [
             about,
             "",
-            *table(sizes, list(SIZES)),
+            *tables(sizes, list(SIZES)),
             "",
-            *table(requests, list(requests.rows["a small request, p95, ms"])),
+            *tables(requests, list(requests.rows["a small request, p95, ms"])),
         ]
     )
 
 
-def table(figures: Figures, columns: list[str]) -> list[str]:
-    """A row a figure."""
+def tables(figures: Figures, columns: list[str]) -> list[str]:
+    """The lines of a Markdown table, a row for each figure."""
     head = [f"| | {' | '.join(columns)} |", f"| --- | {' | '.join('---:' for _ in columns)} |"]
     return head + [
         f"| {row} | {' | '.join(spread(held.get(column, [])) for column in columns)} |"

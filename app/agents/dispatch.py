@@ -32,6 +32,14 @@ class Tried:
     after_s: float = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A call of the service's own that was taken, and until when it may be sent (`uptime_s`)."""
+
+    taken: Taken
+    until_s: float
+
+
 class Dispatch:
     """Brings calls to their outcomes. `senders` are the transports of the service by their kind."""
 
@@ -41,65 +49,87 @@ class Dispatch:
         self._metrics = metrics
         self.calls = calls
         self._senders = senders
-        self._lease_s = lease_s
+        self.lease_s = lease_s
 
     async def aclose(self) -> None:
         for sender in self._senders.values():
             await sender.aclose()
 
-    async def outcome(self, run: QueryRun, call: OutgoingCall, *, offered: bool = False) -> CallOutcome:
-        """What became of a call. Idempotent by its work id: after a crash it goes on from where the call stands.
-        `offered`: the caller wrote the intent already, in a transaction of its own. How many actions of a plan are
-        outside at once is for who carries it out; other calls wait here for a place."""
-        if call.purpose == "action":
-            done = await self._brought(run, call, offered)
-        else:
-            async with run.outside(call.work_id):
-                await run.within_time(call.work_id)
-                done = await self._brought(run, call, offered)
+    async def outcome(self, run: QueryRun, call: OutgoingCall) -> CallOutcome:
+        """What became of a call, on record. Idempotent by its work id: after a crash it goes on from where the call
+        stands. So many calls of a query are outside at once; the others wait here for a place."""
+        async with run.outside(call.work_id):
+            await run.within_time(call.work_id)
+            if call.sender == "client":
+                await run.durably(lambda tx: self.calls.offer(tx, call))
+                return self._counted(call, await self._heard(run, call))
+            outcome = await self._send(run, call, offers=True)
+            await run.durably(lambda tx: self.settle(tx, run, call, outcome))
+            return self._counted(call, outcome)
+
+    def _counted(self, call: OutgoingCall, done: CallOutcome) -> CallOutcome:
         outcome = "error" if done.status == "done" and done.error is not None else done.status
         self._metrics.calls.labels(call.transport.kind, call.purpose, outcome).inc()
         return done
 
-    async def _brought(self, run: QueryRun, call: OutgoingCall, offered: bool) -> CallOutcome:
-        async def offer(tx: Tx) -> None:
-            if not offered:
-                await self.calls.offer(tx, call)
+    async def outcome_of_offered(
+        self, run: QueryRun, call: OutgoingCall, ready: Ready | None = None
+    ) -> CallOutcome:
+        """The same for an action of a plan, which the caller offered, and whose outcome he writes (`settle`), each in a
+        transaction of his own. How many of them are outside at once is for who carries the plan out."""
+        if call.sender == "client":
+            return self._counted(call, await self._heard(run, call))
+        return self._counted(call, await self._send(run, call, ready=ready))
 
+    def send_until_s(self) -> float:
+        """Until when a call may be sent that is taken in a transaction which begins now and renews the lease. Half of the
+        lease is left to who may take the query over: a process that slept through its own half sends nothing any more.
+        """
+        return uptime_s() + self.lease_s / 2
+
+    async def settle(self, tx: Tx, run: QueryRun, call: OutgoingCall, outcome: CallOutcome) -> None:
+        """Only what this epoch sent is written: an outcome that was on record stays as it is."""
         if call.sender == "service":
-            return await self._send(run, call, offered)
-        await run.durably(offer)
+            await self.calls.settle(tx, call.work_id, run.lease.epoch, outcome)
+
+    async def _heard(self, run: QueryRun, call: OutgoingCall) -> CallOutcome:
+        """What a process of the user says."""
         return await run.wait(
             lambda: run.look(lambda tx: self.calls.outcome(tx, call.work_id)),
             reason="client_call",
             hold_s=CLIENT_HOLD_S,
         )
 
-    async def _send(self, run: QueryRun, call: OutgoingCall, offered: bool) -> CallOutcome:
-        """Sends, again where nothing took effect or where repeating is safe, and records how it ended."""
+    async def _send(
+        self, run: QueryRun, call: OutgoingCall, *, offers: bool = False, ready: Ready | None = None
+    ) -> CallOutcome:
+        """Sends, again where nothing took effect or where repeating is safe."""
         pauses = iter(PAUSES_S)
         while True:
-            tried = await self._try(run, call, offered)
+            tried = await self._try(run, call, ready or await self._take(run, call, offers))
             pause_s = next(pauses, None) if tried.again else None
             if pause_s is None or tried.after_s > LONGEST_PAUSE_S:
-                return await self._settled(run, call, tried.outcome)
+                return tried.outcome
             await asyncio.sleep(max(pause_s, tried.after_s))
+            ready = None
 
-    async def _try(self, run: QueryRun, call: OutgoingCall, offered: bool) -> Tried:
+    async def _take(self, run: QueryRun, call: OutgoingCall, offers: bool) -> Ready | CallOutcome:
         async def take(tx: Tx) -> Taken | CallOutcome:
-            if not offered:
+            if offers:
                 await self.calls.offer(tx, call)
             return await self.calls.take(tx, call.work_id, run.lease.epoch)
 
-        # The lease is renewed with the intent. Half of it is left to who may take the query over: a process that
-        # slept through its own half sends nothing any more.
-        send_before = uptime_s() + self._lease_s / 2
-        taken = await run.durably(take, renew_s=self._lease_s)
-        if isinstance(taken, CallOutcome):
-            return Tried(taken)
+        until_s = self.send_until_s()
+        taken = await run.durably(take, renew_s=self.lease_s)
+        return taken if isinstance(taken, CallOutcome) else Ready(taken, until_s)
+
+    async def _try(self, run: QueryRun, call: OutgoingCall, ready: Ready | CallOutcome) -> Tried:
+        if isinstance(ready, CallOutcome):
+            return Tried(ready)
+        taken, until_s = ready.taken, ready.until_s
 
         def may_send() -> bool:
-            return uptime_s() < send_before and not run.lease.lost
+            return uptime_s() < until_s and not run.lease.lost
 
         attempt = Attempt(run.lease.tenant, run.runtime.name, call, taken.request, taken.number, may_send)
         try:
@@ -110,7 +140,3 @@ class Dispatch:
             return Tried(CallOutcome("unknown", error=str(error)), call.replay == "safe")
         except Unavailable as error:  # senders read secrets before a byte leaves, and nothing after
             return Tried(CallOutcome("done", error=f"Nothing was sent: {error}"), True)
-
-    async def _settled(self, run: QueryRun, call: OutgoingCall, outcome: CallOutcome) -> CallOutcome:
-        """Only what this epoch sent is written: an outcome that was on record stays as it is."""
-        return await run.durably(lambda tx: self.calls.settle(tx, call.work_id, run.lease.epoch, outcome))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,12 +68,14 @@ class ToolGate:
             reason="approval",
         )
         if decided.status == "approved":
+            if decided.subject == subject and hashlib.sha256(subject).digest() == decided.digest:
+                return Allowed(args)
             approved = approved_args(subject, decided.subject, decided.original, decided.digest)
             if approved is None:
                 return ToolError(
                     "The call differs from what was approved, so it was not made.", "approval_mismatch"
                 )
-            return Allowed(args) if decided.subject == subject else Allowed(approved, replaced=True)
+            return Allowed(approved, replaced=True)
         if decided.status == "expired" and decided.fails_query:
             raise QueryFailed("approval_expired", f"Nobody decided about {name} in time.")
         if decided.status == "expired":

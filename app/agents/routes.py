@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -13,9 +14,11 @@ from app.agents.schemas import ForkThread, MakeThread, Resume, SubmitQuery
 from app.agents.service import Queries, links
 from app.base.database import Tx
 from app.base.errors import Conflict
+from app.journal import store as journal_store
 from app.journal.http import allowed, event_stream, streams_of, wants_stream
-from app.journal.hub import Hub
+from app.journal.hub import Hub, Watch
 from app.journal.views import STREAM
+from app.state.service import Documents
 from app.tenancy import idempotency
 from app.tenancy.http import (
     Cursor,
@@ -30,6 +33,7 @@ from app.tenancy.http import (
     page,
     path_of,
     reading,
+    repeated,
     traceparent_of,
 )
 from app.tenancy.models import Caller
@@ -141,11 +145,20 @@ async def read_query(
             left = deadline - asyncio.get_running_loop().time()
             if wire["endedAt"] is not None or left <= 0 or streams_of(request).draining.is_set():
                 return json_response(wire)
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await watch.woken.wait()
-            except TimeoutError:
-                return json_response(wire)
+                    await _news_of_its_end(request, query_id, watch)
+
+
+async def _news_of_its_end(request: Request, query_id: str, watch: Watch) -> None:
+    """Until the query is over, or this process ends. A long plan has thousands of news: where it stands is asked for
+    each time, not all that a reader is told."""
+    while not streams_of(request).draining.is_set():
+        await watch.woken.wait()
+        watch.woken.clear()
+        heads = await journal_store.heads(door_of(request).db, [query_id])
+        if not heads or not heads[0]["live"]:
+            return
 
 
 @router.post("/queries/{query_id}/cancel", summary="Cancel a query at once", response_model=views.QueryView)
@@ -208,8 +221,15 @@ async def fork_thread(
     body: ForkThread,
     caller: Annotated[Caller, calling("queries:write")],
 ) -> Response:
+    if (done := await repeated(request, caller)) is not None:
+        return done
+    documents: Documents = request.app.state.services.documents
+    begun = await documents.state_of(door_of(request).db, caller.tenant, thread_id, body.at)
+    glimpse = await documents.glimpse(begun)
+
     async def fork(tx: Tx) -> Reply:
-        thread = await threads.fork(tx, request.app.state.services.workspaces, thread_id, body.at)
+        workspaces = request.app.state.services.workspaces
+        thread = await threads.fork(tx, documents, workspaces, thread_id, begun, glimpse, body.at)
         return Reply(thread, 201, f"/threads/{thread['id']}", thread["id"])
 
     return await answer(request, caller, fork)

@@ -42,6 +42,9 @@ RENEW = """
 UPDATE queries SET lease_expires_at = greatest(lease_expires_at, clock_timestamp() + make_interval(secs => $4::float8))
  WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' RETURNING 1
 """
+FURTHER = (
+    "UPDATE queries SET progress_epoch = lease_epoch WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
+)
 
 
 async def through_outages(once: Callable[[], Awaitable[T]]) -> T:
@@ -98,6 +101,7 @@ class QueryRun:
         self._stirred = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._ended: BaseException | None = None
+        self._further = False
         self._busy_agents: set[str] = set()
         self._spent: dict[str, tuple[str | None, Usage, float | None]] = {
             row.id: (row.parent_id, row.usage, row.cost_usd)
@@ -154,6 +158,17 @@ class QueryRun:
                 return await verb(tx)
 
         return await through_outages(once)
+
+    async def further(self, tx: Tx) -> None:
+        """Where work is opened or ends beside the journal: this process got further with the query, so that its crash does
+        not count against it."""
+
+        def known() -> None:
+            self._further = True
+
+        if not self._further:
+            await tx.run(FURTHER, self.lease.tenant, self.lease.query_id, self.lease.epoch)
+            tx.after_commit(known)
 
     def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:
         return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)

@@ -12,9 +12,9 @@ from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
 from app.llm.codec import block_wire
 from app.llm.messages import Message
-from app.state import service as documents
 from app.state import store as store_of_state
-from app.state.models import DocumentId
+from app.state.models import Document, DocumentId
+from app.state.service import Documents
 from app.workspace.service import Workspaces
 
 
@@ -45,14 +45,21 @@ async def make(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
     return await read(tx, found), found == thread_id
 
 
-async def fork(tx: Tx, workspaces: Workspaces, thread_id: str, at: int | None) -> dict[str, Any]:
-    """A new thread whose state and files begin as those of this one are, or were at its write `at`, with the version of
-    the runtime that this one keeps. Its agents remember nothing: a write is no place in what they said. Raises
-    NotFound."""
+async def fork(
+    tx: Tx,
+    documents: Documents,
+    workspaces: Workspaces,
+    thread_id: str,
+    begun: Document,
+    glimpse: Any,
+    at: int | None,
+) -> dict[str, Any]:
+    """A new thread whose state and files begin as those of this one were (the files as of the time of its write `at`),
+    with the version of the runtime that this one keeps. Its agents remember nothing: a write is no place in what they
+    said. Raises NotFound."""
     origin = await read(tx, thread_id)
-    begun = await documents.read(tx, DocumentId.state(thread_id), at)
     made = await store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])
-    await documents.begin_from(tx, DocumentId.state(made), begun.body, f"{thread_id}@{begun.head}")
+    await documents.begin_from(tx, DocumentId.state(made), begun, glimpse, f"{thread_id}@{begun.head}")
     if at != 0:
         moment = None if at is None else await store_of_state.written_at(tx, DocumentId.state(thread_id), at)
         await workspaces.fork(tx, thread_id, made, moment)

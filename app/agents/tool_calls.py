@@ -35,7 +35,7 @@ from app.llm.messages import ToolDefinition
 from app.references.glimpses import MAX_GLIMPSE_BYTES
 from app.references.service import References
 from app.state.writing import WriteRefused
-from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
+from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest, tool_request
 
 RESULT_MAX_BYTES = 64 * 1024
 NOTED_BYTES = 16 * 1024  # of replaced arguments, before a result
@@ -129,7 +129,8 @@ class ToolCalls:
         if isinstance(allowed, ToolError):
             return await self._record(run, agent, scope, call, allowed)
         to_path = filled.output is not None
-        made = ToolCall(run, agent, scope, call.use.name, allowed.args, depth, sub_agent, to_path)
+        text = None if allowed.replaced else filled.text
+        made = ToolCall(run, agent, scope, call.use.name, allowed.args, depth, sub_agent, to_path, text)
         outcome = await self._outcome(tools, made)
         if filled.output is not None:
             outcome = await self._delivered(made, filled.output, outcome)
@@ -145,7 +146,7 @@ class ToolCalls:
                 f"There is no tool {name!r}. You can call: {', '.join(tools.names()) or 'none'}.",
                 "unknown_tool",
             )
-        schema = builtin.input_schema if builtin else declared.input_schema if declared else {}
+        schema = builtin.checked_schema if builtin else declared.input_schema if declared else {}
         args = _parsed(call.use.arguments)
         if isinstance(args, ToolError):
             return args
@@ -167,7 +168,7 @@ class ToolCalls:
     async def _outcome(self, tools: AgentTools, call: ToolCall) -> Outcome:
         declared = tools.declared.get(call.name)
         if declared is not None:
-            return await self._declared(call.run, call.scope, declared, call.args)
+            return await self._declared(call, declared)
         await call.run.within_time(
             call.scope.work_id
         )  # others may have used it up while it stood at its gate
@@ -186,15 +187,16 @@ class ToolCalls:
                 "not_written",
             )
 
-    async def _declared(self, run: QueryRun, scope: Scope, tool: ToolSpec, args: dict[str, Any]) -> Outcome:
+    async def _declared(self, made: ToolCall, tool: ToolSpec) -> Outcome:
         """Sends a call to the code that runs it, and judges what comes back."""
+        run, scope = made.run, made.scope
         call = OutgoingCall(
             work_id=scope.work_id,
             query_id=run.query.id,
             purpose="tool",
             name=tool.name,
             definition_digest=definition_digest(tool),
-            request=jsongate.dumps({"args": args, "context": run.call_context(scope)}),
+            request=tool_request(run.call_context(scope), made.args, made.text),
             replay=tool.replay_rule(),
             timeout_ms=tool.timeout_ms or DEFAULT_TIMEOUT_MS,
             transport=tool.transport,

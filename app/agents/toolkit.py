@@ -47,6 +47,7 @@ class ToolCall:
     depth: int
     sub_agent: SubAgent
     to_path: bool = False  # its result goes to a variable, not into a prompt
+    text: bytes | None = None  # the arguments as JSON, where they are large and at hand
 
 
 class BuiltinTool(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from app.state.glimpses import brief, cut
@@ -34,33 +35,34 @@ At the beginning of this task there are:
 
 def section(documents: Mapping[str, Any], references: Iterable[str]) -> str:
     """The rules, the paths of these documents by their kinds, each with type and glimpse, and the kinds of references."""
-    lines = [line for kind, document in documents.items() for line in _lines(kind, document)]
-    shown = lines[:MAX_LINES]
-    if len(lines) > MAX_LINES:
-        shown.append(f"- and {len(lines) - MAX_LINES} more")
+    paths = (one for kind, document in documents.items() for one in _paths(kind, document))
+    shown = [_line(path, value) for path, value in islice(paths, MAX_LINES)]
+    left = sum(1 for _ in paths)
+    if left:
+        shown.append(f"- and {left} more")
     shown += [f"- †ref.{_segment(kind)}.<id>: the value of a stored reference" for kind in references]
     return _RULES + "\n".join(shown) + "\n"
 
 
-def _lines(kind: str, document: Any) -> Iterator[str]:
+def _paths(kind: str, document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The document, its keys, and the keys of the objects in it."""
     if not isinstance(document, Mapping) or not document:
-        yield _line(kind, document)
+        yield (kind,), document
         return
     for key, held in document.items():
         if len(key) > _KEY_CHARS:
             continue
-        path = f"{kind}.{_segment(key)}"
-        yield _line(path, held)
+        yield (kind, key), held
         if isinstance(held, Mapping):
-            yield from (_line(f"{path}.{_segment(k)}", v) for k, v in held.items() if len(k) <= _KEY_CHARS)
+            yield from (((kind, key, k), v) for k, v in held.items() if len(k) <= _KEY_CHARS)
 
 
-def _line(path: str, value: Any) -> str:
+def _line(path: tuple[str, ...], value: Any) -> str:
+    said = f"†{'.'.join((path[0], *map(_segment, path[1:])))}"
     if isinstance(value, Mapping):
-        return f"- †{path}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
+        return f"- {said}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
     glimpse = cut(json.dumps(brief(value, depth=1), ensure_ascii=False), _GLIMPSE_CHARS)
-    return f"- †{path}: {kind_of(value)}, {glimpse}"
+    return f"- {said}: {kind_of(value)}, {glimpse}"
 
 
 def _segment(key: str) -> str:

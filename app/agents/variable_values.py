@@ -4,7 +4,7 @@ goes, and what is said when that cannot be. Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -19,7 +19,6 @@ from plangate.spec.variables import (
     Lookup,
     NotAVariable,
     Reference,
-    Segment,
     evaluate,
     follow,
     parse,
@@ -27,19 +26,23 @@ from plangate.spec.variables import (
     variables_of,
 )
 
-from app.base import jsongate
+from app.base import jsongate, leanjson
 from app.base.errors import Flaw
 from app.state.glimpses import brief, cut
-from app.state.writing import MAX_DEPTH, Method, Write, applied, depth_of, kind_of
+from app.state.writing import MAX_DEPTH, Method, depth_of, kind_of
 
-MAX_REPLACED_BYTES: Final = 32 * 1024 * 1024  # of the arguments of one call, as JSON
-MAX_VARIABLES: Final = 1_000  # in the arguments of one call
+MAX_REPLACED_BYTES: Final = 16 * 1024 * 1024  # of the arguments of one call, as JSON
+UNHURRIED_BYTES: Final = 256 * 1024
+MAX_VARIABLES: Final = 1_000  # in the arguments of one call, every alternative of an expression counted
 MAX_REFERENCES: Final = 100  # stored references behind them: each is read by itself
 MAX_PATH_CHARS: Final = 2000
 LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
 READ_ONLY: Final = ("input", "ref", "artifact")
 CONTENT: Final = "content"  # of an artifact: the text of its file
 _NAMES_SHOWN: Final = 100
+_NAME_CHARS: Final = 60
+_REASONS_TOLD: Final = 5
+_RULES_ALONE: Final = ("must ", "the property ", "these properties are not allowed", "no properties are ")
 
 Values = Mapping[Reference, Any]
 """By their roots (`†state`, `†ref.<Kind>.<id>`): the documents that variables lead into; MISSING where there is none."""
@@ -107,6 +110,8 @@ class Filled:
     args: dict[str, Any]
     sources: tuple[Source, ...] = ()
     output: Output | None = None
+    text: bytes | None = field(default=None, compare=False)
+    """The arguments as they are on record, where they are large."""
 
     def dump(self) -> tuple[bytes, bytes]:
         sources = [[list(s.place), s.variable, s.type, s.size_bytes, s.glimpse] for s in self.sources]
@@ -114,9 +119,11 @@ class Filled:
 
     @classmethod
     def load(cls, args: bytes, filled: bytes, output: Output | None) -> Filled:
-        """The inverse of `dump`; where the result goes stands in the call itself."""
+        """The inverse of `dump`; where the result goes stands in the call itself. Large ones: in a thread."""
         sources = (Source(tuple(place), *rest) for place, *rest in orjson.loads(filled))
-        return cls(orjson.loads(args), tuple(sources), output)
+        large = len(args) > UNHURRIED_BYTES
+        values = leanjson.unhurried(args) if large else orjson.loads(args)
+        return cls(values, tuple(sources), output, args if large else None)
 
 
 # -- taking a call apart
@@ -131,7 +138,7 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
     if prescribed is not None and path != prescribed:
         raise VariableError(f"{OUTPUT_PATH}: the results of this tool go to {prescribed}; leave it out.")
     found, problems = variables_of(plain)
-    if len(found) > MAX_VARIABLES:
+    if sum(len(alternative) for one in found for alternative in one.expression.alternatives) > MAX_VARIABLES:
         raise VariableError(f"One call may have {MAX_VARIABLES} variables: make several calls.")
     if problems:
         listed = "; ".join(f"{p.pointer} is {shown(p.text)}: {p.message}" for p in problems[:5])
@@ -207,10 +214,10 @@ def filled(
 ) -> Filled:
     """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone;
     of what is not `usable` there is no value, whatever the documents hold. Raises VariableError."""
-    held = lookup_in(values)
+    held = _picked(call, values)
 
     def lookup(reference: Reference) -> Any:
-        return held(reference) if usable(reference) else MISSING
+        return held[reference] if usable(reference) else MISSING
 
     resolved: dict[str, tuple[Any, int]] = {}
     size, sources = 0, []
@@ -231,8 +238,7 @@ def filled(
         sources.append(Source(one.place, one.text, kind_of(value), bytes_, brief(value)))
 
     def value_of(text: str) -> Any:
-        parsed = parse(text)
-        return parsed if isinstance(parsed, str) else resolved[text][0]
+        return resolved[text][0] if text in resolved else parse(text)  # the latter: a text with two daggers
 
     args = {**replaced(call.args, value_of), **call.kept}
     if sources and depth_of(args) > MAX_DEPTH:
@@ -240,15 +246,37 @@ def filled(
     return Filled(args, tuple(sources), call.output)
 
 
+def _picked(call: Written, values: Values) -> dict[Reference, Any]:
+    """What each reference of the call leads to: one document after the other, so that no two need to be there at once."""
+    wanted: dict[Reference, dict[Reference, None]] = {}
+    for one in call.found:
+        for reference in one.expression.references():
+            wanted.setdefault(root_of(reference), {})[reference] = None
+    picked: dict[Reference, Any] = {}
+    for root, references in wanted.items():
+        document = values.get(root, MISSING)
+        for reference in references:
+            picked[reference] = follow(document, reference.path[len(root.path) :])
+    return picked
+
+
 def _reasons(
-    expression: Expression, values: Values, lookup: Any, kinds: Iterable[str], why: Mapping[Reference, str]
+    expression: Expression, values: Values, lookup: Lookup, kinds: Iterable[str], why: Mapping[Reference, str]
 ) -> str:
-    """Why each alternative has no value."""
-    missing = (
-        next(ref for ref in alternative if lookup(ref) is MISSING) for alternative in expression.alternatives
-    )
-    told = "; ".join(reason(ref, values, sorted(kinds), why) for ref in missing)
+    """Why the alternatives have no value, of the first of them."""
+    told = reasons(expression, values, lookup, sorted(kinds), why)
     return told if told.endswith(("?", ".")) else f"{told}."
+
+
+def reasons(
+    expression: Expression, values: Values, lookup: Lookup, kinds: Sequence[str], why: Mapping[Reference, str]
+) -> str:
+    """Why none of the alternatives has a value, of the first few; without a full stop."""
+    shown_of = expression.alternatives[:_REASONS_TOLD]
+    missing = (next(ref for ref in alternative if lookup(ref) is MISSING) for alternative in shown_of)
+    told = [reason(ref, values, kinds, why).rstrip(".") for ref in missing]
+    left = len(expression.alternatives) - len(told)
+    return "; ".join([*told, *([f"and {left} more alternatives"] if left else [])])
 
 
 def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapping[Reference, str]) -> str:
@@ -258,7 +286,9 @@ def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapp
         return why[root]
     held = values.get(root, MISSING)
     if held is MISSING:
-        return f"there is no {DAGGER}{reference.kind}{did_you_mean(reference.kind, kinds)}"
+        kind = cut(reference.kind, _NAME_CHARS)
+        known = [cut(name, _NAME_CHARS) for name in kinds]
+        return f"there is no {DAGGER}{kind}{did_you_mean(kind, known)}"
     at = len(root.path)
     for segment in reference.path[at:]:
         if (inner := follow(held, (segment,))) is MISSING:
@@ -270,8 +300,11 @@ def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapp
     segment = reference.path[at]
     if not isinstance(held, Mapping):
         return f"{parent} is {kind_of(held)}"
-    names = [cut(key, 60) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
-    hint = did_you_mean(segment.key, names) or f"; it has {', '.join(map(shown, names[:8]))} and more"
+    names = [cut(key, _NAME_CHARS) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
+    hint = (
+        did_you_mean(cut(segment.key, _NAME_CHARS), names)
+        or f"; it has {', '.join(map(shown, names[:8]))} and more"
+    )
     return f"{parent} has no {shown(segment.key)}{hint if names else ', it is empty'}"
 
 
@@ -289,15 +322,17 @@ def flaws_told(flaws: Iterable[Flaw], sources: Sequence[Source]) -> tuple[str, b
     by_variable, listed = False, []
     for flaw in flaws:
         source = next((s for s in sources if _leads_to(s, flaw.pointer)), None)
+        wanted = flaw.message.partition(", not ")[0]
         if source is None:
-            listed.append(f"{flaw.pointer or '/'}: {flaw.message}")
+            hides = any(_is_below(s, flaw.pointer) for s in sources)
+            listed.append(f"{flaw.pointer or '/'}: {_of_rule(wanted) if hides else flaw.message}")
             continue
         by_variable = True
         named = f"{flaw.pointer}: {shown(source.variable)} is {source.type}"
-        wanted = flaw.message.partition(", not ")[0]
-        listed.append(
-            f"{named}, and this {wanted}" if wanted.startswith("must ") else f"{named} that does not match"
-        )
+        if wanted.startswith("must "):
+            listed.append(f"{named}, and this {wanted}")
+        else:
+            listed.append(f"{named} that does not match")
     return "; ".join(listed), by_variable
 
 
@@ -306,18 +341,38 @@ def _leads_to(source: Source, pointer: str) -> bool:
     return pointer == own or pointer.startswith(f"{own}/")
 
 
+def _of_rule(wanted: str) -> str:
+    """What a schema wants, where a message tells nothing else; others may repeat values."""
+    return wanted if wanted.startswith(_RULES_ALONE) else "it does not match the schema"
+
+
+def _is_below(source: Source, pointer: str) -> bool:
+    return json_pointer(source.place).startswith(f"{pointer}/")
+
+
 def glimpses_of(call: Filled) -> dict[str, Any]:
     """What an approver is shown beside the subject: the arguments, a large value of a variable as its glimpse and size;
     and which value came from which variable."""
     if not call.sources:
         return {"args": call.args}
-    out: Any = call.args
-    for source in call.sources:
-        if source.size_bytes > LARGE_BYTES:
-            glimpse = {"glimpse": source.glimpse, "sizeBytes": source.size_bytes}
-            out = applied(out, Write(tuple(map(_segment, source.place)), "set", glimpse))
-    return {"args": out, "variables": [s.wire() for s in call.sources]}
+    glimpses = {
+        source.place: {"glimpse": source.glimpse, "sizeBytes": source.size_bytes}
+        for source in call.sources
+        if source.size_bytes > LARGE_BYTES
+    }
+    return {"args": _put(call.args, glimpses), "variables": [s.wire() for s in call.sources]}
 
 
-def _segment(step: str | int) -> Segment:
-    return Segment(str(step), step if isinstance(step, int) else None)
+def _put(args: Any, values: Mapping[tuple[str | int, ...], Any]) -> Any:
+    """The arguments with other values at some places. What is on the way to them is copied, once."""
+    out: Any = dict(args)
+    copied: dict[tuple[str | int, ...], Any] = {(): out}
+    for place, value in values.items():
+        held = out
+        for n in range(1, len(place)):
+            if place[:n] not in copied:
+                inner = held[place[n - 1]]
+                copied[place[:n]] = held[place[n - 1]] = inner.copy()
+            held = copied[place[:n]]
+        held[place[-1]] = value
+    return out

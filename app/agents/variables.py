@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import orjson
 from plangate.spec.models import RuntimeSpec
-from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, prescribed_path
+from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, META, OUTPUT_PATH, meta_schema, prescribed_path
 from plangate.spec.variables import MISSING, Reference
 
 from app.agents.run import QueryRun
@@ -21,6 +22,7 @@ from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variable_prompt import section
 from app.agents.variable_values import (
     MAX_REPLACED_BYTES,
+    UNHURRIED_BYTES,
     Filled,
     Output,
     VariableError,
@@ -29,9 +31,12 @@ from app.agents.variable_values import (
     written,
 )
 from app.artifacts.service import ArtifactNotFound, Artifacts
-from app.base import jsongate
+from app.base import jsongate, leanjson
 from app.base.blobs import BlobLost, StoreUnavailable
 from app.base.database import Tx
+from app.base.errors import TooLarge
+from app.base.helper import pieces
+from app.base.helpers import LARGE_BYTES, Helpers
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
@@ -42,13 +47,17 @@ from app.references.service import (
     ReferenceNotFound,
     References,
 )
-from app.state import service as documents
 from app.state import store
-from app.state.models import EMPTY, NOTHING, STATE, Author, DocumentId, WriteRow
+from app.state.glimpses import cut
+from app.state.models import EMPTY, NOTHING, STATE, Author, Document, DocumentId, WriteRow
+from app.state.service import Documents, Made
 from app.state.writing import Method, WriteRefused, kind_of
 
 INPUT: Final = "input"
+REASON_CHARS: Final = 400
 AT_ONCE_BYTES: Final = 256 * 1024  # of documents that are parsed between the events of other queries
+HELPER_BYTES: Final = 6 * MAX_HYDRATED_BYTES
+"""The memory of the process that large documents are read in: the texts of all, one of them parsed, and what is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +84,42 @@ class Gathered:
     why: Mapping[Reference, str]
     kinds: frozenset[str]
 
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.bodies.values()))
+
     def values(self) -> dict[Reference, Any]:
-        return {root: orjson.loads(body) if body else MISSING for root, body in self.bodies.items()}
+        """The documents themselves. Where `size` is large: in a thread."""
+        return {root: _parsed(body) for root, body in self.bodies.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call as its model wrote it, in which parameters nothing is replaced, and the path that the tool itself says."""
+
+    args: dict[str, Any]
+    kept: tuple[str, ...]
+    prescribed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A document that is written to: what it begins as, and the schema that holds for it."""
+
+    document: DocumentId
+    base: bytes
+    schema: Mapping[str, Any] | None
 
 
 class Variables:
-    def __init__(self, references: References, schemas: SchemaChecker, artifacts: Artifacts) -> None:
+    def __init__(
+        self, references: References, documents: Documents, schemas: SchemaChecker, artifacts: Artifacts
+    ) -> None:
         self._artifacts = artifacts
         self._references = references
+        self._documents = documents
         self._schemas = schemas
+        self._helpers = Helpers("app.agents.variable_child", HELPER_BYTES)
 
     # -- before a call ---------------------------------------------------------------------------------------
 
@@ -91,35 +127,73 @@ class Variables:
         self, run: QueryRun, scope: Scope, tool: str, schema: Mapping[str, Any], args: dict[str, Any]
     ) -> Filled | ToolError:
         """The call with values in the place of its variables, as on record: the same whenever it is asked for."""
+        asked = Asked(args, KEPT_AS_WRITTEN.get(tool, ()), prescribed_path(schema))
         try:
-            call = written(args, KEPT_AS_WRITTEN.get(tool, ()), prescribed_path(schema))
+            call = written(asked.args, asked.kept, asked.prescribed)
+            self._meta_checked(schema, asked)
             if not call.found:
                 return filled(call, {}, (), {})
             kept = await run.look(lambda tx: store.kept_call(tx, scope.work_id))
             if kept is not None:
-                return Filled.load(*kept, call.output)
-            return await self._keep(run, scope, call)
+                return await _loaded(kept, call.output)
+            roots = call.roots()
+            gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
+            texts = await self._texts(run, [r for r in roots if r.kind == "artifact" and len(r.path) > 1])
+            gathered = replace(
+                gathered, bodies={**gathered.bodies, **texts.bodies}, why={**gathered.why, **texts.why}
+            )
+            made, record = await self._made(asked, call, gathered)
+            await run.durably(lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record))
+            return made
         except VariableError as error:
             return ToolError(f"The call was not made. {error}", "variable_error")
 
-    async def _keep(self, run: QueryRun, scope: Scope, call: Written) -> Filled:
-        roots = call.roots()
-        gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
-        texts = await self._texts(
-            run, [root for root in roots if root.kind == "artifact" and len(root.path) > 1]
-        )
-        gathered = replace(
-            gathered, bodies={**gathered.bodies, **texts.bodies}, why={**gathered.why, **texts.why}
-        )
+    def _meta_checked(self, schema: Mapping[str, Any], asked: Asked) -> None:
+        """What the call says of its result, against what the tool itself asks of that. Raises VariableError."""
+        wanted = meta_schema(schema)
+        if wanted is None:
+            return
+        said = {name: asked.args[name] for name in META if name in asked.args}
+        if asked.prescribed is not None:
+            said[OUTPUT_PATH] = asked.prescribed
+        flaws = self._schemas.compile(wanted).errors(said)
+        if flaws:
+            raise VariableError("; ".join(f"{flaw.pointer or '/'}: {flaw.message}" for flaw in flaws) + ".")
 
-        def work() -> tuple[Filled, tuple[bytes, bytes]]:
-            made = filled(call, gathered.values(), gathered.kinds, gathered.why)
-            return made, made.dump()
+    async def _made(
+        self, asked: Asked, call: Written, gathered: Gathered
+    ) -> tuple[Filled, tuple[bytes, bytes]]:
+        """The call with its values, and the record of it. Raises VariableError."""
+        bodies = gathered.bodies
+        if gathered.size <= LARGE_BYTES:
 
-        large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
-        made, record = await asyncio.to_thread(work) if large else work()
-        await run.durably(lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record))
-        return made
+            def work() -> tuple[Filled, tuple[bytes, bytes]]:
+                made = filled(call, gathered.values(), gathered.kinds, gathered.why)
+                return made, made.dump()
+
+            return await asyncio.to_thread(work) if gathered.size > AT_ONCE_BYTES else work()
+        try:
+            async with self._helpers.one() as helper:
+                answer, data = await helper.asked(
+                    "fill",
+                    *bodies.values(),
+                    sizes=[len(body) for body in bodies.values()],
+                    roots=[str(root) for root in bodies],
+                    why={str(root): told for root, told in gathered.why.items()},
+                    kinds=sorted(gathered.kinds),
+                    args=asked.args,
+                    kept=asked.kept,
+                    prescribed=asked.prescribed,
+                )
+        except TooLarge as error:
+            raise VariableError(
+                "The values that its variables lead into have so many parts that this needs more memory or time than "
+                "the service gives to one call: pass references by their handles."
+            ) from error
+        if "refused" in answer:
+            raise VariableError(answer["refused"])
+        args, sources = pieces(data, answer["sizes"])
+        return await _loaded((args, sources), call.output), (args, sources)
 
     async def gather(self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[Reference]) -> Gathered:
         """What variables lead into, as it is now; the record of the work says which references that were."""
@@ -138,7 +212,7 @@ class Variables:
                     found = await self._references.hydrate(tx, [(kind, id)], work_id)
                     bodies[root] = found[kind][id]
                 except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
-                    why[root] = gone.detail
+                    why[root] = cut(gone.detail, REASON_CHARS)
             elif root.kind == "artifact":
                 if len(root.path) > 1:
                     continue  # its text is in the blob store
@@ -146,9 +220,9 @@ class Variables:
                     found_one = await self._artifacts.read(tx, root.path[0].key)
                     bodies[root] = jsongate.dumps(found_one.wire())
                 except ArtifactNotFound as gone:
-                    why[root] = gone.detail
+                    why[root] = cut(gone.detail, REASON_CHARS)
             elif root.kind == STATE:
-                held = await documents.read(tx, DocumentId.state(holder.thread_id))
+                held = await self._documents.read(tx, DocumentId.state(holder.thread_id))
                 bodies[root] = held.body
             elif query_id and root.kind in own:
                 bodies[root] = await store.body_of_query(tx, query_id, root.kind)
@@ -193,6 +267,7 @@ class Variables:
             if isinstance(picked, ToolError):
                 return picked
             paths, value = picked
+            made = await self._ahead(run, scope, paths, output.method, value)
             failed = isinstance(outcome, ToolError)
             rows = await run.durably(
                 lambda tx: self.write(
@@ -204,6 +279,7 @@ class Variables:
                     value,
                     failed=failed,
                     epoch=run.lease.epoch,
+                    made=made,
                 )
             )
         else:
@@ -222,6 +298,35 @@ class Variables:
             }
         )
 
+    async def _ahead(
+        self, run: QueryRun, scope: Scope, paths: Sequence[Reference], method: Method, value: Any
+    ) -> Made | None:
+        """Of a large write, or one to a large document, what it makes of it: no transaction is open meanwhile."""
+        if len(paths) != 1:
+            return None
+        target = self._target(Holder.of(run), scope, paths[0])
+        left = LARGE_BYTES - len(orjson.dumps(value))
+
+        async def look(tx: Tx) -> Document | None:
+            if await store.size(tx, target.document) <= left:
+                return None
+            return await store.held(tx, target.document) or Document(0, target.base)
+
+        held = await run.look(look)
+        if held is None:
+            return None
+        return await self._documents.ahead(
+            held, target.document, paths[0], method, value, schema=target.schema
+        )
+
+    def _target(self, holder: Holder, scope: Scope, path: Reference) -> Target:
+        """The document that a path leads into."""
+        if path.kind == STATE:
+            return Target(DocumentId.state(holder.thread_id), EMPTY, holder.state_schema)
+        given = holder.given
+        base = jsongate.dumps(given[path.kind]) if path.kind in given else NOTHING
+        return Target(DocumentId(scope.query_id, path.kind, holder.thread_id), base, None)
+
     async def write(
         self,
         tx: Tx,
@@ -233,21 +338,28 @@ class Variables:
         *,
         failed: bool,
         epoch: int | None = None,
+        made: Made | None = None,
     ) -> list[WriteRow]:
-        """All of the writes of a call, or none, with their events. Raises WriteRefused."""
-        rows = []
+        """All of the writes of a call, or none, with their events; once, however often it is asked for. Raises
+        WriteRefused."""
+        rows = await store.of_call(tx, scope.work_id)
+        if rows:  # the answer to its commit was lost
+            return rows
         for part, path in enumerate(paths):
-            document, base, schema = DocumentId.state(holder.thread_id), EMPTY, None
-            if path.kind != STATE:
-                document = DocumentId(scope.query_id, path.kind, holder.thread_id)
-                given = holder.given
-                base = jsongate.dumps(given[path.kind]) if path.kind in given else NOTHING
-            elif holder.state_schema is not None:
-                schema = self._schemas.compile(holder.state_schema)
+            target = self._target(holder, scope, path)
             author = Author(scope.work_id, scope.query_id, scope.agent, part, failed)
-            rows.append(
-                await documents.write(tx, document, path, method, value, author, base=base, schema=schema)
+            row = await self._documents.write(
+                tx,
+                target.document,
+                path,
+                method,
+                value,
+                author,
+                base=target.base,
+                schema=target.schema,
+                made=made,
             )
+            rows.append(row)
         told = [event(scope, "state-write", data=row.change()) for row in rows]
         await journal_store.append(tx, scope.query_id, told, epoch)
         return rows
@@ -258,22 +370,43 @@ class Variables:
         """What an agent's run is told of its variables when it begins."""
 
         async def look(tx: Tx) -> tuple[bytes, dict[str, bytes]]:
-            state = await documents.read(tx, DocumentId.state(run.query.thread_id))
+            state = await self._documents.read(tx, DocumentId.state(run.query.thread_id))
             own = await store.of_query(tx, run.query.id)
             return state.body, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
 
         state, own = await run.look(look)
 
-        def work() -> str:
-            given = given_of(run.runtime.spec, run.query.request)
-            shown = {INPUT: given.pop(INPUT), STATE: orjson.loads(state)}
-            named = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
-            return section(
-                {**shown, **{kind: named[kind] for kind in sorted(named)}}, sorted(run.runtime.references)
-            )
+        given = given_of(run.runtime.spec, run.query.request)
+        inputs, references = given.pop(INPUT), sorted(run.runtime.references)
+        size = len(state) + sum(map(len, own.values()))
+        if size > LARGE_BYTES:
+            named = {kind: own[kind] if kind in own else orjson.dumps(given[kind]) for kind in {*given, *own}}
+            bodies = {INPUT: orjson.dumps(inputs), STATE: state, **dict(sorted(named.items()))}
+            sizes = [len(body) for body in bodies.values()]
+            async with self._helpers.one() as helper:
+                answer, _ = await helper.asked(
+                    "section", *bodies.values(), sizes=sizes, kinds=list(bodies), references=references
+                )
+            return str(answer["text"])
 
-        large = len(state) + sum(map(len, own.values())) > AT_ONCE_BYTES
-        return await asyncio.to_thread(work) if large else work()
+        def work() -> str:
+            held = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
+            first = {INPUT: inputs, STATE: orjson.loads(state)}
+            return section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
+
+        return await asyncio.to_thread(work) if size > AT_ONCE_BYTES else work()
+
+
+def _parsed(body: bytes) -> Any:
+    if not body:
+        return MISSING
+    return leanjson.unhurried(body) if len(body) > AT_ONCE_BYTES else orjson.loads(body)
+
+
+async def _loaded(record: tuple[bytes, bytes], output: Output | None) -> Filled:
+    """A call as it is on record."""
+    load = partial(Filled.load, *record, output)
+    return await asyncio.to_thread(load) if len(record[0]) > UNHURRIED_BYTES else load()
 
 
 def given_of(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class Approvals:
         """Another subject in the place of this one, if the tool takes its arguments; what was voted so far is void."""
         args = args_of(subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
-        schemas = {t.name: t.input_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
+        schemas = {t.name: t.checked_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
         own = own_schema if has_variables(runtime.agent(row.agent)) else dict
         schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
         flaws = self._schemas.compile(schemas.get(row.target, False)).errors(args)

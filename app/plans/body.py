@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plangate.spec.models import PlanSpec, RuntimeSpec
-from plangate.spec.plan_schemas import discriminator
+from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
 from plangate.spec.problems import json_pointer
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
@@ -106,7 +106,7 @@ def _schema_flaws(
 ) -> list[Flaw]:
     """What is wrong with a body, but for the values that its variables will have: those are checked before each action
     is sent."""
-    compiled = schemas.compile(spec.schema_)
+    compiled = schemas.compile(_explaining(spec.schema_))
     places = [found.place for found in variables_of(body["actions"])[0]] if variables else []
     if not places:
         return compiled.errors(body)
@@ -114,15 +114,35 @@ def _schema_flaws(
     return [f for f in compiled.errors(body, limit=20 + 2 * len(places)) if f.pointer not in open_][:20]
 
 
+def _explaining(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a plan with the field that tells its kinds of action apart named in it, as it is where nothing says
+    so: what is wrong with an action is then said of its own kind."""
+    actions, properties = actions_schema(schema), schema.get("properties")
+    items = resolve(schema, actions.get("items")) if actions is not None else {}
+    is_union = "oneOf" in items or "anyOf" in items
+    if actions is None or not isinstance(properties, Mapping) or not is_union or "discriminator" in items:
+        return schema
+    named = {**items, "discriminator": {"propertyName": discriminator(schema)}}
+    return {**schema, "properties": {**properties, "actions": {**actions, "items": named}}}
+
+
 def action_flaws(
     spec: PlanSpec, body: Mapping[str, Any], action: Action, payload: dict[str, Any], schemas: SchemaChecker
 ) -> list[Flaw]:
-    """What is wrong with the fields of an action whose variables are values; pointers lead into the fields."""
+    """What is wrong with the fields of an action whose variables are values; pointers lead into the fields. What has no
+    place, since the value is too large to say where, is wrong with them too: all else was checked."""
     flat = {discriminator(spec.schema_): action.kind, **payload}
-    found = schemas.compile(spec.schema_).errors({**body, "actions": [flat]})
+    actions = {
+        "type": "array",
+        "items": (actions_schema(spec.schema_) or {}).get("items", {}),
+    }  # of any length
+    schema = {**spec.schema_, "properties": {**spec.schema_.get("properties", {}), "actions": actions}}
+    found = schemas.compile(schema).errors({**body, "actions": [flat]})
     at = "/actions/0"
     return [
-        Flaw(f.pointer.removeprefix(at), f.message) for f in found if (f.pointer + "/").startswith(f"{at}/")
+        Flaw(f.pointer.removeprefix(at), f.message)
+        for f in found
+        if not f.pointer or f"{f.pointer}/".startswith(f"{at}/")
     ]
 
 
@@ -184,6 +204,14 @@ def boundaries(
         else:
             found[kind] = _boundary(spec, kind, dispatcher)
     return found, missing
+
+
+def takes_any_value(spec: RuntimeSpec, action: Action) -> bool:
+    """Whether the result of an action is whatever it returned: a tool carries it out, and the value goes to a path."""
+    found, _ = boundaries(spec, [action.kind], graph=True)
+    boundary = found.get(action.kind)
+    tool = boundary is not None and isinstance(boundary.dispatcher, ToolDispatcher)
+    return tool and action.output_path is not None
 
 
 def _boundary(spec: RuntimeSpec, kind: str, dispatcher: Dispatcher) -> Boundary:

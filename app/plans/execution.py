@@ -7,15 +7,13 @@ what was never sent. A batch is one dispatch and its rows share one outcome.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
-from plangate.spec.transports import ToolDispatcher, Transport
 from plangate.spec.variables import Reference
 
-from app.agents.dispatch import Dispatch
+from app.agents.dispatch import Dispatch, Ready
 from app.agents.model_calls import work_data
 from app.agents.run import QueryRun
 from app.agents.toolkit import Answer, ToolError
@@ -28,27 +26,31 @@ from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, event
 from app.plans import body as bodies
 from app.plans import store
-from app.plans.body import Boundary, Verdict
+from app.plans.body import Verdict
 from app.plans.graph import Order
 from app.plans.models import Plan
 from app.plans.service import Plans, Who
+from app.plans.shipments import Shipment, Shipments
 from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
 from app.plans.variables import Flow, delivered, parsed
 from app.runtimes.models import Runtime
 from app.state import store as state_store
+from app.state.models import WriteRow
 from app.state.writing import WriteRefused
-from app.tools.models import DEFAULT_TIMEOUT_MS, CallOutcome, OutgoingCall, definition_digest
+from app.tools.calls import Taken
+from app.tools.models import CallOutcome, OutgoingCall
 
 MAX_PARALLEL = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Shipment:
-    """Actions that are sent together: all of a batch, or one."""
+class Sent:
+    """A call that was offered for a shipment, now or before; `known`: what became of it, as far as that is on record;
+    `taken`: what this process may send of it now."""
 
-    indexes: tuple[int, ...]
-    boundary: Boundary
-    key: str
+    call: OutgoingCall
+    known: CallOutcome | None = None
+    taken: Taken | None = None
 
 
 class Execution:
@@ -71,10 +73,12 @@ class Execution:
         self._runtime = runtime
         self._plan = plan
         self._who = who
-        self._inputs = inputs
         self._flow = flow
         self._body = orjson.loads(plan.body)
         self._actions = bodies.actions_of(self._body)
+        self._shipments = Shipments(
+            run.lease.tenant, run.query.id, runtime, plan, self._actions, inputs, graph=flow is not None
+        )
         self._idle: list[asyncio.Future[None]] = []
 
     async def carry_out(self) -> dict[str, Any]:
@@ -118,25 +122,18 @@ class Execution:
     def _scope(self, work_id: str) -> Scope:
         return self._run.scope(work_id, self._who.scope.work_id, self._who.scope.agent)
 
-    def _shipments(self) -> list[Shipment]:
-        kinds = [a.kind for a in self._actions]
-        found, _ = bodies.boundaries(self._runtime.spec, kinds, graph=self._flow is not None)
-        tenant, plan = self._run.lease.tenant, self._plan
-        if "*" in found:
-            key = bodies.idempotency_key(tenant, plan.id, plan.revision, None)
-            return [Shipment(tuple(range(len(self._actions))), found["*"], key)] if self._actions else []
-        return [
-            Shipment((n,), found[a.kind], bodies.idempotency_key(tenant, plan.id, plan.revision, n))
-            for n, a in enumerate(self._actions)
-        ]
-
     async def _dispatch_all(self, execution_id: str) -> None:
         """So many lanes that take the next shipment that waits for no other; what waits for a person holds its lane."""
-        shipments = self._shipments()
-        order = Order(self._flow.graph.needs if self._flow else [frozenset()] * len(shipments))
-        if self._flow is not None:  # what an earlier run of the query brought to its end
-            for n in await self._run.look(lambda tx: self._take_up(tx, None)):
-                order.done(n)
+        shipments = self._shipments.all
+        order = Order([frozenset()] * len(shipments))
+        if self._flow is not None:  # an earlier run of the query may have begun
+            rows = await self._run.look(lambda tx: self._take_up(tx, None))
+            order = Order(
+                self._flow.graph.needs, {r["index"] for r in rows if r["status"] == ActionStatus.DISPATCHED}
+            )
+            for row in rows:
+                if ActionStatus(row["status"]) in ACTION_LIFE.terminal:
+                    order.done(row["index"])
         limits = self._runtime.spec.limits
         lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(shipments))
 
@@ -162,63 +159,69 @@ class Execution:
     async def _carry(self, execution_id: str, shipment: Shipment) -> None:
         """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
         while True:
-            sent = await self._run.durably(lambda tx: self._send(tx, execution_id, shipment))
+            until_s = self._dispatch.send_until_s()
+            renew_s = None if shipment.transport.kind == "client" else self._dispatch.lease_s
+            sent = await self._run.durably(lambda tx: self._send(tx, execution_id, shipment), renew_s=renew_s)
             if sent is None:
                 break
             if isinstance(sent, Verdict):
-                await self._close(execution_id, shipment, new_id("wrk_"), sent)
+                over = await self._close(execution_id, shipment, new_id("wrk_"), sent)
             else:
-                await self._outcome(execution_id, shipment, sent)
+                ready = None if sent.taken is None else Ready(sent.taken, until_s)
+                over = await self._outcome(execution_id, shipment, sent, ready)
+            if over:
+                return
         if self._flow is not None:
             await self._run.look(lambda tx: self._take_up(tx, shipment.indexes))
 
-    async def _take_up(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[int]:
-        """Looks where actions stand and what they wrote, for those that depend on them; gives those that are over."""
+    async def _take_up(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[Any]:
+        """Looks where actions stand and what they wrote, for those that depend on them; gives their rows."""
         assert self._flow is not None
         rows = await store.actions(tx, self._plan.id, indexes)
         over = {r["index"]: r for r in rows if ActionStatus(r["status"]) in ACTION_LIFE.terminal}
         works = [
             r["work_id"] for n, r in over.items() if r["work_id"] and self._flow.graph.steps[n].call.output
         ]
-        written = await state_store.of_calls(tx, works) if works else []
+        written: dict[str | None, list[WriteRow]] = {}
+        for write in await state_store.of_calls(tx, works) if works else []:
+            written.setdefault(write.work_id, []).append(write)
         for n, row in over.items():
-            own = [w for w in written if w.work_id == row["work_id"]]
-            self._flow.ended(n, ActionStatus(row["status"]), own)
-        return list(over)
+            self._flow.ended(n, ActionStatus(row["status"]), written.get(row["work_id"], ()))
+        return rows
 
-    async def _outcome(self, execution_id: str, shipment: Shipment, call: OutgoingCall) -> None:
-        """Records what became of a shipment; where nobody knows, waits for a person."""
-        outcome = await self._run.look(lambda tx: self._unsettled(tx, shipment))
-        if outcome is None:
-            outcome = await self._dispatch.outcome(self._run, call, offered=True)
-        tool = isinstance(shipment.boundary.dispatcher, ToolDispatcher)
-        verdict = bodies.judged(outcome, any_value=tool and self._output(shipment) is not None)
-        await self._close(execution_id, shipment, call.work_id, verdict)
+    async def _outcome(self, execution_id: str, shipment: Shipment, sent: Sent, ready: Ready | None) -> bool:
+        """Records what became of a shipment; where nobody knows, waits for a person. Whether it is over and taken up."""
+        call = sent.call
+        outcome = sent.known or await self._dispatch.outcome_of_offered(self._run, call, ready)
+        first = self._actions[shipment.indexes[0]]
+        any_value = bodies.takes_any_value(self._runtime.spec, first)
+        verdict = bodies.judged(outcome, any_value=any_value)
+        over = await self._close(execution_id, shipment, call.work_id, verdict, (call, outcome))
         if outcome.status == "unknown":
             await self._run.wait(
                 lambda: self._run.look(lambda tx: self._settled(tx, shipment)), reason="outcome_unknown"
             )
+        return over
 
     async def _rows(self, tx: Tx, shipment: Shipment) -> list[Any]:
         return await store.actions(tx, self._plan.id, shipment.indexes)
 
     async def _settled(self, tx: Tx, shipment: Shipment) -> bool | None:
-        return None if await self._unsettled(tx, shipment) else True
-
-    async def _unsettled(self, tx: Tx, shipment: Shipment) -> CallOutcome | None:
-        """An outcome that nobody knows, and that no person has settled yet."""
         rows = await self._rows(tx, shipment)
-        return CallOutcome("unknown") if any(r["status"] == "unknown" for r in rows) else None
+        return None if any(r["status"] == "unknown" for r in rows) else True
 
-    async def _send(self, tx: Tx, execution_id: str, shipment: Shipment) -> OutgoingCall | Verdict | None:
+    async def _send(self, tx: Tx, execution_id: str, shipment: Shipment) -> Sent | Verdict | None:
         """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
         when there is nothing left to do; for rows that were sent before, the call they went with; the verdict on one
-        that is not to be sent."""
-        await store.lock(tx, self._plan.id)
+        that is not to be sent. Nobody else moves actions meanwhile: the transaction holds their query."""
         rows = await self._rows(tx, shipment)
         sent = [r for r in rows if r["status"] in ("dispatched", "unknown")]
         if sent:
-            return self._call(shipment, str(sent[0]["work_id"]), b"")  # what was written then is what is sent
+            unknown = any(r["status"] == "unknown" for r in sent)
+            call = self._shipments.call(
+                shipment, str(sent[0]["work_id"]), b""
+            )  # what was written then is what is sent
+            return Sent(call, CallOutcome("unknown") if unknown else None)
         open_rows = [r for r in rows if r["status"] == "pending"]
         if not open_rows:
             return None
@@ -226,13 +229,14 @@ class Execution:
         if isinstance(payloads, Verdict):
             return payloads
         again = open_rows[0]["work_id"]  # a retry goes on under the same identity
-        request = self._request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
-        call = self._call(shipment, again or new_id("wrk_"), jsongate.dumps(request))
+        request = self._shipments.request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
+        call = self._shipments.call(shipment, again or new_id("wrk_"), jsongate.dumps(request))
         scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
         await self._plans.move_actions(
             tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
         )
         await (self._dispatch.calls.offer_again if again else self._dispatch.calls.offer)(tx, call)
+        await self._run.further(tx)
         await store.open_action_work(
             tx,
             call.work_id,
@@ -242,7 +246,10 @@ class Execution:
             call.name,
             scope.agent,
         )
-        return call
+        if call.sender == "client":
+            return Sent(call)
+        taken = await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch)
+        return Sent(call, known=taken) if isinstance(taken, CallOutcome) else Sent(call, taken=taken)
 
     async def _payloads(
         self, tx: Tx, execution_id: str, shipment: Shipment
@@ -255,14 +262,15 @@ class Execution:
         (n,) = shipment.indexes
         try:
             why = flow.skipped(n)
-            if why is not None:
-                return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
-            roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
             values, why_not = dict[Reference, Any](), dict[Reference, str]()
-            if roots:
+            roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
+            if roots and why is None:
                 holder = Holder(self._plan.thread_id, None, {}, None)
                 gathered = await self._plans.variables.gather(tx, holder, execution_id, roots)
                 values, why_not = await parsed(gathered), dict(gathered.why)
+            why = why or flow.unprovided(n, values)
+            if why is not None:
+                return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
             made = flow.fill(n, values, why_not)
         except VariableError as error:
             return Verdict.failed("variable_error", f"Nothing was sent. {error}")
@@ -279,74 +287,42 @@ class Execution:
         """Where the result of a shipment goes."""
         return None if self._flow is None else self._flow.graph.steps[shipment.indexes[0]].call.output
 
-    def _call(self, shipment: Shipment, work_id: str, request: bytes) -> OutgoingCall:
-        """The call to the boundary; where that is a declared tool, to the code of the tool."""
-        dispatcher = shipment.boundary.dispatcher
-        transport: Transport
-        if isinstance(dispatcher, ToolDispatcher):
-            tool = self._runtime.tools[dispatcher.tool]
-            transport, digest, timeout_ms = tool.transport, definition_digest(tool), tool.timeout_ms
-        else:
-            transport, digest, timeout_ms = dispatcher, shipment.boundary.digest, None
-        return OutgoingCall(
-            work_id=work_id,
-            query_id=self._run.query.id,
-            purpose="action",
-            name=bodies.served_name(shipment.boundary),
-            definition_digest=digest,
-            request=request,
-            replay=dispatcher.replay,
-            timeout_ms=dispatcher.timeout_ms or timeout_ms or DEFAULT_TIMEOUT_MS,
-            transport=transport,
-            idempotency_key=shipment.key,
-        )
+    async def _close(
+        self,
+        execution_id: str,
+        shipment: Shipment,
+        work_id: str,
+        verdict: Verdict,
+        ended: tuple[OutgoingCall, CallOutcome] | None = None,
+    ) -> bool:
+        """Puts on record what became of a shipment and of its call, and its result at its path, all or nothing. An action
+        whose result could not be written has failed, although it ran. Whether it is over, and those that depend on it
+        know."""
 
-    def _request(
-        self, shipment: Shipment, payloads: Sequence[dict[str, Any]], attempt: int
-    ) -> dict[str, Any]:
-        tenant, plan = self._run.lease.tenant, self._plan
-        actions = []
-        for n, payload in zip(shipment.indexes, payloads, strict=True):
-            own = bodies.idempotency_key(tenant, plan.id, plan.revision, n)
-            sent = {**self._actions[n].wire(), "payload": payload}
-            actions.append({**sent, "index": n, "idempotencyKey": own})
-        return {
-            "planId": plan.id,
-            "specName": plan.spec_name,
-            "revision": plan.revision,
-            "digest": plan.digest.hex(),
-            "idempotencyKey": shipment.key,
-            "actions": actions,
-            "inputs": self._inputs,
-            "attempt": attempt,
-            **(
-                {"args": actions[0]["payload"]}
-                if isinstance(shipment.boundary.dispatcher, ToolDispatcher)
-                else {}
-            ),
-            "context": {
-                "queryId": self._run.query.id,
-                "threadId": plan.thread_id,
-                "runtimeId": plan.runtime_id,
-            },
-        }
+        async def record(tx: Tx, verdict: Verdict, to_path: bool = True) -> list[WriteRow] | None:
+            if ended is not None:
+                await self._dispatch.settle(tx, self._run, *ended)
+            return await self._record(tx, execution_id, shipment, work_id, verdict, to_path=to_path)
 
-    async def _close(self, execution_id: str, shipment: Shipment, work_id: str, verdict: Verdict) -> None:
-        """Puts on record what became of a shipment, and its result at its path, all or nothing. An action whose result
-        could not be written has failed, although it ran."""
+        status = verdict.status
         try:
-            await self._run.durably(lambda tx: self._record(tx, execution_id, shipment, work_id, verdict))
+            written = await self._run.durably(lambda tx: record(tx, verdict))
         except WriteRefused as refused:
             ran = verdict.status is ActionStatus.SUCCEEDED
             said = (
                 "The action ran, but its result"
                 if ran
-                else f"{(verdict.error or {}).get('message')} This error"
+                else f"{str((verdict.error or {}).get('message')).rstrip('.')}. This error"
             )
             unwritten = Verdict.failed("not_written", f"{said} was not written: {refused}.")
-            await self._run.durably(
-                lambda tx: self._record(tx, execution_id, shipment, work_id, unwritten, to_path=False)
-            )
+            status = unwritten.status
+            written = await self._run.durably(lambda tx: record(tx, unwritten, to_path=False))
+        if written is None or status not in ACTION_LIFE.terminal:
+            return False
+        if self._flow is not None:
+            (n,) = shipment.indexes
+            self._flow.ended(n, status, written)
+        return True
 
     async def _record(
         self,
@@ -356,11 +332,13 @@ class Execution:
         work_id: str,
         verdict: Verdict,
         *,
-        to_path: bool = True,
-    ) -> None:
+        to_path: bool,
+    ) -> list[WriteRow] | None:
+        """What was written to its path; None where all was on record before."""
         rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
         if not rows:
-            return
+            return None
+        await self._run.further(tx)
         scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
         status, unsent = verdict.status, rows[0]["status"] == "pending"
         if unsent and status is ActionStatus.SKIPPED:  # no work was done for it
@@ -372,6 +350,7 @@ class Execution:
                 tx, work_id, query.id, query.thread_id, execution_id, name, scope.agent
             )
         output = self._output(shipment) if to_path else None
+        written: list[WriteRow] = []
         if output is not None and status in (ActionStatus.SUCCEEDED, ActionStatus.FAILED):
             error = verdict.error or {}
             outcome = (
@@ -392,6 +371,7 @@ class Execution:
         if work_id:
             told = {"succeeded": "succeeded", "unknown": "unknown"}.get(status, "failed")
             await store.close_action_work(tx, work_id, told, parts.get("result"), parts.get("error"))
+        return written
 
 
 def summary(rows: list[Any]) -> dict[str, Any]:

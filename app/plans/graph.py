@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 from typing import Any, Final
 
 from plangate.spec.plan_schemas import resolve
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
-from plangate.spec.variables import Found, Reference
+from plangate.spec.variables import Found, Reference, replaced
 
 from app.agents.variable_values import VariableError, Written, shown, written
 from app.base.errors import Flaw
@@ -22,6 +23,7 @@ STORED: Final = ("ref", "artifact")
 """Kinds that no action writes: they are no part of the graph."""
 
 MAX_FLAWS: Final = 20
+MAX_LINKS: Final = 50_000
 
 Refusal = Callable[[Reference], str | None]
 """Why a reference has no value before the plan runs; None where it has one, or may have."""
@@ -64,18 +66,58 @@ def steps_of(actions: Sequence[Action]) -> tuple[list[Step], list[Flaw]]:
     return steps, flaws
 
 
-def overlap(a: Reference, b: Reference) -> bool:
-    """Whether one path is the other, or leads to it."""
-    return a.kind == b.kind and all(x.key == y.key for x, y in zip(a.path, b.path, strict=False))
-
-
 @dataclass(slots=True)
 class _Node:
-    """A place in the tree of written paths: who writes here, and who writes here or below."""
+    """A place in a tree of paths: who is here, and who is here or below."""
 
-    here: list[int] = field(default_factory=list)
-    below: list[int] = field(default_factory=list)
+    here: int = 0
+    below: int = 0
     children: dict[str, _Node] = field(default_factory=dict)
+
+
+class Paths:
+    """Which actions write where. Sets of actions are integers, bit n for action n: a plan has a thousand of them, and
+    each of its paths may concern all."""
+
+    def __init__(self) -> None:
+        self._root = _Node()
+
+    def add(self, path: Reference, writer: int) -> None:
+        node, bit = self._root, 1 << writer
+        for key in _keys(path):
+            node = node.children.setdefault(key, _Node())
+            node.below |= bit
+        node.here |= bit
+
+    def near(self, path: Reference) -> int:
+        """Those at the path, a prefix or an extension of it."""
+        node, found = self._root, 0
+        for key in _keys(path):
+            inner = node.children.get(key)
+            if inner is None:
+                return found
+            node = inner
+            found |= node.here
+        return found | node.below
+
+
+def _escaped(value: Any) -> bool:
+    """Whether a string in it begins with a dagger."""
+    seen: list[str] = []
+    replaced(value, seen.append)
+    return bool(seen)
+
+
+def _keys(path: Reference) -> Iterator[str]:
+    yield path.kind
+    yield from (segment.key for segment in path.path)
+
+
+def _bits(actions: int) -> Iterator[int]:
+    while actions:
+        lowest = actions & -actions
+        yield lowest.bit_length() - 1
+        actions ^= lowest
 
 
 class Graph:
@@ -83,14 +125,12 @@ class Graph:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
-        self._paths = _Node()
-        self._producers: dict[Reference, tuple[int, ...]] = {}
+        self._paths = Paths()
+        self._writers: dict[Reference, int] = {}
         for step in steps:
             for path in step.writes():
-                self._insert(path, step.index)
-        self.needs = tuple(
-            frozenset(p for read in step.reads() for p in self.producers(read)) for step in steps
-        )
+                self._paths.add(path, step.index)
+        self.needs = tuple(frozenset(_bits(self._writers_of(step.reads()))) for step in steps)
 
     @classmethod
     def of(cls, actions: Sequence[Action]) -> Graph:
@@ -102,21 +142,32 @@ class Graph:
 
     @property
     def is_one(self) -> bool:
-        """Whether any action has a variable or an output path: then they are sent one at a time, in their order."""
-        return any(step.call.found or step.call.output for step in self.steps)
+        """Whether any action has a variable, a literal that is written as one, or an output path: then they are sent one
+        at a time, in their order."""
+        return any(step.call.found or step.call.output or _escaped(step.call.args) for step in self.steps)
 
-    def producers(self, reference: Reference) -> tuple[int, ...]:
-        """The actions that write the path, a prefix or an extension of it, in their order."""
+    def writers(self, reference: Reference) -> int:
+        """The actions that write the path, a prefix or an extension of it, as bits."""
         if reference.kind in STORED:
-            return ()
-        found = self._producers.get(reference)
+            return 0
+        found = self._writers.get(reference)
         if found is None:
-            found = self._producers[reference] = tuple(sorted(set(self._overlapping(reference))))
+            found = self._writers[reference] = self._paths.near(reference)
+        return found
+
+    def producers(self, reference: Reference) -> list[int]:
+        """The same, in their order."""
+        return list(_bits(self.writers(reference)))
+
+    def _writers_of(self, references: Iterable[Reference]) -> int:
+        found = 0
+        for reference in references:
+            found |= self.writers(reference)
         return found
 
     def depends(self, found: Found) -> bool:
         """Whether a value of the variable can come from an action."""
-        return any(self.producers(reference) for reference in found.expression.references())
+        return any(self.writers(reference) for reference in found.expression.references())
 
     def stored(self) -> set[Reference]:
         """The stored values that variables lead to, or into."""
@@ -128,29 +179,24 @@ class Graph:
         read = {root for step in self.steps for root in step.call.roots()}
         return read | {Reference(path.kind) for step in self.steps for path in step.writes()}
 
-    def _insert(self, path: Reference, writer: int) -> None:
-        node = self._paths
-        for key in (path.kind, *(segment.key for segment in path.path)):
-            node = node.children.setdefault(key, _Node())
-            node.below.append(writer)
-        node.here.append(writer)
-
-    def _overlapping(self, path: Reference) -> Iterator[int]:
-        node = self._paths
-        for key in (path.kind, *(segment.key for segment in path.path)):
-            yield from node.here
-            inner = node.children.get(key)
-            if inner is None:
-                return
-            node = inner
-        yield from node.below
-
     # -- what is wrong with it -------------------------------------------------------------------------------
 
     def flaws(self, refusal: Refusal) -> list[Flaw]:
         """Cycles, writers in no order, and readings of what nothing provides; at most 20."""
-        found = self._cycle() or [*self._conflicts(), *self._dangling(refusal)]
-        return found[:MAX_FLAWS]
+        return (
+            self._tangle()
+            or self._cycle()
+            or list(islice(chain(self._conflicts(), self._dangling(refusal)), MAX_FLAWS))
+        )
+
+    def _tangle(self) -> list[Flaw]:
+        """An approval names for each path that is read those who write it: that must be worth reading."""
+        paths = {read for step in self.steps for read in step.reads()}
+        links = sum(self.writers(path).bit_count() for path in paths)
+        if links <= MAX_LINKS:
+            return []
+        told = f"between the paths that are read and their writers there are {links} links, more than {MAX_LINKS}"
+        return [Flaw("/actions", f"{told}: read whole documents, or make several plans")]
 
     def order(self) -> list[int]:
         """The actions, each after those that it waits for; what stands in a cycle, or waits for one, is left out."""
@@ -180,31 +226,37 @@ class Graph:
         around = [*around[first:], *around[:first]]
         told = []
         for n, need in zip(around, [*around[1:], around[0]], strict=True):
-            path = next(read for read in self.steps[n].reads() if need in self.producers(read))
+            path = next(read for read in self.steps[n].reads() if self.writers(read) >> need & 1)
             writer = "it writes itself" if need == n else f"action {need} writes"
             told.append(f"action {n} reads {shown(str(path))}, which {writer}")
-        return [Flaw(f"/actions/{around[0]}", f"the plan has a cycle: {'; '.join(told[:5])}")]
+        listed = "; ".join([*told[:5], *(["and so on"] if told[5:] else [])])
+        return [Flaw(f"/actions/{around[0]}", f"the plan has a cycle: {listed}")]
 
     def _conflicts(self) -> Iterator[Flaw]:
         """Two writers of one path of which neither runs after the other, where one of them sets it."""
-        before = [0] * len(self.steps)  # bit by bit, the actions that have run before each
-        for n in self.order():
+        before = [0] * len(self.steps)
+        order = self.order()
+        for n in order:
             for need in self.needs[n]:
                 before[n] |= before[need] | 1 << need
+        after = [0] * len(self.steps)
+        for n in reversed(order):
+            for need in self.needs[n]:
+                after[need] |= after[n] | 1 << n
+        setting = sum(1 << step.index for step in self.steps if self._method(step.index) == "set")
         for step in self.steps:
-            n, told = step.index, set[int]()
+            n = step.index
+            left = ((1 << n) - 1) & ~before[n] & ~after[n]  # earlier ones in no order with it, not told yet
+            if not setting >> n & 1:
+                left &= setting
             for path in step.writes():
-                for other in self.producers(path):
-                    if other >= n or other in told or before[n] >> other & 1 or before[other] >> n & 1:
-                        continue
-                    methods = {self._method(n), self._method(other)}
-                    if "set" in methods:
-                        told.add(other)
-                        yield Flaw(
-                            f"/actions/{n}/{OUTPUT_PATH}",
-                            f"actions {other} and {n} both write {shown(str(path))}, in no order, and `set` keeps only "
-                            f"one of them: write to different paths, or give both the {OUTPUT_METHOD} push or merge",
-                        )
+                for other in _bits(self.writers(path) & left):
+                    left ^= 1 << other
+                    yield Flaw(
+                        f"/actions/{n}/{OUTPUT_PATH}",
+                        f"actions {other} and {n} both write {shown(str(path))}, in no order, and `set` keeps only "
+                        f"one of them: write to different paths, or give both the {OUTPUT_METHOD} push or merge",
+                    )
 
     def _method(self, n: int) -> str:
         output = self.steps[n].call.output
@@ -218,28 +270,34 @@ class Graph:
                     told = "; ".join(reason for reason in reasons if reason)
                     yield Flaw(
                         f"/actions/{step.index}{found.pointer}",
-                        f"nothing provides {shown(found.text)}: {told}, and no action writes it",
+                        f"nothing provides {shown(found.text)}, and no action writes it: {told}",
                     )
 
     def _missing(self, references: Iterable[Reference], refusal: Refusal) -> str | None:
         for reference in references:
-            reason = None if self.producers(reference) else refusal(reference)
+            reason = None if self.writers(reference) else refusal(reference)
             if reason is not None:
                 return reason.rstrip(".")
         return None
 
 
 class Order:
-    """Which actions may run now: those whose needs are met, the first of them first."""
+    """Which actions may run now: those whose needs are met, the first of them first, and before these `under_way`, which
+    were sent before a crash."""
 
-    def __init__(self, needs: Sequence[Set[int]]) -> None:
+    def __init__(self, needs: Sequence[Set[int]], under_way: Set[int] = frozenset()) -> None:
         self._left = [len(own) for own in needs]
         self._waiting: list[list[int]] = [[] for _ in needs]
         for n, own in enumerate(needs):
             for need in own:
                 self._waiting[need].append(n)
-        self._ready = [n for n, count in enumerate(self._left) if not count]  # a heap: it is sorted
+        self._under_way = under_way
+        self._ready = [self._place(n) for n, count in enumerate(self._left) if not count]
+        heapify(self._ready)
         self._over: set[int] = set()
+
+    def _place(self, n: int) -> tuple[bool, int]:
+        return n not in self._under_way, n
 
     @property
     def finished(self) -> bool:
@@ -252,7 +310,7 @@ class Order:
     def take(self) -> int | None:
         """The next action that may run; None while all that are left wait for others."""
         while self._ready:
-            n = heappop(self._ready)
+            _, n = heappop(self._ready)
             if n not in self._over:
                 return n
         return None
@@ -263,19 +321,22 @@ class Order:
         for other in self._waiting[n]:
             self._left[other] -= 1
             if not self._left[other]:
-                heappush(self._ready, other)
+                heappush(self._ready, self._place(other))
 
 
 def excluded(schema: Mapping[str, Any] | None, reference: Reference) -> str | None:
     """Why an `inputSchema` has no room for an input, if so."""
-    here: Mapping[str, Any] = schema or {}
+    here: Any = schema or {}
     for segment in reference.path:
         here = resolve(schema or {}, here)
-        properties = here.get("properties")
-        if isinstance(properties, Mapping) and segment.key in properties:
+        said, properties = here.get("type", ["object", "array"]), here.get("properties")
+        types = said if isinstance(said, list) else [said]
+        closed = here.get("additionalProperties") is False and not here.get("patternProperties")
+        if isinstance(properties, Mapping) and segment.key in properties and "object" in types:
             here = properties[segment.key]
-            continue
-        if here.get("additionalProperties") is False and not here.get("patternProperties"):
-            return f"the runtime's inputSchema has no {shown(segment.key)}"
-        return None
+            if here is not False:
+                continue
+        elif ("object" in types and not closed) or ("array" in types and segment.index is not None):
+            return None
+        return f"the runtime's inputSchema has no {shown(segment.key)}"
     return None

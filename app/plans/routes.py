@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -9,6 +10,7 @@ from pydantic import Field, model_validator
 
 from app.base.database import Tx
 from app.plans import views
+from app.plans.drawing import drawn
 from app.plans.service import Plans
 from app.tenancy.http import (
     Body,
@@ -19,6 +21,8 @@ from app.tenancy.http import (
     answer,
     before,
     calling,
+    door_of,
+    json_response,
     page,
     reading,
     traceparent_of,
@@ -28,6 +32,8 @@ from app.tenancy.models import Caller
 router = APIRouter(route_class=GatedRoute, tags=["plans"])
 
 PlanId = Annotated[str, Path(max_length=100)]
+
+MERMAID = "text/vnd.mermaid"
 
 
 class Settle(Body):
@@ -189,6 +195,32 @@ async def plan_actions(
     request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     return await reading(request, caller, lambda tx: _items(plans_of(request).actions(tx, plan_id)))
+
+
+@router.get(
+    "/plans/{plan_id}/graph",
+    summary="Who waits for whom, as JSON or as a Mermaid flowchart",
+    description=f"A flowchart with `Accept: {MERMAID}` or `format=mermaid`; the parameter wins.",
+    response_model=views.GraphView,
+    responses={200: {"content": views.DIAGRAM}},
+)
+async def plan_graph(
+    request: Request,
+    plan_id: PlanId,
+    caller: Annotated[Caller, calling("read")],
+    format: Literal["json", "mermaid"] | None = None,
+) -> Response:
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        plan, rows = await plans_of(request).standing(tx, plan_id)
+    chart = format == "mermaid" or (format is None and MERMAID in request.headers.get("accept", ""))
+
+    def draw() -> Response:
+        drawing = drawn(plan, rows)
+        return Response(drawing.mermaid(), media_type=MERMAID) if chart else json_response(drawing.wire())
+
+    response = await asyncio.to_thread(draw)  # a thousand actions are much to draw
+    response.headers["Vary"] = "Accept"
+    return response
 
 
 async def _items(rows: Any) -> dict[str, Any]:

@@ -283,22 +283,26 @@ class Plans:
             plan = await self.named(tx, None, plan_id)
             runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
             scope = await self.scope_of_execution(tx, plan)
+            actions = bodies.actions_of(orjson.loads(plan.body))
             for row in await store.actions(tx, plan_id):
                 if row["status"] in ("pending", "dispatched"):
-                    left = await self._left_behind(tx, row)
+                    any_value = bodies.takes_any_value(runtime.spec, actions[row["index"]])
+                    left = await self._left_behind(tx, row, any_value=any_value)
                     await self.move_actions(tx, plan_id, scope, [row], left.status, **left.parts())
             result = jsongate.dumps({"status": "failed", "reason": reason})
             await self.move(tx, runtime, plan, PlanStatus.FAILED, Who(scope, "service"), result=result)
 
-    async def _left_behind(self, tx: Tx, row: Any) -> Verdict:
-        """What becomes of an action whose query ends: a result that is in counts, whatever was going on."""
+    async def _left_behind(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:
+        """What becomes of an action whose query ends: a result that is in counts, whatever was going on, and goes to no
+        path any more."""
         call = None if row["status"] == "pending" else await calls_store.outcome(tx, row["work_id"])
         if call is None or call["status"] == "withdrawn":
             return Verdict(ActionStatus.SKIPPED)
         if call["status"] != "done":
             return Verdict(ActionStatus.UNKNOWN)
         result = orjson.loads(call["result"])
-        return bodies.judged(CallOutcome("done", result.get("output"), result.get("error")))
+        done = CallOutcome("done", result.get("output"), result.get("error"))
+        return bodies.judged(done, any_value=any_value)
 
     async def scope_of_execution(self, tx: Tx, plan: Plan) -> Scope:
         """Where in its query a plan is executed."""
@@ -407,6 +411,10 @@ class Plans:
     async def actions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
         await self.named(tx, None, plan_id)
         return [action_wire(r) for r in await store.actions(tx, plan_id)]
+
+    async def standing(self, tx: Tx, plan_id: str) -> tuple[Plan, list[Any]]:
+        """A plan, and where its actions stand once it was approved."""
+        return await self.named(tx, None, plan_id), await store.standing(tx, plan_id)
 
 
 def action_wire(row: Any) -> dict[str, Any]:

@@ -47,7 +47,12 @@ SELECT $1, $2, n - 1, $3, kind, 'pending', key FROM unnest($4::text[], $5::text[
 """
 ACTIONS = """
 SELECT index, revision, kind, status, attempts, idempotency_key, work_id, result, error, settled_by, updated_at
-  FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2 AND ($3::int[] IS NULL OR index = ANY ($3)) ORDER BY index
+  FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2
+"""
+ALL_ACTIONS = f"{ACTIONS} ORDER BY index"
+SOME_ACTIONS = f"{ACTIONS} AND index = ANY ($3) ORDER BY index"
+STANDING = """
+SELECT index, status, attempts FROM plan_actions WHERE tenant_id = $1 AND plan_id = $2 ORDER BY index
 """
 MOVE_ACTIONS = """
 UPDATE plan_actions SET status = $5, attempts = attempts + ($5 = 'dispatched')::int, work_id = coalesce($6, work_id),
@@ -145,7 +150,14 @@ async def insert_actions(
 
 async def actions(tx: Tx, plan_id: str, indexes: Sequence[int] | None = None) -> list[Any]:
     """All actions of a plan, or those with these indexes."""
-    return await tx.fetch(ACTIONS, tx.tenant, plan_id, indexes)
+    if indexes is None:
+        return await tx.fetch(ALL_ACTIONS, tx.tenant, plan_id)
+    return await tx.fetch(SOME_ACTIONS, tx.tenant, plan_id, indexes)
+
+
+async def standing(tx: Tx, plan_id: str) -> list[Any]:
+    """Where the actions of a plan stand, without what became of them, which may be large."""
+    return await tx.fetch(STANDING, tx.tenant, plan_id)
 
 
 async def move_actions(

@@ -185,7 +185,7 @@ class PlanTools:
         together = [actions] if "*" in found else [[action] for action in actions]
         named = [bodies.references_of(sent) for sent in together]
         if graph is not None:
-            named += [[handle] for handle in stored_values(actions)]
+            named += [stored_values([action]) for action in actions]
         references = await self._references.described(tx, named)
         subject = {
             "planId": plan.id,

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -33,7 +36,7 @@ from app.base.errors import Flaw, Invalid
 from app.journal.models import Scope
 from app.plans import store
 from app.plans.body import Action
-from app.plans.graph import STORED, Graph, excluded, overlap, steps_of
+from app.plans.graph import MAX_FLAWS, STORED, Graph, Paths, excluded, steps_of
 from app.plans.states import ActionStatus
 from app.references.service import Handle
 from app.runtimes.models import Runtime
@@ -45,7 +48,7 @@ Documents = Mapping[str, Any]
 """By kind: the document, or MISSING."""
 
 INPUT: Final = "input"
-KEPT_REFERENCES_BYTES: Final = 16 * 1024 * 1024  # of stored values that one execution keeps parsed
+FOLDS_KEPT: Final = 32  # of each document that the actions write
 
 
 # -- as a plan is stored
@@ -57,7 +60,7 @@ async def checked(
     """What is wrong with the graph of a body that is to be stored."""
     steps, flaws = steps_of(actions)
     if flaws:
-        return flaws
+        return flaws[:MAX_FLAWS]
     graph = Graph(steps)
     roots = [root for root in graph.roots() if root.kind not in STORED]
     gathered = await variables.gather(tx, holder, work_id, roots)
@@ -109,26 +112,32 @@ async def snapshot(
 ) -> dict[str, bytes]:
     """The documents that the plan names, as far as it names them, kept under the work that opens the gate. Every variable
     that no action provides has a value now. Raises Invalid."""
-    whole = {
-        ref for ref in graph.stored() if len(ref.path) == 2
-    }  # these are there: what is pinned is described
-    roots = {r for r in graph.roots() if r.kind not in STORED}
-    gathered = await variables.gather(
-        tx, holder, work_id, roots | {root_of(r) for r in graph.stored() - whole}
-    )
+    roots = {root for root in graph.roots() if root.kind not in STORED}
+    gathered = await variables.gather(tx, holder, work_id, roots)
+    gone = await _stored_gone(tx, variables, holder, graph, work_id)
 
     def work() -> dict[str, bytes]:
-        values = {**dict.fromkeys(whole), **gathered.values()}
-        lookup = lookup_in(values)
+        values = gathered.values()
+        lookup, kinds = lookup_in(values), sorted(gathered.kinds)
+
+        def missing(reference: Reference) -> str | None:
+            if reference.kind in STORED:
+                return gone.get(reference)
+            if graph.writers(reference) or lookup(reference) is not MISSING:
+                return None
+            return reason(reference, values, kinds, gathered.why).rstrip(".")
+
         flaws = []
         for step in graph.steps:
             for found in step.call.found:
-                if not graph.depends(found) and evaluate(found.expression, lookup) is MISSING:
-                    why = _why(found.expression, values, gathered)
-                    text = f"{shown(found.text)} has no value: {why}"
+                told = [
+                    next(filter(None, map(missing, refs)), None) for refs in found.expression.alternatives
+                ]
+                if None not in told:
+                    text = f"{shown(found.text)} has no value: {'; '.join(filter(None, told))}"
                     flaws.append(Flaw(f"/body/actions/{step.index}{found.pointer}", text))
         if flaws:
-            raise Invalid("A variable of the plan has no value.", flaws[:20])
+            raise Invalid("A variable of the plan has no value.", flaws[:MAX_FLAWS])
         return _kept(graph, values)
 
     large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
@@ -137,10 +146,24 @@ async def snapshot(
     return kept
 
 
-def _why(expression: Expression, values: Mapping[Reference, Any], gathered: Gathered) -> str:
-    lookup, kinds = lookup_in(values), sorted(gathered.kinds)
-    missing = (next(r for r in refs if lookup(r) is MISSING) for refs in expression.alternatives)
-    return "; ".join(reason(ref, values, kinds, gathered.why).rstrip(".") for ref in missing)
+async def _stored_gone(
+    tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str
+) -> dict[Reference, str]:
+    """The paths into stored values that lead nowhere, and why. One value at a time: together they may be too many."""
+    into: dict[Reference, list[Reference]] = {}
+    for reference in graph.stored():
+        root = root_of(reference)
+        if reference != root:  # a whole value is there: what is pinned is described
+            into.setdefault(root, []).append(reference)
+    gone = {}
+    for root, references in into.items():
+        gathered = await variables.gather(tx, holder, work_id, [root])
+        values = await parsed(gathered)
+        lookup = lookup_in(values)
+        for reference in references:
+            if lookup(reference) is MISSING:
+                gone[reference] = reason(reference, values, sorted(gathered.kinds), gathered.why).rstrip(".")
+    return gone
 
 
 def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
@@ -161,7 +184,7 @@ def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
             continue
         if fields is not None and isinstance(held, Mapping):
             held = {key: held[key] for key in held if key in fields}
-        kept[kind] = jsongate.canonical(held)
+        kept[kind] = jsongate.dumps(held)
     return kept
 
 
@@ -174,23 +197,28 @@ async def described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, A
 
 def _described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
     documents = {kind: orjson.loads(body) for kind, body in kept.items()}
+    seen: dict[int, dict[str, Any]] = {}  # a value that several paths lead to is looked at once
     told = []
     for reference in dict.fromkeys(read for step in graph.steps for read in step.reads()):
         one: dict[str, Any] = {"variable": str(reference)}
         value = follow(documents.get(reference.kind, MISSING), reference.path)
         if value is not MISSING:
-            data = jsongate.canonical(value)
-            one |= {
-                "digest": hashlib.sha256(data).hexdigest(),
-                "type": kind_of(value),
-                "sizeBytes": len(data),
-                "glimpse": brief(value),
-            }
+            one |= seen.get(id(value)) or seen.setdefault(id(value), _looked_at(value))
         producers = graph.producers(reference)
         if producers:
-            one["resultOf"] = list(producers)
+            one["resultOf"] = producers
         told.append(one)
     return told
+
+
+def _looked_at(value: Any) -> dict[str, Any]:
+    data = jsongate.canonical(value)
+    return {
+        "digest": hashlib.sha256(data).hexdigest(),
+        "type": kind_of(value),
+        "sizeBytes": len(data),
+        "glimpse": brief(value),
+    }
 
 
 # -- as its actions run
@@ -206,13 +234,15 @@ async def delivered(
     epoch: int | None = None,
 ) -> list[WriteRow]:
     """Writes the result of an action to its path, or its error to the second one; nothing where there is none for it.
-    Raises WriteRefused, and nothing was written."""
+    Gives the writes with their value. Raises WriteRefused, and nothing was written."""
     picked = picked_of(output, outcome)
     if isinstance(picked, ToolError):
         return []
     paths, value = picked
     failed = isinstance(outcome, ToolError)
-    return await variables.write(tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch)
+    rows = await variables.write(tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch)
+    data = jsongate.dumps(value)
+    return [replace(row, value=data) for row in rows]
 
 
 class View:
@@ -221,7 +251,10 @@ class View:
     def __init__(self, kept: Mapping[str, bytes]) -> None:
         self._base: Documents = {kind: orjson.loads(body) for kind, body in kept.items()}
         self._writes: dict[str, dict[int, Write]] = {}
-        self._folded: dict[str, tuple[int, Any]] = {}
+        self._numbers: dict[str, list[int]] = {}  # of the writes, sorted
+        # After which write a document was what, the newest last: actions that run at the same time are taken up in
+        # another order than that of the log.
+        self._folded: dict[str, deque[tuple[int, Any]]] = {}
 
     def add(self, row: WriteRow) -> Reference:
         """Takes up a write of an action; gives its path."""
@@ -229,18 +262,21 @@ class View:
         if not isinstance(parsed, Expression):
             raise TypeError(f"{row.path!r} is no path")
         (path,) = parsed.references()
-        self._writes.setdefault(row.kind, {})[row.n] = Write(
-            path.path, row.method, orjson.loads(row.value or b"null")
-        )
-        if row.n <= self._folded.get(row.kind, (0, None))[0]:
-            del self._folded[row.kind]
+        writes = self._writes.setdefault(row.kind, {})
+        if row.n not in writes:
+            insort(self._numbers.setdefault(row.kind, []), row.n)
+        writes[row.n] = Write(path.path, row.method, orjson.loads(row.value or b"null"))
+        folded = self._folded.get(row.kind)
+        while folded and folded[-1][0] >= row.n:
+            folded.pop()
         return path
 
     def document(self, kind: str) -> Any:
         """The document as the plan has it, or MISSING. Raises VariableError where a write does not fit the snapshot."""
-        head, held = self._folded.get(kind, (0, self._base.get(kind, MISSING)))
-        writes = self._writes.get(kind, {})
-        for n in sorted(n for n in writes if n > head):
+        folded = self._folded.setdefault(kind, deque(maxlen=FOLDS_KEPT))
+        head, held = folded[-1] if folded else (0, self._base.get(kind, MISSING))
+        writes, numbers = self._writes.get(kind, {}), self._numbers.get(kind, [])
+        for n in numbers[bisect_right(numbers, head) :]:
             try:
                 held = applied(held, writes[n])
             except WriteRefused as refused:
@@ -248,8 +284,7 @@ class View:
                     f"{shown('†' + kind)} was written to since the plan was approved, and what this plan wrote does not "
                     f"fit what was approved: {refused}."
                 ) from refused
-            head = n
-        self._folded[kind] = head, held
+            folded.append((n, held))
         return held
 
 
@@ -260,49 +295,64 @@ class Flow:
         self.graph = graph
         self.view = view
         self._status: dict[int, ActionStatus] = {}
-        self._delivered: dict[int, list[Reference]] = {}
+        self._delivered = Paths()
+        self._silent = 0  # those that failed and wrote nothing, as bits
 
     def ended(self, n: int, status: ActionStatus, rows: Iterable[WriteRow]) -> None:
         """An action is over; `rows` is what it wrote."""
         self._status[n] = status
-        self._delivered[n] = [self.view.add(row) for row in rows]
+        paths = [self.view.add(row) for row in rows]
+        for path in paths:
+            self._delivered.add(path, n)
+        if status is ActionStatus.FAILED and not paths:
+            self._silent |= 1 << n
 
     def usable(self, reference: Reference) -> bool:
         """Whether those who write a path, if anybody does, wrote it: a value from before the plan does not count then,
         and neither does one of which a part is missing since its action failed."""
-        producers = self.graph.producers(reference)
-        given = [p for p in producers if any(overlap(path, reference) for path in self._delivered.get(p, ()))]
-        failed = [
-            p for p in producers if self._status.get(p) is ActionStatus.FAILED and not self._delivered[p]
-        ]
-        return not producers or bool(given and not failed)
+        writers = self.graph.writers(reference)
+        return not writers or bool(self._delivered.near(reference) and not writers & self._silent)
 
     def skipped(self, n: int) -> str | None:
-        """Why an action is not to run, if so: those that it waited for gave it nothing. A single path that was written,
-        and has no value where the action reads, is no reason: that is an error."""
+        """Why an action is not to run, if so: those that it waited for gave it nothing."""
         for found in self.graph.steps[n].call.found:
-            alternatives = found.expression.alternatives
-            if not self.graph.depends(found):
-                continue
-            lacking = [next((r for r in refs if not self.usable(r)), None) for refs in alternatives]
+            lacking = [
+                next((r for r in refs if not self.usable(r)), None) for refs in found.expression.alternatives
+            ]
             if None not in lacking:
                 return f"{shown(found.text)} has no value: {self._of(r for r in lacking if r is not None)}."
-            if len(alternatives) > 1 and evaluate(found.expression, self._lookup) is MISSING:
+        return None
+
+    def unprovided(self, n: int, references: Mapping[Reference, Any]) -> str | None:
+        """The same of alternatives that were written, and none has a value where the action reads. A single path of which
+        that is so is no reason: that is an error. `references` are the stored values that it reads."""
+        stored = lookup_in(references)
+
+        def lookup(reference: Reference) -> Any:
+            if reference.kind in STORED:
+                return stored(reference)
+            if not self.usable(reference):
+                return MISSING
+            return follow(self.view.document(reference.kind), reference.path)
+
+        for found in self.graph.steps[n].call.found:
+            several = len(found.expression.alternatives) > 1 and self.graph.depends(found)
+            if several and evaluate(found.expression, lookup) is MISSING:
                 return f"{shown(found.text)} has no value, and those that could write one are over."
         return None
 
-    def _lookup(self, reference: Reference) -> Any:
-        if reference.kind in STORED or not self.usable(reference):
-            return MISSING
-        return follow(self.view.document(reference.kind), reference.path)
-
     def _of(self, references: Iterable[Reference]) -> str:
+        """What became of those that should have written these."""
         told = []
         for reference in references:
-            producers = self.graph.producers(reference)
-            states = [f"action {p} is {self._status[p]}" for p in producers if p in self._status]
-            told += states[:3]
+            gave = self._delivered.near(reference)
+            silent = [p for p in self.graph.producers(reference) if p in self._status and not gave >> p & 1]
+            told += [f"action {p} {self._ended(p)}" for p in silent[:3]]
         return ", ".join(dict.fromkeys(told))
+
+    def _ended(self, n: int) -> str:
+        status = self._status[n]
+        return "wrote to another path" if status is ActionStatus.SUCCEEDED else f"is {status}"
 
     def fill(self, n: int, references: Mapping[Reference, Any], why: Mapping[Reference, str]) -> Filled:
         """The action with values in the place of its variables; `references` are the stored values that it reads, `why`

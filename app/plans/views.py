@@ -100,3 +100,37 @@ class ActionView(View):
 
 class ActionList(WholeList):
     items: list[ActionView]
+
+
+class NodeView(View):
+    """An action. It has no `status` before its plan is approved; `attempts` says how often it was sent."""
+
+    index: int
+    kind: str
+    reads: list[str]
+    writes: list[str]
+    status: ActionStatus | None
+    attempts: int
+
+
+class EdgeView(View):
+    """The action `to` reads `path`, and waits for the action `from`, which writes it, a part of it, or more than it."""
+
+    from_: int = Field(alias="from")
+    to: int
+    path: str
+
+
+class GraphView(View):
+    """A plan at its current revision as a graph. Without variables it has no edges. `edgesLeftOut` counts those beyond
+    the first 10,000."""
+
+    plan_id: str
+    revision: int
+    status: PlanStatus
+    nodes: list[NodeView]
+    edges: list[EdgeView]
+    edges_left_out: int
+
+
+DIAGRAM = {"text/vnd.mermaid": {"schema": {"type": "string", "description": "The same as a flowchart."}}}

@@ -19,10 +19,10 @@ from starlette.types import Send
 from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import Invalid, NotFound, PlangateError
+from app.base.helpers import LARGE_BYTES
 from app.journal import store as journal_store
 from app.journal.models import Scope
 from app.references import store, views
-from app.references.large import LARGE_BYTES
 from app.references.service import References
 from app.references.values import MAX_REFERENCE_BYTES
 from app.tenancy.http import (

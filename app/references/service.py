@@ -10,11 +10,13 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from app.base import leanjson
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Gone, Invalid, NotFound, TooLarge
+from app.base.helpers import LARGE_BYTES
 from app.base.schemacheck import SchemaChecker
 from app.references import glimpses, store, values
-from app.references.large import LARGE_BYTES, LargeDocument, LargeDocuments
+from app.references.large import LargeDocument, LargeDocuments
 from app.references.models import Prepared, Reference
 from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
 from app.runtimes.models import Runtime
@@ -176,6 +178,8 @@ class References:
             )
             return Part({**reference.handle(), "note": note}, 0)
         if path is None:
+            if len(data) > LARGE_BYTES:
+                return Part(await asyncio.to_thread(leanjson.unhurried, data), len(data))
             return Part(orjson.loads(data), len(data))
         if len(data) > LARGE_BYTES:
             return await self.large.part(data, path, limit)

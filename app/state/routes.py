@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.base.database import Tx
 from app.state import service, views
+from app.state.service import Documents
 from app.tenancy.http import (
     Cursor,
     GatedRoute,
@@ -41,8 +42,8 @@ async def read_state(
         int | None, Query(ge=0, le=MOST_WRITES, description="As it was after this write; 0 is before any.")
     ] = None,
 ) -> Response:
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        found = await service.state_of(tx, thread_id, at)
+    documents: Documents = request.app.state.services.documents
+    found = await documents.state_of(door_of(request).db, caller.tenant, thread_id, at)
     head = orjson.dumps({"threadId": thread_id, "write": found.head})
     return json_response(head[:-1] + b',"document":' + found.body + b"}")
 

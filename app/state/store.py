@@ -28,6 +28,7 @@ SAVE = """
 UPDATE documents SET head = $4, body = $5, checkpoint = $6, since_bytes = $7
  WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3
 """
+SIZE = "SELECT octet_length(body) FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3"
 OF_QUERY = "SELECT kind FROM documents WHERE tenant_id = $1 AND owner_id = $2 ORDER BY kind"
 COLUMNS = "kind, n, path, method, size_bytes, glimpse, failed, work_id, query_id, agent, forked_from, at"
 ADD = f"""
@@ -66,6 +67,11 @@ KEPT_CALL = "SELECT args, filled FROM call_variables WHERE tenant_id = $1 AND wo
 async def held(tx: Tx, document: DocumentId) -> Document | None:
     row = await tx.row(HELD, tx.tenant, document.owner_id, document.kind)
     return None if row is None else Document(row["head"], row["body"], row["base"])
+
+
+async def size(tx: Tx, document: DocumentId) -> int:
+    """Of a document, in bytes; 0 where nothing was written to it yet."""
+    return await tx.value(SIZE, tx.tenant, document.owner_id, document.kind) or 0
 
 
 async def of_query(tx: Tx, query_id: str) -> list[str]:

@@ -7,20 +7,22 @@ safe, else `unknown`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from app.base import jsongate
+from app.base import jsongate, leanjson
 from app.base.clock import rfc3339
 from app.base.database import Database, Tx
 from app.base.errors import PlangateError
+from app.base.helpers import LARGE_BYTES
 from app.queue import store as queue_store
 from app.queue.worker import one_by_one
 from app.tools import store
-from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs
+from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, request_of
 
 # Gives `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON, for the work
 # with this id.
@@ -70,7 +72,10 @@ class OutgoingCalls:
     async def outcome(self, tx: Tx, work_id: str) -> CallOutcome | None:
         """How the call ended; None while it is open or somebody works on it."""
         row = await store.outcome(tx, work_id)
-        return None if row is None else outcome_of(row)
+        if row is None:
+            return None
+        large = len(row["result"] or b"") > LARGE_BYTES
+        return await asyncio.to_thread(outcome_of, row, leanjson.unhurried) if large else outcome_of(row)
 
     async def known(self, tx: Tx, work_id: str) -> bool:
         """Whether the call was ever offered."""
@@ -89,7 +94,7 @@ class OutgoingCalls:
             ended = await self.outcome(tx, work_id)
             assert ended is not None  # what cannot be taken is over
             return ended
-        request = orjson.loads(row["request"])
+        request = request_of(row["request"])
         try:
             return Taken(await hydrated(tx, self._hydrate, request, work_id), row["attempts"])
         except PlangateError as error:
@@ -149,10 +154,10 @@ class OutgoingCalls:
         ]
 
 
-def outcome_of(row: Any) -> CallOutcome | None:
+def outcome_of(row: Any, loads: Callable[[bytes], Any] = orjson.loads) -> CallOutcome | None:
     if row["status"] in ("open", "claimed"):
         return None
-    result = {} if row["result"] is None else orjson.loads(row["result"])
+    result = {} if row["result"] is None else loads(row["result"])
     return CallOutcome(row["status"], result.get("output"), result.get("error"))
 
 

@@ -24,10 +24,12 @@ from app.queue import store as queue_store
 from app.tenancy.models import Caller
 from app.tools import store
 from app.tools.calls import Hydrate, hydrated
-from app.tools.models import ResolvedRefs
+from app.tools.models import ResolvedRefs, request_of
 
 LEASE_LEAST_MS, LEASE_MOST_MS = 1_000, 300_000
-CARRIED_BYTES = 64 * 1024 * 1024  # of the values of references in one answer, or those of one call
+CARRIED_BYTES = (
+    64 * 1024 * 1024
+)  # of arguments and the values of references in one answer, or those of one call
 
 
 class ClaimLapsed(Conflict):
@@ -73,7 +75,7 @@ class ClientCalls:
 
     async def _handed_out(self, tx: Tx, rows: Sequence[Any], token: str) -> list[dict[str, Any]]:
         """The calls for their claimant. One whose references are gone is not sent: it ends here, as failed. From the
-        one on whose references would make the answer too large, they are given back."""
+        one on whose arguments and references would make the answer too large, they are given back."""
         calls: list[dict[str, Any]] = []
         left = CARRIED_BYTES
         for n, row in enumerate(rows):
@@ -85,7 +87,7 @@ class ClientCalls:
                 await queue_store.wake(tx, row["query_id"])
                 continue
             refs = call.get("resolvedRefs")
-            left -= refs.size if isinstance(refs, ResolvedRefs) else 0
+            left -= len(row["request"]) + (refs.size if isinstance(refs, ResolvedRefs) else 0)
             if left < 0 and calls:
                 for late in rows[n:]:
                     await store.release(tx, late["work_id"], token_hash(token))
@@ -96,7 +98,7 @@ class ClientCalls:
 
     async def _claimed(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
         """A call as its claimant gets it. The values behind an action's references are put in only here."""
-        request = await hydrated(tx, self._hydrate, orjson.loads(row["request"]), row["work_id"])
+        request = await hydrated(tx, self._hydrate, request_of(row["request"]), row["work_id"])
         return {
             "workId": row["work_id"],
             "queryId": row["query_id"],
@@ -131,7 +133,7 @@ class ClientCalls:
 
     async def result(self, tx: Tx, work_id: str, token: str, result: dict[str, Any]) -> bool:
         """Records the result and wakes the query in one transaction. A late one is kept as evidence: False."""
-        data = jsongate.dumps(result)
+        data = orjson.dumps(result)  # it came through the gate
         query_id = await store.query_of(tx, work_id) if is_id("wrk_", work_id) else None
         if query_id is None:
             raise NotFound(f"There is no tool call {work_id!r}.")

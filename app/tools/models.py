@@ -6,14 +6,15 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import orjson
 from plangate.spec.models import ToolSpec
 from plangate.spec.transports import Transport
 
-from app.base import jsongate
+from app.base import jsongate, leanjson
 from app.base.errors import Malformed
+from app.base.helpers import LARGE_BYTES
 
 CLAIM_WITHIN_MS = 3_600_000
 DEFAULT_TIMEOUT_MS = 600_000
@@ -95,8 +96,37 @@ class ResolvedRefs(dict[str, dict[str, orjson.Fragment]]):
         return {k: {id: orjson.loads(data) for id, data in held.items()} for k, held in self._stored.items()}
 
 
+class LargeRequest(dict[str, Any]):
+    """The request of a tool call. Written as JSON its arguments are the bytes that are stored."""
+
+    def __init__(self, context: dict[str, Any], text: bytes) -> None:
+        super().__init__(args=orjson.Fragment(text), context=context)
+        self.text = text
+
+
+_CONTEXT: Final = b'{"context":'
+_ARGS: Final = b',"args":'
+
+
+def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: bytes | None = None) -> bytes:
+    """The request of a tool call; `text` are its arguments as JSON, where somebody has it."""
+    return _CONTEXT + jsongate.dumps(context) + _ARGS + (text or jsongate.dumps(args)) + b"}"
+
+
+def request_of(data: bytes) -> dict[str, Any]:
+    """A stored request as it goes out. Large arguments of a tool are the bytes that are stored, which nobody parses on
+    the way."""
+    if len(data) <= LARGE_BYTES or not data.startswith(_CONTEXT):
+        request: dict[str, Any] = orjson.loads(data)
+        return request
+    end = data.index(_ARGS)
+    return LargeRequest(orjson.loads(data[len(_CONTEXT) : end]), data[end + len(_ARGS) : -1])
+
+
 async def parsed(request: dict[str, Any]) -> dict[str, Any]:
     """A request with the values themselves, where it has them as they are stored."""
+    if isinstance(request, LargeRequest):
+        return {**request, "args": await asyncio.to_thread(leanjson.unhurried, request.text)}
     refs = request.get("resolvedRefs")
     if not isinstance(refs, ResolvedRefs) or not refs:
         return request

@@ -57,11 +57,13 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argpa
     return options
 
 
-def run(example: Callable[[], Coroutine[Any, Any, int]], options: argparse.Namespace) -> int:
-    """The exit code of an example. What goes wrong is said in a line."""
+def run(
+    example: Callable[[], Coroutine[Any, Any, int]], options: argparse.Namespace, *, asks: bool = True
+) -> int:
+    """The exit code of an example, which asks a person if nobody says otherwise. What goes wrong is said in a line."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    if not options.yes and not sys.stdin.isatty():
+    if asks and not options.yes and not sys.stdin.isatty():
         return stop("A person has to approve the plan, and there is no terminal to ask at: add --yes.", USAGE)
     try:
         options.data_dir.mkdir(mode=0o711, parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from examples.common.graph import DAGGER, Edges, meaning
+
 Event = Mapping[str, Any]
 
 NAME_WIDTH = 11
@@ -31,6 +33,7 @@ class Seen:
     """What the journal told so far and the end of the demo comes back to."""
 
     query_id: str = ""
+    state_of: str = ""  # the thread, where something was written to its state
     plan_id: str = ""
     plan_label: str = ""
     approval_id: str = ""
@@ -61,6 +64,7 @@ class Screen:
             "tool-progress": self._progress,
             "plan-status-change": self._plan,
             "action-status-change": self._action,
+            "state-write": self._write,
             "approval-decision": self._decision,
             "step-retry": self._retry,
             "data-cost-summary": self._cost,
@@ -186,6 +190,13 @@ class Screen:
             None, f"  action {data['index'] + 1} {data['kind']}: {data['to']}", "red" if failed else "dim"
         )
 
+    def _write(self, event: Event) -> None:
+        data = event["data"]
+        if data["path"].startswith(f"{DAGGER}state."):
+            self.seen.state_of = event["threadId"]
+        how = "" if data["method"] == "set" else f", {data['method']}"
+        self.line(None, f"  → {data['path']}{how}", "dim")
+
     def _decision(self, event: Event) -> None:
         data = event["data"]
         self.seen.decision, self.seen.feedback = data["outcome"]["outcome"], data.get("feedback") or ""
@@ -227,10 +238,12 @@ class Screen:
         actions = Table.grid(padding=(0, 2))
         actions.add_column(justify="right", no_wrap=True)
         actions.add_column(ratio=1, overflow="fold")
+        edges = Edges(subject)
         for number, action in enumerate(body["actions"], 1):
             text = Text(action["kind"], "bold").append(f": {self.action_text(action)}", "not bold")
             for reference in action["references"]:
                 text.append(f" → {handle(reference)}", "not bold dim")
+            text.append(edges.text(number - 1), "not bold dim")
             actions.add_row(str(number), text)
         references = Text()
         for reference in subject["references"]:
@@ -238,13 +251,24 @@ class Screen:
             size = f", {reference['sizeBytes']:,} bytes" if "sizeBytes" in reference else ""
             references.append(f"\n{handle(reference)}{size}\n", "bold")
             references.append(self.glimpse_text(reference), "dim")
-        return [Text(body["summary"] + "\n"), actions, references]
+        parts = [references, *self._stands_for(subject)]
+        return [Text(body["summary"] + "\n"), actions, *(part for part in parts if part)]
+
+    def _stands_for(self, subject: Mapping[str, Any]) -> list[Any]:
+        """What each variable of a plan stands for: its glimpse, which is the value if that is short, or whose result
+        it is."""
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        table.add_column(ratio=1, overflow="fold")
+        for variable in subject.get("variables", ()):
+            table.add_row(Text(variable["variable"], "bold"), Text(meaning(variable)))
+        return [Text(" "), table] if table.row_count else []
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def end(self, actions: list[dict[str, Any]], wrote: tuple[str, str], model: str | None) -> None:
-        """The plan's status, its actions with what they touched, what they wrote (where, and what; it may be
-        empty), and what the model used."""
+    def end(self, actions: list[dict[str, Any]], wrote: Mapping[str, str], model: str | None) -> None:
+        """The plan's status, its actions with what they touched, what they wrote (by where it is), and what the
+        model used."""
         self._speak()
         self.console.print()
         seen = self.seen
@@ -259,8 +283,8 @@ class Screen:
             outcome = action["status"] if action["workId"] == told else _outcome(action)
             self.line("action", f"{action['index'] + 1} {action['kind']}: {outcome}")
             told = action["workId"]  # those that were dispatched together share what is said of them
-        if wrote[1]:
-            self.line(*wrote)
+        for where, what in wrote.items():
+            self.line(where, what)
         for reference, size in seen.references.items():
             kind, _, id_ = reference.partition("/")
             kept = f", {size:,} bytes, in no prompt and in no event" if size is not None else ""
@@ -283,6 +307,10 @@ class Screen:
             paths[f"/plans/{seen.plan_id}/actions"] = "its actions"
         if seen.approval_id:
             paths[f"/approvals/{seen.approval_id}/subject"] = "the bytes that were approved"
+        if seen.state_of:
+            paths[f"/plans/{seen.plan_id}/graph"] = "who waits for whom"
+            paths[f"/threads/{seen.state_of}/state"] = "what the actions wrote"
+            paths[f"/threads/{seen.state_of}/state/log"] = "each write: where to, by which call"
         for reference in seen.references:
             paths[f"/references/{reference}"] = self.values
         of = "" if tenant == DEFAULT_TENANT else f' -H "Plangate-Tenant: {tenant}"'

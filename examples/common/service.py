@@ -35,10 +35,15 @@ class Target:
             os.environ["PLANGATE_DATA_DIR"] = str(self.data_dir)
 
     @property
+    def key_file(self) -> Path:
+        """Where a service of the example's own keeps its key."""
+        return self.data_dir / "local-key"
+
+    @property
     def api_key(self) -> str:
         if self.url is not None:
             return os.environ["PLANGATE_API_KEY"]
-        return (self.data_dir / "local-key").read_text(encoding="utf-8").strip()
+        return self.key_file.read_text(encoding="utf-8").strip()
 
     async def subject(self, url: str, approval: dict[str, Any]) -> dict[str, Any]:
         """What an approval is about: the very bytes that its digest is of.

@@ -90,7 +90,7 @@ class Example:
         plan = await runtime.get_plan(seen.plan_id) if seen.plan_id else {}
         actions = await runtime.plan_actions(seen.plan_id) if seen.plan_id else []
         stands = f"{self.shop.state()}, in {short(self.shop.path)}"
-        self.screen.end(actions, ("shop", stands), None if self.scripted else options.model)
+        self.screen.end(actions, {"shop": stands}, None if self.scripted else options.model)
         self.screen.costs()
         command.look(self.screen, options, runtime)
         if plan.get("status") == "executed":

@@ -23,12 +23,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from app.assembly import Site
+from app.base.clock import retry_after_s
 from app.base.egress import MAX_HEAD_BYTES, system_resolver
-from app.llm import faults
 from app.llm.messages import MOST_TOKENS, Usage
 from app.llm.provider import ProviderNotBuilt
 from app.llm.service_account import ServiceAccount
-from app.tools.http import retry_after_s
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.cluster import Cluster
@@ -326,8 +325,8 @@ def test_what_a_server_counts_is_within_what_can_be() -> None:
 
 @pytest.mark.parametrize("when", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Mon, 32 Foo"])
 def test_a_wait_that_is_no_time_is_none(when: str) -> None:
-    assert retry_after_s(httpx2.Response(503, headers={"retry-after": when})) is None
-    assert faults.retry_after_s({"retry-after": when}) is None
+    assert retry_after_s(httpx2.Response(503, headers={"retry-after": when}).headers) is None
+    assert retry_after_s({"retry-after": when}) is None
 
 
 # -- approvals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.client import Caller, refused
+from tests.support.client import Caller
 from tests.support.graphs import (
     add,
     carry_out,
@@ -116,18 +116,53 @@ async def test_a_dispatcher_picks_a_path(api: Caller) -> None:
     assert await state(api, over) == {"right": 7}
 
 
-async def test_a_cycle_is_refused_with_its_actions(api: Caller) -> None:
-    await api.register(flowing())
-    body = {
-        "specName": "Flow",
-        "runtime": "default",
-        "body": {"actions": [count("†state.b", "†state.a"), count("†state.a", "†state.b")]},
-    }
-    problem = refused(await api.post("/plans", body), 422)
-    assert problem["errors"] == [
-        {
-            "pointer": "/body/actions/0",
-            "message": 'the plan has a cycle: action 0 reads "†state.b", which action 1 writes; action 1 reads '
-            '"†state.a", which action 0 writes',
-        }
+async def test_the_journal_tells_every_change_of_every_action(api: Caller) -> None:
+    await api.register(flowing(limits={"maxParallelActions": 1}))
+    plan = await stored(api, make("x", "†state.a"), count("†state.a", "†state.b"), count("†state.b"))
+    async with hands(api):
+        over = await executed(api, plan)
+    told = await api.events(over["queryId"], "action-status-change", "state-write")
+    assert [
+        (e["data"]["index"], e["data"]["from"], e["data"]["to"])
+        if e["type"] == "action-status-change"
+        else e["data"]["path"]
+        for e in told
+    ] == [
+        (0, "pending", "dispatched"),
+        "†state.a",
+        (0, "dispatched", "succeeded"),
+        (1, "pending", "failed"),
+        (2, "pending", "skipped"),
     ]
+    rows = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    assert [e["workId"] for e in told[:4]] == [rows[0]["workId"]] * 3 + [rows[1]["workId"]]
+    work = {x["id"]: x for x in (await api.read(f"/queries/{over['queryId']}/work"))["items"]}
+    parents = {work[row["workId"]]["parentId"] for row in rows[:2]}
+    assert [work[parent]["kind"] for parent in parents] == ["plan_execution"]
+
+
+async def test_a_plan_that_nobody_is_asked_about_runs_on_what_was_there(api: Caller) -> None:
+    await api.register(flowing(approvalPolicies={"plans": "never"}))
+    plan = await stored(api, make("†input.n", "†state.a"), make("†state.a"))
+    async with hands(api) as mine:
+        started = await api.do(f"/plans/{plan['id']}/execute", {"inputs": {"n": 1}})
+        await api.ended(started["id"])
+    assert mine.payload(1) == {"value": 1}
+    assert mine.seen[0]["index"] == 0
+    (row,) = (await api.read("/approvals", queryId=started["id"]))["items"]
+    assert (row["status"], row["decidedBy"]) == ("approved", "policy")
+
+
+async def test_a_plan_that_only_reads_is_sent_one_action_at_a_time(api: Caller) -> None:
+    """And one without anything to replace as a batch, with the inputs of its execution."""
+    await api.register(flowing())
+    for actions, sent in [([make("†input.n"), make(2)], 1), ([make(1), make(2)], 2)]:
+        plan = await stored(api, *actions)
+        query = (await api.do(f"/plans/{plan['id']}/execute", {"inputs": {"n": 1}}))["id"]
+        await api.approve(query)
+        for _ in range(2 // sent):
+            call = await api.serve("actions", None)
+            assert len(call["actions"]) == sent
+            assert call["inputs"] == {"n": 1}
+            assert {a["payload"]["value"] for a in call["actions"]} <= {1, 2}
+        await api.ended(query)

@@ -10,8 +10,7 @@ import pytest
 from plangate.spec.variables import Expression, Reference, parse
 
 from app.base import jsongate
-from app.base.schemacheck import SchemaChecker
-from app.state import service
+from app.state import bodies, service
 from app.state.models import Author, DocumentId
 from app.state.writing import WriteRefused
 from tests.support import specs
@@ -34,6 +33,7 @@ class Pen:
 
     def __init__(self, plangate: World, thread_id: str) -> None:
         self._db = plangate.services.db
+        self._documents = plangate.services.documents
         self.document = DocumentId.state(thread_id)
         self._works = 0
 
@@ -41,7 +41,7 @@ class Pen:
         self._works += 1
         author = Author(parts.pop("work_id", f"wrk_{self.document.owner_id}_{self._works}"), "qry_1", "solo")
         async with self._db.transaction("acme") as tx:
-            row = await service.write(tx, self.document, ref(path), method, value, author, **parts)
+            row = await self._documents.write(tx, self.document, ref(path), method, value, author, **parts)
         return row.n
 
 
@@ -161,8 +161,8 @@ async def test_values_come_out_as_they_were_stored(plangate: World, api: Caller)
 async def test_what_does_not_fit_is_refused_and_nothing_is_written(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MAX_DOCUMENT_BYTES", 2000)
-    schema = SchemaChecker().compile({"properties": {"n": {"type": "integer"}}})
+    monkeypatch.setattr(bodies, "MAX_DOCUMENT_BYTES", 2000)
+    schema = {"properties": {"n": {"type": "integer"}}}
     thread_id = await thread(api)
     pen = Pen(plangate, thread_id)
     await pen.write("†state.n", 1)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from tests.support import specs
-from tests.support.client import Caller, good
+from tests.support.client import Caller, good, refused
 
 Do = Callable[[dict[str, Any]], Any]
 
+SEATS: specs.Spec = {"name": "Seats", "schema": {}, "ttlMs": 3_600_000}
 FLOW: specs.Spec = {
     "name": "Flow",
     "variables": True,
@@ -149,3 +151,77 @@ async def statuses(api: Caller, plan: dict[str, Any]) -> list[str]:
 
 async def state(api: Caller, plan: dict[str, Any]) -> Any:
     return (await api.read(f"/threads/{plan['threadId']}/state"))["document"]
+
+
+async def flaws(api: Caller, *actions: specs.Spec, **parts: Any) -> list[tuple[str, str]]:
+    """Where and why a plan is not stored. None of it is."""
+    body = {"specName": "Flow", "runtime": "default", "body": {"actions": list(actions)}, **parts}
+    problem = refused(await api.post("/plans", body), 422, "invalid")
+    assert (await api.read("/plans"))["items"] == []
+    return [(flaw["pointer"].removeprefix("/body/actions"), flaw["message"]) for flaw in problem["errors"]]
+
+
+async def begun(api: Caller, plan: dict[str, Any], **parts: Any) -> dict[str, Any]:
+    """The query that executes a plan, as it was accepted."""
+    started: dict[str, Any] = await api.do(f"/plans/{plan['id']}/execute", parts)
+    return started
+
+
+async def subject(api: Caller, approval: dict[str, Any]) -> Any:
+    """What is approved; checks that its bytes are those of the digest."""
+    found = await api.get(f"/approvals/{approval['id']}/subject")
+    assert hashlib.sha256(found.content).hexdigest() == approval["digest"]
+    return found.json()
+
+
+async def came_to_nothing(api: Caller, plan: dict[str, Any], **parts: Any) -> str:
+    """Why executing a plan came to nothing: nobody was asked, and it is a draft still."""
+    query = await api.ended((await begun(api, plan, **parts))["id"])
+    assert (query["status"], query["error"]["code"]) == ("failed", "plan_failed")
+    assert (await api.read("/approvals"))["items"] == []
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "draft"
+    return str(query["error"]["message"])
+
+
+async def seats(api: Caller, value: Any) -> tuple[str, str]:
+    """A reference: its id, and what a variable calls it."""
+    made = await api.do("/references", {"runtime": "default", "kind": "Seats", "value": value})
+    return made["id"], f"†ref.Seats.{made['id']}"
+
+
+def answering(**answers: Any) -> Do:
+    """What some of the actions answer, by `_<index>`; the others are carried out."""
+
+    def do(action: dict[str, Any]) -> Any:
+        return answers.get(f"_{action['index']}", carry_out(action))
+
+    return do
+
+
+async def told(api: Caller, plan: dict[str, Any]) -> dict[int, tuple[str, str]]:
+    """The code and the message of each action that has an error."""
+    rows = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    return {r["index"]: (r["error"]["code"], r["error"]["message"]) for r in rows if r["error"]}
+
+
+async def running(api: Caller, plan: dict[str, Any], **parts: Any) -> str:
+    """The query, once everything that can be sent is outside."""
+    query = (await begun(api, plan, **parts))["id"]
+    await api.approve(query)
+    await api.until(query, "waiting", "client_call")
+    return query
+
+
+async def taken(api: Caller) -> list[dict[str, Any]]:
+    """Every call that is offered now."""
+    asked = {"tools": [{"name": "actions"}], "max": 100}
+    calls: list[dict[str, Any]] = (await api.do("/tool-calls/claim", asked))["calls"]
+    return calls
+
+
+def index(call: dict[str, Any]) -> int:
+    return int(call["actions"][0]["index"])
+
+
+async def is_done(api: Caller, plan: dict[str, Any], n: int) -> bool:
+    return (await statuses(api, plan))[n] == "succeeded"

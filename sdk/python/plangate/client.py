@@ -29,6 +29,7 @@ LONGEST_PAUSE_S: Final = 2.0
 
 _PASSING: Final = frozenset({429, 502, 503, 504})
 _EVENT_STREAM: Final = "text/event-stream"
+_JSON: Final = "application/json"
 
 
 class Outage:
@@ -127,16 +128,18 @@ class ServiceClient:
         params: Mapping[str, Any] | None = None,
         once: bool = False,
         raw: bool = False,
+        accept: str = _JSON,
         patience_s: float = REQUEST_PATIENCE_S,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> Any:
-        """Sends a request and gives the JSON of its answer.
+        """Sends a request and gives the JSON of its answer, or its text where another type is asked for.
 
         It is sent again, under the same Idempotency-Key, while the service cannot be reached or is not ready.
 
         Args:
             once: The service does not keep this answer for repetitions: no key is sent.
             raw: Gives the bytes of the answer as they came.
+            accept: The media type of the answer.
             patience_s: For how long it is sent again; 0 is never.
             timeout_s: How long one answer may take.
 
@@ -146,11 +149,11 @@ class ServiceClient:
             PlangateError: if something else answers.
             ValueError: if the body is no JSON.
         """
-        headers = {}
+        headers = {"Accept": accept}
         if method == "POST" and not once:
             headers["Idempotency-Key"] = uuid.uuid4().hex
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = _JSON
         content = None if body is None else to_json(body)
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         outage = Outage(self, patience_s)
@@ -161,7 +164,7 @@ class ServiceClient:
                     method, path, content=content, params=params, headers=headers, timeout=timeout
                 )
                 if answer.is_success:
-                    return answer.content if raw else _content(answer)
+                    return answer.content if raw else _content(answer, accept)
                 raise _refusal(answer)
             except (httpx.TransportError, ApiError) as error:
                 await outage.wait(error)
@@ -178,7 +181,7 @@ class ServiceClient:
         self._check_open()
         sent = {**(headers or {}), "Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
         if body is not None:
-            sent["Content-Type"] = "application/json"
+            sent["Content-Type"] = _JSON
         timeout = httpx.Timeout(STREAM_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         content = None if body is None else to_json(body)
         async with self._http.stream(
@@ -217,7 +220,11 @@ def to_json(value: Any) -> bytes:
         raise ValueError(f"this cannot be sent as JSON: {error}") from error
 
 
-def _content(answer: httpx.Response) -> Any:
+def _content(answer: httpx.Response, accept: str) -> Any:
+    if accept != _JSON:
+        if not answer.headers.get("content-type", "").startswith(accept):
+            raise PlangateError(_strange(answer))
+        return answer.text
     try:
         return answer.json()
     except ValueError:

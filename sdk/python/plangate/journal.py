@@ -29,11 +29,13 @@ AHEAD: Final = 64
 class Journal:
     """A query that is to be started, or one that is there; `seen` is the number of the last event known.
 
+    `execute` is the path that starts it by executing a plan; without it the body is that of a query.
     The connection may be lost at any moment, also before the service said which query it started: the request
     is made again under the same key, so that a query starts once.
     """
 
     body: Mapping[str, Any] | None = None
+    execute: str | None = None
     query_id: str | None = None
     seen: int = 0
     _key: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -47,6 +49,9 @@ class Journal:
             ServiceUnavailable: if the service has not answered for five minutes.
         """
         outage = Outage(client, FOLLOW_PATIENCE_S)
+        if self.execute is not None and self.query_id is None:
+            started = await client.request("POST", self.execute, self.body, patience_s=FOLLOW_PATIENCE_S)
+            self.query_id = started["id"]
         while True:
             try:
                 async with client.stream(*self._request(), headers=self._headers()) as (answer, sent):

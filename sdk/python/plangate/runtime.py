@@ -1,4 +1,5 @@
-"""What a program asks of a runtime that is open: queries, plans, references. Decisions are in `Approving`."""
+"""What a program asks of a runtime that is open: queries and references. Other verbs are in `Approving`, `Threads`
+and `Planning`."""
 
 from __future__ import annotations
 
@@ -6,23 +7,22 @@ import inspect
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from plangate.approvals import Approving
 from plangate.authoring.arguments import kind_of
 from plangate.client import READ_TIMEOUT_S, path
 from plangate.context import ReferenceCalls
 from plangate.errors import NotAvailable
 from plangate.journal import Journal, QueryEvents
+from plangate.planning import Planning
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
+from plangate.threads import thread_fields
 
 log = logging.getLogger("plangate")
 
-MAX_THREAD_ID_CHARS: Final = 200
 
-
-class Runtime(Approving):
+class Runtime(Planning):
     """An open runtime. Made by `create_runtime`; belongs to the event loop that opens it.
 
     `await` it or enter it with `async with` to open it. Opening an open one does nothing; one that was closed
@@ -46,6 +46,8 @@ class Runtime(Approving):
         thread_id: str | None,
         inputs: Mapping[str, Any] | None = None,
         resume: str | Mapping[str, Any] | None = None,
+        *,
+        data: Mapping[str, Any] | None = None,
     ) -> QueryEvents:
         """Starts a query with the coordinator and gives its events, until the terminal `finish` or `error`.
 
@@ -54,15 +56,18 @@ class Runtime(Approving):
 
         Args:
             prompt: Text; anything else is written as JSON.
-            thread_id: Any string of the caller's, up to 200 characters; the same one is the same conversation.
-            inputs: For variables and for the runtime's `inputSchema`.
+            thread_id: Any string of the caller's, up to 200 characters; the same one is the same conversation. One
+                that begins with `thr_` is the service's id of a thread, as events and `fork_thread` have it.
+            inputs: For variables, as `†input`, and for the runtime's `inputSchema`.
             resume: Starts nothing, and gives the events of a query that is there: of a query's id all of them,
                 of an event (or anything with its `queryId` and `seq`) those after it. The other arguments are
                 ignored and may be None.
+            data: Named data objects for variables: `{"prices": ...}` is `†prices`. They are laid over those of
+                `define_runtime`, and live as long as the query.
 
         Raises:
             ValueError: at once, for an argument that cannot be used.
-            TypeError: at once, for a prompt that is no JSON, or inputs that are no mapping.
+            TypeError: at once, for a prompt that is no JSON, or inputs or data that are no mapping.
             ApiError: on reading, if the service refuses, for example inputs that do not match.
             ServiceUnavailable: on reading, if the service has not answered for five minutes; `resume` goes on.
 
@@ -75,7 +80,7 @@ class Runtime(Approving):
             return self._follow(_resumed(resume))
         if thread_id is None:
             raise ValueError("thread_id is missing: it is any string of yours that names the conversation")
-        return self._start(None, prompt, thread_id, inputs)
+        return self._start(None, prompt, thread_id, inputs, data)
 
     def run_specialist(
         self,
@@ -84,12 +89,13 @@ class Runtime(Approving):
         thread_id: str | None = None,
         *,
         inputs: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
     ) -> QueryEvents:
         """Starts a query with one agent, and gives its events as `query` does.
 
         Args:
             specialist: An agent of the spec, or its name. Any role will do.
-            prompt, inputs: As for `query`.
+            prompt, inputs, data: As for `query`.
             thread_id: As for `query`; None is a thread of its own.
 
         Raises:
@@ -103,25 +109,53 @@ class Runtime(Approving):
         known = [agent["name"] for agent in self._prepared.wire["agents"]]
         if name not in known:
             raise ValueError(f"the spec has no agent {name!r}{did_you_mean(str(name), known)}")
-        return self._start(name, prompt, thread_id, inputs)
+        return self._start(name, prompt, thread_id, inputs, data)
+
+    def execute_plan(
+        self, plan_id: str, inputs: Mapping[str, Any] | None = None, thread_id: str | None = None
+    ) -> QueryEvents:
+        """Starts a query that executes a plan through its gate, without a model; gives its events as `query` does.
+
+        A plan runs once: of one that was ever approved, or in another thread, a copy is executed, with an
+        approval and a life of its own. The events have its id, as `planId`, and the approval as `target`.
+
+        Args:
+            plan_id: Its `pln_` id.
+            inputs: For variables, as `†input`, and for the runtime's `inputSchema`.
+            thread_id: As for `query`; None is the thread of the plan.
+
+        Raises:
+            ValueError: at once, for an id that cannot be one.
+            TypeError: at once, for inputs that are no mapping.
+            ApiError: on reading, if the service refuses, for example a revision that was rejected.
+            ServiceUnavailable: on reading, if the service has not answered for five minutes.
+
+        Example:
+            >>> async def carry_out(runtime, plan, orders):
+            ...     async for event in runtime.execute_plan(plan["id"], {"orders": orders}):
+            ...         if event["type"] == "approval-required":
+            ...             gate = event["data"]
+            ...             await runtime.respond_to_approval(gate["id"], "approve", digest=gate["digest"])
+        """
+        asked = {**_values({"inputs": inputs}), **thread_fields(thread_id)}
+        return self._follow(Journal(asked, path("plans", plan_id, "execute")))
 
     def _start(
-        self, agent: str | None, prompt: Any, thread_id: str | None, inputs: Mapping[str, Any] | None
+        self,
+        agent: str | None,
+        prompt: Any,
+        thread_id: str | None,
+        inputs: Mapping[str, Any] | None,
+        data: Mapping[str, Any] | None,
     ) -> QueryEvents:
-        if thread_id is not None and not (
-            isinstance(thread_id, str) and 0 < len(thread_id) <= MAX_THREAD_ID_CHARS
-        ):
-            raise ValueError(f"thread_id is a string of 1 to {MAX_THREAD_ID_CHARS} characters")
-        if inputs is not None and not isinstance(inputs, Mapping):
-            raise TypeError(f"inputs is a mapping of names to values, not {kind_of(inputs)}")
         asked = {
             "runtimeId": self.id,
             "prompt": prompt if isinstance(prompt, str) else _as_json(prompt),
-            "threadKey": thread_id,
-            "agent": agent,
-            "inputs": None if inputs is None else dict(inputs),
+            **thread_fields(thread_id),
+            **({} if agent is None else {"agent": agent}),
+            **_values({"inputs": inputs, "data": data}),
         }
-        return self._follow(Journal({key: value for key, value in asked.items() if value is not None}))
+        return self._follow(Journal(asked))
 
     def _follow(self, journal: Journal) -> QueryEvents:
         return QueryEvents(journal, self._client, self._tell)
@@ -194,42 +228,6 @@ class Runtime(Approving):
         """
         return await self._items(path("queries", query_id, "work"))
 
-    # -- plans -----------------------------------------------------------------------------------------------
-
-    async def get_plan(self, plan_id: str) -> dict[str, Any]:
-        """A plan at its current revision.
-
-        Args:
-            plan_id: Its `pln_` id, which events and approvals have.
-
-        Raises:
-            NotFound: if there is none.
-            ServiceUnavailable: if the service does not answer.
-
-        Example:
-            >>> async def status(runtime, approval):
-            ...     return (await runtime.get_plan(approval["target"]))["status"]
-        """
-        answer: dict[str, Any] = await self._client.request("GET", path("plans", plan_id))
-        return answer
-
-    async def plan_actions(self, plan_id: str) -> list[dict[str, Any]]:
-        """The actions of a plan, in order: status, attempts, results.
-
-        Args:
-            plan_id: Its `pln_` id.
-
-        Raises:
-            NotFound: if there is none.
-            ServiceUnavailable: if the service does not answer.
-
-        Example:
-            >>> async def unknown(runtime, plan_id):
-            ...     rows = await runtime.plan_actions(plan_id)
-            ...     return [row for row in rows if row["status"] == "unknown"]
-        """
-        return await self._items(path("plans", plan_id, "actions"))
-
     # -- references ------------------------------------------------------------------------------------------
 
     async def create_reference(self, spec: ReferenceSpec | str, payload: Any) -> dict[str, Any]:
@@ -292,10 +290,12 @@ class Runtime(Approving):
         """Not available in this version."""
         raise NotAvailable("artifacts are not available in this version; keep values as references")
 
-    async def _items(self, where: str) -> list[dict[str, Any]]:
-        answer = await self._client.request("GET", where)
-        items: list[dict[str, Any]] = answer["items"]
-        return items
+
+def _values(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    for name, values in given.items():
+        if values is not None and not isinstance(values, Mapping):
+            raise TypeError(f"{name} is a mapping of names to values, not {kind_of(values)}")
+    return {name: dict(values) for name, values in given.items() if values is not None}
 
 
 def _as_json(prompt: Any) -> str:

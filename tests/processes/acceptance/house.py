@@ -104,11 +104,14 @@ class Ledger:
         found = [json.loads(line) for line in text.splitlines()]
         return [x for x in found if query_id in (None, x["queryId"])]
 
-    def hold(self) -> None:
-        (self.folder / "hold").touch()
+    def hold(self, *indexes: int) -> None:
+        """Everything, or the actions with these indexes."""
+        for name in [f"hold-{n}" for n in indexes] or ["hold"]:
+            (self.folder / name).touch()
 
     def let_go(self) -> None:
-        (self.folder / "hold").unlink(missing_ok=True)
+        for held in self.folder.glob("hold*"):
+            held.unlink()
 
 
 class House:

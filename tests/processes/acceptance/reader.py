@@ -55,6 +55,10 @@ class Reader:
         return [f.event for f in self.frames]
 
     @property
+    def newest(self) -> Event:
+        return self.frames[-1].event if self.frames else {}
+
+    @property
     def over(self) -> bool:
         return bool(self.frames) and self.frames[-1].type in TERMINAL
 

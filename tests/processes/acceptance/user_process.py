@@ -3,7 +3,8 @@
 It stands for code next to the user's own data, so it runs alone and knows nothing of the service but HTTP. What it
 does is on record in a folder that outlives it: `arrivals` has a line for each piece of work that reached it,
 `ledger` one for each that took effect (a key that is in it already has no second effect), `answers` what the
-service said to its results. While the file `hold` exists it has acted and does not answer.
+service said to its results. While the file `hold` exists it has acted and does not answer; `hold-<index>` is for one
+action of a plan.
 
     user_process.py URL KEY_FILE FOLDER NAMES LEASE_MS
 """
@@ -22,6 +23,18 @@ from typing import Any
 import httpx
 
 WAIT_S = 0.05
+
+
+def carried_out(actions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a dispatcher says of actions: one with numbers gives their sum, under its name where it has one."""
+    payload = actions[0].get("payload", {})
+    if "fails" in payload:
+        return {"error": payload["fails"]}
+    output: dict[str, Any] = {"entitiesAffected": len(actions), "summary": "done"}
+    if "numbers" in payload:
+        total = sum(payload["numbers"])
+        output["details"] = {payload["name"]: total} if "name" in payload else total
+    return {"output": output}
 
 
 class User:
@@ -59,7 +72,7 @@ class User:
             self.take_effect(key, note)
         held = {"claimToken": call["claimToken"], "leaseMs": self.lease_ms}
         beat = time.monotonic()
-        while (self.folder / "hold").exists():
+        while self.holds(call):
             if time.monotonic() - beat > self.lease_ms / 3000:
                 beat = time.monotonic()
                 answer = self.post(f"/tool-calls/{call['workId']}/heartbeat", held)
@@ -67,15 +80,20 @@ class User:
                     self.write("answers", {"lapsed": True, **note})
                     return
             time.sleep(0.02)
-        output = (
-            {"entitiesAffected": len(keys), "summary": "done"}
+        done = (
+            carried_out(call["actions"])
             if call["purpose"] == "action"
-            else {"served": call["args"]}
+            else {"output": {"served": call["args"]}}
         )
-        result = {"claimToken": call["claimToken"], "output": output}
+        result = {"claimToken": call["claimToken"], **done}
         while (answer := self.post(f"/tool-calls/{call['workId']}/result", result)) is None:
             time.sleep(WAIT_S)
         self.write("answers", {"status": answer.status_code, "body": answer.json(), **note})
+
+    def holds(self, call: dict[str, Any]) -> bool:
+        """Whether everything is held, or one of these actions is."""
+        names = ["hold", *(f"hold-{action['index']}" for action in call.get("actions", ()))]
+        return any((self.folder / name).exists() for name in names)
 
     def take_effect(self, key: str, note: dict[str, Any]) -> None:
         """Once a key: who comes again finds its own line."""

@@ -165,8 +165,13 @@ async def test_the_right_to_send_counts_from_before_the_intent(monkeypatch: pyte
 async def test_a_call_takes_a_place_and_an_action_has_one_of_its_plans() -> None:
     run = Run()
     await sent(Sender(NotSent("away"), CallOutcome("done")), call(), run)
-    await sent(Sender(CallOutcome("done")), replace(call(), purpose="action"), run)
     assert run.placed == ["wrk_1"]
+    calls = Calls()
+    way: Any = Dispatch(calls, {"http": Sender(CallOutcome("done"))}, LEASE_S)  # type: ignore[arg-type]
+    action = replace(call(), purpose="action")
+    assert (await way.outcome_of_offered(run, action)).status == "done"
+    assert run.placed == ["wrk_1"]
+    assert calls.told == [("take", 3)]  # who carries the plan out offers it, and writes how it ended
 
 
 async def test_who_lost_the_query_sends_nothing() -> None:

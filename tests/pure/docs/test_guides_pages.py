@@ -49,6 +49,7 @@ GUIDES = (
     "approvals",
     "references",
     "variables",
+    "graphs",
     "artifacts",
     "events",
     "work",

@@ -144,6 +144,55 @@ def test_actions_may_name_references_where_there_are_kinds_of_them() -> None:
     assert "references" not in ACTION["properties"]
 
 
+@pytest.mark.parametrize("by", ["plan", "toolkit"])
+def test_a_planner_is_told_that_fields_of_actions_may_be_variables(by: str) -> None:
+    plan = {"name": "Refunds", "schema": PLAN} | ({"variables": True} if by == "plan" else {})
+    tool = tools_of("planner", ["variables"] if by == "toolkit" else [], plan=plan)["storePlan"]
+    check = jsonschema_rs.validator_for(dict(tool.input_schema))
+
+    def told(**action: Any) -> bool:
+        return check.is_valid({"specName": "Refunds", "body": {"actions": [{"kind": "refund", **action}]}})
+
+    assert told(amount=3)
+    assert told(amount="†state.cents", _outputPath="†state.done", _outputMethod="push")
+    assert not told(amount="three")
+    assert not told(amount=3, _outputPath="state.done")
+    assert not told(amount=3, _outputMethod="add")
+    assert not told(amount=3, more=1)
+    assert not check.is_valid(
+        {"specName": "Refunds", "body": {"actions": [{"kind": "†input.kind", "amount": 3}]}}
+    )
+    assert "_outputPath" not in ACTION["properties"] and ACTION["properties"]["amount"] == {"type": "integer"}
+
+
+def test_a_plan_with_variables_is_checked_by_the_tool_itself() -> None:
+    """A variable may stand anywhere inside of a field; storePlan knows where, and a schema of it would not."""
+    tool = tools_of("planner", plan={"name": "Refunds", "schema": PLAN, "variables": True})["storePlan"]
+    check = jsonschema_rs.validator_for(dict(tool.checked_schema))
+    assert check.is_valid(
+        {"specName": "Refunds", "body": {"actions": [{"kind": "refund", "amounts": ["†a.b"]}]}}
+    )
+    assert not check.is_valid({"specName": "Other", "body": {}})
+    assert not check.is_valid({"specName": "Refunds", "body": []})
+    plain = tools_of("planner", plan={"name": "Refunds", "schema": PLAN})["storePlan"]
+    assert plain.checked_schema == plain.input_schema
+
+
+def test_a_field_that_the_schema_refers_through_is_told_as_it_is() -> None:
+    rows = {"type": "array", "items": {"type": "integer"}}
+    more = {"$ref": "#/properties/actions/items/properties/rows/items"}
+    step = {"type": "object", "properties": {"kind": {"const": "s"}, "rows": rows, "first": more}}
+    schema = {"type": "object", "properties": {"actions": {"type": "array", "items": step}}}
+    tool = tools_of("planner", plan={"name": "P", "schema": schema, "variables": True})["storePlan"]
+    check = jsonschema_rs.validator_for(dict(tool.input_schema))
+
+    def told(**action: Any) -> bool:
+        return check.is_valid({"specName": "P", "body": {"actions": [{"kind": "s", **action}]}})
+
+    assert told(rows=[1], first=1) and told(first="†state.rows.0")
+    assert not told(rows="†state.rows") and not told(first="one")
+
+
 def test_references_inside_the_plans_schema_still_lead_to_their_targets() -> None:
     step = {
         "type": "object",

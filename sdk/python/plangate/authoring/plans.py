@@ -25,7 +25,8 @@ def define_plan(
             is the plan's context.
         display_aliases: What people read in place of a status: a mapping of status to alias, or a sequence
             of `{"status", "alias"}` or of pairs.
-        variables: Whether daggers are allowed without the toolkit `variables`.
+        variables: Whether its actions may have variables and output paths, which make it a graph, also where
+            the planner has no toolkit `variables`, or a host stores it.
 
     Raises:
         TypeError: for a schema that is none.

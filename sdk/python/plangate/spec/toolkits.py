@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -12,7 +13,8 @@ from plangate.spec.artifact_toolkit import ARTIFACTS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
-from plangate.spec.plan_schemas import variants
+from plangate.spec.plan_schemas import discriminator, variants
+from plangate.spec.variable_schemas import has_variables, told_parameters
 
 _PLAN_ID: Final = text("The id that storePlan returned, or the planId that was given to it.")
 
@@ -180,7 +182,10 @@ def _specialised(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> Buil
     if tool.name == _STORE_PLAN.name and agent.plan is not None:
         plan = agent.plan if isinstance(agent.plan, PlanSpec) else _plan(spec, agent.plan)
         if plan is not None:
-            return replace(tool, input_schema=_store_plan_schema(tool, spec, plan))
+            variables = plan.variables or has_variables(agent)
+            told = _store_plan_schema(tool, spec, plan, variables=variables)
+            named = _with_enum(tool.input_schema, "specName", (plan.name,)) if variables else None
+            return replace(tool, input_schema=told, leaves_to_itself=named)
     return tool
 
 
@@ -194,10 +199,14 @@ def _with_enum(schema: Mapping[str, Any], field: str, values: tuple[str, ...]) -
     return {**schema, "properties": {**properties, field: narrowed}}
 
 
-def _store_plan_schema(tool: BuiltinTool, spec: RuntimeSpec, plan: PlanSpec) -> dict[str, Any]:
+def _store_plan_schema(
+    tool: BuiltinTool, spec: RuntimeSpec, plan: PlanSpec, *, variables: bool
+) -> dict[str, Any]:
     """The tool's schema with the plan's own in the place of `body`, its definitions at the root."""
     schema = _with_enum(tool.input_schema, "specName", (plan.name,))
     written = copy.deepcopy(plan.schema_)
+    if variables:
+        _allow_variables(written)
     if spec.references:
         _allow_references(written)
     root: dict[str, Any] = {key: written.pop(key) for key in ("$schema", "$defs") if key in written}
@@ -227,6 +236,17 @@ def _allow_references(schema: dict[str, Any]) -> None:
         properties = variant.get("properties")
         if isinstance(properties, dict):
             properties.setdefault("references", copy.deepcopy(dict(_REFERENCES)))
+
+
+def _allow_variables(schema: dict[str, Any]) -> None:
+    """Every field of an action may be a variable, but for its kind and for those that the schema refers through."""
+    written = json.dumps(schema, default=dict)
+    field = discriminator(schema)
+    for variant in variants(schema):
+        properties = variant.get("properties")
+        if isinstance(properties, dict):
+            kept = {name for name in properties if name == field or f"/properties/{name}/" in written}
+            properties.update(told_parameters(properties, kept))
 
 
 _DATA: Final = frozenset({"const", "enum", "default", "examples"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,13 +19,18 @@ OUTPUT_METHODS: Final = ("set", "merge", "assign", "push", "concat")
 KEPT_AS_WRITTEN: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"storePlan": ("body",)})
 """Tool -> the parameters in which nothing is replaced: what is in a plan is not the call's."""
 
-_META: Final = (OUTPUT_PATH, OUTPUT_METHOD)
+META: Final = (OUTPUT_PATH, OUTPUT_METHOD)
 _VARIABLE: Final = {"type": "string", "pattern": PATTERN}
+_PARAMETERS: Final = ("properties/", "additionalProperties")
 _ABOUT: Final = ("title", "description", "default", "examples", "deprecated")
+_OUTPUT: Final = f"{DAGGER}state.<path>, or {DAGGER}<name>.<path> of a data object."
 _PATH_SCHEMA: Final = {
     **_VARIABLE,
-    "description": f"Where the result goes instead of into this conversation: {DAGGER}state.<path>, or "
-    f"{DAGGER}<name>.<path> of a data object. You get a receipt.",
+    "description": f"Where the result goes instead of into this conversation: {_OUTPUT} You get a receipt.",
+}
+_ACTION_PATH_SCHEMA: Final = {
+    **_VARIABLE,
+    "description": f"Where the result of this action goes: {_OUTPUT} Actions that read it run after this one.",
 }
 _METHOD_SCHEMA: Final = {
     "type": "string",
@@ -58,10 +63,21 @@ def told_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     where its result goes. Parameters stay as they are where references in the schema lead through them."""
     properties = schema.get("properties")
     told = dict(properties) if isinstance(properties, Mapping) else {}
-    if '"#/properties/' not in json.dumps(schema, default=dict):
-        kept = (*KEPT_AS_WRITTEN.get(tool, ()), *_META)
+    wider: dict[str, Any] = {}
+    text = json.dumps(schema, default=dict)
+    if not any(f'"#/{key}' in text for key in _PARAMETERS):
+        kept = (*KEPT_AS_WRITTEN.get(tool, ()), *META)
         told = {name: held if name in kept else _or_variable(held) for name, held in told.items()}
-    return {**schema, "properties": {OUTPUT_PATH: _PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **told}}
+        wider = {key: _or_variable(schema[key]) for key in ("additionalProperties",) if key in schema}
+    told = {OUTPUT_PATH: _PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **told}
+    return {**schema, **wider, "properties": told}
+
+
+def told_parameters(parameters: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
+    """The fields of a plan's action as a planner is told of them where the plan has variables: each but those that are
+    kept may be a variable too, and the action may say where its result goes."""
+    told = {name: held if name in kept else _or_variable(held) for name, held in parameters.items()}
+    return {**told, OUTPUT_PATH: _ACTION_PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA}
 
 
 def _or_variable(schema: Any) -> Any:
@@ -78,11 +94,21 @@ def own_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The tool's schema without the meta-parameters, which are taken out before a call is checked."""
     own = dict(schema)
     properties, required = own.get("properties"), own.get("required")
-    if isinstance(properties, Mapping) and any(name in properties for name in _META):
-        own["properties"] = {name: held for name, held in properties.items() if name not in _META}
-    if isinstance(required, list) and any(name in required for name in _META):
-        own["required"] = [name for name in required if name not in _META]
+    if isinstance(properties, Mapping) and any(name in properties for name in META):
+        own["properties"] = {name: held for name, held in properties.items() if name not in META}
+    if isinstance(required, list) and any(name in required for name in META):
+        own["required"] = [name for name in required if name not in META]
     return own
+
+
+def meta_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a tool itself asks of the meta-parameters of its calls; None where it asks nothing."""
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = [name for name in META if isinstance(required, list) and name in required]
+    if not needed and not (isinstance(properties, Mapping) and any(name in properties for name in META)):
+        return None
+    kept = {key: schema[key] for key in ("$schema", "$defs", "definitions", "properties") if key in schema}
+    return {**kept, "required": needed}
 
 
 def prescribed_path(schema: Mapping[str, Any]) -> str | None:

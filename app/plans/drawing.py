@@ -1,0 +1,158 @@
+"""A plan drawn for people: its actions, what each reads and writes, and who waits for whom. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from plangate.spec.variables import Reference
+
+from app.plans.body import actions_of
+from app.plans.graph import Graph, Step
+from app.plans.models import Plan
+from app.plans.states import ActionStatus
+from app.state.glimpses import cut
+
+MAX_EDGES: Final = 10_000
+"""A thousand actions of which each reads what all before it write have half a million."""
+
+KIND_CHARS: Final = 60
+PATH_CHARS: Final = 80
+PATHS_SHOWN: Final = 3  # at one arrow
+
+STYLES: Final = {
+    ActionStatus.PENDING: "fill:#f4f4f4,stroke:#767676,color:#1a1a1a",
+    ActionStatus.DISPATCHED: "fill:#dbeafe,stroke:#1d4ed8,color:#1a1a1a",
+    ActionStatus.SUCCEEDED: "fill:#dcfce7,stroke:#15803d,color:#1a1a1a",
+    ActionStatus.FAILED: "fill:#fee2e2,stroke:#b91c1c,color:#1a1a1a",
+    ActionStatus.SKIPPED: "fill:#ffffff,stroke:#767676,color:#555555,stroke-dasharray:4",
+    ActionStatus.UNKNOWN: "fill:#fef3c7,stroke:#b45309,color:#1a1a1a",
+}
+
+MARK: Final = "\ufb02"  # with this ligature Mermaid marks the numbers of characters
+_UNSAFE: Final = re.compile(r"[^\w .†-]|(?<![^\W_])_|_(?![^\W_])")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An action. It has no status before its plan is approved, and was sent `attempts` times."""
+
+    index: int
+    kind: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    status: ActionStatus | None
+    attempts: int
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "kind": self.kind,
+            "reads": self.reads,
+            "writes": self.writes,
+            "status": self.status,
+            "attempts": self.attempts,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An action reads a path that another one writes, or a part of it, or more than it."""
+
+    writer: int
+    reader: int
+    path: str
+
+    def wire(self) -> dict[str, Any]:
+        return {"from": self.writer, "to": self.reader, "path": self.path}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    plan: Plan
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    edges_left_out: int
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "planId": self.plan.id,
+            "revision": self.plan.revision,
+            "status": self.plan.status,
+            "nodes": [node.wire() for node in self.nodes],
+            "edges": [edge.wire() for edge in self.edges],
+            "edgesLeftOut": self.edges_left_out,
+        }
+
+    def mermaid(self) -> str:
+        """The same as a flowchart in Mermaid, from top to bottom: one arrow from an action to one that reads what it
+        writes, and the status of each as a word and as its class."""
+        return "\n".join(["flowchart TD", *(f"    {line}" for line in self._lines()), ""])
+
+    def _lines(self) -> Iterator[str]:
+        for node in self.nodes:
+            tried = f"{node.attempts} attempts" if node.attempts > 1 else None
+            parts = (str(node.index), label(node.kind, KIND_CHARS), node.status, tried)
+            status = f":::{node.status}" if node.status else ""
+            yield f'n{node.index}["{" · ".join(part for part in parts if part)}"]{status}'
+        between: dict[tuple[int, int], list[str]] = {}
+        for edge in self.edges:
+            between.setdefault((edge.writer, edge.reader), []).append(edge.path)
+        for (writer, reader), paths in between.items():
+            told = [label(path, PATH_CHARS) for path in paths[:PATHS_SHOWN]]
+            more = [f"{len(paths) - PATHS_SHOWN} more"] if len(paths) > PATHS_SHOWN else []
+            yield f'n{writer} -->|"{", ".join([*told, *more])}"| n{reader}'
+        if self.edges_left_out:
+            yield f'more["{self.edges_left_out} more are not drawn"]'
+        for status in ActionStatus:
+            if any(node.status is status for node in self.nodes):
+                yield f"classDef {status} {STYLES[status]}"
+
+
+def drawn(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> Drawing:
+    """`rows` are those of its actions, once there are any. Without variables nobody waits for anybody."""
+    actions = actions_of(orjson.loads(plan.body))
+    graph = Graph.of(actions) if plan.variables else None
+    steps = graph.steps if graph else ()
+    reads = [_texts(_read(step)) for step in steps] or [()] * len(actions)
+    writes = [_texts(step.writes()) for step in steps] or [()] * len(actions)
+    by_index = {row["index"]: row for row in rows}
+    nodes = []
+    for n, action in enumerate(actions):
+        row = by_index.get(n)
+        status, attempts = (ActionStatus(row["status"]), row["attempts"]) if row else (None, 0)
+        nodes.append(Node(n, action.kind, reads[n], writes[n], status, attempts))
+    edges, left_out = _edges(graph) if graph else ((), 0)
+    return Drawing(plan, tuple(nodes), edges, left_out)
+
+
+def _edges(graph: Graph) -> tuple[tuple[Edge, ...], int]:
+    edges, left_out = list[Edge](), 0
+    for step in graph.steps:
+        for read in dict.fromkeys(step.reads()):
+            room, path = MAX_EDGES - len(edges), str(read)
+            writers = graph.producers(read)[:room] if room else []
+            edges += [Edge(writer, step.index, path) for writer in writers]
+            left_out += graph.writers(read).bit_count() - len(writers)
+    return tuple(edges), left_out
+
+
+def _read(step: Step) -> Iterator[Reference]:
+    """What an action reads, stored values too."""
+    for found in step.call.found:
+        yield from found.expression.references()
+
+
+def _texts(references: Iterator[Reference]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(str, references)))
+
+
+def label(text: str, chars: int) -> str:
+    """A text of a model's for between the quotes of a label. Mermaid looks for quotes, directives, comments, Markdown,
+    HTML, icons and formulas one after the other, partly with regular expressions over whole lines: all but letters,
+    digits and a few signs goes in as numbers. What cannot be seen, or turns around what can, is replaced."""
+    seen = "".join(char if char.isprintable() else "\ufffd" for char in cut(text, chars))
+    return _UNSAFE.sub(lambda found: f"#{ord(found[0])};", seen.replace(MARK, "fl"))

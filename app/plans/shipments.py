@@ -1,0 +1,115 @@
+"""What is sent together across the write boundary, by whom it is carried, and what it says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plangate.spec.transports import ToolDispatcher, Transport
+
+from app.plans import body as bodies
+from app.plans.body import Action, Boundary
+from app.plans.models import Plan
+from app.runtimes.models import Runtime
+from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """Actions that are sent together, to this address: all of a batch, or one."""
+
+    indexes: tuple[int, ...]
+    boundary: Boundary
+    key: str
+    transport: Transport
+    definition_digest: str
+    timeout_ms: int
+
+    @property
+    def by_tool(self) -> bool:
+        return isinstance(self.boundary.dispatcher, ToolDispatcher)
+
+
+class Shipments:
+    """Those of one execution of a plan."""
+
+    def __init__(
+        self,
+        tenant: str,
+        query_id: str,
+        runtime: Runtime,
+        plan: Plan,
+        actions: Sequence[Action],
+        inputs: Any,
+        *,
+        graph: bool,
+    ) -> None:
+        self._tenant = tenant
+        self._query_id = query_id
+        self._runtime = runtime
+        self._plan = plan
+        self._actions = actions
+        self._inputs = inputs
+        self.all = self._made(graph)
+
+    def _made(self, graph: bool) -> list[Shipment]:
+        found, _ = bodies.boundaries(self._runtime.spec, [a.kind for a in self._actions], graph=graph)
+        addresses = {kind: self._address(boundary) for kind, boundary in found.items()}
+        if "*" in found:
+            everything = tuple(range(len(self._actions)))
+            return [Shipment(everything, found["*"], self._key(None), *addresses["*"])] if everything else []
+        return [
+            Shipment((n,), found[a.kind], self._key(n), *addresses[a.kind])
+            for n, a in enumerate(self._actions)
+        ]
+
+    def _key(self, index: int | None) -> str:
+        return bodies.idempotency_key(self._tenant, self._plan.id, self._plan.revision, index)
+
+    def _address(self, boundary: Boundary) -> tuple[Transport, str, int]:
+        """The boundary itself; where that is a declared tool, the code of the tool."""
+        dispatcher = boundary.dispatcher
+        if isinstance(dispatcher, ToolDispatcher):
+            tool = self._runtime.tools[dispatcher.tool]
+            timeout_ms = dispatcher.timeout_ms or tool.timeout_ms or DEFAULT_TIMEOUT_MS
+            return tool.transport, definition_digest(tool), timeout_ms
+        return dispatcher, boundary.digest, dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS
+
+    def call(self, shipment: Shipment, work_id: str, request: bytes) -> OutgoingCall:
+        return OutgoingCall(
+            work_id=work_id,
+            query_id=self._query_id,
+            purpose="action",
+            name=bodies.served_name(shipment.boundary),
+            definition_digest=shipment.definition_digest,
+            request=request,
+            replay=shipment.boundary.dispatcher.replay,
+            timeout_ms=shipment.timeout_ms,
+            transport=shipment.transport,
+            idempotency_key=shipment.key,
+        )
+
+    def request(self, shipment: Shipment, payloads: Sequence[dict[str, Any]], attempt: int) -> dict[str, Any]:
+        """What is said at the boundary; `payloads` are the fields of the actions, with their values."""
+        plan = self._plan
+        actions = []
+        for n, payload in zip(shipment.indexes, payloads, strict=True):
+            sent = {**self._actions[n].wire(), "payload": payload}
+            actions.append({**sent, "index": n, "idempotencyKey": self._key(n)})
+        return {
+            "planId": plan.id,
+            "specName": plan.spec_name,
+            "revision": plan.revision,
+            "digest": plan.digest.hex(),
+            "idempotencyKey": shipment.key,
+            "actions": actions,
+            "inputs": self._inputs,
+            "attempt": attempt,
+            **({"args": actions[0]["payload"]} if shipment.by_tool else {}),
+            "context": {
+                "queryId": self._query_id,
+                "threadId": plan.thread_id,
+                "runtimeId": plan.runtime_id,
+            },
+        }

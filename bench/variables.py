@@ -1,0 +1,155 @@
+"""`make bench ARGS="--suite variables"`: what it costs to put 1,000 values in the place of variables in one call."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+from plangate.spec.variables import Reference
+
+from app.agents.variable_values import filled, written
+from app.base import jsongate
+from bench import machine, programs, report
+from bench.endpoint import endpoint
+from bench.references import Api, Figures, tables, timed
+
+SIZES = {"100 B": 100, "10 kB": 10_000}
+COUNT = 1_000
+PURE, CALLS = 15, 8
+"""Of each measurement in a round."""
+
+ARRAY = {"type": "array", "items": {"type": "string"}}
+VARIABLES = [f"†state.rows.v{n}" for n in range(COUNT)]
+PLAIN = [f"state.rows.v{n}" for n in range(COUNT)]
+
+
+def rows_of(size: int) -> dict[str, str]:
+    return {f"v{n}": f"{n:07} " + "x" * (size - 8) for n in range(COUNT)}
+
+
+def _middle(work: Callable[[], object], times: int) -> float:
+    """The median of its milliseconds."""
+    return statistics.median(timed(work) for _ in range(times)) * 1000
+
+
+def pure(size: int) -> dict[str, float]:
+    """The replacement alone, and beside it what it takes to write the same arguments as JSON and read them."""
+    state = {"rows": rows_of(size)}
+    args = {"values": VARIABLES}
+    call = written(args, (), None)
+    values = {Reference("state"): state}
+    made = filled(call, values, ("state",), {})
+    if made.args["values"] != list(state["rows"].values()):
+        raise SystemExit("the values are not those that the variables name")
+    apart = _middle(lambda: written(args, (), None), PURE)
+    replaced = _middle(lambda: filled(call, values, ("state",), {}), PURE)
+    as_json = _middle(lambda: orjson.loads(jsongate.dumps(made.args)), PURE)
+    return {
+        "taken apart, ms": apart,
+        "replaced, ms": replaced,
+        "both, µs a variable": (apart + replaced) / COUNT * 1000,
+        "the same arguments written as JSON and read, ms": as_json,
+    }
+
+
+def _spec(port: int) -> dict[str, Any]:
+    loads = [{"name": f"load_{size}", "inputSchema": {"type": "object"}} for size in SIZES.values()]
+    take = {"name": "take", "inputSchema": {"type": "object", "properties": {"values": ARRAY}}}
+    tools = [*loads, take]
+    return {
+        "tenant": {"resourceId": "local", "version": "1"},
+        "agents": [
+            {
+                "name": "clerk",
+                "role": "specialist",
+                "model": {"id": "m", "provider": "scripted"},
+                "systemPrompt": "You are in a benchmark.",
+                "tools": [tool["name"] for tool in tools],
+                "toolkits": ["variables"],
+            }
+        ],
+        "tools": [
+            {**tool, "transport": {"kind": "http", "url": f"http://127.0.0.1:{port}/{tool['name']}"}}
+            for tool in tools
+        ],
+        "interpreter": "scripted",
+    }
+
+
+def called(api: Api, thread: str, tool: str, **args: Any) -> None:
+    """One query that makes one call, to its end."""
+    asked = {
+        "runtime": "default",
+        "threadKey": thread,
+        "prompt": json.dumps({"tool": tool, "args": args}),
+    }
+    query = json.loads(api("POST", "/queries", json.dumps(asked).encode()))["id"]
+    while not (found := json.loads(api("GET", f"/queries/{query}?waitMs=30000")))["endedAt"]:
+        pass
+    if found["status"] != "succeeded" or "error" in json.loads(found["output"])["results"][0]:
+        raise SystemExit(f"the call failed: {str(found['output'] or found['error'])[:400]}")
+
+
+def end_to_end(api: Api, size: int, thread: str) -> dict[str, float]:
+    """A query with one call, with variables and without; its thread has the values in its state."""
+    literal = list(rows_of(size).values())
+    calls: dict[str, list[str]] = {"with 1,000 variables, ms": VARIABLES, "with 1,000 short texts, ms": PLAIN}
+    if size * COUNT < 500_000:  # else no prompt would hold them
+        calls["with the 1,000 values in the prompt, ms"] = literal
+    taken = {
+        name: _middle(lambda values=values: called(api, thread, "take", values=values), CALLS)
+        for name, values in calls.items()
+    }
+    first, plain = list(taken.values())[:2]
+    return {**taken, "variables / short texts": first / plain}
+
+
+def measure(rounds: int) -> str:
+    """Everything, and the tables of it. The first round is thrown away."""
+    alone, whole = Figures(), Figures()
+    for number in range(rounds):
+        for name, size in SIZES.items():
+            _add(alone, number, name, pure(size))
+    answers = {f"/load_{size}": jsongate.dumps({"output": rows_of(size)}) for size in SIZES.values()}
+    with ExitStack() as stack:
+        port = stack.enter_context(endpoint({**answers, "/take": b'{"output":1}'}))
+        data = stack.enter_context(programs.data_dir())
+        service, _ = stack.enter_context(programs.service(data, allow_hosts=f"127.0.0.1:{port}"))
+        key = Path(data / "local-key").read_text("utf-8").strip()
+        api = stack.enter_context(closing(Api(service.port, key)))
+        api("POST", "/runtimes", json.dumps(_spec(port)).encode())
+        for name, size in SIZES.items():
+            called(api, name, f"load_{size}", _outputPath="†state.rows")
+        for number in range(rounds):
+            for name, size in SIZES.items():
+                _add(whole, number, name, end_to_end(api, size, name))
+        peak = machine.peak_rss_mb(service.pid)
+    about = (
+        f"{machine.kind()}; Python {sys.version.split()[0]}; {rounds - 1} rounds; median (min–max) of the rounds. A call "
+        f"with {COUNT:,} variables, each of another text in the state of its thread. The service's own process had "
+        f"{peak:.0f} MiB at most."
+    )
+    columns = list(SIZES)
+    return "\n".join([about, "", *tables(alone, columns), "", *tables(whole, columns)])
+
+
+def _add(figures: Figures, number: int, size: str, found: dict[str, float]) -> None:
+    told = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+    print(f"round {number}: {size}: {told}", file=sys.stderr)
+    for name, value in found.items():
+        if number:
+            figures.add(name, size, value)
+
+
+def run(*, quick: bool, page: Path | None) -> None:
+    """Measures, prints, and with a page writes the tables into it."""
+    text = measure(2 if quick else 5)
+    print(text)
+    if page is not None:
+        report.write(page, text, "variables")

@@ -1,0 +1,46 @@
+"""The graph of a plan in words, from the bytes that are approved: which action waits for which, what a variable is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from plangate.spec.variables import DAGGER, variables_of
+
+__all__ = ["DAGGER", "Edges", "meaning"]
+
+
+class Edges:
+    """Who waits for whom in a plan, and where results go. A plan without variables has no edges."""
+
+    def __init__(self, subject: Mapping[str, Any]) -> None:
+        self._actions = subject["body"]["actions"]
+        self._results = {v["variable"]: v.get("resultOf", ()) for v in subject.get("variables", ())}
+
+    def needs(self, n: int) -> list[int]:
+        """The actions that action `n` waits for."""
+        found, _ = variables_of(self._actions[n]["payload"])
+        named = (str(path) for variable in found for path in variable.expression.references())
+        return sorted({action for path in named for action in self._results.get(path, ())})
+
+    def text(self, n: int) -> str:
+        """A line such as `after 2 → †state.totals, merge`, or nothing. People count from 1."""
+        action, needs = self._actions[n], self.needs(n)
+        path, method = action.get("_outputPath"), action.get("_outputMethod")
+        parts = [f"after {_numbers(needs)} "] if needs else []
+        if path:
+            parts.append(f"→ {path}" + (f", {method}" if method else ""))
+        return "".join(["\n", *parts]) if parts else ""
+
+
+def meaning(variable: Mapping[str, Any]) -> str:
+    """What a variable of an approval stands for."""
+    now = json.dumps(variable["glimpse"], ensure_ascii=False) if "glimpse" in variable else None
+    if "resultOf" in variable:
+        return f"the result of {_numbers(variable['resultOf'])}" + (f"; it was {now}" if now else "")
+    return now or "no value"
+
+
+def _numbers(actions: Iterable[int]) -> str:
+    return ", ".join(str(n + 1) for n in actions)

@@ -1,0 +1,143 @@
+"""What a program asks about the plans of a runtime that is open: to store one, and to read them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from plangate.authoring.arguments import kind_of
+from plangate.client import path
+from plangate.context import plain
+from plangate.spec.base import did_you_mean
+from plangate.spec.models import PlanSpec
+from plangate.threads import Threads, thread_fields
+
+MERMAID: Final = "text/vnd.mermaid"
+
+
+class Planning(Threads):
+    """The verbs of plans, but for `execute_plan`, which starts a query."""
+
+    async def store_plan(
+        self, plan: PlanSpec | str, body: Any, thread_id: str | None = None, *, plan_id: str | None = None
+    ) -> dict[str, Any]:
+        """Stores a plan as a draft, without a model, and gives it: `{"id", "revision", "status", ...}`.
+
+        Nothing happens before it is executed, with `execute_plan`, and approved. It needs a key with `plans:write`.
+
+        Args:
+            plan: A kind of plan of the spec, or its name.
+            body: The context of the plan, and its `actions`: a model, a dataclass or plain data. Where the plan
+                has `variables`, parameters may be variables, and the result of an action goes to its
+                `_outputPath`.
+            thread_id: As for `query`; None is a thread of its own.
+            plan_id: A key of yours, up to 200 characters. The same one in the same thread makes the next
+                revision of a draft.
+
+        Raises:
+            ValueError: at once, for a plan that the spec does not have, and a thread_id that cannot be one.
+            TypeError: at once, for what is no kind of plan.
+            InvalidRequest: if the body does not match, has a cycle, or reads what nothing provides;
+                `error.problem` has the places.
+            Conflict: if the plan that it would revise was approved, or waits for a decision.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def store(runtime):
+            ...     total = {"kind": "total", "orders": "†input.orders", "_outputPath": "†state.total"}
+            ...     refund = {"kind": "refund", "cents": "†state.total"}
+            ...     return await runtime.store_plan("Refunds", {"actions": [total, refund]}, "customer-17")
+        """
+        if not isinstance(plan, str | PlanSpec):
+            raise TypeError(f"a plan is of what define_plan returns, or of its name, not {kind_of(plan)}")
+        name = plan if isinstance(plan, str) else plan.name
+        known = [declared["name"] for declared in self._prepared.wire.get("plans") or ()]
+        if name not in known:
+            raise ValueError(f"the spec has no plan {name!r}{did_you_mean(name, known)}")
+        asked = {
+            "runtimeId": self.id,
+            "specName": name,
+            "body": plain(body),
+            **thread_fields(thread_id),
+            **({} if plan_id is None else {"planId": plan_id}),
+        }
+        answer: dict[str, Any] = await self._client.request("POST", "/plans", asked)
+        return answer
+
+    async def get_plan(self, plan_id: str) -> dict[str, Any]:
+        """A plan at its current revision.
+
+        Args:
+            plan_id: Its `pln_` id, which events and approvals have.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def status(runtime, approval):
+            ...     return (await runtime.get_plan(approval["target"]))["status"]
+        """
+        answer: dict[str, Any] = await self._client.request("GET", path("plans", plan_id))
+        return answer
+
+    async def plan_actions(self, plan_id: str) -> list[dict[str, Any]]:
+        """The actions of a plan, in order: status, attempts, results.
+
+        Args:
+            plan_id: Its `pln_` id.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def unknown(runtime, plan_id):
+            ...     rows = await runtime.plan_actions(plan_id)
+            ...     return [row for row in rows if row["status"] == "unknown"]
+        """
+        return await self._items(path("plans", plan_id, "actions"))
+
+    async def plan_graph(self, plan_id: str) -> dict[str, Any]:
+        """A plan as a graph: `{"nodes", "edges", ...}`.
+
+        A node is an action: `index`, `kind`, the paths it `reads` and `writes`, its `status` (None before the
+        plan was approved) and how many `attempts` there were. An edge leads `from` an action to one that waits
+        for it, because it reads the `path`.
+
+        Args:
+            plan_id: Its `pln_` id.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def ready_at_once(runtime, plan_id):
+            ...     graph = await runtime.plan_graph(plan_id)
+            ...     waiting = {edge["to"] for edge in graph["edges"]}
+            ...     return [node["index"] for node in graph["nodes"] if node["index"] not in waiting]
+        """
+        answer: dict[str, Any] = await self._client.request("GET", path("plans", plan_id, "graph"))
+        return answer
+
+    async def plan_mermaid(self, plan_id: str) -> str:
+        """The graph of a plan as a flowchart in Mermaid, for people: each action with its status.
+
+        Args:
+            plan_id: Its `pln_` id.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def into_a_page(runtime, plan_id, file):
+            ...     file.write(f"```mermaid\\n{await runtime.plan_mermaid(plan_id)}```\\n")
+        """
+        chart: str = await self._client.request("GET", path("plans", plan_id, "graph"), accept=MERMAID)
+        return chart
+
+    async def _items(self, where: str) -> list[dict[str, Any]]:
+        answer = await self._client.request("GET", where)
+        items: list[dict[str, Any]] = answer["items"]
+        return items

@@ -1,0 +1,354 @@
+"""What is refused as a plan with variables is stored: each with its action, its variable and the reason."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.postgres.test_state import Pen, thread
+from tests.support import specs
+from tests.support.client import Caller, good, inner, output_of, refused
+from tests.support.graphs import FLOW, add, count, flaws, flowing, make, note, stored, to
+from tests.support.world import World
+
+INPUTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "additionalProperties": False,
+}
+UNWRITTEN = "and no action writes it"
+
+
+@pytest.mark.parametrize(
+    ("actions", "told"),
+    [
+        (
+            [count("†state.a.x", "†state.b"), count("†state.b.y", "†state.c"), count("†state.c", "†state.a")],
+            (
+                "/0",
+                'the plan has a cycle: action 0 reads "†state.a.x", which action 2 writes; action 2 reads "†state.c", '
+                'which action 1 writes; action 1 reads "†state.b.y", which action 0 writes',
+            ),
+        ),
+        (
+            [count("†state.n", "†state.n", "push")],
+            ("/0", 'the plan has a cycle: action 0 reads "†state.n", which it writes itself'),
+        ),
+        (
+            [make(1), count("†state.n")],
+            ("/1/n", f'nothing provides "†state.n", {UNWRITTEN}: "†state" has no "n", it is empty'),
+        ),
+        (
+            [count("†input.m")],
+            ("/0/n", f'nothing provides "†input.m", {UNWRITTEN}: the runtime\'s inputSchema has no "m"'),
+        ),
+        (
+            [count("†inptu.n")],
+            (
+                "/0/n",
+                f"nothing provides \"†inptu.n\", {UNWRITTEN}: there is no †inptu; did you mean 'input'?",
+            ),
+        ),
+        (
+            [make({"deep": ["†shop.nmae"]})],
+            (
+                "/0/value/deep/0",
+                f'nothing provides "†shop.nmae", {UNWRITTEN}: "†shop" has no "nmae"; did you mean \'name\'?',
+            ),
+        ),
+        (
+            [make("†shop.name.first")],
+            ("/0/value", f'nothing provides "†shop.name.first", {UNWRITTEN}: "†shop.name" is a string'),
+        ),
+        (
+            [make("†state.a || †input.m || †rates")],
+            (
+                "/0/value",
+                f'nothing provides "†state.a || †input.m || †rates", {UNWRITTEN}: "†state" has no "a", it is empty; the '
+                "runtime's inputSchema has no \"m\"; there is no †rates; did you mean 'state'?",
+            ),
+        ),
+        (
+            [make(1, "†state.a"), make("†state.a && †state.b")],
+            (
+                "/1/value",
+                f'nothing provides "†state.a && †state.b", {UNWRITTEN}: "†state" has no "b", it is empty',
+            ),
+        ),
+        *(
+            (
+                [make(1, first), make(2, second, method)],
+                (
+                    "/1/_outputPath",
+                    f'actions 0 and 1 both write "{second}", in no order, and `set` keeps only one of them: write to '
+                    "different paths, or give both the _outputMethod push or merge",
+                ),
+            )
+            for first, second, method in [
+                ("†state.a", "†state.a", None),
+                ("†state.a", "†state.a", "push"),
+                ("†state.a", "†state.a.b", "set"),
+                ("†list.0.b", "†list.0", None),
+            ]
+        ),
+        (
+            [make(1), note("†state.a |  †b")],
+            (
+                "/1",
+                "/text is \"†state.a |  †b\": at character 8: after a reference there is the end, ' || ' or ' && ', "
+                "with one space on each side. A text that begins with † and is no variable is written with two of them.",
+            ),
+        ),
+        (
+            [make(1, "†input.n")],
+            (
+                "/0",
+                '_outputPath: "†input.n" cannot be written, †input is read-only. Write to †state or to a data object of '
+                "the query, such as †results.",
+            ),
+        ),
+        (
+            [make(1, "†ref.Seats.x")],
+            (
+                "/0",
+                '_outputPath: "†ref.Seats.x" cannot be written, †ref is read-only. Write to †state or to a data object '
+                "of the query, such as †results.",
+            ),
+        ),
+        ([make(1, "state.a")], ("/0", '_outputPath is "state.a": a variable begins with †.')),
+        (
+            [to({"kind": "make", "value": 1, "_outputPath": 5}, None, None)],
+            ("/0", "_outputPath is a variable of at most 2000 characters."),
+        ),
+        (
+            [make(1, "†state.a", "append")],
+            ("/0", "_outputMethod is one of set, merge, assign, push, concat."),
+        ),
+        (
+            [make(1, None, "push")],
+            ("/0", "_outputMethod says how a result is written, and _outputPath is missing."),
+        ),
+        (
+            [{"kind": "†state.kind", "value": 1}],
+            ("/0/kind", "says what is done, and cannot be a variable"),
+        ),
+        (
+            [make("†ref.Seats")],
+            ("/0", '"†ref.Seats": a stored reference is †ref.<Kind>.<id>, as its handle says.'),
+        ),
+        ([make("†artifact.art_1")], ("/0", '"†artifact.art_1": artifacts are not in this version.')),
+        (
+            [make([f"†state.n{n}" for n in range(1_001)])],
+            ("/0", "One call may have 1000 variables: make several calls."),
+        ),
+        (
+            [make([f"†ref.Seats.{n}" for n in range(101)])],
+            ("/0", "One call may name 100 stored references: make several calls."),
+        ),
+    ],
+)
+async def test_what_does_not_fit_together_is_refused(
+    api: Caller, actions: list[Any], told: tuple[str, str]
+) -> None:
+    await api.register(flowing(inputSchema=INPUTS, data={"shop": {"name": "Ann's"}}))
+    assert await flaws(api, *actions) == [told]
+
+
+async def test_what_the_state_has_at_that_moment_is_a_provider(plangate: World, api: Caller) -> None:
+    await api.register(flowing(data={"shop": {"sizes": [1, 2]}}))
+    pen = Pen(plangate, await thread(api, "t"))
+    await pen.write("†state.rows", [{"a b": 1}])
+    await stored(api, count('†state.rows.0."a b"'), count("†shop.sizes.1"), make("†shop"), threadKey="t")
+    await stored(api, count("†state.rows.0.x || †state.later"), make(1, "†state.later"), threadKey="t")
+    problem = refused(
+        await api.post(
+            "/plans",
+            {
+                "specName": "Flow",
+                "runtime": "default",
+                "body": {"actions": [count("†state.rows.1"), count("†shop.sizes.2"), count("†state.row")]},
+                "threadKey": "t",
+            },
+        ),
+        422,
+    )
+    assert problem["detail"] == "The variables of the plan Flow do not fit together."
+    assert [flaw["message"] for flaw in problem["errors"]] == [
+        f'nothing provides "†state.rows.1", {UNWRITTEN}: "†state.rows" is an array of 1',
+        f'nothing provides "†shop.sizes.2", {UNWRITTEN}: "†shop.sizes" is an array of 2',
+        f'nothing provides "†state.row", {UNWRITTEN}: "†state" has no "row"; did you mean \'rows\'?',
+    ]
+
+
+async def test_what_the_schema_leaves_open_is_provided_as_the_plan_is_executed(api: Caller) -> None:
+    await api.register(flowing(inputSchema={"properties": {"n": {"type": "integer"}}}))
+    await stored(api, make("†input.anything.at.all"), make("†input"))
+
+
+async def test_many_flaws_are_told_in_part(api: Caller) -> None:
+    await api.register(flowing())
+    assert len(await flaws(api, *(count(f"†state.n{n}") for n in range(50)))) == 20
+    assert len(await flaws(api, *(note("†") for _ in range(50)))) == 20
+
+
+# -- the schema, with a variable wherever a value may stand
+
+
+async def test_each_field_takes_a_variable_at_any_depth(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api,
+        count("†input.n"),
+        add(1, "†input.n", "†input.m"),
+        add() | {"numbers": "†input.all"},
+        note("†input.text"),
+        make({"a": ["†input.n", {"b": "†input.n"}]}),
+    )
+    assert [action["payload"] for action in plan["body"]["actions"]] == [
+        {"n": "†input.n"},
+        {"numbers": [1, "†input.n", "†input.m"]},
+        {"numbers": "†input.all"},
+        {"text": "†input.text"},
+        {"value": {"a": ["†input.n", {"b": "†input.n"}]}},
+    ]
+
+
+async def test_what_is_no_variable_is_checked_as_ever(api: Caller) -> None:
+    """Also beside variables, and in the same array."""
+    await api.register(flowing())
+    assert await flaws(
+        api,
+        count("five"),
+        add("†input.n", "x", 2.5),
+        count("†input.n") | {"more": 1},
+        {"kind": "count"},
+        count("††input.n"),
+        count(0),
+        {"kind": "fly", "n": "†input.n"},
+        note(["†input.n"]),
+    ) == [
+        ("/0/n", 'must be integer, not "five"'),
+        ("/1/numbers/1", 'must be integer, not "x"'),
+        ("/1/numbers/2", "must be integer, not 2.5"),
+        ("/2", 'these properties are not allowed: "more"'),
+        ("/3", 'the property "n" is missing'),
+        ("/4/n", 'must be integer, not "††input.n"'),
+        ("/5/n", "0 is less than the minimum of 1"),
+        ("/6/kind", '"fly" is not one of "make", "add", "note", "count"'),
+    ]
+
+
+# -- plans without variables
+
+
+def planners(*, of_spec: bool, of_planner: bool) -> specs.Spec:
+    spec = flowing()
+    if not of_spec:
+        spec["plans"] = [{key: held for key, held in FLOW.items() if key != "variables"}]
+    if of_planner:
+        spec["agents"][1]["toolkits"] = ["variables"]
+    return spec
+
+
+DAGGERS = {"reason": "†state.why", "actions": [make("†state.a"), note("††")]}
+
+
+@pytest.mark.parametrize(
+    ("of_spec", "of_planner"), [(True, False), (False, True), (True, True), (False, False)]
+)
+async def test_a_planner_writes_variables_where_the_plan_or_its_toolkit_says_so(
+    api: Caller, of_spec: bool, of_planner: bool
+) -> None:
+    """What stands outside of the actions is the plan's context, which is text."""
+    await api.register(planners(of_spec=of_spec, of_planner=of_planner))
+    query = await api.run(
+        specs.delegated(("storePlan", {"specName": "Flow", "planId": "p", "body": DAGGERS}))
+    )
+    answer = inner(output_of(query)[0])
+    if of_spec or of_planner:
+        assert answer == (
+            "The variables of the plan Flow do not fit together. /body/actions/0/value: nothing provides "
+            f'"†state.a", {UNWRITTEN}: "†state" has no "a", it is empty.'
+        )
+        assert (await api.read("/plans"))["items"] == []
+        return
+    plan = await api.read(f"/plans/{answer['planId']}")
+    assert plan["variables"] is False
+    assert plan["body"]["reason"] == "†state.why"
+    started = await api.do(f"/plans/{plan['id']}/execute", {})
+    approval = await api.approve(started["id"])
+    assert "variables" not in (await api.read(f"/approvals/{approval['id']}/subject"))
+    call = await api.serve("actions", {"entitiesAffected": 0})
+    assert [a["payload"] for a in call["actions"]] == [{"value": "†state.a"}, {"text": "††"}]
+    await api.ended(started["id"])
+
+
+async def test_a_host_writes_variables_where_the_plan_says_so(api: Caller) -> None:
+    """The toolkit of a planner is the planner's."""
+    await api.register(planners(of_spec=False, of_planner=True))
+    plan = await stored(api, make("†state.a"))
+    assert plan["variables"] is False
+    await api.register(planners(of_spec=True, of_planner=False))
+    assert (await stored(api, make(1)))["variables"] is True
+
+
+async def test_without_variables_a_result_has_no_path(api: Caller) -> None:
+    await api.register(planners(of_spec=False, of_planner=False))
+    assert await flaws(api, make(1), make(1, "†state.a", "push")) == [
+        ("/1/_outputPath", "this plan has no variables, so no result has a path"),
+        ("/1/_outputMethod", "this plan has no variables, so no result has a path"),
+    ]
+
+
+# -- other tenants
+
+
+async def test_nothing_of_another_tenant_can_be_named(plangate: World, api: Caller) -> None:
+    kind = {"name": "Seats", "schema": {"type": "array"}}
+    theirs = plangate.other
+    await api.register(flowing(references=[kind]))
+    await theirs.register(flowing(references=[kind]) | {"tenant": {"resourceId": "other", "version": "1"}})
+    handle = await theirs.do("/references", {"runtime": "default", "kind": "Seats", "value": [1]})
+    their_thread = await thread(theirs, "t")
+    body = {"specName": "Flow", "runtime": "default"}
+    naming = {**body, "body": {"actions": [make(f"†ref.Seats.{handle['id']}")]}}
+    problem = refused(await api.post("/plans", naming), 404, "reference_not_found")
+    assert problem["detail"] == f"There is no reference Seats/{handle['id']}."
+    good(await theirs.post("/plans", naming))
+    plain = {**body, "body": {"actions": [make(1)]}}
+    problem = refused(await api.post("/plans", {**plain, "threadId": their_thread}), 404, "not_found")
+    assert problem["detail"] == f"There is no thread '{their_thread}'."
+    plan = await stored(api, make(1))
+    refused(await theirs.get(f"/plans/{plan['id']}"), 404, "not_found")
+    refused(await theirs.post(f"/plans/{plan['id']}/execute", {}), 404, "not_found")
+    at = f"/plans/{plan['id']}/execute"
+    refused(await api.post(at, {"threadId": their_thread}), 404, "not_found")
+
+
+async def test_kinds_are_told_apart_where_no_discriminator_is_named(api: Caller) -> None:
+    """The default of the language, `kind`, does: a variable stands in a field of its own kind of action."""
+    plain = copy.deepcopy(FLOW)
+    del plain["schema"]["properties"]["actions"]["items"]["discriminator"]
+    await api.register(flowing() | {"plans": [plain]})
+    plan = await stored(api, count("†input.n"))
+    assert plan["body"]["actions"] == [{"kind": "count", "payload": {"n": "†input.n"}, "references": []}]
+    body = {"specName": "Flow", "runtime": "default", "body": {"actions": [{"kind": "count", "n": 0}]}}
+    problem = refused(await api.post("/plans", body), 422)
+    assert [flaw["pointer"] for flaw in problem["errors"]] == ["/body/actions/0/n"]
+
+
+async def test_a_tangle_is_refused(api: Caller) -> None:
+    await api.register(flowing())
+    writers = [make(n, "†state.a", "push") for n in range(300)]
+    reader = {"kind": "make", "value": [f"†state.a.{n}" for n in range(167)]}
+    body = {"specName": "Flow", "runtime": "default", "body": {"actions": [*writers, reader]}}
+    problem = refused(await api.post("/plans", body), 422)
+    assert problem["errors"] == [
+        {
+            "pointer": "/body/actions",
+            "message": "between the paths that are read and their writers there are 50100 links, more than 50000: "
+            "read whole documents, or make several plans",
+        }
+    ]

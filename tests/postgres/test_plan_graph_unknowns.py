@@ -1,0 +1,208 @@
+"""Outcomes of a graph's actions that nobody knows, and graphs that end early: a person goes on, and nothing is sent twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.postgres.test_state import Pen, thread
+from tests.support import specs
+from tests.support.client import Caller, eventually, good, refused
+from tests.support.graphs import (
+    begun,
+    did,
+    executed,
+    flowing,
+    hands,
+    index,
+    is_done,
+    make,
+    running,
+    state,
+    statuses,
+    stored,
+    taken,
+)
+from tests.support.world import World
+
+
+async def unknown(plangate: World, owner: Any, *actions: specs.Spec, **inputs: Any) -> dict[str, Any]:
+    """A plan of which the first action was taken, and nothing more was said."""
+    api = plangate.api
+    plan = await stored(api, *actions)
+    query = await running(api, plan, inputs=inputs)
+    for call in await taken(api):
+        if index(call):
+            good(await api.result(call, did(1)))
+    await owner.execute(
+        "UPDATE outgoing_calls SET claimed_until = now() - interval '1 s' WHERE status <> 'done'"
+    )
+    await plangate.services.calls.lapse_due()
+    await api.until(query, "waiting", "outcome_unknown")
+    assert (await statuses(api, plan))[0] == "unknown"
+    return {**plan, "queryId": query, "at": f"/plans/{plan['id']}/actions/0"}
+
+
+async def test_an_unknown_outcome_stops_what_depends_on_it_and_a_person_goes_on(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(flowing())
+    plan = await unknown(plangate, owner, make(1, "†state.a"), make("†state.a"), make(2))
+    assert await statuses(api, plan) == ["unknown", "pending", "succeeded"]
+    settled = await api.do(plan["at"], {"outcome": "succeeded", "details": {"n": 7}})
+    assert settled["result"] == {
+        "settledBy": "operator",
+        "details": {"n": 7},
+        "writtenTo": ["†state.a"],
+    }
+    async with hands(api) as mine:
+        await api.ended(plan["queryId"])
+    assert mine.payload(1) == {"value": {"n": 7}}
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "executed"
+    assert await state(api, plan) == {"a": {"n": 7}}
+    (write,) = await api.events(plan["queryId"], "state-write")
+    assert write["workId"] == settled["workId"]
+
+
+async def test_settled_as_failed_the_error_goes_to_the_second_path(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(flowing())
+    actions = [make(1, "†state.a || †state.bad"), make("†state.a"), make("†state.bad")]
+    plan = await unknown(plangate, owner, *actions)
+    settled = await api.do(plan["at"], {"outcome": "failed", "details": "the bank says no"})
+    assert settled["error"] == {
+        "settledBy": "operator",
+        "details": "the bank says no",
+        "writtenTo": ["†state.bad"],
+    }
+    async with hands(api) as mine:
+        await api.ended(plan["queryId"])
+    told = {"code": "settled", "message": 'A person settled it as failed: "the bank says no"'}
+    assert mine.seen[0]["payload"] == {"value": told}
+    assert await statuses(api, plan) == ["failed", "skipped", "succeeded"]
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "executed"
+
+
+async def test_settled_as_failed_without_a_second_path_the_plan_fails(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(flowing())
+    plan = await unknown(plangate, owner, make(1, "†state.a"), make("†state.a"))
+    settled = await api.do(plan["at"], {"outcome": "failed"})
+    assert settled["error"] == {"settledBy": "operator", "details": None}
+    await api.ended(plan["queryId"])
+    assert await statuses(api, plan) == ["failed", "skipped"]
+    over = await api.read(f"/plans/{plan['id']}")
+    assert over["status"] == "failed"
+    assert over["result"]["actions"][1]["error"]["message"] == '"†state.a" has no value: action 0 is failed.'
+
+
+async def test_details_that_cannot_be_written_are_refused_and_can_be_said_again(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(flowing(stateSchema={"properties": {"a": {"type": "integer"}}}))
+    plan = await unknown(plangate, owner, make(1, "†state.a || †state.b"), make("†state.b"))
+    for details, why in [
+        ("one", 'the state would not match the runtime\'s stateSchema: /a: must be integer, not "one"'),
+        (
+            {"_output": "†state.c", "value": 1},
+            "the tool picked no path of the call with `_output` and `value`; there are: †state.a, †state.b",
+        ),
+    ]:
+        problem = refused(await api.post(plan["at"], {"outcome": "succeeded", "details": details}), 422)
+        assert problem["detail"] == f"The details cannot be written to the action's path: {why}."
+        assert problem["errors"] == [{"pointer": "/details", "message": why}]
+        assert (await statuses(api, plan))[0] == "unknown"
+    async with hands(api) as mine:
+        await api.do(plan["at"], {"outcome": "succeeded", "details": {"_output": "†state.b", "value": 1}})
+        await api.ended(plan["queryId"])
+    assert mine.payload(1) == {"value": 1}
+    assert await state(api, plan) == {"b": 1}
+
+
+async def test_a_retry_is_sent_with_the_values_that_were_approved(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(flowing())
+    pen = Pen(plangate, await thread(api, "t"))
+    await pen.write("†state.n", 1)
+    plan = await stored(api, make(["†state.n", "†input.n"], "†state.a"), make("†state.a"), threadKey="t")
+    query = await running(api, plan, inputs={"n": 2})
+    (first,) = await taken(api)
+    await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
+    await plangate.services.calls.lapse_due()
+    await api.until(query, "waiting", "outcome_unknown")
+    await pen.write("†state.n", 99)
+    await api.do(f"/plans/{plan['id']}/actions/0", {"outcome": "retry"})
+    (again,) = await api.claim("actions")
+    for same in ("actions", "idempotencyKey", "workId", "inputs"):
+        assert again[same] == first[same]
+    assert again["actions"][0]["payload"] == {"value": [1, 2]}
+    assert (first["attempt"], again["attempt"]) == (1, 2)
+    good(await api.result(again, did("done")))
+    async with hands(api) as mine:
+        await api.ended(query)
+    assert mine.payload(1) == {"value": "done"}
+
+
+# -- an early end
+
+
+async def test_cancelled_in_the_middle_the_rest_is_skipped_and_settling_corrects_the_row_alone(
+    api: Caller,
+) -> None:
+    await api.register(flowing(limits={"maxParallelActions": 3}))
+    plan = await stored(
+        api,
+        *(make(n, f"†state.n{n}") for n in range(3)),
+        *(make(f"†state.n{n}", "†state.end", "push") for n in range(3)),
+        make("†state.end"),
+    )
+    query = await running(api, plan)
+    asked = {"tools": [{"name": "actions"}], "max": 2}
+    first, second = (await api.do("/tool-calls/claim", asked))["calls"]
+    good(await api.result(first, did("it")))
+    await eventually(lambda: is_done(api, plan, index(first)), "the action is over")
+    await api.until(query, "waiting", "client_call")
+    rows = ["dispatched"] * 3 + ["pending"] * 4
+    rows[index(first)], rows[3 + index(first)] = "succeeded", "dispatched"
+    assert await statuses(api, plan) == rows
+    await api.do(f"/queries/{query}/cancel")
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "failed"
+    rows = ["skipped"] * 7
+    rows[index(first)], rows[index(second)] = "succeeded", "unknown"
+    assert await statuses(api, plan) == rows
+    assert await taken(api) == []
+    at = f"/plans/{plan['id']}/actions/{index(second)}"
+    problem = refused(await api.post(at, {"outcome": "retry"}), 409)
+    assert problem["detail"] == "The plan is over: nothing of it is sent any more. Say succeeded or failed."
+    settled = await api.do(at, {"outcome": "succeeded", "details": {"n": 1}})
+    assert settled["result"] == {"settledBy": "operator", "details": {"n": 1}}
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "failed"
+    assert await state(api, plan) == {f"n{index(first)}": "it"}
+
+
+async def test_cancelled_while_its_gate_is_open_it_is_a_draft(plangate: World, api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(api, make("†input.n", "†state.a"))
+    query = (await begun(api, plan, inputs={"n": 1}))["id"]
+    await api.gate(query)
+    await api.do(f"/queries/{query}/cancel")
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "draft"
+    async with hands(api) as mine:
+        over = await executed(api, plan, inputs={"n": 2})
+    assert (over["status"], over["id"], mine.payload(0)) == ("executed", plan["id"], {"value": 2})
+
+
+@pytest.mark.parametrize("decision", ["reject", "revise"])
+async def test_what_was_not_approved_is_not_sent(plangate: World, api: Caller, decision: str) -> None:
+    await api.register(flowing())
+    plan = await stored(api, make("†input.n", "†state.a"))
+    query = (await begun(api, plan, inputs={"n": 1}))["id"]
+    approval = await api.gate(query)
+    good(await api.decide(approval["id"], decision, feedback="Cheaper."))
+    await api.ended(query)
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
+    assert (await api.read(f"/plans/{plan['id']}"))["decision"] == decision

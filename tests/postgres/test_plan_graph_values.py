@@ -1,0 +1,271 @@
+"""The values with which actions are sent, and the actions that cannot be: of the wrong type, without a value, too deep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.postgres.test_state import Pen, thread
+from tests.support import specs
+from tests.support.client import Caller, good
+from tests.support.graphs import (
+    add,
+    answering,
+    begun,
+    count,
+    did,
+    executed,
+    flowing,
+    hands,
+    make,
+    note,
+    state,
+    statuses,
+    stored,
+    told,
+)
+from tests.support.world import World
+
+
+async def test_a_value_of_the_wrong_type_is_told_and_the_action_is_not_sent(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api,
+        make({"deep": "five"}, "†state.a"),
+        count("†state.a.deep", "†state.b"),
+        add(1, "†state.a.deep", "†state.a"),
+        note("†state.a.deep"),
+        count("†state.b"),
+    )
+    async with hands(api) as mine:
+        over = await executed(api, plan)
+    assert over["status"] == "failed"
+    assert mine.order == [0, 3]
+    assert await statuses(api, plan) == ["succeeded", "failed", "failed", "succeeded", "skipped"]
+    sent = "Nothing was sent: the action does not match its schema: "
+    assert await told(api, plan) == {
+        1: ("variable_error", f'{sent}/n: "†state.a.deep" is a string, and this must be integer'),
+        2: (
+            "variable_error",
+            f'{sent}/numbers/1: "†state.a.deep" is a string, and this must be integer; /numbers/2: "†state.a" is an '
+            "object, and this must be integer",
+        ),
+        4: ("skipped", '"†state.b" has no value: action 1 is failed.'),
+    }
+    rows = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    assert [row["attempts"] for row in rows] == [1, 0, 0, 1, 0]
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 2
+    work = {x["id"]: x for x in (await api.read(f"/queries/{over['queryId']}/work"))["items"]}
+    assert [work[r["workId"]]["status"] if r["workId"] else None for r in rows] == [
+        "succeeded",
+        "failed",
+        "failed",
+        "succeeded",
+        None,
+    ]
+
+
+async def test_a_value_out_of_bounds_names_the_variable_and_not_the_value(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(api, make(0, "†state.a"), count("†state.a"))
+    async with hands(api):
+        await executed(api, plan)
+    assert (await told(api, plan))[1] == (
+        "variable_error",
+        'Nothing was sent: the action does not match its schema: /n: "†state.a" is an integer that does not match',
+    )
+
+
+async def test_a_path_into_a_result_that_does_not_have_it_is_an_error(api: Caller) -> None:
+    """And with alternatives it is no value, so that nothing is to be done."""
+    await api.register(flowing())
+    plan = await stored(
+        api,
+        make({"total": [1]}, "†state.sum"),
+        make("†state.sum.totl"),
+        make("†state.sum.total.1"),
+        make("†state.sum.totl || †state.sum.total.1"),
+        make("†state.sum.totl || †state.sum.total.0"),
+    )
+    async with hands(api) as mine:
+        over = await executed(api, plan)
+    assert over["status"] == "failed"
+    assert await statuses(api, plan) == ["succeeded", "failed", "failed", "skipped", "succeeded"]
+    assert mine.payload(4) == {"value": 1}
+    assert await told(api, plan) == {
+        1: (
+            "variable_error",
+            'Nothing was sent. /value is "†state.sum.totl", which has no value: "†state.sum" has no "totl"; did you mean '
+            "'total'?",
+        ),
+        2: (
+            "variable_error",
+            'Nothing was sent. /value is "†state.sum.total.1", which has no value: "†state.sum.total" is an array of 1.',
+        ),
+        3: (
+            "skipped",
+            '"†state.sum.totl || †state.sum.total.1" has no value, and those that could write one are over.',
+        ),
+    }
+
+
+async def test_what_an_action_could_not_be_sent_with_goes_to_its_second_path(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api, make("x", "†state.a"), count("†state.a", "†state.ok || †state.bad"), note("†state.bad.code")
+    )
+    async with hands(api) as mine:
+        over = await executed(api, plan)
+    assert over["status"] == "executed", over["result"]
+    assert (mine.order, mine.payload(2)) == ([0, 2], {"text": "variable_error"})
+
+
+async def test_skips_cascade_and_spare_who_has_another_source(api: Caller) -> None:
+    await api.register(flowing())
+    plan = await stored(
+        api,
+        make(1, "†state.a"),
+        make("†state.a", "†state.b"),
+        make("†state.b.x", "†state.c"),
+        make("†state.c || †state.a", "†state.d"),
+        make("†state.d"),
+        make("†state.b || †input.n", "†state.e"),
+        make("†state.a || †state.e", "†state.f"),
+        make(["†state.e", "†state.c"]),
+        make("†state.e && †state.c || †state.e && †state.f"),
+    )
+    async with hands(api, answering(_0=ValueError("no luck"))) as mine:
+        over = await executed(api, plan, inputs={"n": 7})
+    assert over["status"] == "failed"
+    assert await statuses(api, plan) == [
+        "failed",
+        "skipped",
+        "skipped",
+        "skipped",
+        "skipped",
+        "succeeded",
+        "succeeded",
+        "skipped",
+        "succeeded",
+    ]
+    assert [mine.payload(n)["value"] for n in (5, 6, 8)] == [7, 7, 7]
+    assert (await told(api, plan))[3] == (
+        "skipped",
+        '"†state.c || †state.a" has no value: action 2 is skipped, action 0 is failed.',
+    )
+    assert over["result"]["summary"] == "3 of 9 actions took effect."
+
+
+async def test_a_list_of_which_one_part_failed_is_not_read(plangate: World, api: Caller) -> None:
+    """And neither is what was there before the plan, where nobody wrote to it."""
+    await api.register(flowing())
+    await Pen(plangate, await thread(api, "t")).write("†state.list", [0])
+    plan = await stored(
+        api,
+        *(make(n, "†state.list", "push") for n in range(3)),
+        make("†state.list"),
+        threadKey="t",
+    )
+    async with hands(api, answering(_1=ValueError("no luck"))):
+        await executed(api, plan)
+    assert await statuses(api, plan) == ["succeeded", "failed", "succeeded", "skipped"]
+    assert sorted((await state(api, plan))["list"]) == [0, 0, 2]
+    assert (await told(api, plan))[3][1] == ('"†state.list" has no value: action 1 is failed.')
+
+
+# -- names and values that nobody would choose
+
+
+async def test_hostile_names_and_values_go_through_as_they_are(api: Caller) -> None:
+    await api.register(flowing())
+    segments = [
+        '"a.b"',
+        '"\\"quoted\\""',
+        '"\\u0001\\n"',
+        '""',
+        '"__proto__"',
+        "constructor",
+        '"|| †x"',
+        "ключ",
+        '"0"',
+    ]
+    path = "†state." + ".".join(segments)
+    plan = await stored(
+        api, make("†input.it", path), make(path, "†state.copy"), make("†state.copy", "†__proto__.toString")
+    )
+    value = {
+        "__proto__": 1,
+        "hasOwnProperty": "†state",
+        "x" * 1000: "'; DROP TABLE plans; --",
+        "\u202e": "\U0001f600",
+    }
+    async with hands(api) as mine:
+        over = await executed(api, plan, inputs={"it": value})
+    assert over["status"] == "executed", over["result"]
+    assert [mine.payload(n) for n in range(3)] == [{"value": value}] * 3
+    held = await state(api, plan)
+    for key in ("a.b", '"quoted"', "\u0001\n", "", "__proto__", "constructor", "|| †x", "ключ", "0"):
+        held = held[key]
+    assert held == value
+
+
+async def test_a_variable_of_ten_thousand_characters_is_read(plangate: World, api: Caller) -> None:
+    await api.register(flowing())
+    await Pen(plangate, await thread(api, "t")).write(f"†state.{'k' * 10_000}", 1)
+    plan = await stored(api, count(f"†state.{'k' * 10_000}"), make(["†input.n"] * 1000), threadKey="t")
+    async with hands(api) as mine:
+        over = await executed(api, plan, inputs={"n": 1})
+    assert over["status"] == "executed", over["result"]
+    assert (mine.payload(0), mine.payload(1)) == ({"n": 1}, {"value": [1] * 1000})
+
+
+async def test_what_would_be_nested_too_deep_is_not_sent(api: Caller) -> None:
+    await api.register(flowing())
+    deep: Any = "†input.it"
+    for _ in range(30):
+        deep = [deep]
+    value: Any = 1
+    for _ in range(40):
+        value = [value]
+    plan = await stored(api, make(deep), make("†input.it"))
+    async with hands(api) as mine:
+        await executed(api, plan, inputs={"it": value})
+    assert mine.order == [1]
+    assert (await told(api, plan))[0] == (
+        "variable_error",
+        "Nothing was sent. With their values the arguments are nested deeper than 64.",
+    )
+
+
+# -- other boundaries
+
+
+async def test_a_tool_that_carries_actions_out_gives_whatever_it_returns(api: Caller) -> None:
+    tool = specs.tool("act", inputSchema={"type": "object"})
+    await api.register(flowing(actionDispatcher={"kind": "tool", "tool": "act"}, tools=[tool]))
+    plan = await stored(api, make("†input.n", "†state.rows"), make("†state.rows"))
+    query = await begun(api, plan, inputs={"n": 1})
+    await api.approve(query["id"])
+    call = await api.serve("act", [{"any": "value"}])
+    assert call["args"] == {"value": 1}
+    (second,) = await api.claim("act")
+    assert second["args"] == {"value": [{"any": "value"}]}
+    good(await api.result(second, None))
+    await api.ended(query["id"])
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "executed"
+    assert await state(api, plan) == {"rows": [{"any": "value"}]}
+
+
+async def test_each_kind_goes_to_its_own_dispatcher(api: Caller) -> None:
+    kinds = ["make", "add", "note", "count"]
+    await api.register(flowing(actionDispatcher=None, actionDispatchers=dict.fromkeys(kinds, "client")))
+    plan = await stored(api, make(2, "†state.a"), count("†state.a", "†state.b"), add("†state.a", "†state.b"))
+    query = await begun(api, plan)
+    await api.approve(query["id"])
+    await api.serve("actions.make", did(2))
+    await api.serve("actions.count", did(3))
+    call = await api.serve("actions.add", did(5))
+    assert call["actions"][0]["payload"] == {"numbers": [2, 3]}
+    await api.ended(query["id"])
+    assert await state(api, plan) == {"a": 2, "b": 3}
