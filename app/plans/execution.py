@@ -45,12 +45,12 @@ MAX_PARALLEL = 8
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A call that was offered for a shipment, now or before; `known`: what became of it, as far as that is on record;
-    `taken`: what this process may send of it now."""
+    """A call that was offered for a shipment, now or before. `taken`: this process may send it now, or how it ended
+    before that. `unknown`: nobody knows what became of it, and that is on record."""
 
     call: OutgoingCall
-    known: CallOutcome | None = None
-    taken: Taken | None = None
+    taken: Taken | CallOutcome | None = None
+    unknown: bool = False
 
 
 class Execution:
@@ -167,8 +167,7 @@ class Execution:
             if isinstance(sent, Verdict):
                 over = await self._close(execution_id, shipment, new_id("wrk_"), sent)
             else:
-                ready = None if sent.taken is None else Ready(sent.taken, until_s)
-                over = await self._outcome(execution_id, shipment, sent, ready)
+                over = await self._outcome(execution_id, shipment, sent, until_s)
             if over:
                 return
         if self._flow is not None:
@@ -189,19 +188,23 @@ class Execution:
             self._flow.ended(n, ActionStatus(row["status"]), written.get(row["work_id"], ()))
         return rows
 
-    async def _outcome(self, execution_id: str, shipment: Shipment, sent: Sent, ready: Ready | None) -> bool:
+    async def _outcome(self, execution_id: str, shipment: Shipment, sent: Sent, until_s: float) -> bool:
         """Records what became of a shipment; where nobody knows, waits for a person. Whether it is over and taken up."""
-        call = sent.call
-        outcome = sent.known or await self._dispatch.outcome_of_offered(self._run, call, ready)
-        first = self._actions[shipment.indexes[0]]
-        any_value = bodies.takes_any_value(self._runtime.spec, first)
-        verdict = bodies.judged(outcome, any_value=any_value)
-        over = await self._close(execution_id, shipment, call.work_id, verdict, (call, outcome))
-        if outcome.status == "unknown":
-            await self._run.wait(
-                lambda: self._run.look(lambda tx: self._settled(tx, shipment)), reason="outcome_unknown"
-            )
-        return over
+        if not sent.unknown:
+            call, outcome = sent.call, sent.taken
+            if not isinstance(outcome, CallOutcome):
+                ready = None if outcome is None else Ready(outcome, until_s)
+                outcome = await self._dispatch.outcome_of_offered(self._run, call, ready)
+            first = self._actions[shipment.indexes[0]]
+            any_value = bodies.takes_any_value(self._runtime.spec, first)
+            verdict = bodies.judged(outcome, any_value=any_value)
+            over = await self._close(execution_id, shipment, call.work_id, verdict, (call, outcome))
+            if outcome.status != "unknown":
+                return over
+        await self._run.wait(
+            lambda: self._run.look(lambda tx: self._settled(tx, shipment)), reason="outcome_unknown"
+        )
+        return False
 
     async def _rows(self, tx: Tx, shipment: Shipment) -> list[Any]:
         return await store.actions(tx, self._plan.id, shipment.indexes)
@@ -217,11 +220,9 @@ class Execution:
         rows = await self._rows(tx, shipment)
         sent = [r for r in rows if r["status"] in ("dispatched", "unknown")]
         if sent:
-            unknown = any(r["status"] == "unknown" for r in sent)
-            call = self._shipments.call(
-                shipment, str(sent[0]["work_id"]), b""
-            )  # what was written then is what is sent
-            return Sent(call, CallOutcome("unknown") if unknown else None)
+            # What was written then is what is sent.
+            call = self._shipments.call(shipment, str(sent[0]["work_id"]), b"")
+            return Sent(call, unknown=any(r["status"] == "unknown" for r in sent))
         open_rows = [r for r in rows if r["status"] == "pending"]
         if not open_rows:
             return None
@@ -248,8 +249,7 @@ class Execution:
         )
         if call.sender == "client":
             return Sent(call)
-        taken = await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch)
-        return Sent(call, known=taken) if isinstance(taken, CallOutcome) else Sent(call, taken=taken)
+        return Sent(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
 
     async def _payloads(
         self, tx: Tx, execution_id: str, shipment: Shipment

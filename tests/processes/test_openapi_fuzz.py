@@ -474,7 +474,7 @@ class World:
         done = {"claimToken": call["claimToken"], "output": {"entitiesAffected": 1, "summary": "Paid."}}
         send("result", {"work_id": call["workId"]}, done)
         self.until(query, status="succeeded")
-        for name in ("read_plan", "plan_revisions", "plan_transitions", "plan_actions"):
+        for name in ("read_plan", "plan_revisions", "plan_transitions", "plan_actions", "plan_graph"):
             send(name, {"plan_id": plan})
         send("query_events", {"query_id": query})
         send("query_work", {"query_id": query})
@@ -500,7 +500,7 @@ class World:
             {"outcome": "succeeded", "details": {"seen": "yes"}},
         )
         assert settled["status"] == "succeeded"
-        for name in ("read_plan", "plan_transitions", "plan_actions"):
+        for name in ("read_plan", "plan_transitions", "plan_actions", "plan_graph"):
             send(name, {"plan_id": plan})
 
     def approvals(self) -> None:

@@ -13,7 +13,6 @@ from tests.processes.acceptance.reader import Reader
 from tests.processes.acceptance.receiver import Receiver
 from tests.processes.acceptance.specs import MODEL, TENANT
 from tests.processes.acceptance.user_process import carried_out
-from tests.processes.acceptance.verdict import arrivals
 
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
 SUMS = {
@@ -68,7 +67,7 @@ def spec(dispatcher: dict[str, Any]) -> dict[str, Any]:
         ],
         "plans": [{"name": "Sums", "schema": SUMS, "variables": True}],
         "actionDispatcher": dispatcher,
-        "limits": {"maxParallelActions": 4},
+        "limits": {"maxParallelActions": 3},
     }
 
 
@@ -154,6 +153,11 @@ class Run:
     def name(self) -> str:
         return f"{self.dispatcher['kind']}-{self.dispatcher['replay']}"
 
+    @property
+    def never(self) -> bool:
+        """Whether what may have arrived is not repeated."""
+        return bool(self.dispatcher["replay"] == "never")
+
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.house.get(f"/plans/{self.plan_id}/actions")["items"]
         return found
@@ -167,11 +171,17 @@ class Run:
     def state(self) -> Any:
         return self.house.get(f"/threads/{self.thread_id}/state")["document"]
 
+    def came(self) -> list[tuple[str, dict[str, Any]]]:
+        """The actions that came to the user, in their order, with their keys."""
+        if isinstance(self.source, Receiver):
+            posted = self.source.of(self.reader.query_id)
+            return [(headers["idempotency-key"], body["actions"][0]) for headers, body in posted]
+        lines = self.source.lines("arrivals", self.reader.query_id)
+        return [(line["key"], line["action"]) for line in lines]
+
     def arrivals(self) -> Counter[str]:
         """How often each key came to the user."""
-        if isinstance(self.source, Receiver):
-            return Counter(headers["idempotency-key"] for headers, _ in self.source.of(self.reader.query_id))
-        return arrivals(self.source, self.reader.query_id)
+        return Counter(key for key, _ in self.came())
 
     def finished(self) -> set[str]:
         """The keys of the actions that are over, as the database has it: the service need not be there."""

@@ -65,10 +65,12 @@ class User:
             time.sleep(WAIT_S)
 
     def handle(self, call: dict[str, Any]) -> None:
-        keys = [a["idempotencyKey"] for a in call.get("actions", ())] or [call["workId"]]
+        actions = {action["idempotencyKey"]: action for action in call.get("actions", ())}
+        keys = list(actions) or [call["workId"]]
         note = {"name": call["name"], "workId": call["workId"], "queryId": call["queryId"]}
         for key in keys:
-            self.write("arrivals", {"key": key, "dispatch": call.get("idempotencyKey"), **note})
+            came = {"key": key, "dispatch": call.get("idempotencyKey"), "action": actions.get(key)}
+            self.write("arrivals", {**came, **note})
             self.take_effect(key, note)
         held = {"claimToken": call["claimToken"], "leaseMs": self.lease_ms}
         beat = time.monotonic()
