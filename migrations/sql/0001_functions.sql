@@ -115,7 +115,7 @@ CREATE FUNCTION journal_commit(
     q_status text[], q_reason text[], q_wake bigint[], q_output bytea[], q_error bytea[],
     e_q int[], e_type text[], e_body bytea[],
     w_q int[], w_id text[], w_parent text[], w_kind text[], w_name text[], w_agent text[], w_status text[], w_position int[],
-    w_invocation text[], w_provider text[], w_model text[], w_cache_key text[], w_in bigint[], w_out bigint[], w_read bigint[], w_write bigint[],
+    w_invocation text[], w_model text[], w_cache_key text[], w_in bigint[], w_out bigint[], w_read bigint[], w_write bigint[],
     w_reason bigint[], w_cost float8[], w_price_date text[], w_attempts int[],
     w_input bytea[], w_output bytea[], w_error bytea[])
 RETURNS TABLE (outcomes text[], first_seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
@@ -155,18 +155,18 @@ BEGIN
       FROM unnest(e_q, e_type, e_body) WITH ORDINALITY AS e(q, type, body, n) WHERE oc[e.q] = 'written';
     IF cardinality(w_id) > 0 THEN
         INSERT INTO work_records AS w (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, position,
-               tool_invocation_id, provider, model, prompt_cache_key, input_tokens, output_tokens, cache_read_tokens,
+               tool_invocation_id, model, prompt_cache_key, input_tokens, output_tokens, cache_read_tokens,
                cache_write_tokens, reasoning_tokens, cost_usd, price_date, attempts, input, output, error, ended_at)
         SELECT q_tenant[x.q], x.id, q_id[x.q], th[x.q], x.parent, x.kind, x.name, x.agent, x.status, x.position, x.invocation,
-               x.provider, x.model, x.cache_key, x.tin, x.tout, x.tread, x.twrite, x.treason, x.cost, x.price_date, x.attempts,
+               x.model, x.cache_key, x.tin, x.tout, x.tread, x.twrite, x.treason, x.cost, x.price_date, x.attempts,
                x.input, x.output, x.error, CASE WHEN x.status NOT IN ('running', 'waiting') THEN now() END
-          FROM unnest(w_q, w_id, w_parent, w_kind, w_name, w_agent, w_status, w_position, w_invocation, w_provider, w_model, w_cache_key,
+          FROM unnest(w_q, w_id, w_parent, w_kind, w_name, w_agent, w_status, w_position, w_invocation, w_model, w_cache_key,
                       w_in, w_out, w_read, w_write, w_reason, w_cost, w_price_date, w_attempts, w_input, w_output, w_error)
-               WITH ORDINALITY AS x(q, id, parent, kind, name, agent, status, position, invocation, provider, model, cache_key, tin, tout,
+               WITH ORDINALITY AS x(q, id, parent, kind, name, agent, status, position, invocation, model, cache_key, tin, tout,
                     tread, twrite, treason, cost, price_date, attempts, input, output, error, n)
          WHERE oc[x.q] = 'written'
         ON CONFLICT (tenant_id, id) DO UPDATE SET status = EXCLUDED.status,
-               provider = coalesce(EXCLUDED.provider, w.provider), model = coalesce(EXCLUDED.model, w.model),
+               model = coalesce(EXCLUDED.model, w.model),
                input_tokens = EXCLUDED.input_tokens, output_tokens = EXCLUDED.output_tokens,
                cache_read_tokens = EXCLUDED.cache_read_tokens, cache_write_tokens = EXCLUDED.cache_write_tokens,
                reasoning_tokens = EXCLUDED.reasoning_tokens, cost_usd = EXCLUDED.cost_usd,
@@ -336,24 +336,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     SELECT q.tenant_id, q.id FROM queries q WHERE q.status = 'waiting' AND q.reason = 'limit_reached'
        AND q.parked_at <= now() - interval '7 days' LIMIT p_limit
 $$;
--- What waits in the whole installation, for who operates it: numbers only. Each is found over a partial index.
-CREATE FUNCTION operator_counts() RETURNS TABLE (name text, label text, value float8)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT 'queries', 'queued', count(*)::float8 FROM queries WHERE status = 'queued'
-    UNION ALL SELECT 'queries', 'running', count(*) FROM queries WHERE status = 'running'
-    UNION ALL SELECT 'queries_overdue', '', count(*) FROM queries
-               WHERE status = 'running' AND lease_expires_at < clock_timestamp()
-    UNION ALL SELECT 'queries_waiting', coalesce(reason, 'none'), count(*) FROM queries WHERE status = 'waiting' GROUP BY reason
-    UNION ALL (SELECT 'queue_oldest_seconds', '', extract(epoch FROM clock_timestamp() - created_at) FROM queries
-                WHERE status = 'queued' ORDER BY id LIMIT 1)
-    UNION ALL SELECT 'approvals_pending', '', count(*) FROM approvals WHERE status = 'pending'
-    UNION ALL SELECT 'approvals_oldest_seconds', '', extract(epoch FROM clock_timestamp() - min(requested_at)) FROM approvals
-               WHERE status = 'pending' HAVING count(*) > 0
-    UNION ALL SELECT 'client_calls', 'open', count(*) FROM outgoing_calls WHERE status = 'open' AND sender = 'client'
-    UNION ALL SELECT 'client_calls_oldest_seconds', '', extract(epoch FROM clock_timestamp() - min(created_at))
-                FROM outgoing_calls WHERE status = 'open' AND sender = 'client' HAVING count(*) > 0
-    UNION ALL SELECT 'client_calls', 'claimed', count(*) FROM outgoing_calls WHERE status = 'claimed' AND sender = 'client'
-$$;
 CREATE FUNCTION due_calls(p_limit int) RETURNS TABLE (tenant_id text, work_id text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
     (SELECT c.tenant_id, c.work_id FROM outgoing_calls c WHERE c.status = 'claimed' AND c.claimed_until <= now() LIMIT p_limit)
@@ -374,34 +356,6 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
--- The one way in which records of artifacts go: with their whole thread. What stays is where their chain ended, under a
--- seal of the service's. False: the thread has no chain, or one that ended elsewhere than the seal says.
-CREATE FUNCTION forget_artifacts(p_thread text, p_n bigint, p_mac bytea, p_seal bytea) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE v_tenant text := current_setting('plangate.tenant');
-BEGIN
-    PERFORM FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread AND n = p_n AND mac = p_mac FOR UPDATE;
-    IF NOT FOUND THEN RETURN false; END IF;
-    DELETE FROM artifact_tags t USING artifacts a
-     WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND t.tenant_id = v_tenant AND t.artifact_id = a.id;
-    DELETE FROM artifact_parents p USING artifacts a
-     WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND p.tenant_id = v_tenant AND p.artifact_id = a.id;
-    DELETE FROM artifacts WHERE tenant_id = v_tenant AND thread_id = p_thread;
-    DELETE FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread;
-    INSERT INTO artifact_tombstones (tenant_id, thread_id, n, mac, seal) VALUES (v_tenant, p_thread, p_n, p_mac, p_seal);
-    RETURN true;
-END $$;
--- For what goes over all tenants, one after the other.
-CREATE FUNCTION tenant_ids() RETURNS TABLE (tenant_id text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT t.tenant_id FROM tenants t ORDER BY 1
-$$;
--- Bodies that no row named when they were last looked at, a day after they were last wanted.
-CREATE FUNCTION due_blobs(p_limit int) RETURNS TABLE (tenant_id text, digest text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
-    SELECT b.tenant_id, encode(b.digest, 'hex') FROM blobs b WHERE NOT b.named AND b.used_at < now() - interval '24 hours'
-     ORDER BY b.used_at LIMIT p_limit
-$$;
 CREATE FUNCTION sweep_idempotency(p_limit int) RETURNS int
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE n int;
@@ -425,8 +379,7 @@ DO $$
 DECLARE f text;
 BEGIN
     FOREACH f IN ARRAY ARRAY['journal_commit', 'claim_queries', 'renew_leases', 'release_leases', 'query_heads', 'find_key',
-        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_calls', 'due_blobs', 'forget_artifacts', 'tenant_ids',
-        'operator_counts', 'sweep_references',
+        'create_tenant', 'any_key', 'due_approvals', 'due_limits', 'due_calls', 'sweep_references',
         'sweep_idempotency'] LOOP
         EXECUTE (SELECT format('ALTER FUNCTION %s OWNER TO plangate_scan; REVOKE ALL ON FUNCTION %s FROM PUBLIC; '
             'GRANT EXECUTE ON FUNCTION %s TO plangate_app', p.oid::regprocedure, p.oid::regprocedure, p.oid::regprocedure)

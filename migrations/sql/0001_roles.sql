@@ -16,8 +16,7 @@ BEGIN
     FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'secrets', 'signing_secrets', 'idempotency', 'runtimes', 'threads', 'queries',
         'work_records', 'events', 'approvals', 'approval_votes', 'approval_grants', 'plans', 'plan_revisions', 'plan_transitions',
         'plan_actions', 'reference_values', 'reference_pins', 'reference_uses', 'outgoing_calls', 'documents',
-        'document_writes', 'call_variables', 'plan_snapshots', 'blobs', 'workspaces', 'workspace_versions', 'workspace_files',
-        'artifact_chains', 'artifacts', 'artifact_tags', 'artifact_parents', 'artifact_tombstones'] LOOP
+        'document_writes', 'call_variables', 'plan_snapshots'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app '
@@ -37,21 +36,12 @@ BEGIN
         EXECUTE format('GRANT DELETE ON %I TO plangate_app', t);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['queries', 'events', 'work_records', 'tenants', 'api_keys', 'approvals',
-        'outgoing_calls', 'reference_values', 'reference_pins', 'idempotency', 'blobs',
-        'artifact_chains', 'artifacts', 'artifact_tags', 'artifact_parents', 'artifact_tombstones'] LOOP
+        'outgoing_calls', 'reference_values', 'reference_pins', 'idempotency'] LOOP
         EXECUTE format('CREATE POLICY of_scan ON %I TO plangate_scan USING (true) WITH CHECK (true)', t);
         EXECUTE format('GRANT SELECT ON %I TO plangate_scan', t);
     END LOOP;
 END $$;
 GRANT UPDATE (head, body, checkpoint, since_bytes) ON documents TO plangate_app;
-GRANT UPDATE (named, used_at), DELETE ON blobs TO plangate_app;
-REVOKE INSERT ON artifact_tombstones FROM plangate_app;  -- forget_artifacts makes them
-GRANT UPDATE (n, mac) ON artifact_chains TO plangate_app;
-GRANT DELETE ON artifact_chains, artifacts, artifact_tags, artifact_parents TO plangate_scan;
-GRANT UPDATE ON artifact_chains TO plangate_scan;  -- to lock them
-GRANT INSERT ON artifact_tombstones TO plangate_scan;
-GRANT UPDATE (files, bytes) ON workspaces TO plangate_app;
-GRANT UPDATE (version, deleted) ON workspace_files TO plangate_app;
 GRANT INSERT ON events, work_records, tenants TO plangate_scan;
 GRANT UPDATE ON queries, work_records, reference_values TO plangate_scan;
 GRANT DELETE ON idempotency TO plangate_scan;

@@ -1,0 +1,11 @@
+"""Workspaces, artifacts, and the columns and indexes by which /usage tells what was spent."""
+
+from app.base.migrate import run_file
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    for name in ("0002_tables.sql", "0002_roles.sql", "0002_functions.sql"):
+        run_file(name)
