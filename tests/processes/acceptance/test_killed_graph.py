@@ -135,15 +135,15 @@ def weather(
             before = [len(run.arrivals()) for run in runs]
         time.sleep(0.01)
     for run, over, then in seen:
-        now = run.arrivals()
-        assert {key: now[key] for key in over} == {key: then[key] for key in over}, run.name
+        last = run.arrivals()
+        assert {key: last[key] for key in over} == {key: then[key] for key in over}, run.name
     for run in runs:
         judge(run.house, run.reader)
         assert (run.name, run.status(), run.statuses(), run.state()) == (run.name, "executed", *undisturbed)
         came = run.arrivals()
         assert len(came) == SENT, run.name
         if run.never:
-            assert came == {key: 1 + again[key] for key in came}, run.name
+            assert all(count <= 1 + again[key] for key, count in came.items()), run.name
         else:
             assert max(came.values()) <= 1 + kills, run.name
     assert kills == KILLS
