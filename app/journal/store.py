@@ -8,7 +8,7 @@ from typing import Any
 from app.base.database import Database, Tx
 from app.journal.models import Event, Pending, Scope, StoredEvent, Work
 
-# One function call a batch: migrations/sql/0001_functions.sql says why it is right.
+# One function call a batch: the newest journal_commit in migrations/sql says why it is right.
 COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
 # As many as were asked for, but no more bytes than one reader may cost; at least one.
