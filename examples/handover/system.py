@@ -83,7 +83,7 @@ def define(*, tenant: str, model: str, scripted: bool) -> DefinedRuntime:
                 "You are given the id of a report. Get its record with artifact_get. Read the file at its path "
                 "and the files that its metadata names, and no others.",
                 "Write the design to a file of its own: what is wrong, why, and what to change, exactly.",
-                f"Publish it with artifact_publish on the channel {DESIGN}: a summary that tells what others must "
+                f"Publish it with artifact_publish on the channel {DESIGN}: a title, a summary that tells what others must "
                 "know without reading it, the report's id in parentArtifactIds, and metadata "
                 '{"file": the path of the one file to change}.',
                 "Answer with the id and the summary.",
@@ -104,7 +104,7 @@ def define(*, tenant: str, model: str, scripted: bool) -> DefinedRuntime:
                 "Of a design, its metadata names the file to change; of a verification, its parent is the patch, "
                 "whose path is that file. Read it, and no others. Change it with edit, and nothing that was not asked "
                 "for.",
-                f"Publish the changed file with artifact_publish on the channel {PATCH}, kind patch, with a summary, "
+                f"Publish the changed file with artifact_publish on the channel {PATCH}, kind patch, with a title, a summary, "
                 "and the id that you were given in parentArtifactIds. A patch after a failed verification "
                 "replaces the patch that failed.",
                 "Answer with the id and the summary.",
@@ -123,7 +123,7 @@ def define(*, tenant: str, model: str, scripted: bool) -> DefinedRuntime:
                 "You are given the id of a patch. Get its record with artifact_get, read the file at its path, "
                 "and no others, and call check_table with its text.",
                 "Write the report of check_table to a file of its own, and publish it with artifact_publish on "
-                f"the channel {VERIFICATION}, kind report, with the summary of check_table, the patch's id in "
+                f"the channel {VERIFICATION}, kind report, with a title, the summary of check_table, the patch's id in "
                 'parentArtifactIds, and metadata {"passed": true or false}.',
                 "Answer with the id, and whether it passed.",
             ],
