@@ -138,7 +138,7 @@ class Variables:
                 return await _loaded(kept, call.output)
             roots = call.roots()
             gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
-            texts = await self._texts(run, [r for r in roots if r.kind == "artifact" and len(r.path) > 1])
+            texts = await self.texts(run, [r for r in roots if r.kind == "artifact" and len(r.path) > 1])
             gathered = replace(
                 gathered, bodies={**gathered.bodies, **texts.bodies}, why={**gathered.why, **texts.why}
             )
@@ -230,7 +230,7 @@ class Variables:
                 bodies[root] = jsongate.dumps(given[root.kind])
         return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", "artifact"}))
 
-    async def _texts(self, run: QueryRun, roots: Sequence[Reference]) -> Gathered:
+    async def texts(self, run: QueryRun, roots: Sequence[Reference]) -> Gathered:
         """The texts of the files that artifacts are, as they were published."""
         bodies: dict[Reference, bytes] = {}
         why: dict[Reference, str] = {}

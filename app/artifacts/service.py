@@ -21,6 +21,8 @@ LINEAGE_MOST: Final = 500
 OF_WORK_MOST: Final = 100
 _PAGE: Final = 1000
 NOBODY: Final = Producer("", None, "host", "")
+OF_ITS_OWN: Final = ("createdAt", "producer", "callId")
+"""What two records never share, whatever was asked for."""
 
 
 class ArtifactNotFound(NotFound):
@@ -97,17 +99,19 @@ class Artifacts:
             listed = "; ".join(f"{flaw.pointer[1:]} {flaw.message}" for flaw in flaws)
             raise Invalid(f"The artifact was not published: {listed}.", flaws)
 
-    async def same(self, tx: Tx, thread_id: str, asked: Publication, row: FileRow) -> Artifact | None:
-        """The last record of this path, if it says just what is asked for: the same upload again."""
+    async def same(
+        self, tx: Tx, thread_id: str, asked: Publication, row: FileRow, by: Producer | None
+    ) -> Artifact | None:
+        """The last record of this path, if it says just what is asked for: the same upload again. `by` is the unit of
+        work that uploads, None a host."""
         made = await store.newest_at(tx, thread_id, asked.channel, row.path)
-        if made is None or made.digest != row.digest:
+        if made is None:
             return None
-        record, target = made.record, self.target(row)
-        wanted = record_of(made.id, asked, row.path, target, NOBODY, row.at)
-        given = {
-            name: value for name, value in wanted.items() if name not in ("createdAt", "producer", "callId")
-        }
-        return made if all(record.get(name) == value for name, value in given.items()) else None
+        wanted = record_of(made.id, asked, row.path, self.target(row), by or NOBODY, row.at)
+        told, before = ({k: v for k, v in r.items() if k not in OF_ITS_OWN} for r in (wanted, made.record))
+        producer = made.record["producer"]
+        its_own = producer["kind"] == NOBODY.kind if by is None else producer["workId"] == by.work_id
+        return made if its_own and told == before else None
 
     @staticmethod
     def target(row: FileRow) -> Target:
