@@ -280,6 +280,7 @@ class World:
         self.runtimes()
         self.references()
         self.queries()
+        self.work()
         self.files()
         self.tools()
         self.mcp_servers()
@@ -293,6 +294,21 @@ class World:
     def operate(self) -> None:
         self.judge.send("healthz")
         self.judge.send("readyz")
+        numbers = self.judge.judge(self.judge.operations["metrics"].Case())
+        assert "plangate_queries" in numbers.text
+
+    def work(self) -> None:
+        send = self.judge.send
+        page = send("list_work_records", query={"kind": "agent", "status": "succeeded", "limit": 1})
+        send(
+            "list_work_records", query={"kind": "agent", "status": "succeeded", "cursor": page["nextCursor"]}
+        )
+        record = page["items"][0]
+        send("list_work_records", query={"queryId": record["queryId"]})
+        read = send("read_work_record", {"work_id": record["id"]}, query={"tree": True})
+        assert read["below"]
+        for group in ("query", "thread", "agent", "model", "artifact", "channel", "day"):
+            send("read_usage", query={"groupBy": group})
 
     def runtimes(self) -> None:
         send = self.judge.send
