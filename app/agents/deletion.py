@@ -15,6 +15,9 @@ from app.queue.worker import one_by_one
 SLICE_ROWS: Final = 20_000
 """A thread with fewer rows goes in one transaction as a whole."""
 
+MARKED: Final = 50_000
+"""So many of its queries, the newest ones, are gone at once; those before them as soon as their rows are."""
+
 SLICE_S: Final = 1.5
 SLICES_AT_ONCE: Final = 50
 """Then the other threads that are deleted have their turn."""
@@ -44,7 +47,7 @@ class Deletions:
         async with self._db.transaction(tenant) as tx:
             outcome, live = "no_thread", list[str]()
             if is_id("thr_", thread_id):
-                outcome, live = await store.forget_thread(tx, thread_id)
+                outcome, live = await store.forget_thread(tx, thread_id, MARKED)
             if outcome == "no_thread":
                 raise NotFound(f"There is no thread {thread_id!r}.")
             if outcome == "busy":

@@ -1,12 +1,12 @@
 -- The end of threads. In the lock order: thread, queries, plans, approvals.
 
--- Begins it: nobody sees the thread, its queries and its plans any more, its key is free, and its approvals keep who
--- decided what, and when, and the digest of what it was about. Outcomes: no_thread; busy, with the queries that are not
--- over; deleted. Who writes to a thread holds its row, so that he comes before this or finds no thread.
-CREATE FUNCTION forget_thread(p_thread text) RETURNS TABLE (outcome text, queries text[])
+-- Begins it: nobody sees the thread, its newest p_most queries and its plans any more, its key is free, and approvals
+-- keep who decided what, and when, and the digest of what it was about. Outcomes: no_thread; busy, with the queries that
+-- are not over; deleted. Who writes to a thread holds its row, so that he comes before this or finds no thread.
+CREATE FUNCTION forget_thread(p_thread text, p_most int) RETURNS TABLE (outcome text, queries text[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
-DECLARE v_tenant text := current_setting('plangate.tenant'); v_busy text[];
+DECLARE v_tenant text := current_setting('plangate.tenant'); v_busy text[]; v_ids text[];
 BEGIN
     PERFORM FROM threads t WHERE t.tenant_id = v_tenant AND t.id = p_thread AND NOT t.deleted FOR UPDATE;
     IF NOT FOUND THEN RETURN QUERY SELECT 'no_thread', NULL::text[]; RETURN; END IF;
@@ -14,20 +14,22 @@ BEGIN
      WHERE q.tenant_id = v_tenant AND q.thread_id = p_thread AND q.status IN ('queued', 'running', 'waiting');
     IF v_busy IS NOT NULL THEN RETURN QUERY SELECT 'busy', v_busy; RETURN; END IF;
     UPDATE threads t SET deleted = true, key = NULL WHERE t.tenant_id = v_tenant AND t.id = p_thread;
-    PERFORM FROM queries q WHERE q.tenant_id = v_tenant AND q.thread_id = p_thread ORDER BY q.id FOR UPDATE;
-    UPDATE queries q SET deleted = true WHERE q.tenant_id = v_tenant AND q.thread_id = p_thread;
+    v_ids := ARRAY(SELECT q.id FROM queries q WHERE q.tenant_id = v_tenant AND q.thread_id = p_thread
+                    ORDER BY q.id DESC LIMIT p_most);
+    PERFORM FROM queries q WHERE q.tenant_id = v_tenant AND q.id = ANY (v_ids) ORDER BY q.id FOR UPDATE;
+    UPDATE queries q SET deleted = true WHERE q.tenant_id = v_tenant AND q.id = ANY (v_ids);
     PERFORM FROM plans p WHERE p.tenant_id = v_tenant AND p.thread_id = p_thread ORDER BY p.id FOR UPDATE;
     UPDATE plans p SET deleted = true WHERE p.tenant_id = v_tenant AND p.thread_id = p_thread;
-    UPDATE approvals a SET subject = NULL, original_subject = NULL, glimpses = '{}', feedback = NULL, partial = NULL
-      FROM queries q WHERE q.tenant_id = v_tenant AND q.thread_id = p_thread AND a.tenant_id = v_tenant AND a.query_id = q.id;
+    PERFORM empty_approvals(v_ids);
     RETURN QUERY SELECT 'deleted', NULL::text[];
 END $$;
 
--- Removes rows of a thread that is deleted, about as many as it may, and says whether none is left. What was used is
--- added up from work records, so these stay, without what went in and came out.
+-- Removes rows of a thread that is deleted, about as many as it may, its oldest queries first, and says whether none is
+-- left. What was used is added up from work records, so these stay, without what went in and came out.
 CREATE FUNCTION forget_rest(p_thread text, p_rows int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE v_tenant text := current_setting('plangate.tenant'); v_left int := p_rows; v_ids text[]; v_n int; v_digests bytea[];
+DECLARE
+    v_tenant text := current_setting('plangate.tenant'); v_left int := p_rows; v_ids text[]; v_n int; v_digests bytea[];
 BEGIN
     PERFORM FROM threads WHERE tenant_id = v_tenant AND id = p_thread AND deleted FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN  -- it is gone, or somebody else is at it
@@ -37,6 +39,7 @@ BEGIN
         IF v_left <= 0 THEN RETURN false; END IF;
         v_ids := ARRAY(SELECT id FROM queries WHERE tenant_id = v_tenant AND thread_id = p_thread ORDER BY id LIMIT 100);
         EXIT WHEN cardinality(v_ids) = 0;
+        PERFORM empty_approvals(v_ids);
         UPDATE work_records SET input = NULL, output = NULL, error = NULL
          WHERE tenant_id = v_tenant AND id = ANY (ARRAY(
                SELECT id FROM work_records WHERE tenant_id = v_tenant AND query_id = ANY (v_ids)
@@ -65,7 +68,8 @@ BEGIN
     END LOOP;
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
-        v_ids := ARRAY(SELECT DISTINCT owner_id FROM documents WHERE tenant_id = v_tenant AND thread_id = p_thread LIMIT 100);
+        v_ids := ARRAY(SELECT DISTINCT owner_id FROM documents WHERE tenant_id = v_tenant AND thread_id = p_thread
+                        LIMIT 100);
         EXIT WHEN cardinality(v_ids) = 0;
         v_left := forget_rows('document_writes', 'owner_id', v_ids, v_left);
         v_left := forget_rows('documents', 'owner_id', v_ids, v_left);
@@ -86,6 +90,12 @@ BEGIN
     DELETE FROM threads WHERE tenant_id = v_tenant AND id = p_thread;
     RETURN true;
 END $$;
+
+-- What the approvals of these queries were about goes. Those that are empty already are left alone.
+CREATE FUNCTION empty_approvals(p_queries text[]) RETURNS void LANGUAGE sql AS $$
+    UPDATE approvals SET subject = NULL, original_subject = NULL, glimpses = '{}', feedback = NULL, partial = NULL
+     WHERE tenant_id = current_setting('plangate.tenant') AND query_id = ANY (p_queries) AND subject IS NOT NULL
+$$;
 
 -- Deletes at most p_rows rows that belong to one of these; gives how many more could be.
 CREATE FUNCTION forget_rows(p_table text, p_column text, p_ids text[], p_rows int) RETURNS int LANGUAGE plpgsql AS $$
@@ -132,7 +142,8 @@ DO $$
 DECLARE f regprocedure;
 BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
-              AND p.proname IN ('forget_thread', 'forget_rest', 'due_deletions', 'forget_rows', 'let_go_of_blobs') LOOP
+              AND p.proname IN ('forget_thread', 'forget_rest', 'due_deletions', 'forget_rows', 'empty_approvals',
+                                'let_go_of_blobs') LOOP
         EXECUTE format('ALTER FUNCTION %s OWNER TO plangate_scan; REVOKE ALL ON FUNCTION %s FROM PUBLIC', f, f);
     END LOOP;
 END $$;
