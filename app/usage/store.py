@@ -15,11 +15,15 @@ COLUMNS = """w.id, w.parent_id, w.kind, w.name, w.agent, w.query_id, w.thread_id
  w.tool_invocation_id, w.model, w.prompt_cache_key, w.price_date, w.attempts, w.input_tokens, w.output_tokens,
  w.cache_read_tokens, w.cache_write_tokens, w.reasoning_tokens, w.cost_usd, w.started_at, w.ended_at"""
 QUERY = "LEFT JOIN queries q ON q.tenant_id = w.tenant_id AND q.id = w.query_id"
+# What went in and came out goes with the query, at once; a host's record has none.
+HELD = "q.id IS NOT NULL OR w.query_id IS NULL"
+BODIES = ", ".join(f"CASE WHEN {HELD} THEN w.{name} END AS {name}" for name in ("input", "output", "error"))
 # Errors that a page has room for; a longer one is on its record alone.
 SHORT_ERROR = (
-    "octet_length(w.error) AS error_bytes, CASE WHEN octet_length(w.error) <= 4096 THEN w.error END AS error"
+    f"CASE WHEN {HELD} THEN octet_length(w.error) END AS error_bytes, "
+    f"CASE WHEN octet_length(w.error) <= 4096 AND ({HELD}) THEN w.error END AS error"
 )
-RECORD = f"SELECT {COLUMNS}, w.input, w.output, w.error FROM work_records w {QUERY} WHERE w.tenant_id = $1 AND w.id = $2"
+RECORD = f"SELECT {COLUMNS}, {BODIES} FROM work_records w {QUERY} WHERE w.tenant_id = $1 AND w.id = $2"
 # Bodies up to a number of bytes for all of them together, the oldest first; whose do not fit any more come without.
 OF_QUERY = f"""
 SELECT {COLUMNS}, w.bodies, CASE WHEN w.bodies <= $3 THEN w.input END AS input,

@@ -3,6 +3,17 @@ ALTER TABLE work_records ADD COLUMN provider text;  -- the kind that answers a m
 CREATE INDEX work_spent ON work_records (tenant_id, started_at) WHERE kind = 'model_call';
 CREATE INDEX reference_uses_recent ON reference_uses (tenant_id, at);
 
+-- A thread that is deleted, its queries and its plans: nobody sees them from then on, and their rows go soon.
+ALTER TABLE threads ADD COLUMN deleted boolean NOT NULL DEFAULT false;
+ALTER TABLE queries ADD COLUMN deleted boolean NOT NULL DEFAULT false;
+ALTER TABLE plans ADD COLUMN deleted boolean NOT NULL DEFAULT false;
+CREATE INDEX threads_deleted ON threads (id) WHERE deleted;
+CREATE INDEX documents_of_thread ON documents (tenant_id, thread_id, owner_id);
+CREATE INDEX call_variables_of_query ON call_variables (tenant_id, query_id);
+-- What was decided stays when the query is deleted, without what it was about; the digest still says what that was.
+ALTER TABLE approvals DROP CONSTRAINT approvals_tenant_id_query_id_fkey;
+ALTER TABLE approvals ALTER COLUMN subject DROP NOT NULL;
+
 -- Bodies of files, immutable, in the blob store by tenant and digest. `named`: a row names it, or did; one that nothing
 -- names is collected a day after it was last wanted.
 CREATE TABLE blobs (

@@ -522,13 +522,20 @@ class World:
     def approvals(self) -> None:
         send = self.judge.send
         query = self.submit(("spend", {"amount": 1}))
-        approval = self.until(query, reason="approval")["openApprovals"][0]
+        waiting = self.until(query, reason="approval")
+        approval, thread = waiting["openApprovals"][0], {"thread_id": waiting["threadId"]}
+        send("delete_thread", thread, status=409)
         send("read_approval", {"approval_id": approval})
         send("approval_subject", {"approval_id": approval})
         send("list_approvals", query={"status": "pending"})
         send("decide_many", body={"decisions": [{"id": approval, "decision": "reject", "feedback": "no"}]})
         self.until(query, status="succeeded")
         send("query_events", {"query_id": query})
+        assert send("delete_thread", thread)["deleted"]
+        send("delete_thread", thread, status=404)
+        assert send("read_approval", {"approval_id": approval})["status"] == "rejected"
+        send("approval_subject", {"approval_id": approval}, status=410)
+        send("list_approvals", query={"threadId": thread["thread_id"]})
         remembered = self.submit(("spend", {"amount": 2}))
         approval = self.until(remembered, reason="approval")["openApprovals"][0]
         said = {"decision": "approve", "args": {"amount": 1}, "scope": "thread"}
@@ -750,7 +757,14 @@ def _hostile(
                 yield real, _encoded({**valid, field: value}), None
 
 
-DESTRUCTIVE = {"delete_reference", "retire_runtime", "revoke_key", "delete_secret", "cancel_query"}
+DESTRUCTIVE = {
+    "delete_reference",
+    "delete_thread",
+    "retire_runtime",
+    "revoke_key",
+    "delete_secret",
+    "cancel_query",
+}
 
 
 def _filled(path: str, values: dict[str, str]) -> str:
