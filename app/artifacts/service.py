@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from app.artifacts import store
@@ -190,6 +190,12 @@ class Artifacts:
     async def of_work(self, tx: Tx, work_id: str) -> list[Artifact]:
         """What a unit of work published, oldest first."""
         return await store.of_work(tx, work_id, OF_WORK_MOST)
+
+    async def note(self, tx: Tx, work_id: str, shown: Sequence[tuple[Artifact, int]]) -> None:
+        """Puts on record that a call was given these artifacts by their records in place of their bodies; so many bytes
+        of each went to a model."""
+        if shown:
+            await store.note_uses(tx, work_id, [(a.id, a.record["sizeBytes"], size) for a, size in shown])
 
     async def body(self, tenant: str, id: str, within: str | None) -> Body:
         """The bytes as they were published: of a file, of the list of a directory, or of a file in it. Raises NotFound."""

@@ -2,7 +2,7 @@ DO $$
 DECLARE t text;
 BEGIN
     FOREACH t IN ARRAY ARRAY['blobs', 'workspaces', 'workspace_versions', 'workspace_files', 'artifact_chains', 'artifacts',
-        'artifact_tags', 'artifact_parents', 'artifact_tombstones'] LOOP
+        'artifact_tags', 'artifact_parents', 'artifact_uses', 'artifact_tombstones'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app '

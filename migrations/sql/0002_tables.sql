@@ -130,6 +130,17 @@ CREATE TABLE artifact_parents (
     FOREIGN KEY (tenant_id, artifact_id) REFERENCES artifacts
 );
 CREATE INDEX artifact_children ON artifact_parents (tenant_id, parent_id, artifact_id);
+-- Work that was given the record of an artifact in place of its body, once each: what stayed out of prompts.
+CREATE TABLE artifact_uses (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    work_id text COLLATE "C" NOT NULL,      -- the call
+    artifact_id text COLLATE "C" NOT NULL,
+    size_bytes bigint NOT NULL,
+    prompt_bytes bigint NOT NULL,           -- of the record, shown to a model
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, work_id, artifact_id)
+);
+CREATE INDEX artifact_uses_recent ON artifact_uses (tenant_id, at);
 -- Chains that went with their threads; `seal` says that the service knew.
 CREATE TABLE artifact_tombstones (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
