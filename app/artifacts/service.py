@@ -215,7 +215,7 @@ class Artifacts:
         artifact = await self.read(tx, id)
         out: dict[str, Any] = {"artifact": artifact.wire()}
         for name, walk in (("ancestors", store.ancestors), ("descendants", store.descendants)):
-            steps = dict(await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST))
+            steps = await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST)
             held = await store.by_ids(tx, list(steps))
             out[name] = [{"depth": steps[a.id], "artifact": a.wire()} for a in held]
         return out

@@ -30,7 +30,7 @@ SHOWN = """
 SELECT a.record, a.thread_id, a.path, a.is_directory, a.body_bytes,
        EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = a.tenant_id AND s.replaces = a.id) AS superseded,
        ARRAY(SELECT o.id FROM artifacts o WHERE o.tenant_id = a.tenant_id AND o.replaces = a.replaces AND o.id <> a.id
-              ORDER BY o.id) AS competes_with
+              ORDER BY o.id LIMIT 100) AS competes_with
   FROM artifacts a
 """
 BY_IDS = f"{SHOWN} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
@@ -75,22 +75,15 @@ VERSION_OF = """
 SELECT digest, size_bytes FROM workspace_versions
  WHERE tenant_id = $1 AND thread_id = $2 AND path = $3 AND digest = $4 LIMIT 1
 """
-# Each record once, at its shortest distance; parents stand before their children in time, so that there is no circle.
-ANCESTORS = """
-WITH RECURSIVE up(id, depth) AS (
-    SELECT parent_id, 1 FROM artifact_parents WHERE tenant_id = $1 AND artifact_id = $2
-    UNION
-    SELECT p.parent_id, up.depth + 1 FROM up JOIN artifact_parents p ON p.tenant_id = $1 AND p.artifact_id = up.id
-     WHERE up.depth < $3)
-SELECT id, min(depth) AS depth FROM up GROUP BY id ORDER BY min(depth), id LIMIT $4
+# A step of lineage, from records that were reached to those that were not yet. A walk in one statement would come to
+# a record again at every distance from which there is a way to it.
+PARENTS = """
+SELECT DISTINCT parent_id AS id FROM artifact_parents
+ WHERE tenant_id = $1 AND artifact_id = ANY ($2) AND parent_id <> ALL ($3) ORDER BY 1 LIMIT $4
 """
-DESCENDANTS = """
-WITH RECURSIVE down(id, depth) AS (
-    SELECT artifact_id, 1 FROM artifact_parents WHERE tenant_id = $1 AND parent_id = $2
-    UNION
-    SELECT p.artifact_id, down.depth + 1 FROM down JOIN artifact_parents p ON p.tenant_id = $1 AND p.parent_id = down.id
-     WHERE down.depth < $3)
-SELECT id, min(depth) AS depth FROM down GROUP BY id ORDER BY min(depth), id LIMIT $4
+CHILDREN = """
+SELECT DISTINCT artifact_id AS id FROM artifact_parents
+ WHERE tenant_id = $1 AND parent_id = ANY ($2) AND artifact_id <> ALL ($3) ORDER BY 1 LIMIT $4
 """
 
 # The unit of work that a record of work belongs to: not a call, but what made it.
@@ -116,13 +109,16 @@ SELECT thread_id, n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id
 """
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
-       query_id, agent, replaces, call_id, created_at,
+       query_id, agent, replaces, call_id, created_at, body_bytes,
+       (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = a.tenant_id AND b.digest = a.digest) AS stored_bytes,
        ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id) AS tags,
        ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id) AS parents
   FROM artifacts a WHERE tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
 """
 TOMBSTONES = """
-SELECT thread_id, n, mac, seal FROM artifact_tombstones WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+SELECT thread_id, n, mac, seal,
+       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = t.tenant_id AND c.thread_id = t.thread_id) AS is_back
+  FROM artifact_tombstones t WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
 HEAD = "SELECT n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2"
 FORGET = "SELECT forget_artifacts($1, $2, $3, $4)"
@@ -214,12 +210,20 @@ async def page(tx: Tx, filters: Mapping[str, Any], status: str | None, limit: in
 async def _shown(tx: Tx, rows: Sequence[Any]) -> list[Artifact]:
     if not rows:
         return []
-    columns = ([r[name] for r in rows] for name in ("thread_id", "path", "is_directory"))
-    present = [r["digest"] for r in await tx.fetch(PRESENT, tx.tenant, *columns)]
+    # A directory is looked through once, however often it was published.
+    places = list(dict.fromkeys(map(_place, rows)))
+    found = await tx.fetch(PRESENT, tx.tenant, *map(list, zip(*places, strict=True)))
+    now = {place: r["digest"] for place, r in zip(places, found, strict=True)}
     return [
-        Artifact(loaded(r["record"]), r["body_bytes"], r["superseded"], tuple(r["competes_with"]), now)
-        for r, now in zip(rows, present, strict=True)
+        Artifact(
+            loaded(r["record"]), r["body_bytes"], r["superseded"], tuple(r["competes_with"]), now[_place(r)]
+        )
+        for r in rows
     ]
+
+
+def _place(row: Any) -> tuple[str, str, bool]:
+    return row["thread_id"], row["path"], row["is_directory"]
 
 
 async def present(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
@@ -233,12 +237,26 @@ async def version_of(tx: Tx, thread_id: str, path: str, digest: bytes) -> Body |
     return None if row is None else Body(row["digest"], row["size_bytes"])
 
 
-async def ancestors(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
-    return [(r["id"], r["depth"]) for r in await tx.fetch(ANCESTORS, tx.tenant, id, depth, limit)]
+async def ancestors(tx: Tx, id: str, depth: int, limit: int) -> dict[str, int]:
+    """What a record came from, by its distance, the nearest first."""
+    return await _walked(tx, PARENTS, id, depth, limit)
 
 
-async def descendants(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
-    return [(r["id"], r["depth"]) for r in await tx.fetch(DESCENDANTS, tx.tenant, id, depth, limit)]
+async def descendants(tx: Tx, id: str, depth: int, limit: int) -> dict[str, int]:
+    """What came from a record, likewise."""
+    return await _walked(tx, CHILDREN, id, depth, limit)
+
+
+async def _walked(tx: Tx, step: str, id: str, depth: int, limit: int) -> dict[str, int]:
+    reached: dict[str, int] = {}
+    edge = [id]
+    for distance in range(1, depth + 1):
+        left = limit - len(reached)
+        edge = [r["id"] for r in await tx.fetch(step, tx.tenant, edge, [id, *reached], left)] if left else []
+        if not edge:
+            break
+        reached |= dict.fromkeys(edge, distance)
+    return reached
 
 
 async def unit(tx: Tx, work_id: str) -> Any:
