@@ -86,17 +86,19 @@ SELECT DISTINCT artifact_id AS id FROM artifact_parents
  WHERE tenant_id = $1 AND parent_id = ANY ($2) AND artifact_id <> ALL ($3) ORDER BY 1 LIMIT $4
 """
 
-# The unit of work that a record of work belongs to: not a call, but what made it.
+# The unit of work that a record of work belongs to: not a call, but what made it; an agent's run if there is one, for what
+# the actions of its plan publish too.
 UNIT = """
 WITH RECURSIVE up(id, parent_id, kind, query_id, thread_id, agent, depth) AS (
     SELECT id, parent_id, kind, query_id, thread_id, agent, 0 FROM work_records WHERE tenant_id = $1 AND id = $2
     UNION ALL
     SELECT w.id, w.parent_id, w.kind, w.query_id, w.thread_id, w.agent, up.depth + 1
       FROM up JOIN work_records w ON w.tenant_id = $1 AND w.id = up.parent_id
-     WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate') AND up.depth < 10)
+     WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate', 'plan_execution') AND up.depth < 10)
 SELECT up.*, (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.query_id = up.query_id AND m.parent_id = up.id
                  AND m.kind = 'model_call' ORDER BY m.position DESC LIMIT 1) AS model
-  FROM up ORDER BY depth DESC LIMIT 1
+  FROM up
+ ORDER BY up.kind = 'agent' DESC, up.kind NOT IN ('tool_call', 'model_call', 'action', 'predicate') DESC, up.depth LIMIT 1
 """
 HOST = """
 INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)

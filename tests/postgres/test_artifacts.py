@@ -11,7 +11,7 @@ import pytest
 
 from app.artifacts import store
 from app.base.database import Tx
-from tests.support import specs
+from tests.support import graphs, specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
 
@@ -519,3 +519,144 @@ async def test_a_tool_of_the_users_publishes_for_the_agent_that_called_it(api: C
     asked = {"threadId": other, "channel": "x", "path": "b", "workId": call["workId"]}
     body = refused(await api.post("/artifacts", asked), 422)
     assert body["errors"] == [{"pointer": "/workId", "message": "must be a work record of the thread"}]
+
+
+async def test_what_an_action_publishes_is_its_agents_or_that_of_the_plan_of_a_host(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(graphs.flowing())
+    home = await thread(api, "plan")
+    await put(api, home, "a.md", b"x")
+
+    async def by_its_action() -> Any:
+        (call,) = await graphs.taken(api)
+        made = await publish(api, home, "a.md", workId=call["workId"])
+        good(await api.result(call, {"entitiesAffected": 1}))
+        return made
+
+    plan = await graphs.stored(api, graphs.make(1), threadKey="plan")
+    query = await graphs.running(api, plan)
+    of_host = (await by_its_action())["producer"]
+    await api.ended(query)
+    work = {w["id"]: w for w in (await api.read(f"/queries/{query}/work"))["items"]}
+    assert of_host == {
+        "workId": of_host["workId"],
+        "parentWorkId": work[of_host["workId"]]["parentId"],
+        "kind": "plan_execution",
+        "queryId": query,
+        "threadId": home,
+    }
+    store = {"specName": "Flow", "planId": "p", "body": {"actions": [graphs.make(1)]}}
+    accepted = await api.submit(
+        specs.script(
+            ("call_agent", {"agent": "planner", "prompt": {"tool": "storePlan", "args": store}}),
+            ("call_agent", {"agent": "doer", "prompt": {"tool": "executePlan", "args": {"planId": "p"}}}),
+        ),
+        threadKey="plan",
+    )
+    await api.approve(accepted["id"])
+    await api.until(accepted["id"], "waiting", "client_call")
+    made = await by_its_action()
+    assert (made["producer"]["kind"], made["producer"]["agent"]) == ("agent", "doer")
+    query = await api.ended(accepted["id"])
+    assert [a["id"] for a in output_of(query)[1]["result"]["artifacts"]] == [made["id"]]
+
+
+async def test_an_agent_finds_what_it_looks_for(api: Caller, home: str) -> None:
+    """Every filter of `artifact_list`, and `artifact_get`."""
+    first = await publish(api, home, "a.md", "patch", title="First")
+    second = await publish(api, home, "a.md", "patch", replaces=first["id"])
+    other = await thread(api, "u")
+    await put(api, other, "b", b"x")
+    elsewhere = await publish(api, other, "b", "patch")
+    await api.register(team())
+    prompt = {"tool": "artifact_publish", "args": {"channel": "design", "path": "a.md"}}
+    mine = output_of(await api.run(json_of(prompt), agent="maker", threadKey="t"))[0]["result"]
+    query = await api.run(
+        specs.script(
+            ("artifact_list", {}),
+            ("artifact_list", {"channel": "patch"}),
+            ("artifact_list", {"workId": mine["producer"]["workId"]}),
+            ("artifact_list", {"agent": "maker"}),
+            ("artifact_list", {"agent": "chief"}),
+            ("artifact_list", {"status": "superseded"}),
+            ("artifact_list", {"limit": 1}),
+            ("artifact_get", {"id": first["id"]}),
+            ("artifact_get", {"id": elsewhere["id"]}),
+            ("artifact_list", {"colour": "red"}),
+        ),
+        threadKey="t",
+    )
+    answers = output_of(query)
+    assert [[a["id"] for a in answer["result"]] for answer in answers[:7]] == [
+        [mine["id"], second["id"]],
+        [second["id"]],
+        [mine["id"]],
+        [mine["id"]],
+        [],
+        [first["id"]],
+        [mine["id"]],
+    ]
+    assert answers[7]["result"] == await api.read(f"/artifacts/{first['id']}")
+    assert (answers[7]["result"]["title"], answers[7]["result"]["status"]) == ("First", "superseded")
+    assert answers[8]["result"]["id"] == elsewhere["id"]
+    assert "colour" in answers[9]["error"]
+
+
+async def test_a_file_is_no_artifact_until_it_is_published_and_a_body_is_not_copied(
+    plangate: World, api: Caller, home: str
+) -> None:
+    assert await listed(api) == []
+    count = "SELECT count(*) FROM blobs"
+    assert await plangate.value(count) == 1
+    for _ in range(3):
+        await publish(api, home, "a.md")
+    assert await plangate.value(count) == 1
+    for missing in ("threadId", "channel", "path"):
+        asked = {"threadId": home, "channel": "design", "path": "a.md"}
+        del asked[missing]
+        body = refused(await api.post("/artifacts", asked), 422, "invalid")
+        assert [e["pointer"] for e in body["errors"]] == [f"/{missing}"]
+
+
+async def test_the_list_of_a_directory_is_kept_as_long_as_its_artifact(
+    plangate: World, api: Caller, home: str, owner: asyncpg.Connection
+) -> None:
+    """Nothing but the artifact names it."""
+    await put(api, home, "out/b.txt", b"bb")
+    record = await publish(api, home, "out")
+    await owner.execute("UPDATE blobs SET used_at = now() - interval '25 hours', named = false")
+    await plangate.services.workspaces.collect()
+    found = await api.get(f"/artifacts/{record['id']}/content")
+    assert found.content == f"{hashlib.sha256(b'bb').hexdigest()}  b.txt\n".encode()
+
+
+async def test_a_target_that_changes_while_it_is_published_is_told_and_nothing_is_written(
+    plangate: World, api: Caller, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifacts = plangate.services.artifacts
+    prepare = artifacts.prepare
+
+    async def overtaken(*args: Any) -> Any:
+        target = await prepare(*args)
+        await put(api, home, "a.md", b"two")
+        return target
+
+    monkeypatch.setattr(artifacts, "prepare", overtaken)
+    asked = {"threadId": home, "channel": "design", "path": "a.md"}
+    body = refused(await api.post("/artifacts", asked), 409, "target_moved")
+    assert body["detail"] == "What is at 'a.md' changed while it was published: publish it again."
+    assert await listed(api) == []
+    assert await plangate.value("SELECT count(*) FROM work_records WHERE kind = 'host'") == 0
+    assert (await publish(api, home, "a.md"))["sizeBytes"] == 3  # the same content as before is no change
+
+
+async def test_where_a_record_was_forked_from_does_not_matter(
+    plangate: World, api: Caller, home: str
+) -> None:
+    """A fork has the files; what was published stays with the thread that it was published in."""
+    record = await publish(api, home, "a.md")
+    fork = (await api.do(f"/threads/{home}/fork", {}))["id"]
+    assert await listed(api, threadId=fork) == []
+    good(await api.delete(f"/threads/{fork}/files/a.md"))
+    assert (await api.read(f"/artifacts/{record['id']}"))["targetAvailable"] is True
