@@ -21,6 +21,8 @@ ENV PYTHONUNBUFFERED=1 \
     PLANGATE_HOST=0.0.0.0 \
     PLANGATE_PORT=8700 \
     PLANGATE_DATA_DIR=/var/lib/plangate
+# A volume that is mounted there for the first time gets this owner.
+RUN install --directory --owner plangate --group plangate --mode 700 /var/lib/plangate/blobs
 USER plangate
 VOLUME /var/lib/plangate
 EXPOSE 8700

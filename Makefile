@@ -24,7 +24,7 @@ $(STAMP):
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-demo: setup  ## Run an example: EXAMPLE=flight_recovery or pricing (ARGS: --yes approves without asking, --graph)
+demo: setup  ## Run an example: EXAMPLE=flight_recovery, pricing or handover (ARGS: --yes approves without asking, --graph)
 	@$(BIN)/python -m examples.$(EXAMPLE) $(ARGS)
 
 test: setup  ## Run every test (with ARGS: pytest with these)

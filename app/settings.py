@@ -41,8 +41,8 @@ class Settings(BaseSettings):
     blobs: Annotated[
         str | None,
         Field(
-            description="Where the bodies of files are: a directory, or s3://bucket/prefix; `blobs` in "
-            "PLANGATE_DATA_DIR without it."
+            description="Where the bodies of files are: a directory, or s3://bucket/prefix. Beside the embedded "
+            "Postgres without it."
         ),
     ] = None
     host: Annotated[str, Field(description="The address to listen on.")] = "127.0.0.1"

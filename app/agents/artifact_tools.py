@@ -7,7 +7,7 @@ from typing import Any, Final
 from app.agents.run import through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, ToolCall, ToolError
 from app.agents.workspace_tools import acted_on
-from app.artifacts.models import Publication, Target
+from app.artifacts.models import Artifact, Publication, Target
 from app.artifacts.publishing import published
 from app.artifacts.service import ArtifactNotFound, Artifacts, TargetMoved
 from app.base.blobs import StoreUnavailable
@@ -90,8 +90,12 @@ class ArtifactTools:
         args = call.args
         filters: dict[str, Any] = {n: args[n] for n in ("channel", "workId", "agent") if n in args}
         filters["threadId"] = call.run.query.thread_id
-        limit = args.get("limit", LISTED)
-        found = await call.run.look(
-            lambda tx: self._artifacts.page(tx, filters, args.get("status", "active"), limit)
-        )
-        return Answer([a.wire() for a in found])
+        limit, status = args.get("limit", LISTED), args.get("status", "active")
+        found: list[Artifact] = []
+        while True:
+            left = limit - len(found)
+            more, after = await call.run.look(lambda tx, n=left: self._artifacts.page(tx, filters, status, n))  # type: ignore[misc]
+            found += more
+            if after is None or len(found) >= limit:
+                return Answer([a.wire() for a in found])
+            filters["before"] = after

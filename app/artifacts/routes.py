@@ -29,7 +29,6 @@ from app.tenancy.http import (
     calling,
     door_of,
     json_response,
-    page,
     reading,
     repeated,
 )
@@ -246,8 +245,9 @@ async def list_artifacts(
         filters["before"] = str(position[0])
 
     async def listed(tx: Tx) -> Any:
-        rows: list[Artifact] = await artifacts_of(request).page(tx, filters, wanted, limit + 1)
-        return page(request, kind, [r.wire() for r in rows], limit, lambda r: [r["id"]])
+        rows, after = await artifacts_of(request).page(tx, filters, wanted, limit)
+        next_cursor = None if after is None else door_of(request).signer.encode(kind, [after])
+        return {"items": [r.wire() for r in rows], "nextCursor": next_cursor}
 
     return await reading(request, caller, listed)
 

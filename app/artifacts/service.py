@@ -19,6 +19,8 @@ from app.workspace.service import Workspaces, thread_exists
 LINEAGE_DEPTH: Final = 50
 LINEAGE_MOST: Final = 500
 OF_WORK_MOST: Final = 100
+LOOKED_AT: Final = 2_000
+"""Records that a page reads at most, however few of them it shows."""
 _PAGE: Final = 1000
 NOBODY: Final = Producer("", None, "host", "")
 OF_ITS_OWN: Final = ("createdAt", "producer", "callId")
@@ -176,8 +178,13 @@ class Artifacts:
 
     async def page(
         self, tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int
-    ) -> list[Artifact]:
-        return await store.page(tx, filters, status, limit)
+    ) -> tuple[list[Artifact], str | None]:
+        """Records that pass all of these filters, newest first, and the id after which the next page begins, if there
+        may be more: what is left out does not make a page read further than `LOOKED_AT` records."""
+        rows = await store.page(tx, filters, status, limit + 1, LOOKED_AT)
+        if len(rows) > limit:
+            return rows[:limit], rows[limit - 1].id
+        return rows, await store.looked_at(tx, filters, LOOKED_AT)
 
     async def of_work(self, tx: Tx, work_id: str) -> list[Artifact]:
         """What a unit of work published, oldest first."""
@@ -215,7 +222,7 @@ class Artifacts:
         artifact = await self.read(tx, id)
         out: dict[str, Any] = {"artifact": artifact.wire()}
         for name, walk in (("ancestors", store.ancestors), ("descendants", store.descendants)):
-            steps = await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST)
+            steps = dict(await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST))
             held = await store.by_ids(tx, list(steps))
             out[name] = [{"depth": steps[a.id], "artifact": a.wire()} for a in held]
         return out

@@ -23,24 +23,24 @@ def migrations_folder() -> Path:
     return installed if installed.is_dir() else app.parent / "migrations"
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, to: str) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_lock({MIGRATION_LOCK})")
     connection.exec_driver_sql("SET lock_timeout = '10s'")
     connection.commit()
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, to)
 
 
-async def migrate(dsn: str) -> None:
-    """Applies every migration that this database has not seen. The login must own the schema."""
+async def migrate(dsn: str, to: str = "head") -> None:
+    """Applies every migration that this database has not seen, up to that revision. The login must own the schema."""
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
     )
     try:
         async with engine.connect() as connection:
-            await connection.run_sync(_upgrade)
+            await connection.run_sync(_upgrade, to)
     finally:
         await engine.dispose()
 

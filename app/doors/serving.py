@@ -39,6 +39,7 @@ so that none sends a request into a connection that is being closed."""
 def serve(settings: Settings, *, with_worker: bool) -> None:
     configure(settings.log_level)
     signal.signal(signal.SIGTERM, _leave)
+    _need_blobs(settings)
     site = find_site(settings)
     try:
         migrate_sync(site.migrate_dsn)
@@ -208,9 +209,20 @@ def _need_keys(site: Site) -> None:
         )
 
 
+def _need_blobs(settings: Settings) -> None:
+    """A default of each machine's own would lose the files of the others."""
+    if settings.database_url is not None and settings.blobs is None:
+        raise SystemExit(
+            "PLANGATE_BLOBS is needed with DATABASE_URL: where the bodies of files are, the same for every process of "
+            "this database. A directory that all of them see (on one machine any that is the service's own), or "
+            "s3://bucket/prefix."
+        )
+
+
 def work(settings: Settings) -> None:
     configure(settings.log_level)
     signal.signal(signal.SIGTERM, _leave)
+    _need_blobs(settings)
     site = find_site(settings)
     try:
         migrate_sync(site.migrate_dsn)

@@ -1,6 +1,6 @@
 """The command line of an example: the options that all of them have, and the way to the exit code.
 
-Exit codes: 0 the plan was carried out, 1 it was not, 2 the command line cannot be used.
+Exit codes: 0 what was asked for was done, 1 it was not, 2 the command line cannot be used.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ class Seen:
     plan_id: str = ""
     plan_label: str = ""
     approval_id: str = ""
+    artifact_id: str = ""
     decision: str = ""
     feedback: str = ""
     references: dict[str, int | None] = field(default_factory=dict)
@@ -307,6 +308,9 @@ class Screen:
             paths[f"/plans/{seen.plan_id}/actions"] = "its actions"
         if seen.approval_id:
             paths[f"/approvals/{seen.approval_id}/subject"] = "the bytes that were approved"
+        if seen.artifact_id:
+            paths[f"/artifacts/{seen.artifact_id}/lineage"] = "where it comes from"
+            paths[f"/artifacts/{seen.artifact_id}/content"] = "what is in it"
         if seen.state_of:
             paths[f"/plans/{seen.plan_id}/graph"] = "who waits for whom"
             paths[f"/threads/{seen.state_of}/state"] = "what the actions wrote"

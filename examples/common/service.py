@@ -45,15 +45,19 @@ class Target:
             return os.environ["PLANGATE_API_KEY"]
         return self.key_file.read_text(encoding="utf-8").strip()
 
+    def client(self, url: str) -> httpx.AsyncClient:
+        """For what the library has no verb for."""
+        headers = {"Authorization": f"Bearer {self.api_key}", "Plangate-Tenant": self.tenant}
+        return httpx.AsyncClient(base_url=url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False)
+
     async def subject(self, url: str, approval: dict[str, Any]) -> dict[str, Any]:
         """What an approval is about: the very bytes that its digest is of.
 
         Raises:
             SubjectDiffers: if they are not.
         """
-        headers = {"Authorization": f"Bearer {self.api_key}", "Plangate-Tenant": self.tenant}
-        async with httpx.AsyncClient(headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as client:
-            answer = await client.get(f"{url}/approvals/{approval['id']}/subject")
+        async with self.client(url) as client:
+            answer = await client.get(f"/approvals/{approval['id']}/subject")
         answer.raise_for_status()
         if hashlib.sha256(answer.content).hexdigest() != approval["digest"]:
             raise SubjectDiffers(

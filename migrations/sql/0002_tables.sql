@@ -95,6 +95,7 @@ CREATE TABLE artifacts (
 CREATE UNIQUE INDEX artifacts_of_call ON artifacts (tenant_id, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX artifacts_of_channel ON artifacts (tenant_id, channel, id);
 CREATE INDEX artifacts_of_thread ON artifacts (tenant_id, thread_id, id);
+CREATE INDEX artifacts_of_path ON artifacts (tenant_id, thread_id, path, id);
 CREATE INDEX artifacts_of_work ON artifacts (tenant_id, work_id, id);
 CREATE INDEX artifacts_of_parent_work ON artifacts (tenant_id, parent_work_id, id) WHERE parent_work_id IS NOT NULL;
 CREATE INDEX artifacts_of_query ON artifacts (tenant_id, query_id, id) WHERE query_id IS NOT NULL;

@@ -1,4 +1,4 @@
-"""A process with another master key says so at its start and touches nothing."""
+"""A process that lacks what all processes of a database share says so at its start and touches nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 
 def plangate(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -34,3 +36,14 @@ def test_another_master_key_is_refused_and_a_short_one_is_not_shown(tmp_path: Pa
     wrong = plangate(folder, "tenants", "create", "Not a tenant")
     assert wrong.returncode != 0
     assert "Traceback" not in wrong.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_database_of_several_machines_needs_a_place_for_files_that_all_reach(
+    tmp_path: Path, command: str
+) -> None:
+    nowhere = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none", "PLANGATE_SECRET_KEY": "s" * 40}
+    refused = plangate(tmp_path, command, **nowhere)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("PLANGATE_BLOBS is needed with DATABASE_URL: ")
+    assert "s3://bucket/prefix" in refused.stderr

@@ -61,6 +61,10 @@ class Cluster:
         await self._admin.execute("CREATE DATABASE template_plangate")
         site = self.site("template_plangate")
         await migrate(site.migrate_dsn)
+        await self.populate(site)
+
+    async def populate(self, site: Site) -> None:
+        """The operator's key and the tenants of the tests."""
         owner = await asyncpg.connect(site.dsn)
         await owner.execute(
             "SELECT create_operator_key($1, $2, $3)", new_id("key_"), self._operator_hash, "tests"
@@ -75,9 +79,19 @@ class Cluster:
     async def create(self) -> Site:
         """A new database from the template."""
         assert self._admin is not None
-        name = f"test_{next(self._numbers)}"
+        name = self._name()
         await self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template_plangate STRATEGY file_copy")
         return self.site(name)
+
+    async def empty(self) -> Site:
+        """A new database with nothing in it."""
+        assert self._admin is not None
+        name = self._name()
+        await self._admin.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+        return self.site(name)
+
+    def _name(self) -> str:
+        return f"test_{next(self._numbers)}"
 
     async def drop(self, site: Site) -> None:
         assert self._admin is not None

@@ -127,13 +127,14 @@ def work(
         found = await remote.get("queries", query)
         top = await remote.get("work-records", "wrk_" + query.removeprefix("qry_"), tree="true")
         artifacts = await _published(remote, query)
+        plans = await _plans(remote, query)
         if as_json:
-            say_json({"query": found, "work": top, "artifacts": artifacts})
+            say_json({"query": found, "work": top, "plans": plans, "artifacts": artifacts})
             return DONE
         width, height = shutil.get_terminal_size((WIDTH, HEIGHT))
         limit = await _limit(remote, query) if found["reason"] == "limit_reached" else None
         fits = None if everything else height - 1  # the prompt of the shell has a line too
-        say(*worktree.screen(found, top, artifacts, limit, height=fits, width=width))
+        say(*worktree.screen(found, top, artifacts, limit, plans=plans, height=fits, width=width))
         return DONE
 
     run(Target.found(url, key_file, data_dir, tenant), shown)
@@ -146,9 +147,16 @@ async def _limit(remote: Remote, query: str) -> str | None:
     return limits[-1] if limits else None
 
 
+async def _plans(remote: Remote, query: str) -> list[dict[str, Any]]:
+    """The plans that the query stored or executed, as they are now."""
+    page = await remote.get("queries", query, "events", types="plan-status-change", limit=500)
+    ids = dict.fromkeys(event["data"]["planId"] for event in page["events"])
+    return [await remote.get("plans", id) for id in ids]
+
+
 async def _published(remote: Remote, query: str) -> list[dict[str, Any]]:
     try:
-        return await _artifacts(remote, 500, queryId=query)
+        return await _artifacts(remote, 500, queryId=query, includeSuperseded="true")
     except NotFound:  # the query is there, so it is the route that is not: a service without artifacts
         return []
 

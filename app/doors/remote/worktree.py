@@ -12,6 +12,7 @@ from app.doors.remote.watching import output_lines
 
 FEWEST_LINES = 8  # of the tree, however small the screen
 OUTPUT_LINES = 3
+MOST_PLANS = 3
 MOST_PUBLISHED = 6
 IN_VAIN = ("failed", "cancelled")
 
@@ -165,13 +166,15 @@ def screen(
     artifacts: Sequence[Record],
     limit: str | None,
     *,
+    plans: Sequence[Record] = (),
     height: int | None,
     width: int,
 ) -> list[str]:
-    """All that `plangate work` prints. `height`: lines that there are, None where everything is wanted. `limit`: the one
-    that the query stands at."""
+    """All that `plangate work` prints. `artifacts`: superseded ones too, newest first. `height`: lines that there are,
+    None where everything is wanted. `limit`: the one that the query stands at."""
     tree = Tree.of(top)
-    head, tail = _head(query, top, limit, width), [*_produced(query, artifacts, width), *_cost(tree, width)]
+    head = _head(query, top, limit, width)
+    tail = [*_produced(query, plans, artifacts, width), *_cost(tree, width)]
     lines = tree.lines()
     if height is not None:
         lines = folded(lines, max(height - len(head) - len(tail) - 1, FEWEST_LINES))
@@ -196,16 +199,28 @@ def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str
     return lines
 
 
-def _produced(query: Record, artifacts: Sequence[Record], width: int) -> list[str]:
-    lines = [f"  {artifact_line(a)}" for a in artifacts[:MOST_PUBLISHED]]
-    if len(artifacts) > MOST_PUBLISHED:
-        left = len(artifacts) - MOST_PUBLISHED
-        lines.append(f"  {plural(left, 'more artifact')}: plangate artifacts --query {safe(query['id'])}")
+def _produced(query: Record, plans: Sequence[Record], artifacts: Sequence[Record], width: int) -> list[str]:
+    active = [a for a in artifacts if a.get("status") != "superseded"]
+    lines = [f"  {cut(plan_line(plan), width - 2)}" for plan in plans[:MOST_PLANS]]
+    lines += [f"  {artifact_line(a)}" for a in active[:MOST_PUBLISHED]]
+    more = f"plangate artifacts --query {safe(query['id'])}"
+    if len(active) > MOST_PUBLISHED:
+        lines.append(f"  {plural(len(active) - MOST_PUBLISHED, 'more artifact')}: {more}")
+    if len(active) < len(artifacts):
+        lines.append(f"  {plural(len(artifacts) - len(active), 'artifact')} superseded: {more} --superseded")
     answer = [line for line in output_lines(query.get("output")) if line.strip()]
     lines += [f"  {cut(line, width - 2)}" for line in answer[:OUTPUT_LINES]]
     if len(answer) > OUTPUT_LINES:
         lines.append(f"  {plural(len(answer) - OUTPUT_LINES, 'more line')} of the answer: --json has it")
     return ["", "produced:", *(lines or ["  nothing"])]
+
+
+def plan_line(plan: Record) -> str:
+    """One line of a plan: what became of it, and what its execution said or a person who did not approve it."""
+    result = plan.get("result")
+    said = result.get("summary") if isinstance(result, dict) else None
+    told = said or plan.get("feedback")
+    return f"plan {safe(plan['specName'])} ({safe(plan['id'])}): {safe(plan['status'])}{f': {safe(told)}' if told else ''}"
 
 
 def artifact_line(artifact: Record) -> str:

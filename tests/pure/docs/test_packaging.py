@@ -92,7 +92,17 @@ def test_the_compose_file_gives_each_process_the_same_database_and_key() -> None
     given = [COMPOSE["services"][name]["environment"] for name in OURS]
     assert len(OURS) == 3
     assert all(environment == given[0] for environment in given)
-    assert {"DATABASE_URL", "PLANGATE_SECRET_KEY"} <= set(given[0]) <= variables
+    assert {"DATABASE_URL", "PLANGATE_SECRET_KEY", "PLANGATE_BLOBS"} <= set(given[0]) <= variables
+
+
+def test_the_compose_file_gives_each_process_the_same_files() -> None:
+    volumes = [COMPOSE["services"][name]["volumes"] for name in OURS]
+    where = COMPOSE["services"]["api"]["environment"]["PLANGATE_BLOBS"]
+    assert volumes == [[f"blobs:{where}"]] * 3
+    assert "blobs" in COMPOSE["volumes"]
+    (user,) = instructions("USER")
+    made = f"install --directory --owner {user} --group {user} --mode 700 {where}\n"
+    assert made in DOCKERFILE.partition("USER ")[0]
 
 
 def test_no_password_stands_in_the_compose_file() -> None:

@@ -102,6 +102,32 @@ cost:
     )
 
 
+PLAN = {"id": "pln_1", "specName": "Notices", "status": "executed", "result": {"summary": "Two were sent."}}
+
+
+def produced(*artifacts: dict[str, Any], plans: tuple[dict[str, Any], ...] = ()) -> list[str]:
+    lines = screen({**QUERY, "output": None}, DAY, artifacts, None, plans=plans, height=40, width=100)
+    return lines[lines.index("produced:") + 1 : lines.index("cost:")]
+
+
+def test_what_became_of_plans_is_said() -> None:
+    revised = {**PLAN, "id": "pln_2", "status": "draft", "result": None, "feedback": "Only one."}
+    odd = {**PLAN, "result": ["no", "object"]}
+    assert produced(plans=(PLAN, revised, odd, PLAN)) == [
+        "  plan Notices (pln_1): executed: Two were sent.",
+        "  plan Notices (pln_2): draft: Only one.",
+        "  plan Notices (pln_1): executed",
+    ]
+
+
+def test_artifacts_that_were_superseded_are_counted() -> None:
+    old = {**ART, "status": "superseded"}
+    assert produced(ART, old, old) == [
+        "  tasks/1/plan.md (design, planner, art_1): Plan",
+        "  2 artifacts superseded: plangate artifacts --query qry_1 --superseded",
+    ]
+
+
 def test_what_waits_says_what_to_do() -> None:
     query = {**QUERY, "status": "waiting", "reason": "approval", "openApprovals": ["apr_1"], "output": None}
     said = shown(query, tree(ms=None)).splitlines()
@@ -213,5 +239,6 @@ def test_no_string_of_a_record_reaches_the_terminal_as_it_is() -> None:
         return [bad(v) for v in value] if isinstance(value, list) else hostile(value)
 
     query = bad({**QUERY, "reason": "x", "openApprovals": ["x"], "error": {"code": "x", "message": "y"}})
-    lines = screen(query, bad(DAY), [bad(ART)] * 9, HOSTILE, height=None, width=100)
+    plans = [bad(PLAN), bad({**PLAN, "result": None, "feedback": "x"})]
+    lines = screen(query, bad(DAY), [bad(ART)] * 9, HOSTILE, plans=plans, height=None, width=100)
     assert all(harmless(one) and "\n" not in one for one in lines)

@@ -1,0 +1,81 @@
+"""A database of the version before: what is in it goes on, and so do that version's processes while they are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest_asyncio
+
+from app.assembly import Site
+from app.base.database import Database
+from app.base.migrate import migrate, schema_is_current
+from app.journal import store as journal_store
+from app.journal.models import Entry, Lease, Scope, Work, event
+from app.queue import store as queue_store
+from tests.support import specs
+from tests.support.cluster import Cluster
+from tests.support.world import world
+
+PROVIDER = 15 + journal_store.WORK_COLUMNS.index("provider")  # its place among the arguments of a commit
+
+
+class Before:
+    """Commits batches as the version before the providers of model calls does."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def call(self, sql: str, *args: Any) -> list[Any]:
+        assert sql == journal_store.COMMIT
+        kept = [*args[:PROVIDER], *args[PROVIDER + 1 :]]
+        numbers = ", ".join(f"${n}" for n in range(1, len(kept) + 1))
+        return await self._db.call(f"SELECT * FROM journal_commit({numbers})", *kept)
+
+
+@pytest_asyncio.fixture
+async def before(cluster: Cluster) -> AsyncIterator[Site]:
+    """A database with the schema of the version before, the tenants and the operator's key."""
+    site = await cluster.empty()
+    await migrate(site.migrate_dsn, "0001")
+    await cluster.populate(site)
+    yield site
+    await cluster.drop(site)
+
+
+async def test_a_query_of_the_version_before_goes_on_in_this_one(cluster: Cluster, before: Site) -> None:
+    async with world(before, cluster.operator_key, with_worker=False) as idle:
+        await idle.api.register(specs.mock())
+        query_id = (await idle.api.submit())["id"]
+        (claim,) = await queue_store.claim(idle.services.db, "me", 10, 100.0)
+        lease = Lease(claim.tenant, query_id, claim.epoch, 1e12)
+        journal = idle.services.journal
+        scope = Scope(query_id, "thr", "wrk_a", None, "solo")
+        old, new = Before(idle.services.db), idle.services.db
+
+        def step(n: int) -> Entry:
+            work = Work("wrk_a", None, "model_call", "mock", "solo", "running", provider="mock", model="m")
+            return Entry([event(scope, "custom", eventType="n", data={"n": n})], work=[work])
+
+        journal._db = old  # type: ignore[assignment]
+        await journal.commit(lease, step(0))
+        await migrate(before.migrate_dsn)
+        await journal.commit(lease, step(1))
+        journal._db = new
+        await journal.commit(lease, step(2))
+        found = await idle.api.events(query_id, "custom")
+        assert [e["data"]["n"] for e in found] == [0, 1, 2]
+        assert await idle.value("SELECT provider FROM work_records WHERE id = 'wrk_a'") == "mock"
+
+
+async def test_the_newest_schema_is_known_for_what_it_is(before: Site) -> None:
+    raw = await asyncpg.connect(before.dsn)
+    try:
+        assert not await schema_is_current(raw)
+        await migrate(before.migrate_dsn)
+        assert await schema_is_current(raw)
+        await migrate(before.migrate_dsn)
+        assert await schema_is_current(raw)
+    finally:
+        await raw.close()
