@@ -100,17 +100,19 @@ ANCESTORS = WALK.format(to="parent_id", at="artifact_id")
 DESCENDANTS = WALK.format(to="artifact_id", at="parent_id")
 STEPS: Final = 5_000
 
-# The unit of work that a record of work belongs to: not a call, but what made it.
+# The unit of work that a record of work belongs to: not a call, but what made it; an agent's run if there is one, for what
+# the actions of its plan publish too.
 UNIT = """
 WITH RECURSIVE up(id, parent_id, kind, query_id, thread_id, agent, depth) AS (
     SELECT id, parent_id, kind, query_id, thread_id, agent, 0 FROM work_records WHERE tenant_id = $1 AND id = $2
     UNION ALL
     SELECT w.id, w.parent_id, w.kind, w.query_id, w.thread_id, w.agent, up.depth + 1
       FROM up JOIN work_records w ON w.tenant_id = $1 AND w.id = up.parent_id
-     WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate') AND up.depth < 10)
+     WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate', 'plan_execution') AND up.depth < 10)
 SELECT up.*, (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.query_id = up.query_id AND m.parent_id = up.id
                  AND m.kind = 'model_call' ORDER BY m.position DESC LIMIT 1) AS model
-  FROM up ORDER BY depth DESC LIMIT 1
+  FROM up
+ ORDER BY up.kind = 'agent' DESC, up.kind NOT IN ('tool_call', 'model_call', 'action', 'predicate') DESC, up.depth LIMIT 1
 """
 HOST = """
 INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)
@@ -123,13 +125,16 @@ SELECT thread_id, n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id
 """
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
-       query_id, agent, replaces, call_id, created_at,
+       query_id, agent, replaces, call_id, created_at, body_bytes,
+       (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = a.tenant_id AND b.digest = a.digest) AS stored_bytes,
        ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id) AS tags,
        ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id) AS parents
   FROM artifacts a WHERE tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
 """
 TOMBSTONES = """
-SELECT thread_id, n, mac, seal FROM artifact_tombstones WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+SELECT thread_id, n, mac, seal,
+       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = t.tenant_id AND c.thread_id = t.thread_id) AS is_back
+  FROM artifact_tombstones t WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
 HEAD = "SELECT n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2"
 FORGET = "SELECT forget_artifacts($1, $2, $3, $4)"
@@ -292,6 +297,10 @@ async def _shown(tx: Tx, rows: Sequence[Any]) -> list[Artifact]:
         )
         for r, target in zip(rows, targets, strict=True)
     ]
+
+
+def _place(row: Any) -> tuple[str, str, bool]:
+    return row["thread_id"], row["path"], row["is_directory"]
 
 
 async def present(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
