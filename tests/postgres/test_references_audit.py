@@ -30,6 +30,7 @@ ROUTES: list[tuple[str, str, Any, dict[str, str]]] = [
     ("POST", "/threads/{thread}/fork", {}, {}),
     ("POST", "/threads/{thread}/fork", {"at": 0}, {}),
     ("POST", "/threads/{thread}/fork", {"at": 7}, {}),
+    ("DELETE", "/threads/{thread}", None, {}),
     ("GET", "/threads/{thread}/files", None, {}),
     ("GET", "/threads/{thread}/files", None, {"prefix": "notes/"}),
     ("PUT", "/threads/{thread}/files/{path}", "x", {}),
