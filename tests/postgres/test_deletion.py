@@ -196,6 +196,16 @@ async def test_nobody_else_can_delete_it(plangate: World, api: Caller, full: Ful
         assert gone(await api.delete(f"/threads/{id}")) == f"There is no thread {id!r}."
 
 
+async def test_the_service_itself_marks_nothing_and_sees_nothing_marked(
+    plangate: World, full: Full, owner: asyncpg.Connection
+) -> None:
+    for table in ("threads", "queries", "plans"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await plangate.sql(f"UPDATE {table} SET deleted = true")
+        await owner.execute(f"UPDATE {table} SET deleted = true")
+        assert await plangate.sql(f"SELECT id FROM {table}") == []
+
+
 async def test_other_threads_keep_what_they_have(plangate: World, api: Caller, full: Full) -> None:
     fork = (await api.do(f"/threads/{full.id}/fork", {}))["id"]
     copied = await api.do(f"/plans/{full.plan}/execute", {"threadKey": "elsewhere"})
