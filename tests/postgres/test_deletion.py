@@ -248,7 +248,9 @@ async def test_a_plan_that_waits_at_its_gate_keeps_its_thread(api: Caller) -> No
     query = await api.submit(specs.store_and_execute())
     approval = await api.gate(query["id"])
     busy = refused(await api.delete(f"/threads/{query['threadId']}"), 409, "thread_busy")
-    assert busy["detail"].startswith(f"The thread has 1 query that is not over: {query['id']}. Wait for them")
+    assert busy["detail"].startswith(
+        f"The thread has 1 query that is not over: {query['id']}. Wait for it, or"
+    )
     good(await api.decide(approval["id"], "reject"))
     await api.ended(query["id"])
     await deleted(api, query["threadId"])
