@@ -60,7 +60,8 @@ BEGIN
     END LOOP;
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
-        v_ids := ARRAY(SELECT id FROM plans WHERE tenant_id = v_tenant AND thread_id = p_thread ORDER BY id LIMIT v_batch);
+        v_ids := ARRAY(SELECT id FROM plans WHERE tenant_id = v_tenant AND thread_id = p_thread
+                        ORDER BY id LIMIT v_batch);
         EXIT WHEN cardinality(v_ids) = 0;
         v_left := forget_rows('plan_actions', 'plan_id', v_ids, v_left);
         v_left := forget_rows('plan_transitions', 'plan_id', v_ids, v_left);
@@ -116,8 +117,8 @@ BEGIN
     RETURN v_left;
 END $$;
 
--- Rows that named these bodies went: what no other row names may be collected. One that somebody is about to name is not:
--- the collector looks again, under the row's lock.
+-- Rows that named these bodies went: what no other row names may be collected. One that somebody is about to name is
+-- not: the collector looks again, under the row's lock.
 CREATE FUNCTION let_go_of_blobs(p_digests bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_tenant text := current_setting('plangate.tenant');
 BEGIN
