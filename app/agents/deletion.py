@@ -76,9 +76,9 @@ class Deletions:
 
 def _busy(live: Sequence[str]) -> ThreadBusy:
     told = ", ".join(live[:TOLD]) + (", ..." if len(live) > TOLD else "")
-    are = "1 query that is" if len(live) == 1 else f"{len(live)} queries that are"
+    are, them = ("1 query that is", "it") if len(live) == 1 else (f"{len(live)} queries that are", "them")
     return ThreadBusy(
-        f"The thread has {are} not over: {told}. Wait for them, or cancel them (POST /queries/{{id}}/cancel), then "
+        f"The thread has {are} not over: {told}. Wait for {them}, or cancel {them} (POST /queries/{{id}}/cancel), then "
         "delete the thread. Nothing was deleted.",
         extra={"queries": list(live[:TOLD])},
     )

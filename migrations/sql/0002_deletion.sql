@@ -30,6 +30,7 @@ CREATE FUNCTION forget_rest(p_thread text, p_rows int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     v_tenant text := current_setting('plangate.tenant'); v_left int := p_rows; v_ids text[]; v_n int; v_digests bytea[];
+    v_batch int := least(p_rows, 100);
 BEGIN
     PERFORM FROM threads WHERE tenant_id = v_tenant AND id = p_thread AND deleted FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN  -- it is gone, or somebody else is at it
@@ -37,7 +38,8 @@ BEGIN
     END IF;
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
-        v_ids := ARRAY(SELECT id FROM queries WHERE tenant_id = v_tenant AND thread_id = p_thread ORDER BY id LIMIT 100);
+        v_ids := ARRAY(SELECT id FROM queries WHERE tenant_id = v_tenant AND thread_id = p_thread
+                        ORDER BY id LIMIT v_batch);
         EXIT WHEN cardinality(v_ids) = 0;
         PERFORM empty_approvals(v_ids);
         UPDATE work_records SET input = NULL, output = NULL, error = NULL
@@ -49,14 +51,17 @@ BEGIN
         v_left := forget_rows('call_variables', 'query_id', v_ids, v_left);
         v_left := forget_rows('outgoing_calls', 'query_id', v_ids, v_left);
         IF v_left <= 0 THEN RETURN false; END IF;
-        DELETE FROM plan_snapshots s USING work_records w
-         WHERE w.tenant_id = v_tenant AND w.query_id = ANY (v_ids) AND s.tenant_id = v_tenant AND s.work_id = w.id;
+        v_left := forget_rows('plan_snapshots', 'work_id', ARRAY(
+            SELECT s.work_id FROM work_records w JOIN plan_snapshots s ON s.tenant_id = v_tenant AND s.work_id = w.id
+             WHERE w.tenant_id = v_tenant AND w.query_id = ANY (v_ids)), v_left);
+        IF v_left <= 0 THEN RETURN false; END IF;
         DELETE FROM queries WHERE tenant_id = v_tenant AND id = ANY (v_ids);
         v_left := v_left - cardinality(v_ids);
     END LOOP;
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
-        v_ids := ARRAY(SELECT id FROM plans WHERE tenant_id = v_tenant AND thread_id = p_thread ORDER BY id LIMIT 100);
+        v_ids := ARRAY(SELECT id FROM plans WHERE tenant_id = v_tenant AND thread_id = p_thread
+                        ORDER BY id LIMIT v_batch);
         EXIT WHEN cardinality(v_ids) = 0;
         v_left := forget_rows('plan_actions', 'plan_id', v_ids, v_left);
         v_left := forget_rows('plan_transitions', 'plan_id', v_ids, v_left);
@@ -69,7 +74,7 @@ BEGIN
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
         v_ids := ARRAY(SELECT DISTINCT owner_id FROM documents WHERE tenant_id = v_tenant AND thread_id = p_thread
-                        LIMIT 100);
+                        LIMIT v_batch);
         EXIT WHEN cardinality(v_ids) = 0;
         v_left := forget_rows('document_writes', 'owner_id', v_ids, v_left);
         v_left := forget_rows('documents', 'owner_id', v_ids, v_left);
@@ -112,8 +117,8 @@ BEGIN
     RETURN v_left;
 END $$;
 
--- Rows that named these bodies went: what no other row names may be collected. One that somebody is about to name is not:
--- the collector looks again, under the row's lock.
+-- Rows that named these bodies went: what no other row names may be collected. One that somebody is about to name is
+-- not: the collector looks again, under the row's lock.
 CREATE FUNCTION let_go_of_blobs(p_digests bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_tenant text := current_setting('plangate.tenant');
 BEGIN

@@ -33,6 +33,9 @@ SPANNING = {
     "forget_rest",
     "tenant_ids",
     "forget_artifacts",
+    "forget_thread",
+    "forget_rest",
+    "due_deletions",
     "operator_counts",
     "sweep_references",
     "sweep_idempotency",
@@ -148,6 +151,10 @@ async def test_nobody_writes_for_another_tenant(plangate: World) -> None:
         "UPDATE tenants SET limits = '{}'",
         "UPDATE tenants SET approval_floor = '{}'",
         "SELECT set_tenant('acme', NULL, '{}')",
+        "DELETE FROM threads",
+        "SELECT forget_rows('events', 'query_id', '{}', 1)",
+        "SELECT empty_approvals('{}')",
+        "SELECT let_go_of_blobs('{}')",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await plangate.sql(statement)
