@@ -16,11 +16,17 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import graphs, machine, programs, references, report, variables, work
+from bench import artifacts, graphs, machine, programs, references, report, variables, work
 from bench.programs import Program
 from bench.report import Row, quantile
 
-SUITES = {"references": references.run, "variables": variables.run, "graphs": graphs.run, "work": work.run}
+SUITES = {
+    "references": references.run,
+    "variables": variables.run,
+    "graphs": graphs.run,
+    "work": work.run,
+    "artifacts": artifacts.run,
+}
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 PHASE_S = 60.0  # no phase takes longer
 IDLE_S = 3.0

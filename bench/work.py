@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 
 from bench import machine, programs, report
-from bench.references import QUIET_S, Api, Figures, others, table, timed
+from bench.references import QUIET_S, Api, Figures, others, tables, timed
 from bench.report import quantile
 
 SIZES = {"100": 100, "1,000": 1_000, "10,000": 10_000}
@@ -111,7 +111,7 @@ def measure(rounds: int) -> str:
         f"record has 2.5 kB of input and output. The service's own process had {peak:.0f} MiB at most."
     )
     beside_columns = list(requests.rows["a small request, p95, ms"])
-    return "\n".join([about, "", *table(trees, list(SIZES)), "", *table(requests, beside_columns)])
+    return "\n".join([about, "", *tables(trees, list(SIZES)), "", *tables(requests, beside_columns)])
 
 
 def run(*, quick: bool, page: Path | None) -> None:

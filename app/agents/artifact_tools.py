@@ -7,9 +7,10 @@ from typing import Any, Final
 from app.agents.run import through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, ToolCall, ToolError
 from app.agents.workspace_tools import acted_on
-from app.artifacts.models import Publication, Target
+from app.artifacts.models import Artifact, Publication, Target
 from app.artifacts.publishing import published
 from app.artifacts.service import ArtifactNotFound, Artifacts, TargetMoved
+from app.base import jsongate
 from app.base.blobs import StoreUnavailable
 from app.base.database import Tx
 
@@ -84,14 +85,26 @@ class ArtifactTools:
             found = await call.run.look(lambda tx: self._artifacts.read(tx, call.args["id"]))
         except ArtifactNotFound:
             return Answer(None)
-        return Answer(found.wire())
+        return Answer((await self._shown(call, [found]))[0])
 
     async def _list(self, call: ToolCall) -> Outcome:
         args = call.args
         filters: dict[str, Any] = {n: args[n] for n in ("channel", "workId", "agent") if n in args}
         filters["threadId"] = call.run.query.thread_id
-        limit = args.get("limit", LISTED)
-        found = await call.run.look(
-            lambda tx: self._artifacts.page(tx, filters, args.get("status", "active"), limit)
-        )
-        return Answer([a.wire() for a in found])
+        limit, status = args.get("limit", LISTED), args.get("status", "active")
+        found: list[Artifact] = []
+        while True:
+            left = limit - len(found)
+            more, after = await call.run.look(lambda tx, n=left: self._artifacts.page(tx, filters, status, n))  # type: ignore[misc]
+            found += more
+            if after is None or len(found) >= limit:
+                return Answer(await self._shown(call, found))
+            filters["before"] = after
+
+    async def _shown(self, call: ToolCall, found: list[Artifact]) -> list[dict[str, Any]]:
+        """The records, and on record that the call was given them in place of what they are of."""
+        records = [a.wire() for a in found]
+        sizes = [0 if call.to_path else len(jsongate.dumps(record)) for record in records]
+        shown = list(zip(found, sizes, strict=True))
+        await call.run.durably(lambda tx: self._artifacts.note(tx, call.scope.work_id, shown))
+        return records

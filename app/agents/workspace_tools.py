@@ -143,9 +143,10 @@ class WorkspaceTools:
         args = call.args
         pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
         among = patterns.glob(args["glob"]) if "glob" in args else None
-        rows = await self._below(call, folder_of(args.get("path")))
-        if not rows and "path" in args:
-            rows = [await self._file(call, paths.normal(args["path"]))]
+        prefix = folder_of(args.get("path"))
+        rows = await self._below(call, prefix)
+        if not rows and prefix:
+            rows = [await self._file(call, prefix[:-1])]
         found: list[str] = []
         skipped, left = 0, SEARCHED_ALL_BYTES
         for row in rows:

@@ -12,7 +12,7 @@ import orjson
 from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.errors import Flaw
-from app.workspace.models import DEFAULT_TYPE
+from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE
 
 MAX_TITLE_CHARS: Final = 200
 MAX_SUMMARY_CHARS: Final = 2000
@@ -28,6 +28,14 @@ _CHANNEL: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _BINARY: Final = re.compile(
     r"(image|audio|video|font)/.+|application/(octet-stream|pdf|zip|gzip|x-tar|vnd\..+)"
 )
+
+
+ONE_LINE: Final = "must be one line of characters that can be seen"
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is something that people and programs compare by eye: tags and kinds are."""
+    return text.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,10 @@ class Publication:
         ):
             if value is not None and not 0 < len(value) <= most:
                 found.append(Flaw(f"/{name}", f"must have 1 to {most} characters"))
+        if self.kind is not None and not _is_name(self.kind):
+            found.append(Flaw("/kind", ONE_LINE))
+        if self.media_type and not MEDIA_TYPE.fullmatch(self.media_type):
+            found.append(Flaw("/mediaType", "must be a media type, such as text/markdown"))
         if len(self.parents) > MAX_PARENTS:
             found.append(Flaw("/parentArtifactIds", f"must have at most {MAX_PARENTS} ids"))
         if len(self.tags) > MAX_TAGS:
@@ -70,6 +82,8 @@ class Publication:
         for n, tag in enumerate(self.tags):
             if not 0 < len(tag) <= MAX_TAG_CHARS:
                 found.append(Flaw(f"/tags/{n}", f"must have 1 to {MAX_TAG_CHARS} characters"))
+            elif not _is_name(tag):
+                found.append(Flaw(f"/tags/{n}", ONE_LINE))
         if self.metadata is not None and len(jsongate.dumps(self.metadata)) > MAX_METADATA_BYTES:
             found.append(Flaw("/metadata", f"must have at most {MAX_METADATA_BYTES} bytes of JSON"))
         return found

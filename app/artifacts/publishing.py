@@ -5,9 +5,23 @@ from __future__ import annotations
 from app.artifacts.models import Artifact, Producer, Publication, Target
 from app.artifacts.service import Artifacts
 from app.base.database import Tx
+from app.base.errors import Conflict
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.queue import store as queue_store
+
+
+class WorkOver(Conflict):
+    """Work of a query that is over publishes nothing any more."""
+
+    kind, title = "work_over", "The query of this work is over"
+
+
+async def hold(tx: Tx, producer: Producer) -> None:
+    """Locks the query that publishes, if one does. Agents write and publish under this lock: who locks anything of a
+    workspace or a chain locks the query before."""
+    if producer.query_id is not None:
+        await queue_store.lock(tx, producer.query_id)
 
 
 async def published(
@@ -20,11 +34,15 @@ async def published(
     epoch: int | None = None,
 ) -> Artifact:
     """Publishes, and tells the query of the work in the scope. Without an epoch, which the query is held under, the query
-    is locked first, as everywhere. Raises what `Artifacts.publish` raises."""
-    if scope is not None and epoch is None:
-        await queue_store.lock(tx, scope.query_id)
+    is locked first, as everywhere. Raises WorkOver, and what `Artifacts.publish` raises."""
+    if epoch is None:
+        await hold(tx, producer)
     made, new = await artifacts.publish(tx, asked, target, producer)
     if new and scope is not None:
         told = event(scope, "artifact-published", data=made.wire())
-        await journal_store.append(tx, scope.query_id, [told], epoch)
+        if await journal_store.append(tx, scope.query_id, [told], epoch) is None:
+            raise WorkOver(
+                f"The query {scope.query_id} is over, and nothing is told of it any more: publish as a host, without "
+                "workId."
+            )
     return made

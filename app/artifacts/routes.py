@@ -11,8 +11,8 @@ from plangate.events.carried import ArtifactInfo
 from pydantic import Field
 
 from app.artifacts import views
-from app.artifacts.models import Artifact, Publication, Target
-from app.artifacts.publishing import published
+from app.artifacts.models import Artifact, Producer, Publication, Target
+from app.artifacts.publishing import hold, published
 from app.artifacts.service import Artifacts
 from app.base.database import Tx
 from app.base.errors import Flaw, Invalid
@@ -29,13 +29,20 @@ from app.tenancy.http import (
     calling,
     door_of,
     json_response,
-    page,
     reading,
     repeated,
 )
 from app.tenancy.models import Caller
 from app.workspace import paths
-from app.workspace.http import BINARY, StreamedRoute, media_type_given, received, sent, workspaces_of
+from app.workspace.http import (
+    BINARY,
+    StreamedRoute,
+    condition_of,
+    media_type_given,
+    received,
+    sent,
+    workspaces_of,
+)
 from app.workspace.models import DEFAULT_TYPE, Author
 from app.workspace.service import thread_exists
 
@@ -96,15 +103,23 @@ async def _published(
     work_id: str | None,
 ) -> Artifact:
     """Publishes for a host, or for the unit of work that a work record belongs to."""
-    if work_id is None:
+    producer = await _unit(tx, artifacts, thread_id, work_id)
+    if work_id is None or producer is None:
         return await published(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
+    return await published(tx, artifacts, asked, target, producer, await journal_store.scope_of(tx, work_id))
+
+
+async def _unit(tx: Tx, artifacts: Artifacts, thread_id: str, work_id: str | None) -> Producer | None:
+    """The unit of work that publishes; None for a host. Raises NotFound, Invalid."""
+    if work_id is None:
+        return None
     producer = await artifacts.producer(tx, work_id)
     if producer.thread_id != thread_id:
         raise Invalid(
             "The artifact was not published: workId is work of another thread.",
             [Flaw("/workId", "must be a work record of the thread")],
         )
-    return await published(tx, artifacts, asked, target, producer, await journal_store.scope_of(tx, work_id))
+    return producer
 
 
 @router.post(
@@ -155,6 +170,7 @@ async def upload_artifact(
     tag: Annotated[list[str] | None, Query(description="May be given several times.")] = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
 ) -> Response:
+    _refuse_unknown(request, UPLOADED)
     artifacts, workspaces = artifacts_of(request), workspaces_of(request)
     path, media_type = paths.normal(f"artifacts/{channel}/{name}"), media_type_given(request)
     asked = Publication(
@@ -162,13 +178,16 @@ async def upload_artifact(
     )
     async with door_of(request).db.transaction(caller.tenant) as tx:
         await thread_exists(tx, thread_id)
+        by = await _unit(tx, artifacts, thread_id, work_id)
         await artifacts.check(tx, asked)
     body = await received(request, caller.tenant)
     async with door_of(request).db.transaction(caller.tenant) as tx:
+        if by is not None:
+            await hold(tx, by)
         row, _ = await workspaces.write(
             tx, thread_id, path, body, Author(caller.principal), media_type=media_type
         )
-        made = await artifacts.same(tx, thread_id, asked, row)
+        made = await artifacts.same(tx, thread_id, asked, row, by)
         status = 200
         if made is None:
             target = artifacts.target(row)
@@ -176,9 +195,11 @@ async def upload_artifact(
     return json_response(made.wire(), status, f"/artifacts/{made.id}")
 
 
+UPLOADED: Final = frozenset({"threadId", "kind", "title", "summary", "replaces", "parent", "tag", "workId"})
 FILTERS: Final = frozenset(
     {"channel", "workId", "parentWorkId", "queryId", "threadId", "agent", "status", "tag", "since"}
 )
+PAGED: Final = frozenset({"limit", "cursor", "includeSuperseded"})
 
 
 @router.get(
@@ -203,7 +224,7 @@ async def list_artifacts(
     since: Annotated[datetime | None, Query(description="Published at this moment or later.")] = None,
     include_superseded: Annotated[bool, Query(alias="includeSuperseded")] = False,
 ) -> Response:
-    _refuse_unknown(request)
+    _refuse_unknown(request, FILTERS, PAGED)
     given = {
         "channel": channel,
         "workId": work_id,
@@ -224,20 +245,18 @@ async def list_artifacts(
         filters["before"] = str(position[0])
 
     async def listed(tx: Tx) -> Any:
-        rows: list[Artifact] = await artifacts_of(request).page(tx, filters, wanted, limit + 1)
-        return page(request, kind, [r.wire() for r in rows], limit, lambda r: [r["id"]])
+        rows, after = await artifacts_of(request).page(tx, filters, wanted, limit)
+        next_cursor = None if after is None else door_of(request).signer.encode(kind, [after])
+        return {"items": [r.wire() for r in rows], "nextCursor": next_cursor}
 
     return await reading(request, caller, listed)
 
 
-def _refuse_unknown(request: Request) -> None:
-    """A filter that is misspelt would list too much."""
-    known = FILTERS | {"limit", "cursor", "includeSuperseded"}
-    flaws = [
-        Flaw(f"query:{name}", f"is no filter; there are: {', '.join(sorted(FILTERS))}, includeSuperseded")
-        for name in request.query_params
-        if name not in known
-    ]
+def _refuse_unknown(request: Request, *known: frozenset[str]) -> None:
+    """A filter that is misspelt would list too much, a part of a record would be missing for ever."""
+    names = [name for some in known for name in sorted(some)]
+    told = f"is no parameter; there are: {', '.join(names)}"
+    flaws = [Flaw(f"query:{name}", told) for name in request.query_params if name not in names]
     if flaws:
         raise Invalid(f"{len(flaws)} of the parameters are unknown; see errors.", flaws)
 
@@ -279,7 +298,7 @@ async def artifact_content(
     ] = None,
 ) -> Response:
     body = await artifacts_of(request).body(caller.tenant, artifact_id, path)
-    return await sent(workspaces_of(request), caller.tenant, body, {})
+    return await sent(workspaces_of(request), caller.tenant, body, {}, condition_of(request))
 
 
 @router.get(

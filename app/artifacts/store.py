@@ -23,34 +23,44 @@ ADD_TAGS = "INSERT INTO artifact_tags (tenant_id, tag, artifact_id) SELECT $1, u
 ADD_PARENTS = (
     "INSERT INTO artifact_parents (tenant_id, artifact_id, parent_id) SELECT $1, $2, unnest($3::text[])"
 )
+# Idempotent by the work, which may do the same again after a crash.
+NOTE_USES = """
+INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes)
+SELECT $1, $2, n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS n ON CONFLICT DO NOTHING
+"""
 NAME_BLOB = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
 CHANNELS = "SELECT id, channel FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
 
-SHOWN = """
-SELECT a.record, a.thread_id, a.path, a.is_directory, a.body_bytes,
-       EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = a.tenant_id AND s.replaces = a.id) AS superseded,
+COMPETING_MOST: Final = 100
+# OFFSET: one look at the index for each record that is looked at, never all that replace something gathered first.
+SUPERSEDED = "EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = a.tenant_id AND s.replaces = a.id OFFSET 0)"
+COLUMNS = f"""a.record, a.thread_id, a.path, a.is_directory, a.body_bytes, {SUPERSEDED} AS superseded,
        ARRAY(SELECT o.id FROM artifacts o WHERE o.tenant_id = a.tenant_id AND o.replaces = a.replaces AND o.id <> a.id
-              ORDER BY o.id) AS competes_with
-  FROM artifacts a
-"""
+              ORDER BY o.id LIMIT {COMPETING_MOST}) AS competes_with"""
+SHOWN = f"SELECT {COLUMNS} FROM artifacts a"
 BY_IDS = f"{SHOWN} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
 OF_CALL = f"{SHOWN} WHERE a.tenant_id = $1 AND a.call_id = $2"
 OF_WORK = f"{SHOWN} WHERE a.tenant_id = $1 AND a.work_id = $2 ORDER BY a.id LIMIT $3"
-NEWEST_AT = f"{SHOWN} WHERE a.tenant_id = $1 AND a.thread_id = $2 AND a.channel = $3 AND a.path = $4 ORDER BY a.id DESC LIMIT 1"
-ACTIVE = "NOT EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = a.tenant_id AND s.replaces = a.id)"
-# One condition for each filter; $? is its value.
+NEWEST_AT = f"""
+{SHOWN} WHERE a.tenant_id = $1 AND a.thread_id = $2 AND a.channel = $3 AND a.path = $4 ORDER BY a.id DESC LIMIT 1
+"""
+# One condition for each filter; $? is its value. The first of those given finds the records, newest first, by its index;
+# the others leave some of them out.
 FILTERS: Final[Mapping[str, str]] = {
-    "channel": "a.channel = $?",
     "workId": "a.work_id = $?",
-    "parentWorkId": "a.parent_work_id = $?",
     "queryId": "a.query_id = $?",
+    "parentWorkId": "a.parent_work_id = $?",
     "threadId": "a.thread_id = $?",
+    "tag": """EXISTS (SELECT FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id AND t.tag = $?
+                     OFFSET 0)""",
     "agent": "a.agent = $?",
-    "tag": "EXISTS (SELECT FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id AND t.tag = $?)",
-    "since": "a.created_at >= $?",
-    "from": "a.id >= $?",
-    "before": "a.id < $?",
+    "channel": "a.channel = $?",
 }
+# Bounds on the order of the list, and what finds records by a tag: the tags are in that order too.
+BOUNDS: Final[Mapping[str, str]] = {"from": ">=", "before": "<"}
+SINCE = "a.created_at >= $?"
+TAGGED = """(SELECT b.*, t.artifact_id, t.tag FROM artifact_tags t CROSS JOIN LATERAL
+ (SELECT * FROM artifacts b WHERE b.tenant_id = t.tenant_id AND b.id = t.artifact_id OFFSET 0) b) a"""
 
 # What is at the path of a target now: the digest of a file, or that of the list of a directory's files, in the form in
 # which `sha256sum` writes it.
@@ -75,35 +85,34 @@ VERSION_OF = """
 SELECT digest, size_bytes FROM workspace_versions
  WHERE tenant_id = $1 AND thread_id = $2 AND path = $3 AND digest = $4 LIMIT 1
 """
-# Each record once, at its shortest distance; parents stand before their children in time, so that there is no circle.
-ANCESTORS = """
-WITH RECURSIVE up(id, depth) AS (
-    SELECT parent_id, 1 FROM artifact_parents WHERE tenant_id = $1 AND artifact_id = $2
+# Each record once, at its shortest distance; parents stand before their children in time, so that there is no circle. The
+# walk goes level by level and ends after so many steps ($4), however much there is.
+WALK = """
+WITH RECURSIVE walk(id, depth) AS (
+    (SELECT {to} AS id, 1 AS depth FROM artifact_parents WHERE tenant_id = $1 AND {at} = $2 ORDER BY {to} LIMIT $4)
     UNION
-    SELECT p.parent_id, up.depth + 1 FROM up JOIN artifact_parents p ON p.tenant_id = $1 AND p.artifact_id = up.id
-     WHERE up.depth < $3)
-SELECT id, min(depth) AS depth FROM up GROUP BY id ORDER BY min(depth), id LIMIT $4
+    SELECT p.{to}, w.depth + 1 FROM walk w CROSS JOIN LATERAL (
+           SELECT {to} FROM artifact_parents WHERE tenant_id = $1 AND {at} = w.id ORDER BY {to} LIMIT $4) p
+     WHERE w.depth < $3)
+SELECT id, min(depth) AS depth FROM (SELECT id, depth FROM walk LIMIT $4) reached GROUP BY id ORDER BY min(depth), id LIMIT $5
 """
-DESCENDANTS = """
-WITH RECURSIVE down(id, depth) AS (
-    SELECT artifact_id, 1 FROM artifact_parents WHERE tenant_id = $1 AND parent_id = $2
-    UNION
-    SELECT p.artifact_id, down.depth + 1 FROM down JOIN artifact_parents p ON p.tenant_id = $1 AND p.parent_id = down.id
-     WHERE down.depth < $3)
-SELECT id, min(depth) AS depth FROM down GROUP BY id ORDER BY min(depth), id LIMIT $4
-"""
+ANCESTORS = WALK.format(to="parent_id", at="artifact_id")
+DESCENDANTS = WALK.format(to="artifact_id", at="parent_id")
+STEPS: Final = 5_000
 
-# The unit of work that a record of work belongs to: not a call, but what made it.
+# The unit of work that a record of work belongs to: not a call, but what made it; an agent's run if there is one, for what
+# the actions of its plan publish too.
 UNIT = """
 WITH RECURSIVE up(id, parent_id, kind, query_id, thread_id, agent, depth) AS (
     SELECT id, parent_id, kind, query_id, thread_id, agent, 0 FROM work_records WHERE tenant_id = $1 AND id = $2
     UNION ALL
     SELECT w.id, w.parent_id, w.kind, w.query_id, w.thread_id, w.agent, up.depth + 1
       FROM up JOIN work_records w ON w.tenant_id = $1 AND w.id = up.parent_id
-     WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate') AND up.depth < 10)
+     WHERE up.kind IN ('tool_call', 'model_call', 'action', 'predicate', 'plan_execution') AND up.depth < 10)
 SELECT up.*, (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.query_id = up.query_id AND m.parent_id = up.id
                  AND m.kind = 'model_call' ORDER BY m.position DESC LIMIT 1) AS model
-  FROM up ORDER BY depth DESC LIMIT 1
+  FROM up
+ ORDER BY up.kind = 'agent' DESC, up.kind NOT IN ('tool_call', 'model_call', 'action', 'predicate') DESC, up.depth LIMIT 1
 """
 HOST = """
 INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)
@@ -116,13 +125,16 @@ SELECT thread_id, n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id
 """
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
-       query_id, agent, replaces, call_id, created_at,
+       query_id, agent, replaces, call_id, created_at, body_bytes,
+       (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = a.tenant_id AND b.digest = a.digest) AS stored_bytes,
        ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id) AS tags,
        ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id) AS parents
   FROM artifacts a WHERE tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
 """
 TOMBSTONES = """
-SELECT thread_id, n, mac, seal FROM artifact_tombstones WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+SELECT thread_id, n, mac, seal,
+       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = t.tenant_id AND c.thread_id = t.thread_id) AS is_back
+  FROM artifact_tombstones t WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
 HEAD = "SELECT n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2"
 FORGET = "SELECT forget_artifacts($1, $2, $3, $4)"
@@ -180,6 +192,11 @@ async def channels(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
     return {r["id"]: r["channel"] for r in await tx.fetch(CHANNELS, tx.tenant, list(ids))}
 
 
+async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) -> None:
+    """`uses`: id, bytes of what was published, bytes of the record in the prompt."""
+    await tx.run(NOTE_USES, tx.tenant, work_id, *([use[n] for use in uses] for n in range(3)))
+
+
 async def by_ids(tx: Tx, ids: Sequence[str]) -> list[Artifact]:
     """Those of these records that there are, in their order."""
     found = {a.id: a for a in await _shown(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)))}
@@ -199,27 +216,91 @@ async def newest_at(tx: Tx, thread_id: str, channel: str, path: str) -> Artifact
     return next(iter(await _shown(tx, await tx.fetch(NEWEST_AT, tx.tenant, thread_id, channel, path))), None)
 
 
-async def page(tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int) -> list[Artifact]:
-    """Records that pass all of these filters, newest first. `status`: only those that have it."""
-    conditions, values = ["a.tenant_id = $1"], [tx.tenant]
-    for name, value in filters.items():
-        values.append(value)
-        conditions.append(FILTERS[name].replace("$?", f"${len(values)}"))
+def _finder(filters: Mapping[str, Any]) -> str | None:
+    """The filter that finds the records; the others leave some of them out."""
+    return next((name for name in FILTERS if name in filters), None)
+
+
+def _condition(sql: str, value: Any, values: list[Any]) -> str:
+    values.append(value)
+    return sql.replace("$?", f"${len(values)}")
+
+
+def _found(filters: Mapping[str, Any], values: list[Any]) -> tuple[str, str]:
+    """What gives the records that one of the filters finds, newest first, and the name of what they are in order of."""
+    name = _finder(filters)
+    tagged = name == "tag"
+    source, id = (TAGGED, "a.artifact_id") if tagged else ("artifacts a", "a.id")
+    conditions = ["a.tenant_id = $1"]
+    if name is not None:
+        conditions.append(_condition("a.tag = $?" if tagged else FILTERS[name], filters[name], values))
+    conditions += [
+        _condition(f"{id} {operator} $?", filters[bound], values)
+        for bound, operator in BOUNDS.items()
+        if bound in filters
+    ]
+    return f"SELECT a.* FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {id} DESC", id
+
+
+def page_sql(
+    tenant: str, filters: Mapping[str, Any], status: str | None, limit: int, look: int
+) -> tuple[str, list[Any]]:
+    """At most `limit` of the next `look` records."""
+    values: list[Any] = [tenant]
+    found, id = _found(filters, values)
+    left_out = {**FILTERS, "since": SINCE}
+    left_out.pop(_finder(filters) or "", None)
+    conditions = ["true"] + [
+        _condition(sql, filters[name], values) for name, sql in left_out.items() if name in filters
+    ]
     if status is not None:
-        conditions.append(ACTIVE if status == "active" else ACTIVE.removeprefix("NOT "))
-    sql = f"{SHOWN} WHERE {' AND '.join(conditions)} ORDER BY a.id DESC LIMIT ${len(values) + 1}"
-    return await _shown(tx, await tx.fetch(sql, *values, limit))
+        conditions.append(SUPERSEDED if status == "superseded" else f"NOT {SUPERSEDED}")
+    n = len(values)
+    sql = f"""
+SELECT {COLUMNS} FROM ({found} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)} ORDER BY {id} DESC LIMIT ${n + 2}
+"""
+    return sql, [*values, look, limit]
+
+
+async def page(
+    tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int, look: int
+) -> list[Artifact]:
+    """Of the next `look` records that one of these filters finds at most `limit` that pass all of them, newest first.
+    `status`: only those that have it."""
+    sql, values = page_sql(tx.tenant, filters, status, limit, look)
+    return await _shown(tx, await tx.fetch(sql, *values))
+
+
+async def looked_at(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
+    """The last of the next `look` records, if there are so many."""
+    values: list[Any] = [tx.tenant]
+    found, _ = _found(filters, values)
+    sql = f"SELECT id FROM ({found} OFFSET ${len(values) + 1} LIMIT 1) a"
+    last = await tx.value(sql, *values, look - 1)
+    return None if last is None else str(last)
 
 
 async def _shown(tx: Tx, rows: Sequence[Any]) -> list[Artifact]:
     if not rows:
         return []
-    columns = ([r[name] for r in rows] for name in ("thread_id", "path", "is_directory"))
-    present = [r["digest"] for r in await tx.fetch(PRESENT, tx.tenant, *columns)]
+    targets = [(r["thread_id"], r["path"], r["is_directory"]) for r in rows]
+    each = list(dict.fromkeys(targets))
+    found = await tx.fetch(PRESENT, tx.tenant, *(list(column) for column in zip(*each, strict=True)))
+    present = dict(zip(each, (r["digest"] for r in found), strict=True))
     return [
-        Artifact(loaded(r["record"]), r["body_bytes"], r["superseded"], tuple(r["competes_with"]), now)
-        for r, now in zip(rows, present, strict=True)
+        Artifact(
+            loaded(r["record"]),
+            r["body_bytes"],
+            r["superseded"],
+            tuple(r["competes_with"]),
+            present[target],
+        )
+        for r, target in zip(rows, targets, strict=True)
     ]
+
+
+def _place(row: Any) -> tuple[str, str, bool]:
+    return row["thread_id"], row["path"], row["is_directory"]
 
 
 async def present(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
@@ -234,11 +315,11 @@ async def version_of(tx: Tx, thread_id: str, path: str, digest: bytes) -> Body |
 
 
 async def ancestors(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
-    return [(r["id"], r["depth"]) for r in await tx.fetch(ANCESTORS, tx.tenant, id, depth, limit)]
+    return [(r["id"], r["depth"]) for r in await tx.fetch(ANCESTORS, tx.tenant, id, depth, STEPS, limit)]
 
 
 async def descendants(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:
-    return [(r["id"], r["depth"]) for r in await tx.fetch(DESCENDANTS, tx.tenant, id, depth, limit)]
+    return [(r["id"], r["depth"]) for r in await tx.fetch(DESCENDANTS, tx.tenant, id, depth, STEPS, limit)]
 
 
 async def unit(tx: Tx, work_id: str) -> Any:

@@ -63,10 +63,15 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
                     yield tenant, f"record {link.n} of thread {thread_id} is not that of the exported head"
             for problem in check.end(known):
                 yield tenant, problem
-        async for thread_id, sealed in _tombstones(db, chainer, tenant):
-            expected.pop(thread_id, None)
-            if not sealed:
+        async for row in _tombstones(db, tenant):
+            thread_id, at = row["thread_id"], Head(row["n"], row["mac"])
+            known = expected.pop(thread_id, None)
+            if not hmac.compare_digest(chainer.seal(tenant, thread_id, at), row["seal"]):
                 yield tenant, f"the tombstone of thread {thread_id} was not made by the service"
+            elif known is not None and known.n > at.n:
+                yield tenant, _cut(thread_id, at.n, known.n)
+            if row["is_back"]:
+                yield tenant, f"thread {thread_id} was deleted, and records of it are there again"
         for thread_id, known in expected.items():
             yield (
                 tenant,
@@ -105,9 +110,12 @@ def _flaws(row: Any) -> tuple[str, ...]:
     try:
         record = loaded(row["record"])
         expected = _columns(record)
+        # A directory's body is its list, of which the record says the digest alone.
+        expected["body_bytes"] = row["stored_bytes"] if record.get("isDirectory") else record["sizeBytes"]
     except (ValueError, KeyError, TypeError):
         return ("record",)
     actual = {
+        "body_bytes": row["body_bytes"],
         **{
             name: row[name] for name in ("id", "channel", "path", "is_directory", "work_id", "parent_work_id")
         },
@@ -141,15 +149,19 @@ def _columns(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _tombstones(db: Database, chainer: Chainer, tenant: str) -> AsyncIterator[tuple[str, bool]]:
-    """Threads whose chain went with them, and whether the service sealed it."""
+def _cut(thread_id: str, last: int, known: int) -> str:
+    gone = f"record {known} was" if known == last + 1 else f"records {last + 1} to {known} were"
+    return f"{gone} removed from the end of thread {thread_id} before it was deleted: the exported head has {known}"
+
+
+async def _tombstones(db: Database, tenant: str) -> AsyncIterator[Any]:
+    """Threads whose chain went with them."""
     after = ""
     while True:
         async with db.transaction(tenant) as tx:
             rows = await store.tombstones(tx, after, PAGE)
         for row in rows:
-            ours = chainer.seal(tenant, row["thread_id"], Head(row["n"], row["mac"]))
-            yield row["thread_id"], hmac.compare_digest(ours, row["seal"])
+            yield row
         if len(rows) < PAGE:
             return
         after = rows[-1]["thread_id"]

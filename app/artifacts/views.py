@@ -9,6 +9,8 @@ from app.tenancy.views import Page
 
 
 class ArtifactPage(Page):
+    """A page of artifacts. It may have fewer than `limit`, or none, although there are more: `nextCursor` tells."""
+
     items: list[ArtifactInfo]
 
 

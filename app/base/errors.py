@@ -55,6 +55,12 @@ class Conflict(PlangateError):
     kind, title = "conflict", "The request conflicts with the present state"
 
 
+class PreconditionFailed(PlangateError):
+    """What the request says must hold does not."""
+
+    kind, title = "precondition_failed", "What the request is about is not what it says"
+
+
 class Gone(PlangateError):
     kind, title = "gone", "It existed and has expired"
 

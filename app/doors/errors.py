@@ -23,6 +23,7 @@ STATUS: dict[type[errors.PlangateError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.Gone: 410,
+    errors.PreconditionFailed: 412,
     errors.TooLarge: 413,
     errors.UnsupportedMediaType: 415,
     errors.Invalid: 422,

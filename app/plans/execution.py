@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
-from plangate.spec.variables import Reference
 
 from app.agents.dispatch import Dispatch, Ready
 from app.agents.model_calls import work_data
 from app.agents.run import QueryRun
 from app.agents.toolkit import Answer, ToolError
 from app.agents.variable_values import Output, VariableError, flaws_told
-from app.agents.variables import Holder
+from app.agents.variables import Gathered, Holder
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.ids import new_id
 from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, event
+from app.plans import artifacts, store
 from app.plans import body as bodies
-from app.plans import store
 from app.plans.body import Verdict
 from app.plans.graph import Order
 from app.plans.models import Plan
@@ -41,6 +41,7 @@ from app.tools.calls import Taken
 from app.tools.models import CallOutcome, OutgoingCall
 
 MAX_PARALLEL = 8
+NO_TEXTS = Gathered({}, {}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +161,10 @@ class Execution:
         """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
         while True:
             until_s = self._dispatch.send_until_s()
+            texts = await self._texts(shipment)
             renew_s = None if shipment.transport.kind == "client" else self._dispatch.lease_s
-            sent = await self._run.durably(lambda tx: self._send(tx, execution_id, shipment), renew_s=renew_s)
+            sending = partial(self._send, execution_id=execution_id, shipment=shipment, texts=texts)
+            sent = await self._run.durably(sending, renew_s=renew_s)
             if sent is None:
                 break
             if isinstance(sent, Verdict):
@@ -213,7 +216,22 @@ class Execution:
         rows = await self._rows(tx, shipment)
         return None if any(r["status"] == "unknown" for r in rows) else True
 
-    async def _send(self, tx: Tx, execution_id: str, shipment: Shipment) -> Sent | Verdict | None:
+    async def _texts(self, shipment: Shipment) -> Gathered | Verdict:
+        """The texts of artifacts that the action reads, if they are those that were approved. No transaction is open
+        meanwhile."""
+        flow = self._flow
+        roots = flow.texts(shipment.indexes[0]) if flow is not None else []
+        if flow is None or not roots:
+            return NO_TEXTS
+        try:
+            found = await self._plans.variables.texts(self._run, roots)
+        except VariableError as error:
+            return unsent(error)
+        return artifacts.approved(found, flow.view.kept(artifacts.TEXTS))
+
+    async def _send(
+        self, tx: Tx, execution_id: str, shipment: Shipment, texts: Gathered | Verdict
+    ) -> Sent | Verdict | None:
         """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
         when there is nothing left to do; for rows that were sent before, the call they went with; the verdict on one
         that is not to be sent. Nobody else moves actions meanwhile: the transaction holds their query."""
@@ -226,7 +244,7 @@ class Execution:
         open_rows = [r for r in rows if r["status"] == "pending"]
         if not open_rows:
             return None
-        payloads = await self._payloads(tx, execution_id, shipment)
+        payloads = await self._payloads(tx, execution_id, shipment, texts)
         if isinstance(payloads, Verdict):
             return payloads
         again = open_rows[0]["work_id"]  # a retry goes on under the same identity
@@ -252,7 +270,7 @@ class Execution:
         return Sent(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
 
     async def _payloads(
-        self, tx: Tx, execution_id: str, shipment: Shipment
+        self, tx: Tx, execution_id: str, shipment: Shipment, texts: Gathered | Verdict
     ) -> list[dict[str, Any]] | Verdict:
         """The fields of the actions, with values in the place of variables, as their schema asks for; or why an action
         is not sent."""
@@ -262,18 +280,22 @@ class Execution:
         (n,) = shipment.indexes
         try:
             why = flow.skipped(n)
-            values, why_not = dict[Reference, Any](), dict[Reference, str]()
+            if why is None and isinstance(texts, Verdict):
+                return texts
+            read = NO_TEXTS if isinstance(texts, Verdict) else texts
+            values, why_not = {**flow.records(n), **await parsed(read)}, dict(read.why)
             roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
             if roots and why is None:
                 holder = Holder(self._plan.thread_id, None, {}, None)
                 gathered = await self._plans.variables.gather(tx, holder, execution_id, roots)
-                values, why_not = await parsed(gathered), dict(gathered.why)
+                values |= await parsed(gathered)
+                why_not |= gathered.why
             why = why or flow.unprovided(n, values)
             if why is not None:
                 return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
             made = flow.fill(n, values, why_not)
         except VariableError as error:
-            return Verdict.failed("variable_error", f"Nothing was sent. {error}")
+            return unsent(error)
         spec = self._runtime.plans[self._plan.spec_name]
         flaws = bodies.action_flaws(spec, self._body, self._actions[n], made.args, self._plans.schemas)
         if flaws:
@@ -372,6 +394,10 @@ class Execution:
             told = {"succeeded": "succeeded", "unknown": "unknown"}.get(status, "failed")
             await store.close_action_work(tx, work_id, told, parts.get("result"), parts.get("error"))
         return written
+
+
+def unsent(error: VariableError) -> Verdict:
+    return Verdict.failed("variable_error", f"Nothing was sent. {error}")
 
 
 def summary(rows: list[Any]) -> dict[str, Any]:

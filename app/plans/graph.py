@@ -22,6 +22,8 @@ from app.plans.body import Action
 STORED: Final = ("ref", "artifact")
 """Kinds that no action writes: they are no part of the graph."""
 
+REF: Final = "ref"
+
 MAX_FLAWS: Final = 20
 MAX_LINKS: Final = 50_000
 
@@ -37,10 +39,10 @@ class Step:
     call: Written
 
     def reads(self) -> Iterator[Reference]:
-        """The paths that it reads, but for stored values."""
+        """The paths that it reads, but for stored references."""
         for found in self.call.found:
             for reference in found.expression.references():
-                if reference.kind not in STORED:
+                if reference.kind != REF:
                     yield reference
 
     def writes(self) -> Iterator[Reference]:
@@ -170,9 +172,9 @@ class Graph:
         return any(self.writers(reference) for reference in found.expression.references())
 
     def stored(self) -> set[Reference]:
-        """The stored values that variables lead to, or into."""
+        """The stored references that variables lead to, or into."""
         founds = (found for step in self.steps for found in step.call.found)
-        return {ref for one in founds for ref in one.expression.references() if ref.kind in STORED}
+        return {ref for one in founds for ref in one.expression.references() if ref.kind == REF}
 
     def roots(self) -> set[Reference]:
         """The documents that the plan reads or writes."""

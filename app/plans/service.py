@@ -24,6 +24,7 @@ from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
 from app.plans import body as bodies
 from app.plans import store
+from app.plans.artifacts import Texts
 from app.plans.body import Verdict
 from app.plans.graph import Graph
 from app.plans.models import Plan
@@ -172,9 +173,11 @@ class Plans:
             )
         return spec
 
-    async def ground(self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, who: Who) -> dict[str, bytes]:
+    async def ground(
+        self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, who: Who, texts: Texts
+    ) -> dict[str, bytes]:
         """As the gate of a plan with variables opens: its inputs fit the runtime, what no action provides is there, and
-        the documents that its variables lead into are kept. Raises Invalid."""
+        the documents that its variables lead into are kept; `texts` are those of artifacts. Raises Invalid."""
         own, schema = effective(run, inputs), run.runtime.spec.input_schema
         flaws = self.schemas.compile(schema).errors(own) if schema is not None else []
         if flaws:
@@ -185,7 +188,7 @@ class Plans:
         holder = Holder.of(run)
         holder = replace(holder, given={**holder.given, INPUT: own})
         graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
-        return await snapshot(tx, self.variables, holder, graph, who.scope.work_id)
+        return await snapshot(tx, self.variables, holder, graph, who.scope.work_id, texts)
 
     # -- moving ----------------------------------------------------------------------------------------------
 

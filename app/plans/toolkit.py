@@ -27,6 +27,7 @@ from app.base.errors import Invalid, PlangateError
 from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
+from app.plans.artifacts import ARTIFACT, Texts, texts_of
 from app.plans.execution import Execution
 from app.plans.graph import Graph
 from app.plans.models import Plan
@@ -100,7 +101,8 @@ class PlanTools:
 
     async def _execute(self, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Outcome:
         try:
-            plan = await run.durably(lambda tx: self._ask(tx, run, name, inputs, who, agent))
+            texts = await self._texts(run, name, who)
+            plan = await run.durably(lambda tx: self._ask(tx, run, name, inputs, who, agent, texts))
         except PlangateError as error:
             return refused(error)
         decided = await run.wait(
@@ -128,10 +130,28 @@ class PlanTools:
         execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, who, inputs, flow)
         return answered(await execution.carry_out())
 
-    async def _ask(self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Plan:
-        """Opens the gate for the current revision, or finds the one that this work opened."""
+    async def _texts(self, run: QueryRun, name: str, who: Who) -> Texts:
+        """The texts of artifacts that the plan names, where its gate is still to be opened."""
+
+        async def look(tx: Tx) -> Plan | None:
+            asked = (await self._approvals.standing(tx, who.scope.work_id, "plan")).asked
+            return None if asked else await self._named(tx, run, name)
+
+        plan = await run.look(look)
+        if plan is None or not plan.variables or f"{ARTIFACT}.".encode() not in plan.body:
+            return Texts({}, {})
+        graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
+        return await texts_of(run, self._plans.variables, graph)
+
+    async def _named(self, tx: Tx, run: QueryRun, name: str) -> Plan:
         thread = run.query.thread_id if run.query.kind == "agent" else None
-        plan = await self._plans.named(tx, thread, name)
+        return await self._plans.named(tx, thread, name)
+
+    async def _ask(
+        self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None, texts: Texts
+    ) -> Plan:
+        """Opens the gate for the current revision, or finds the one that this work opened."""
+        plan = await self._named(tx, run, name)
         standing = await self._approvals.standing(tx, who.scope.work_id, "plan")
         if standing.asked:
             return plan
@@ -150,7 +170,7 @@ class PlanTools:
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
         rule = plan_rule(run.runtime.spec, agent, standing.floor)
-        kept = await self._plans.ground(tx, run, plan, inputs, who) if plan.variables else None
+        kept = await self._plans.ground(tx, run, plan, inputs, who, texts) if plan.variables else None
         subject, glimpses = await self._subject(tx, run, plan, inputs, kept)
         request = ApprovalRequest(
             kind="plan",

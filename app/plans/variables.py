@@ -34,9 +34,10 @@ from app.base import jsongate
 from app.base.database import Tx
 from app.base.errors import Flaw, Invalid
 from app.journal.models import Scope
-from app.plans import store
+from app.plans import artifacts, store
+from app.plans.artifacts import Texts, record_of, with_texts
 from app.plans.body import Action
-from app.plans.graph import MAX_FLAWS, STORED, Graph, Paths, excluded, steps_of
+from app.plans.graph import MAX_FLAWS, REF, STORED, Graph, Paths, excluded, steps_of
 from app.plans.states import ActionStatus
 from app.references.service import Handle
 from app.runtimes.models import Runtime
@@ -62,13 +63,13 @@ async def checked(
     if flaws:
         return flaws[:MAX_FLAWS]
     graph = Graph(steps)
-    roots = [root for root in graph.roots() if root.kind not in STORED]
-    gathered = await variables.gather(tx, holder, work_id, roots)
+    roots = {record_of(root) for root in graph.roots() if root.kind != REF}
+    gathered, _ = with_texts(await variables.gather(tx, holder, work_id, roots), graph, None)
     values = await parsed(gathered)
     lookup = lookup_in(values)
 
     def refusal(reference: Reference) -> str | None:
-        if reference.kind in STORED:  # whether it is there is seen as it is pinned
+        if reference.kind == REF:  # whether it is there is seen as it is pinned
             return None
         if reference.kind == INPUT:
             return excluded(runtime.spec.input_schema, reference)
@@ -83,7 +84,7 @@ def stored_values(actions: Sequence[Action]) -> list[Handle]:
     """The references that variables of the actions lead into, once, in order."""
     steps, _ = steps_of(actions)
     found = (root for step in steps for one in step.call.found for root in map(root_of, _of(one)))
-    return list(dict.fromkeys(handle_of(root) for root in found if root.kind == "ref"))
+    return list(dict.fromkeys(handle_of(root) for root in found if root.kind == REF))
 
 
 def handle_of(root: Reference) -> Handle:
@@ -108,12 +109,12 @@ def effective(run: QueryRun, inputs: Any) -> dict[str, Any]:
 
 
 async def snapshot(
-    tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str
+    tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str, texts: Texts
 ) -> dict[str, bytes]:
     """The documents that the plan names, as far as it names them, kept under the work that opens the gate. Every variable
     that no action provides has a value now. Raises Invalid."""
-    roots = {root for root in graph.roots() if root.kind not in STORED}
-    gathered = await variables.gather(tx, holder, work_id, roots)
+    roots = {record_of(root) for root in graph.roots() if root.kind != REF}
+    gathered, held = with_texts(await variables.gather(tx, holder, work_id, roots), graph, texts)
     gone = await _stored_gone(tx, variables, holder, graph, work_id)
 
     def work() -> dict[str, bytes]:
@@ -121,7 +122,7 @@ async def snapshot(
         lookup, kinds = lookup_in(values), sorted(gathered.kinds)
 
         def missing(reference: Reference) -> str | None:
-            if reference.kind in STORED:
+            if reference.kind == REF:
                 return gone.get(reference)
             if graph.writers(reference) or lookup(reference) is not MISSING:
                 return None
@@ -138,7 +139,8 @@ async def snapshot(
                     flaws.append(Flaw(f"/body/actions/{step.index}{found.pointer}", text))
         if flaws:
             raise Invalid("A variable of the plan has no value.", flaws[:MAX_FLAWS])
-        return _kept(graph, values)
+        records = artifacts.kept_records(graph, values)
+        return {**_kept(graph, values), **artifacts.kept_bytes(records, held)}
 
     large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
     kept = await asyncio.to_thread(work) if large else work()
@@ -171,6 +173,8 @@ def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
     named: dict[str, set[str] | None] = {}
     for step in graph.steps:
         for path in (*step.reads(), *step.writes()):
+            if path.kind in STORED:
+                continue
             first = path.path[0].key if path.path else None
             fields = named.setdefault(path.kind, set())
             if first is None:
@@ -201,6 +205,10 @@ def _described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
     told = []
     for reference in dict.fromkeys(read for step in graph.steps for read in step.reads()):
         one: dict[str, Any] = {"variable": str(reference)}
+        text = artifacts.told_of(reference, documents)
+        if text is not None:
+            told.append(one | text)
+            continue
         value = follow(documents.get(reference.kind, MISSING), reference.path)
         if value is not MISSING:
             one |= seen.get(id(value)) or seen.setdefault(id(value), _looked_at(value))
@@ -270,6 +278,11 @@ class View:
         while folded and folded[-1][0] >= row.n:
             folded.pop()
         return path
+
+    def kept(self, kind: str) -> Mapping[str, Any]:
+        """What was kept by ids as the gate opened."""
+        held: Mapping[str, Any] = self._base.get(kind, {})
+        return held
 
     def document(self, kind: str) -> Any:
         """The document as the plan has it, or MISSING. Raises VariableError where a write does not fit the snapshot."""
@@ -353,6 +366,20 @@ class Flow:
     def _ended(self, n: int) -> str:
         status = self._status[n]
         return "wrote to another path" if status is ActionStatus.SUCCEEDED else f"is {status}"
+
+    def records(self, n: int) -> dict[Reference, Any]:
+        """The records of artifacts that an action reads, as they were when the gate opened."""
+        held = self.view.kept(artifacts.ARTIFACT)
+        roots = self.graph.steps[n].call.roots()
+        return {
+            r: held[r.path[0].key]
+            for r in roots
+            if r.kind == artifacts.ARTIFACT and not artifacts.is_text(r) and r.path[0].key in held
+        }
+
+    def texts(self, n: int) -> list[Reference]:
+        """The texts of artifacts that an action reads."""
+        return sorted(filter(artifacts.is_text, self.graph.steps[n].call.roots()), key=str)
 
     def fill(self, n: int, references: Mapping[Reference, Any], why: Mapping[Reference, str]) -> Filled:
         """The action with values in the place of its variables; `references` are the stored values that it reads, `why`

@@ -12,9 +12,9 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
-from app.base.errors import Flaw, Invalid, Malformed, PlangateError
-from app.workspace.models import DEFAULT_TYPE, Body
-from app.workspace.service import Workspaces
+from app.base.errors import Flaw, Invalid, Malformed, PlangateError, UnsupportedMediaType
+from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition
+from app.workspace.service import FileChanged, Workspaces
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,8 @@ def workspaces_of(request: Request) -> Workspaces:
 
 
 async def received(request: Request, tenant: str) -> Body:
-    """The body of the request, in the blob store. Raises FileTooLarge, Malformed."""
+    """The body of the request, in the blob store. Raises FileTooLarge, Malformed, UnsupportedMediaType."""
+    _refuse_parts(request)
     workspaces = workspaces_of(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit():
@@ -71,8 +72,38 @@ async def received(request: Request, tenant: str) -> Body:
         return await upload.keep(tenant)
 
 
-async def sent(workspaces: Workspaces, tenant: str, body: Body, headers: dict[str, str]) -> Response:
-    """A stored body as an answer. It is never given as something that a browser would show or run."""
+def _refuse_parts(request: Request) -> None:
+    """A body that is not the file itself would be stored as if it were."""
+    headers = request.headers
+    if "content-range" in headers:
+        raise Malformed("A file is written as a whole: send all of it, without Content-Range.")
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("The body is kept as it is sent: send it without Content-Encoding.")
+    if headers.get("content-type", "").strip().lower().startswith("multipart/form-data"):
+        raise UnsupportedMediaType(
+            "The body is the file itself, not a form: with curl, send it by --data-binary @file or -T file."
+        )
+
+
+def condition_of(request: Request) -> Condition | None:
+    """What `If-Match` or `If-None-Match` asks of the file that is there. Raises Malformed."""
+    for name, wanted in (("if-match", True), ("if-none-match", False)):
+        given = request.headers.get(name)
+        if given is not None:
+            return Condition.parsed(given, wanted=wanted)
+    return None
+
+
+async def sent(
+    workspaces: Workspaces, tenant: str, body: Body, headers: dict[str, str], known: Condition | None = None
+) -> Response:
+    """A stored body as an answer. It is never given as something that a browser would show or run. `known`: what
+    the caller has of it already."""
+    tag = f'"{body.digest.hex()}"'
+    if known is not None and not known.holds(body.digest):
+        if known.wanted:
+            raise FileChanged("The file is not what the request is about: read it without If-Match.")
+        return Response(status_code=304, headers={"etag": tag, **headers})
     pieces = workspaces.body(tenant, body)
     first = await anext(pieces)  # what is not there is a problem, not an answer cut short
 
@@ -83,7 +114,7 @@ async def sent(workspaces: Workspaces, tenant: str, body: Body, headers: dict[st
 
     told = {
         "content-length": str(body.size),
-        "etag": f'"{body.digest.hex()}"',
+        "etag": tag,
         "content-disposition": "attachment",
         "x-content-type-options": "nosniff",
         "cache-control": "no-store",
@@ -95,6 +126,6 @@ async def sent(workspaces: Workspaces, tenant: str, body: Body, headers: dict[st
 def media_type_given(request: Request) -> str | None:
     """What the caller says that the body is; None where he says nothing of it."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if len(given) > MAX_TYPE_CHARS or not given.isascii() or not given.isprintable():
+    if given and (len(given) > MAX_TYPE_CHARS or not MEDIA_TYPE.fullmatch(given)):
         raise Invalid("The Content-Type is not one.", [Flaw("header:Content-Type", "must be a media type")])
     return None if given in ("", DEFAULT_TYPE, "application/x-www-form-urlencoded") else given

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import mimetypes
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from app.base.clock import rfc3339
+from app.base.errors import Malformed
 
 DEFAULT_TYPE: Final = "application/octet-stream"
+MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")
+_ETAG: Final = re.compile(r'(W/)?"[!#-~]*"')
 
 # What the machine's own tables say differs between machines.
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
@@ -51,6 +55,29 @@ class Body:
 
     digest: bytes
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of the file that is there: that it has one of these ETags, or none of them."""
+
+    tags: frozenset[str]  # "*" is whatever is there
+    wanted: bool
+
+    @classmethod
+    def parsed(cls, header: str, *, wanted: bool) -> Condition:
+        """`If-Match` if it is wanted, else `If-None-Match`. Raises Malformed."""
+        tags = {tag.strip().removeprefix("" if wanted else "W/") for tag in header.split(",")}
+        if not all(tag == "*" or _ETAG.fullmatch(tag) for tag in tags):
+            raise Malformed(
+                'If-Match and If-None-Match take ETags as they were given, such as "1f2e...", or *.'
+            )
+        return cls(frozenset(tag.strip('"') for tag in tags), wanted)
+
+    def holds(self, digest: bytes | None) -> bool:
+        """`digest` is that of the file, None where there is none."""
+        found = digest is not None and not self.tags.isdisjoint(("*", digest.hex()))
+        return found == self.wanted
 
 
 @dataclass(frozen=True, slots=True)

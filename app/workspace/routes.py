@@ -11,7 +11,15 @@ from app.base.database import Tx
 from app.tenancy.http import Cursor, GatedRoute, Limit, before, calling, door_of, json_response, page, reading
 from app.tenancy.models import Caller
 from app.workspace import paths, views
-from app.workspace.http import BINARY, StreamedRoute, media_type_given, received, sent, workspaces_of
+from app.workspace.http import (
+    BINARY,
+    StreamedRoute,
+    condition_of,
+    media_type_given,
+    received,
+    sent,
+    workspaces_of,
+)
 from app.workspace.models import DEFAULT_TYPE, Author, FileRow
 from app.workspace.service import thread_exists
 
@@ -43,12 +51,13 @@ async def list_files(
     cursor: Cursor = None,
 ) -> Response:
     begins = paths.prefix_of(prefix)
-    position = before(request, f"files:{thread_id}", cursor)
+    kind = f"files:{thread_id}:{begins}"
+    position = before(request, kind, cursor)
 
     async def listed(tx: Tx) -> Any:
         after = str(position[0]) if position else ""
         rows = await workspaces_of(request).listed(tx, thread_id, begins, after, limit + 1)
-        return page(request, f"files:{thread_id}", [r.wire() for r in rows], limit, lambda r: [r["path"]])
+        return page(request, kind, [r.wire() for r in rows], limit, lambda r: [r["path"]])
 
     return await reading(request, caller, listed)
 
@@ -76,7 +85,7 @@ async def read_file(
     async with door_of(request).db.transaction(caller.tenant) as tx:
         row = await workspaces.file(tx, thread_id, asked, version)
     headers = {"plangate-file-version": str(row.version)}
-    return await sent(workspaces, caller.tenant, row.body, headers)
+    return await sent(workspaces, caller.tenant, row.body, headers, condition_of(request))
 
 
 @streamed.put(
@@ -84,7 +93,7 @@ async def read_file(
     status_code=201,
     summary="Write a file of a thread: its next version",
     description="The body is the file, of any content type. A reader sees the old version or the new one. The same body "
-    "again is no new version.",
+    "again is no new version. With `If-Match` or `If-None-Match: *` only over the file that you know, or over none.",
     response_model=views.FileView,
     responses={200: {"model": views.FileView, "description": "A file that was there has a new version."}},
     openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY}}},
@@ -93,13 +102,13 @@ async def write_file(
     request: Request, thread_id: ThreadId, path: FilePath, caller: Annotated[Caller, calling("data:write")]
 ) -> Response:
     workspaces = workspaces_of(request)
-    asked, kind = paths.normal(path), media_type_given(request)
+    asked, kind, when = paths.normal(path), media_type_given(request), condition_of(request)
     async with door_of(request).db.transaction(caller.tenant) as tx:
         await thread_exists(tx, thread_id)
     body = await received(request, caller.tenant)
     async with door_of(request).db.transaction(caller.tenant) as tx:
         row, new = await workspaces.write(
-            tx, thread_id, asked, body, Author(caller.principal), media_type=kind
+            tx, thread_id, asked, body, Author(caller.principal), media_type=kind, when=when
         )
     return json_response(row.wire(), 201 if new else 200, place_of(row))
 
@@ -112,10 +121,10 @@ async def write_file(
 async def delete_file(
     request: Request, thread_id: ThreadId, path: FilePath, caller: Annotated[Caller, calling("data:write")]
 ) -> Response:
-    asked = paths.normal(path)
+    asked, when = paths.normal(path), condition_of(request)
 
     async def delete(tx: Tx) -> Any:
-        row = await workspaces_of(request).delete(tx, thread_id, asked, Author(caller.principal))
+        row = await workspaces_of(request).delete(tx, thread_id, asked, Author(caller.principal), when)
         return row.wire()
 
     return await reading(request, caller, delete)

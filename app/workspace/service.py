@@ -10,10 +10,10 @@ from typing import Final
 from app.base.blobs import BlobStore, Spool
 from app.base.clock import uptime_s
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, NotFound, TooLarge
+from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge
 from app.base.ids import is_id
 from app.workspace import paths, store
-from app.workspace.models import Author, Body, FileRow, Limits, media_type_of
+from app.workspace.models import Author, Body, Condition, FileRow, Limits, media_type_of
 
 SWEPT_AT_ONCE: Final = 100
 SWEEP_EVERY_S: Final = 3600.0
@@ -31,7 +31,7 @@ class WorkspaceFull(Conflict):
     kind, title = "workspace_full", "The workspace is full"
 
 
-class FileChanged(Conflict):
+class FileChanged(PreconditionFailed):
     """Somebody else wrote the file meanwhile."""
 
     kind, title = "file_changed", "The file is another version now"
@@ -108,19 +108,21 @@ class Workspaces:
         *,
         media_type: str | None = None,
         over: int | None = None,
+        when: Condition | None = None,
     ) -> tuple[FileRow, bool]:
         """The new version of a file, and whether the file is new; the same body again is no new version. `path` is a
-        normal one, `body` is in the blob store. `over` is the version that must be the present one, 0 for none. One call
-        writes once. Raises NotFound, PathNotAllowed, FileTooLarge, WorkspaceFull, FileChanged."""
+        normal one, `body` is in the blob store. `over` is the version that must be the present one, 0 for none; `when` must hold of
+        it. One call writes once. Raises NotFound, PathNotAllowed, FileTooLarge, WorkspaceFull, FileChanged."""
         if author.work_id is not None and (made := await store.of_call(tx, author.work_id)) is not None:
             return made, made.version == 1
-        await thread_exists(tx, thread_id)
+        await thread_held(tx, thread_id)
         counts = await store.lock(tx, thread_id)
         held = await store.file(tx, thread_id, path)
         present = held is not None and held.digest is not None
         if over is not None and over != (held.version if held is not None and present else 0):
             now = f"its version {held.version} is" if held is not None and present else "no file is"
             raise FileChanged(f"{path!r} was to be version {over}, and {now} there now: read it again.")
+        self._refuse_changed(path, held, when)
         kind = media_type or media_type_of(path)
         if held is not None and held.digest == body.digest and held.media_type == kind:
             return held, False
@@ -164,11 +166,23 @@ class Workspaces:
         if size > self.limits.file_bytes:
             raise FileTooLarge(f"A file may have {self.limits.file_bytes} bytes; nothing was written.")
 
-    async def delete(self, tx: Tx, thread_id: str, path: str, author: Author) -> FileRow:
-        """Deletes the file from the present; its versions stay. Raises NotFound."""
-        held = await self.file(tx, thread_id, path)
+    @staticmethod
+    def _refuse_changed(path: str, held: FileRow | None, when: Condition | None) -> None:
+        digest = held.digest if held is not None else None
+        if when is None or when.holds(digest):
+            return
+        now = f"its version {held.version} is" if held is not None and digest is not None else "no file is"
+        raise FileChanged(f"{path!r} is not what the request is about, {now} there now: read it again.")
+
+    async def delete(
+        self, tx: Tx, thread_id: str, path: str, author: Author, when: Condition | None = None
+    ) -> FileRow:
+        """Deletes the file from the present, if `when` holds of it; its versions stay. Raises NotFound, FileChanged."""
+        await thread_held(tx, thread_id)
+        await self.file(tx, thread_id, path)
         await store.lock(tx, thread_id)
         held = await self.file(tx, thread_id, path)
+        self._refuse_changed(path, held, when)
         number = held.version + 1
         row = await store.add(tx, thread_id, path, number, None, 0, held.media_type, author)
         await store.point(tx, thread_id, path, number, paths.skeleton(path), deleted=True)
@@ -232,4 +246,10 @@ class Upload:
 
 async def thread_exists(tx: Tx, thread_id: str) -> None:
     if not is_id("thr_", thread_id) or not await store.thread_exists(tx, thread_id):
+        raise NotFound(f"There is no thread {thread_id!r}.")
+
+
+async def thread_held(tx: Tx, thread_id: str) -> None:
+    """For who writes to a thread: nobody deletes it until the transaction ends. Raises NotFound."""
+    if not is_id("thr_", thread_id) or not await store.hold_thread(tx, thread_id):
         raise NotFound(f"There is no thread {thread_id!r}.")

@@ -107,6 +107,12 @@ class Window:
 
 
 def replaced_once(text: str, old: str, new: str) -> str | int:
-    """The text with the new one in the place of the old; how often the old one occurs where that is not once."""
+    """The text with the new one in the place of the old; how often the old one occurs where that is not once. In `aaa`
+    there are two `aa`."""
     count = text.count(old)
+    if count != 1:
+        return count
+    at = text.find(old)
+    while (at := text.find(old, at + 1)) >= 0:  # those that overlap the first one
+        count += 1
     return text.replace(old, new) if count == 1 else count

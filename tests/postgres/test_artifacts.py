@@ -9,7 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.support import specs
+from app.artifacts import store
+from app.base.database import Tx
+from tests.support import graphs, specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
 
@@ -271,6 +273,52 @@ async def test_lineage_is_walked_both_ways(api: Caller, home: str) -> None:
     refused(await api.get(f"/artifacts/{NOBODY}/lineage"), 404, "artifact_not_found")
 
 
+async def test_each_record_of_a_lineage_is_told_once_at_its_shortest_distance(
+    plangate: World, api: Caller, home: str
+) -> None:
+    """Each of 24 records is made of all before it: between the first and the last there are ways of every length."""
+    ids: list[str] = []
+    for _ in range(24):
+        ids.append(str((await publish(api, home, "a.md", parentArtifactIds=ids))["id"]))
+    found = await api.read(f"/artifacts/{ids[-1]}/lineage")
+    assert [(s["depth"], s["artifact"]["id"]) for s in found["ancestors"]] == [(1, id) for id in ids[:-1]]
+    async with plangate.services.db.transaction("acme") as tx:
+        assert await store.ancestors(tx, ids[-1], 50, 5) == [(id, 1) for id in ids[:5]]
+        assert await store.descendants(tx, ids[0], 50, 5) == [(id, 1) for id in ids[1:6]]
+
+
+async def test_a_line_of_records_is_walked_as_far_as_is_asked(
+    plangate: World, api: Caller, home: str
+) -> None:
+    ids: list[str] = []
+    for _ in range(6):
+        ids.append(str((await publish(api, home, "a.md", parentArtifactIds=ids[-1:]))["id"]))
+    async with plangate.services.db.transaction("acme") as tx:
+        assert await store.ancestors(tx, ids[5], 3, 100) == [(ids[4], 1), (ids[3], 2), (ids[2], 3)]
+        assert await store.descendants(tx, ids[0], 100, 3) == [(ids[1], 1), (ids[2], 2), (ids[3], 3)]
+
+
+async def test_a_directory_that_was_published_often_is_looked_through_once(
+    plangate: World, api: Caller, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(api, home, "out/a", b"x")
+    ids = [(await publish(api, home, path))["id"] for path in ("out", "a.md", "out", "out", "a.md")]
+    looked = []
+    fetch = Tx.fetch
+
+    async def fetching(tx: Tx, sql: str, *args: Any) -> Any:
+        if sql == store.PRESENT:
+            looked.append(list(zip(*args[1:], strict=True)))
+        return await fetch(tx, sql, *args)
+
+    monkeypatch.setattr(Tx, "fetch", fetching)
+    assert await listed(api) == ids[::-1]
+    assert looked == [[(home, "a.md", False), (home, "out", True)]]
+    await put(api, home, "out/a", b"y")
+    changed = {a["id"]: a["targetChanged"] for a in (await api.read("/artifacts"))["items"]}
+    assert changed == {ids[0]: True, ids[1]: False, ids[2]: True, ids[3]: True, ids[4]: False}
+
+
 async def test_a_body_is_uploaded_and_published_in_one_step(api: Caller, home: str) -> None:
     at = "/artifacts/verification/result.json"
     params = {"threadId": home, "title": "It works", "tag": ["x", "y"]}
@@ -314,6 +362,22 @@ async def test_tenants_are_apart_and_records_are_append_only(plangate: World, ap
         none = refused(await plangate.other.get(path.replace(id, NOBODY)), 404, "artifact_not_found")
         assert theirs["detail"].replace(id, NOBODY) == none["detail"]
     assert await listed(plangate.other) == []
+    theirs = await thread(plangate.other)
+    await put(plangate.other, theirs, "a.md", b"one")
+    asked = {
+        "threadId": theirs,
+        "channel": "design",
+        "path": "a.md",
+        "replaces": id,
+        "parentArtifactIds": [id],
+    }
+    body = refused(await plangate.other.post("/artifacts", asked), 422, "invalid")
+    none = refused(
+        await plangate.other.post("/artifacts", {**asked, "replaces": NOBODY, "parentArtifactIds": [NOBODY]}),
+        422,
+    )
+    assert body["detail"].replace(id, NOBODY) == none["detail"]
+    assert [e["pointer"] for e in body["errors"]] == ["/replaces", "/parentArtifactIds/0"]
     for table in ("artifacts", "artifact_tags", "artifact_chains"):
         assert await plangate.sql(f"SELECT 1 FROM {table}", tenant="other") == []
     for statement in (
@@ -463,3 +527,144 @@ async def test_a_tool_of_the_users_publishes_for_the_agent_that_called_it(api: C
     asked = {"threadId": other, "channel": "x", "path": "b", "workId": call["workId"]}
     body = refused(await api.post("/artifacts", asked), 422)
     assert body["errors"] == [{"pointer": "/workId", "message": "must be a work record of the thread"}]
+
+
+async def test_what_an_action_publishes_is_its_agents_or_that_of_the_plan_of_a_host(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(graphs.flowing())
+    home = await thread(api, "plan")
+    await put(api, home, "a.md", b"x")
+
+    async def by_its_action() -> Any:
+        (call,) = await graphs.taken(api)
+        made = await publish(api, home, "a.md", workId=call["workId"])
+        good(await api.result(call, {"entitiesAffected": 1}))
+        return made
+
+    plan = await graphs.stored(api, graphs.make(1), threadKey="plan")
+    query = await graphs.running(api, plan)
+    of_host = (await by_its_action())["producer"]
+    await api.ended(query)
+    work = {w["id"]: w for w in (await api.read(f"/queries/{query}/work"))["items"]}
+    assert of_host == {
+        "workId": of_host["workId"],
+        "parentWorkId": work[of_host["workId"]]["parentId"],
+        "kind": "plan_execution",
+        "queryId": query,
+        "threadId": home,
+    }
+    store = {"specName": "Flow", "planId": "p", "body": {"actions": [graphs.make(1)]}}
+    accepted = await api.submit(
+        specs.script(
+            ("call_agent", {"agent": "planner", "prompt": {"tool": "storePlan", "args": store}}),
+            ("call_agent", {"agent": "doer", "prompt": {"tool": "executePlan", "args": {"planId": "p"}}}),
+        ),
+        threadKey="plan",
+    )
+    await api.approve(accepted["id"])
+    await api.until(accepted["id"], "waiting", "client_call")
+    made = await by_its_action()
+    assert (made["producer"]["kind"], made["producer"]["agent"]) == ("agent", "doer")
+    query = await api.ended(accepted["id"])
+    assert [a["id"] for a in output_of(query)[1]["result"]["artifacts"]] == [made["id"]]
+
+
+async def test_an_agent_finds_what_it_looks_for(api: Caller, home: str) -> None:
+    """Every filter of `artifact_list`, and `artifact_get`."""
+    first = await publish(api, home, "a.md", "patch", title="First")
+    second = await publish(api, home, "a.md", "patch", replaces=first["id"])
+    other = await thread(api, "u")
+    await put(api, other, "b", b"x")
+    elsewhere = await publish(api, other, "b", "patch")
+    await api.register(team())
+    prompt = {"tool": "artifact_publish", "args": {"channel": "design", "path": "a.md"}}
+    mine = output_of(await api.run(json_of(prompt), agent="maker", threadKey="t"))[0]["result"]
+    query = await api.run(
+        specs.script(
+            ("artifact_list", {}),
+            ("artifact_list", {"channel": "patch"}),
+            ("artifact_list", {"workId": mine["producer"]["workId"]}),
+            ("artifact_list", {"agent": "maker"}),
+            ("artifact_list", {"agent": "chief"}),
+            ("artifact_list", {"status": "superseded"}),
+            ("artifact_list", {"limit": 1}),
+            ("artifact_get", {"id": first["id"]}),
+            ("artifact_get", {"id": elsewhere["id"]}),
+            ("artifact_list", {"colour": "red"}),
+        ),
+        threadKey="t",
+    )
+    answers = output_of(query)
+    assert [[a["id"] for a in answer["result"]] for answer in answers[:7]] == [
+        [mine["id"], second["id"]],
+        [second["id"]],
+        [mine["id"]],
+        [mine["id"]],
+        [],
+        [first["id"]],
+        [mine["id"]],
+    ]
+    assert answers[7]["result"] == await api.read(f"/artifacts/{first['id']}")
+    assert (answers[7]["result"]["title"], answers[7]["result"]["status"]) == ("First", "superseded")
+    assert answers[8]["result"]["id"] == elsewhere["id"]
+    assert "colour" in answers[9]["error"]
+
+
+async def test_a_file_is_no_artifact_until_it_is_published_and_a_body_is_not_copied(
+    plangate: World, api: Caller, home: str
+) -> None:
+    assert await listed(api) == []
+    count = "SELECT count(*) FROM blobs"
+    assert await plangate.value(count) == 1
+    for _ in range(3):
+        await publish(api, home, "a.md")
+    assert await plangate.value(count) == 1
+    for missing in ("threadId", "channel", "path"):
+        asked = {"threadId": home, "channel": "design", "path": "a.md"}
+        del asked[missing]
+        body = refused(await api.post("/artifacts", asked), 422, "invalid")
+        assert [e["pointer"] for e in body["errors"]] == [f"/{missing}"]
+
+
+async def test_the_list_of_a_directory_is_kept_as_long_as_its_artifact(
+    plangate: World, api: Caller, home: str, owner: asyncpg.Connection
+) -> None:
+    """Nothing but the artifact names it."""
+    await put(api, home, "out/b.txt", b"bb")
+    record = await publish(api, home, "out")
+    await owner.execute("UPDATE blobs SET used_at = now() - interval '25 hours', named = false")
+    await plangate.services.workspaces.collect()
+    found = await api.get(f"/artifacts/{record['id']}/content")
+    assert found.content == f"{hashlib.sha256(b'bb').hexdigest()}  b.txt\n".encode()
+
+
+async def test_a_target_that_changes_while_it_is_published_is_told_and_nothing_is_written(
+    plangate: World, api: Caller, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifacts = plangate.services.artifacts
+    prepare = artifacts.prepare
+
+    async def overtaken(*args: Any) -> Any:
+        target = await prepare(*args)
+        await put(api, home, "a.md", b"two")
+        return target
+
+    monkeypatch.setattr(artifacts, "prepare", overtaken)
+    asked = {"threadId": home, "channel": "design", "path": "a.md"}
+    body = refused(await api.post("/artifacts", asked), 409, "target_moved")
+    assert body["detail"] == "What is at 'a.md' changed while it was published: publish it again."
+    assert await listed(api) == []
+    assert await plangate.value("SELECT count(*) FROM work_records WHERE kind = 'host'") == 0
+    assert (await publish(api, home, "a.md"))["sizeBytes"] == 3  # the same content as before is no change
+
+
+async def test_where_a_record_was_forked_from_does_not_matter(
+    plangate: World, api: Caller, home: str
+) -> None:
+    """A fork has the files; what was published stays with the thread that it was published in."""
+    record = await publish(api, home, "a.md")
+    fork = (await api.do(f"/threads/{home}/fork", {}))["id"]
+    assert await listed(api, threadId=fork) == []
+    good(await api.delete(f"/threads/{fork}/files/a.md"))
+    assert (await api.read(f"/artifacts/{record['id']}"))["targetAvailable"] is True

@@ -138,14 +138,17 @@ UNWRITTEN = "and no action writes it"
             [make("†ref.Seats")],
             ("/0", '"†ref.Seats": a stored reference is †ref.<Kind>.<id>, as its handle says.'),
         ),
-        ([make("†artifact.art_1")], ("/0", '"†artifact.art_1": artifacts are not in this version.')),
+        (
+            [make("†artifact")],
+            ("/0", '"†artifact": an artifact is †artifact.<id>, its text †artifact.<id>.content.'),
+        ),
         (
             [make([f"†state.n{n}" for n in range(1_001)])],
             ("/0", "One call may have 1000 variables: make several calls."),
         ),
         (
             [make([f"†ref.Seats.{n}" for n in range(101)])],
-            ("/0", "One call may name 100 stored references: make several calls."),
+            ("/0", "One call may name 100 stored references and artifacts: make several calls."),
         ),
     ],
 )

@@ -86,6 +86,11 @@ async def test_what_the_service_wrote_is_verified(plangate: World, api: Caller, 
         ("UPDATE artifacts SET work_id = 'wrk_1' WHERE n = 3", "work_id"),
         ("UPDATE artifacts SET replaces = 'art_1' WHERE n = 3", "replaces"),
         ("UPDATE artifacts SET agent = 'solo' WHERE n = 3", "agent"),
+        ("UPDATE artifacts SET body_bytes = 2 WHERE n = 3", "body_bytes"),
+        ("UPDATE artifacts SET is_directory = true WHERE n = 3", "is_directory"),
+        ("UPDATE artifacts SET parent_work_id = 'wrk_1' WHERE n = 3", "parent_work_id"),
+        ("UPDATE artifacts SET query_id = 'qry_1' WHERE n = 3", "query_id"),
+        ("UPDATE artifacts SET call_id = 'wrk_1' WHERE n = 3", "call_id"),
         ("UPDATE artifacts SET created_at = now() + interval '1 day' WHERE n = 3", "created_at"),
         (
             "UPDATE artifact_tags SET tag = 'y' WHERE artifact_id = (SELECT id FROM artifacts WHERE n = 3)",
@@ -226,6 +231,55 @@ async def test_the_records_of_a_deleted_thread_go_and_a_tombstone_stays(
     assert await found(plangate, ends) == [
         f"the tombstone of thread {thread} was not made by the service",
     ]
+
+
+async def test_a_tail_that_was_cut_before_its_thread_was_deleted_is_reported(
+    plangate: World, thread: str, owner: asyncpg.Connection
+) -> None:
+    ends = await heads(plangate.services.db)
+    await tamper(
+        owner,
+        "DELETE FROM artifacts WHERE n > 4",
+        "UPDATE artifact_chains SET n = 4, mac = (SELECT mac FROM artifacts WHERE n = 4)",
+    )
+    async with plangate.services.db.transaction("acme") as tx:
+        await plangate.services.artifacts.forget(tx, thread)
+    assert await found(plangate) == []
+    assert await found(plangate, ends) == [
+        f"record 5 was removed from the end of thread {thread} before it was deleted: the exported head has 5"
+    ]
+
+
+async def test_records_of_a_deleted_thread_that_come_back_are_reported(
+    plangate: World, thread: str, owner: asyncpg.Connection
+) -> None:
+    """Old rows are as the service wrote them: it is their being there that is wrong."""
+    await tamper(
+        owner,
+        "CREATE TABLE kept AS SELECT * FROM artifacts",
+        "CREATE TABLE kept_tags AS SELECT * FROM artifact_tags",
+        "CREATE TABLE kept_chains AS SELECT * FROM artifact_chains",
+    )
+    async with plangate.services.db.transaction("acme") as tx:
+        await plangate.services.artifacts.forget(tx, thread)
+    await tamper(
+        owner,
+        "INSERT INTO artifact_chains SELECT * FROM kept_chains",
+        "INSERT INTO artifacts SELECT * FROM kept",
+        "INSERT INTO artifact_tags SELECT * FROM kept_tags",
+    )
+    assert await found(plangate) == [f"thread {thread} was deleted, and records of it are there again"]
+
+
+async def test_the_length_of_a_directorys_list_is_checked(
+    plangate: World, api: Caller, owner: asyncpg.Connection
+) -> None:
+    made = str((await api.do("/threads", {}))["id"])
+    good(await api.request("PUT", f"/threads/{made}/files/out/a", content=b"x"))
+    record = await api.do("/artifacts", {"threadId": made, "channel": "design", "path": "out"})
+    assert await found(plangate) == []
+    await tamper(owner, "UPDATE artifacts SET body_bytes = 7")
+    assert await found(plangate) == [f"{record['id']} (record 1 of thread {made}) was changed: body_bytes"]
 
 
 async def test_long_chains_are_read_in_pages(

@@ -95,9 +95,18 @@ async def test_the_files_of_a_thread_are_shared_and_other_threads_have_their_own
 
 async def test_listing_and_finding(api: Caller) -> None:
     at = await files(api)
-    assert await at_work(api, ("ls", {}), ("glob", {"pattern": "**"}), ("grep", {"pattern": "x"})) == [
+    assert await at_work(
+        api,
+        ("ls", {}),
+        ("ls", {"path": "."}),
+        ("glob", {"pattern": "**"}),
+        ("grep", {"pattern": "x"}),
+        ("grep", {"pattern": "x", "path": "."}),
+    ) == [
+        "[The workspace is empty.]",
         "[The workspace is empty.]",
         "[No file matches.]",
+        "[No line matches.]",
         "[No line matches.]",
     ]
     for path, data in (

@@ -179,6 +179,19 @@ async def test_tenants_and_threads_are_apart(plangate: World, api: Caller, at: s
     refused(await put(Caller(plangate.http, None), f"{at}/b", b"x"), 401)
 
 
+async def test_each_tenant_has_its_own_copy_of_a_body(plangate: World, api: Caller, at: str) -> None:
+    """Who can see that a body is there already would learn what others have."""
+    good(await put(api, f"{at}/a", b"same"))
+    good(await put(api, f"{at}/b", b"same"))
+    theirs = f"/threads/{await thread(plangate.other)}/files/a"
+    good(await put(plangate.other, theirs, b"same"))
+    first, second = bodies(plangate)
+    assert (first.name, first.read_bytes()) == (second.name, second.read_bytes())
+    await plangate.services.workspaces.blobs.delete("acme", hashlib.sha256(b"same").digest())
+    refused(await api.get(f"{at}/a"), 503, "blob_lost")
+    assert (await plangate.other.get(theirs)).content == b"same"
+
+
 async def test_writers_of_one_file_are_ordered_and_readers_see_whole_versions(api: Caller, at: str) -> None:
     texts = [bytes([65 + n]) * 200_000 for n in range(8)]
     rows = await asyncio.gather(*(put(api, f"{at}/f", text) for text in texts))

@@ -64,6 +64,8 @@ def test_a_character_at_the_edge_of_what_is_looked_at_is_text() -> None:
 def test_a_text_is_replaced_where_it_occurs_once() -> None:
     assert replaced_once("a b c", "b", "\\1 $x") == "a \\1 $x c"
     assert replaced_once("a b b", "b", "x") == 2
+    assert replaced_once("baaab", "aa", "x") == 2  # which of the two?
+    assert replaced_once("baab", "aa", "x") == "bxb"
     assert replaced_once("a", "b", "x") == 0
 
 

@@ -1,0 +1,120 @@
+"""Artifacts that variables of a plan lead to: their records as they were when the gate opened, and the texts that they
+were published with.
+
+A record that is read derives some fields from what there is at the time, so the plan keeps it. A text never changes: its
+digest is what is approved, and it is read again, and compared, as the action that it is for is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from plangate.spec.variables import Reference
+
+from app.agents.run import QueryRun
+from app.agents.variable_values import VariableError, root_of
+from app.agents.variables import Gathered, Variables
+from app.base import jsongate
+from app.plans.graph import Graph
+from app.state.glimpses import brief
+
+ARTIFACT: Final = "artifact"
+TEXTS: Final = "artifact.content"
+"""Where what is approved of texts is kept, beside the documents: no document has a name with a dot."""
+
+CHANGED: Final = "the plan changed meanwhile: execute it again"
+
+
+def is_text(root: Reference) -> bool:
+    """Whether it is the text of an artifact, and not its record."""
+    return root.kind == ARTIFACT and len(root.path) > 1
+
+
+def record_of(root: Reference) -> Reference:
+    """The record that says of a text what it is."""
+    return Reference(ARTIFACT, root.path[:1]) if is_text(root) else root
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What is told of texts at the gate, by their roots, and why others cannot be read."""
+
+    told: Mapping[Reference, dict[str, Any]]
+    why: Mapping[Reference, str]
+
+
+async def texts_of(run: QueryRun, variables: Variables, graph: Graph) -> Texts:
+    """Reads every text that the plan names, an action's at a time. No transaction is open meanwhile."""
+    told: dict[Reference, dict[str, Any]] = {}
+    why: dict[Reference, str] = {}
+    for step in graph.steps:
+        roots = [root for root in step.call.roots() if is_text(root) and root not in told and root not in why]
+        try:
+            gathered = await variables.texts(run, sorted(roots, key=str))
+        except VariableError as error:
+            why |= dict.fromkeys(roots, str(error))
+            continue
+        why |= gathered.why
+        for root, body in gathered.bodies.items():
+            text = orjson.loads(body)
+            told[root] = {
+                "digest": hashlib.sha256(text.encode()).hexdigest(),
+                "type": "a string",
+                "sizeBytes": len(text.encode()),
+                "glimpse": brief(text),
+            }
+    return Texts(told, why)
+
+
+def with_texts(gathered: Gathered, graph: Graph, texts: Texts | None) -> tuple[Gathered, dict[str, Any]]:
+    """The same, where each text that can be read has a value; and what is kept of them. `None`: nobody looked yet, and a
+    text is there where its record is."""
+    bodies, why = dict(gathered.bodies), dict(gathered.why)
+    kept: dict[str, Any] = {}
+    for root in filter(is_text, graph.roots()):
+        record = record_of(root)
+        if record in why:
+            why[root] = why[record]
+        elif texts is None or root in texts.told:
+            bodies[root] = b'""'
+            if texts is not None:
+                kept[root.path[0].key] = texts.told[root]
+        else:
+            why[root] = texts.why.get(root, CHANGED)
+    return Gathered(bodies, why, gathered.kinds), kept
+
+
+def kept_records(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, Any]:
+    """The records that the plan reads, by their ids."""
+    records = (root for root in graph.roots() if root.kind == ARTIFACT and not is_text(root))
+    return {root.path[0].key: values[root] for root in records if root in values}
+
+
+def kept_bytes(records: Mapping[str, Any], texts: Mapping[str, Any]) -> dict[str, bytes]:
+    return {kind: jsongate.dumps(held) for kind, held in ((ARTIFACT, records), (TEXTS, texts)) if held}
+
+
+def told_of(reference: Reference, documents: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the approved bytes say of a text; None of anything else."""
+    root = root_of(reference)
+    if not is_text(root):
+        return None
+    told: dict[str, Any] = documents.get(TEXTS, {}).get(root.path[0].key, {})
+    return told
+
+
+def approved(texts: Gathered, kept: Mapping[str, Any]) -> Gathered:
+    """The texts that are what was approved, and of the others why they are not used."""
+    bodies: dict[Reference, bytes] = {}
+    why = dict(texts.why)
+    for root, body in texts.bodies.items():
+        id = root.path[0].key
+        if hashlib.sha256(orjson.loads(body).encode()).hexdigest() == kept.get(id, {}).get("digest"):
+            bodies[root] = body
+        else:
+            why[root] = f"The text of the artifact {id!r} is not what was approved."
+    return Gathered(bodies, why, texts.kinds)
