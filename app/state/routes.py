@@ -114,6 +114,6 @@ async def write_state(
     async def write(tx: Tx) -> Reply:
         row = await by_calls.write(tx, documents, asked, schema, made)
         value = {"value": body.value} if row.size_bytes <= VALUE_SHOWN_BYTES else {}
-        return Reply({**row.wire(), **value}, 201)
+        return Reply({**row.wire(), **value}, 201, f"/threads/{thread_id}/state?at={row.n}")
 
     return await answer(request, caller, write)

@@ -51,6 +51,8 @@ async def test_a_handler_writes_while_its_call_goes_on(api: Caller) -> None:
     called = await Called.made(api)
     first = await called.post("†state.rows", {"n": 1}, "push")
     assert first.status_code == 201
+    as_it_was = (await api.get(first.headers["location"])).json()
+    assert (as_it_was["write"], as_it_was["document"]) == (1, {"rows": [{"n": 1}]})
     assert first.json() == {
         "write": 1,
         "path": "†state.rows",
