@@ -6,20 +6,27 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field, JsonValue
 
 from app.base.database import Tx
-from app.state import service, views
+from app.state import by_calls, service, views
 from app.state.service import Documents
+from app.state.store import VALUE_SHOWN_BYTES
+from app.state.writing import Method
 from app.tenancy.http import (
+    Body,
     Cursor,
     GatedRoute,
     Limit,
+    Reply,
+    answer,
     before,
     calling,
     door_of,
     json_response,
     page,
     reading,
+    repeated,
 )
 from app.tenancy.models import Caller
 
@@ -68,3 +75,45 @@ async def state_log(
         return page(request, "writes", rows, limit, lambda r: [r["write"]])
 
     return await reading(request, caller, listed)
+
+
+class WriteState(Body):
+    """What the handler of a call writes: `workId` is the call, `path` a place such as `†state.total`."""
+
+    work_id: Annotated[str, Field(max_length=100)]
+    path: Annotated[str, Field(max_length=2000)]
+    method: Method = "set"
+    value: JsonValue
+
+
+@router.post(
+    "/threads/{thread_id}/state/log",
+    status_code=201,
+    summary="Write to a thread's state from within a call",
+    description="The call must go on, and be one of this thread. Its query is told, as of a result that goes to a path.",
+    response_model=views.WriteView,
+)
+async def write_state(
+    request: Request,
+    thread_id: ThreadId,
+    body: WriteState,
+    caller: Annotated[Caller, calling("data:write")],
+) -> Response:
+    first = await repeated(request, caller)
+    if first is not None:
+        return first
+    services, db = request.app.state.services, door_of(request).db
+    documents: Documents = services.documents
+    target = by_calls.target_of(body.path)
+    asked = by_calls.CallWrite(thread_id, body.work_id, target, body.method, body.value)
+    async with db.transaction(caller.tenant) as tx:
+        runtime_id = await by_calls.runtime_of(tx, asked)
+    schema = (await services.runtimes.get(caller.tenant, runtime_id)).spec.state_schema
+    made = await by_calls.ahead(db, caller.tenant, documents, asked, schema)
+
+    async def write(tx: Tx) -> Reply:
+        row = await by_calls.write(tx, documents, asked, schema, made)
+        value = {"value": body.value} if row.size_bytes <= VALUE_SHOWN_BYTES else {}
+        return Reply({**row.wire(), **value}, 201, f"/threads/{thread_id}/state?at={row.n}")
+
+    return await answer(request, caller, write)

@@ -37,11 +37,12 @@ INSERT INTO document_writes (tenant_id, owner_id, kind, n, path, method, value, 
 VALUES ($1, $2, $3, $4, $5, $6, $7::bytea, octet_length($7::bytea), $8, $9, $10, $11, $12, $13, $14, $15)
 RETURNING {COLUMNS}, NULL::bytea AS value
 """
+# What a call returned has the parts 0, 1, ...; what its handler wrote itself has -1, -2, ...
 OF_CALL = f"""
-SELECT {COLUMNS}, value FROM document_writes WHERE tenant_id = $1 AND work_id = $2 ORDER BY part
+SELECT {COLUMNS}, value FROM document_writes WHERE tenant_id = $1 AND work_id = $2 AND part >= 0 ORDER BY part
 """
 OF_CALLS = f"""
-SELECT {COLUMNS}, value FROM document_writes WHERE tenant_id = $1 AND work_id = ANY ($2) ORDER BY kind, n
+SELECT {COLUMNS}, value FROM document_writes WHERE tenant_id = $1 AND work_id = ANY ($2) AND part >= 0 ORDER BY kind, n
 """
 LOG = f"""
 SELECT {COLUMNS}, CASE WHEN size_bytes <= {VALUE_SHOWN_BYTES} THEN value END AS value FROM document_writes
@@ -56,6 +57,13 @@ SELECT path, method, value FROM document_writes
  WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND n > $4 AND n <= $5 ORDER BY n
 """
 WRITTEN_AT = "SELECT at FROM document_writes WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND n = $4"
+NEXT_OWN_PART = """
+SELECT least(min(part), 0) - 1 FROM document_writes WHERE tenant_id = $1 AND work_id = $2
+"""
+GOES_ON = """
+SELECT ended_at IS NULL AND kind IN ('tool_call', 'action') FROM work_records WHERE tenant_id = $1 AND id = $2
+"""
+RUNTIME_OF = "SELECT runtime_id FROM queries WHERE tenant_id = $1 AND id = $2"
 THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2"
 KEEP_CALL = """
 INSERT INTO call_variables (tenant_id, work_id, query_id, args, filled) VALUES ($1, $2, $3, $4, $5)
@@ -104,12 +112,27 @@ async def add(tx: Tx, document: DocumentId, *args: Any) -> WriteRow:
     return _row(await tx.row(ADD, tx.tenant, document.owner_id, document.kind, *args))
 
 
+async def next_own_part(tx: Tx, work_id: str) -> int:
+    """Of the next write that the handler of a call makes; under the lock of its query."""
+    part: int = await tx.value(NEXT_OWN_PART, tx.tenant, work_id)
+    return part
+
+
+async def call_goes_on(tx: Tx, work_id: str) -> bool:
+    return bool(await tx.value(GOES_ON, tx.tenant, work_id))
+
+
+async def runtime_of_query(tx: Tx, query_id: str) -> Any:
+    return await tx.value(RUNTIME_OF, tx.tenant, query_id)
+
+
 async def of_call(tx: Tx, work_id: str) -> list[WriteRow]:
+    """What became of the result of a call at its output paths."""
     return [_row(r) for r in await tx.fetch(OF_CALL, tx.tenant, work_id)]
 
 
 async def of_calls(tx: Tx, work_ids: Sequence[str]) -> list[WriteRow]:
-    """What these calls wrote, with the values, each document in the order of its log."""
+    """What the results of these calls wrote, with the values, each document in the order of its log."""
     return [_row(r) for r in await tx.fetch(OF_CALLS, tx.tenant, work_ids)]
 
 

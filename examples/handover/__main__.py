@@ -49,41 +49,38 @@ class Example:
         command.introduce(self.screen, options, "a parcel has no price: designed, patched, verified")
         self.target.choose()
         defined = define(tenant=options.tenant, model=options.model, scripted=self.scripted)
-        async with (
-            create_runtime(defined, url=options.url) as runtime,
-            self.target.client(runtime.url) as http,
-        ):
+        async with create_runtime(defined, url=options.url) as runtime:
             self.screen.line("service", f"{runtime.url}, runtime {runtime.id} version {runtime.version}")
             thread = f"handover-{uuid.uuid4().hex[:12]}"
-            report = await self._report(http, thread)
+            report = await self._report(runtime, thread)
             self.console.print()
             prompt = script.as_script(report) if self.scripted else script.in_words(report)
             async for event in runtime.query(prompt, thread):
                 self.screen.show(event)
-            return await self._conclude(runtime, http)
+            return await self._conclude(runtime)
 
-    async def _report(self, http: httpx.AsyncClient, thread_key: str) -> dict[str, Any]:
+    async def _report(self, runtime: Runtime, thread: str) -> dict[str, Any]:
         """The files in the workspace of the thread, and the report of the fault as an artifact."""
-        thread = (await _answer(http.post("/threads", json={"threadKey": thread_key})))["id"]
         files = sorted(path for path in FILES.rglob("*") if path.is_file())
-        for path in files:
-            name = path.relative_to(FILES).as_posix()
-            await _answer(http.put(f"/threads/{thread}/files/{name}", content=path.read_bytes()))
-        report = {
-            "threadId": thread,
-            "channel": ANALYSIS,
-            "path": REPORT,
-            "kind": "report",
-            "title": "A parcel was refused",
-            "summary": "The till has no price for a parcel within the country.",
-            "metadata": {"files": [FAULTY, RULES]},
-        }
-        record = await _answer(http.post("/artifacts", json=report))
-        self.screen.line("files", f"{len(files)} in the workspace of {thread}")
+        async with self.target.client(runtime.url) as http:
+            thread_id = (await _answer(http.post("/threads", json={"threadKey": thread})))["id"]
+            for path in files:
+                name = path.relative_to(FILES).as_posix()
+                await _answer(http.put(f"/threads/{thread_id}/files/{name}", content=path.read_bytes()))
+        record = await runtime.artifacts.publish(
+            thread_id,
+            ANALYSIS,
+            REPORT,
+            kind="report",
+            title="A parcel was refused",
+            summary="The till has no price for a parcel within the country.",
+            metadata={"files": [FAULTY, RULES]},
+        )
+        self.screen.line("files", f"{len(files)} in the workspace of {thread_id}")
         self.screen.line("report", f"{record['id']}: {record['summary']}")
         return record
 
-    async def _conclude(self, runtime: Runtime, http: httpx.AsyncClient) -> int:
+    async def _conclude(self, runtime: Runtime) -> int:
         """What the service has on record: the work, where the verification comes from, how to look at it."""
         seen = self.screen.seen
         self.console.print(f"\n$ plangate work {seen.query_id}", style="bold")
@@ -91,7 +88,7 @@ class Example:
         verifications = [record for record in self.screen.published if record["channel"] == VERIFICATION]
         if verifications:
             seen.artifact_id = verifications[-1]["id"]
-            self.screen.lineage(await _answer(http.get(f"/artifacts/{seen.artifact_id}/lineage")))
+            self.screen.lineage(await runtime.artifacts.lineage(seen.artifact_id))
         command.look(self.screen, self.options, runtime)
         if verifications and verifications[-1].get("metadata", {}).get("passed") is True:
             return VERIFIED

@@ -104,7 +104,7 @@ def _tester(patch: Any, path: str) -> dict[str, Any]:
     steps = [
         _call("artifact_get", id=patch),
         _call("read", path=own("[0].path")),
-        _call("check_table", table=own("[1]")),
+        _call("check_table", patch=own("[0].id")),
         _call("write", path=path, content=own("[2].report")),
         _call(
             "artifact_publish",

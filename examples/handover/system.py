@@ -29,11 +29,11 @@ PLAIN = "Short and factual. Plain text, no Markdown."
 
 
 class Check(BaseModel):
-    """What `check_table` takes."""
+    """What `check_table` takes: an id, so that what is checked is what was published, to the byte."""
 
     model_config = ConfigDict(extra="forbid")
 
-    table: str
+    patch: str
 
 
 class Checked(BaseModel):
@@ -47,13 +47,14 @@ class Checked(BaseModel):
 @define_tool(
     "check_table",
     Check,
-    "Checks a table of rates: that every parcel has exactly one price, and that a heavier band is never "
-    "cheaper. Returns whether it passed, a summary, and the report to be published.",
+    "Checks a table of rates that was published, by its id: that every parcel has exactly one price, and that a "
+    "heavier band is never cheaper. Returns whether it passed, a summary, and the report to be published.",
     output_schema=Checked,
     annotations={"read_only": True, "idempotent": True},
 )
 def check_table(args: Mapping[str, Any], ctx: Any) -> Checked:
-    found = faults(Check.model_validate(args).table)
+    table = ctx.artifacts.read(Check.model_validate(args).patch)
+    found = faults(table.decode())
     if not found:
         return Checked(
             passed=True,
@@ -121,7 +122,7 @@ def define(*, tenant: str, model: str, scripted: bool) -> DefinedRuntime:
             communication=PLAIN,
             operational_rules=[
                 "You are given the id of a patch. Get its record with artifact_get, read the file at its path, "
-                "and no others, and call check_table with its text.",
+                "and no others, and call check_table with the id.",
                 "Write the report of check_table to a file of its own, and publish it with artifact_publish on "
                 f"the channel {VERIFICATION}, kind report, with a title, the summary of check_table, the patch's id in "
                 'parentArtifactIds, and metadata {"passed": true or false}.',

@@ -272,7 +272,8 @@ def _tester(heard: list[str]) -> Any:
         case 2:
             return "read", {"path": json.loads(heard[1])["path"]}
         case 3:
-            return "check_table", {"table": heard[2]}
+            assert "[[band]]" in heard[2]
+            return "check_table", {"patch": json.loads(heard[1])["id"]}
         case 4:
             path = f"verification/{json.loads(heard[1])['id']}.md"
             return "write", {"path": path, "content": json.loads(heard[3])["report"]}

@@ -601,8 +601,8 @@ HANDLED: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "large": (lambda ctx: 2**70, "ran, but its result cannot be used"),
     "surrogate": (lambda ctx: "\ud800", "ran, but its result cannot be used"),
     "raw": (lambda ctx: raised(ValueError("\ud800\0")), "ValueError: ?\N{REPLACEMENT CHARACTER}"),
-    "state": (lambda ctx: ctx.state, "NotAvailable: ctx.state is not available in this version"),
-    "artifacts": (lambda ctx: ctx["artifacts"], "NotAvailable: ctx.artifacts is not available"),
+    "state": (lambda ctx: ctx.state.push("", 1), "ValueError: '' is no path: "),
+    "artifact": (lambda ctx: ctx["artifacts"].publish("design", "no.md"), "NotFound: There is nothing at "),
     "unknown": (lambda ctx: ctx.db, "AttributeError: this call has no 'db'; it has agent, "),
     "reference": (lambda ctx: ctx.references.create("Nothing", 1), "InvalidRequest: "),
 }
@@ -615,7 +615,7 @@ async def test_whatever_a_handler_does_the_model_is_told(server: Server, sync: b
 
     async def awaited(args: Any, ctx: Any) -> Any:
         result = HANDLED[args["what"]][0](ctx)
-        return await result if args["what"] == "reference" else result
+        return await result if args["what"] in ("reference", "state", "artifact") else result
 
     tool = define_tool("act", {"what": str}, handler=blocking if sync else awaited)
     prompt = script(*(call("act", what=what) for what in HANDLED))
@@ -624,6 +624,54 @@ async def test_whatever_a_handler_does_the_model_is_told(server: Server, sync: b
     for (what, (_, expected)), found in zip(HANDLED.items(), outcomes(events, "act"), strict=True):
         assert found == expected or (isinstance(expected, str) and expected in found), what
         assert "Traceback" not in str(found)
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+async def test_a_handler_publishes_and_keeps_state(server: Server, sync: bool) -> None:
+    """What it publishes belongs to the agent's run; what it writes is read by the next call, by a model and by a host."""
+
+    def blocking(args: Any, ctx: Any) -> Any:
+        first = ctx.artifacts.upload("analysis", "a.txt", f"{args['n']} done", summary="Counted.")
+        made = ctx.artifacts.publish("handoff", first["path"], parent_artifact_ids=[first["id"]])
+        ctx.state.push("ids", made["id"])
+        assert ctx.artifacts.read(made["id"]) == b"1 done"
+        assert [a["id"] for a in ctx.artifacts.list(agent="solo")] == [made["id"], first["id"]]
+        return {"made": made["id"], "steps": ctx.artifacts.lineage(first["id"])["descendants"][0]["depth"]}
+
+    async def awaited(args: Any, ctx: Any) -> Any:
+        first = await ctx.artifacts.upload("analysis", "a.txt", f"{args['n']} done", summary="Counted.")
+        made = await ctx.artifacts.publish("handoff", first["path"], parent_artifact_ids=[first["id"]])
+        await ctx.state.push("ids", made["id"])
+        assert await ctx.artifacts.read(made["id"]) == b"1 done"
+        assert [a["id"] for a in await ctx.artifacts.list(agent="solo")] == [made["id"], first["id"]]
+        return {
+            "made": made["id"],
+            "steps": (await ctx.artifacts.lineage(first["id"]))["descendants"][0]["depth"],
+        }
+
+    tool = define_tool("count", {"n": int}, handler=blocking if sync else awaited)
+    look = define_tool("look", {}, handler=lambda args, ctx: ctx.state.get("ids.0"))
+    key = f"counted-{sync}"
+    async with server.runtime(solo("counting", tool, look)) as runtime:
+        prompt = script(call("count", n=1), call("look"))
+        events = await all_of(runtime.run_specialist("solo", prompt, key))
+        (counted,) = outcomes(events, "count")
+        assert outcomes(events, "look") == [counted["made"]]
+        assert counted["steps"] == 1
+        published = of(events, "artifact-published")
+        assert [(e["agent"], e["data"]["channel"]) for e in published] == [
+            ("solo", "analysis"),
+            ("solo", "handoff"),
+        ]
+        (run,) = [w for w in await runtime.work(events[-1]["queryId"]) if w["kind"] == "agent"]
+        producers = [e["data"]["producer"] for e in published]
+        assert [(p["workId"], p["kind"], p["agent"]) for p in producers] == [(run["id"], "agent", "solo")] * 2
+        assert (await runtime.thread_state(key))["document"] == {"ids": [counted["made"]]}
+        hosts = await runtime.artifacts.upload(key, "handoff", "b.txt", "mine")
+        assert hosts["producer"]["kind"] == "host"
+        found = await runtime.artifacts.list(thread_id=key, channel="handoff")
+        assert [a["id"] for a in found] == [hosts["id"], counted["made"]]
+        assert await runtime.artifacts.read(hosts["id"]) == b"mine"
 
 
 async def test_handlers_run_side_by_side(server: Server) -> None:
@@ -759,8 +807,8 @@ async def test_refusals_of_the_service_are_errors(server: Server) -> None:
             await runtime.get_query("qry_1")
         with pytest.raises(plangate.NotFound):
             await all_of(runtime.query(None, None, resume="qry_1"))
-        with pytest.raises(plangate.NotAvailable):
-            _ = runtime.artifacts
+        with pytest.raises(plangate.NotFound):
+            await runtime.artifacts.get("art_1")
         for wrong in ({"decision": "maybe"}, {"id": ".."}):
             with pytest.raises(ValueError, match=r"decision|id"):
                 await runtime.respond_to_approval(**{"id": "apr_1", "decision": "approve", **wrong})  # type: ignore[arg-type]

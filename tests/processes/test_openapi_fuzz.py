@@ -448,10 +448,15 @@ class World:
             "progress", work, {**token, "label": "half", "phaseIndex": 1, "totalPhases": 2, "milestone": "m"}
         )
         send("query_events", {"query_id": query})
+        thread = {"thread_id": send("read_query", {"query_id": query})["threadId"]}
+        written = {"workId": call["workId"], "path": "†state.seen", "method": "push", "value": {"n": [None]}}
+        send("write_state", thread, written)
+        send("write_state", thread, {**written, "path": "†state"}, status=422)
         assert send("result", work, {**token, "output": {"seen": [1, None, "x"]}})["adopted"]
         self.until(query, status="succeeded")
         send("query_events", {"query_id": query})
         send("query_work", {"query_id": query})
+        send("write_state", thread, written, status=409)
         send("list_calls", query={"status": "done"})
         self.ids["work_id"] = call["workId"]
         self.submit(("look", {}))  # stays open
@@ -801,6 +806,7 @@ NEEDED: dict[str, Any] = {
     "scopes": ["read"],
     "tenant": SPEC["tenant"],
     "threadId": "thr_00000000000000000000000000",
+    "workId": "wrk_00000000000000000000000000",
     "channel": "design",
     "path": "a",
     "agents": SPEC["agents"],

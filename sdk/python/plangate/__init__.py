@@ -1,5 +1,6 @@
 """Describe systems of agents as data, run them on a Plangate service, decide their approvals."""
 
+from plangate.artifacts import Artifacts
 from plangate.authoring.agents import (
     AgentOptions,
     DefinedAgent,
@@ -21,7 +22,6 @@ from plangate.errors import (
     Gone,
     InvalidRequest,
     Malformed,
-    NotAvailable,
     NotFound,
     PlangateError,
     ServiceNotInstalled,
@@ -57,6 +57,7 @@ from plangate.spec.problems import Problem, SpecInvalid
 from plangate.spec.prompts import LayeredPrompt, augment_prompt_tools, layered_prompt
 from plangate.spec.schemas import normalize_schema
 from plangate.spec.unions import TaggedUnion
+from plangate.states import State
 
 __all__ = [
     "ActionDispatcher",
@@ -66,6 +67,7 @@ __all__ = [
     "ApprovalOverrides",
     "ApprovalPolicies",
     "ApprovalRule",
+    "Artifacts",
     "CallContext",
     "Conflict",
     "DefinedAgent",
@@ -80,7 +82,6 @@ __all__ = [
     "LimitsSpec",
     "Malformed",
     "ModelSpec",
-    "NotAvailable",
     "NotFound",
     "PlanSpec",
     "PlangateError",
@@ -94,6 +95,7 @@ __all__ = [
     "ServiceNotStarted",
     "ServiceUnavailable",
     "SpecInvalid",
+    "State",
     "TaggedUnion",
     "TenantSpec",
     "TooLarge",

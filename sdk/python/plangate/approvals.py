@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from plangate.authoring.arguments import kind_of
-from plangate.client import path
+from plangate.client import listed, path
 from plangate.registered import Registered
 from plangate.spec.base import did_you_mean
 
 DECISIONS: Final = ("approve", "reject", "revise")
 STATUSES: Final = ("pending", "approved", "rejected", "revised", "expired", "cancelled")
 FIELDS: Final = ("id", "decision", "feedback", "partial", "digest", "args", "scope")
-PAGE: Final = 500
 
 
 class Approving(Registered):
@@ -203,16 +202,7 @@ class Approving(Registered):
 
     async def _listed(self, where: str, wanted: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
         """The newest of a list, over as many pages as it takes."""
-        params = {key: value for key, value in wanted.items() if value is not None}
-        found: list[dict[str, Any]] = []
-        while len(found) < limit:
-            params["limit"] = min(limit - len(found), PAGE)
-            page = await self._client.request("GET", where, params=params)
-            found += page["items"]
-            if page["nextCursor"] is None:
-                break
-            params["cursor"] = page["nextCursor"]
-        return found
+        return await listed(self._client, where, wanted, limit)
 
 
 def _many(decisions: Any) -> list[dict[str, Any]]:

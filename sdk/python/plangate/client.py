@@ -26,6 +26,7 @@ READ_TIMEOUT_S: Final = 30.0
 STREAM_TIMEOUT_S: Final = 45.0  # three heartbeats of a stream
 REQUEST_PATIENCE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 2.0
+PAGE: Final = 500  # entries of a list in one answer
 
 _PASSING: Final = frozenset({429, 502, 503, 504})
 _EVENT_STREAM: Final = "text/event-stream"
@@ -129,6 +130,9 @@ class ServiceClient:
         once: bool = False,
         raw: bool = False,
         accept: str = _JSON,
+        key: str | None = None,
+        data: bytes | None = None,
+        media_type: str | None = None,
         patience_s: float = REQUEST_PATIENCE_S,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> Any:
@@ -140,6 +144,8 @@ class ServiceClient:
             once: The service does not keep this answer for repetitions: no key is sent.
             raw: Gives the bytes of the answer as they came.
             accept: The media type of the answer.
+            key: The Idempotency-Key of a POST; a new one by default.
+            data: A body that is not JSON, of `media_type`.
             patience_s: For how long it is sent again; 0 is never.
             timeout_s: How long one answer may take.
 
@@ -151,17 +157,18 @@ class ServiceClient:
         """
         headers = {"Accept": accept}
         if method == "POST" and not once:
-            headers["Idempotency-Key"] = uuid.uuid4().hex
+            headers["Idempotency-Key"] = key or uuid.uuid4().hex
         if body is not None:
-            headers["Content-Type"] = _JSON
-        content = None if body is None else to_json(body)
+            media_type, data = _JSON, to_json(body)
+        if media_type is not None:
+            headers["Content-Type"] = media_type
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         outage = Outage(self, patience_s)
         while True:
             self._check_open()
             try:
                 answer = await self._http.request(
-                    method, path, content=content, params=params, headers=headers, timeout=timeout
+                    method, path, content=data, params=params, headers=headers, timeout=timeout
                 )
                 if answer.is_success:
                     return answer.content if raw else _content(answer, accept)
@@ -192,6 +199,22 @@ class ServiceClient:
                 raise _refusal(response)
             async with aclosing(_events(response)) as events:
                 yield response, events
+
+
+async def listed(
+    client: ServiceClient, where: str, wanted: Mapping[str, Any], limit: int
+) -> list[dict[str, Any]]:
+    """The newest of a list, over as many pages as it takes."""
+    params = {key: value for key, value in wanted.items() if value is not None}
+    found: list[dict[str, Any]] = []
+    while len(found) < limit:
+        params["limit"] = min(limit - len(found), PAGE)
+        page = await client.request("GET", where, params=params)
+        found += page["items"]
+        if page["nextCursor"] is None:
+            break
+        params["cursor"] = page["nextCursor"]
+    return found
 
 
 async def _events(response: httpx.Response) -> AsyncGenerator[ServerSentEvent, None]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import hashlib
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final
 
 from plangate.authoring.arguments import kind_of
 from plangate.authoring.references import DefinedReference
-from plangate.client import ServiceClient, path
-from plangate.errors import NotAvailable, PlangateError, ServiceUnavailable
+from plangate.client import ServiceClient, path, to_json
+from plangate.errors import PlangateError, ServiceUnavailable
 from plangate.spec.glimpses import glimpse
 from plangate.spec.models import ReferenceSpec
 
@@ -121,6 +123,20 @@ class Bridge:
             await asyncio.wait(self._open, timeout=PROGRESS_PATIENCE_S)
 
 
+class OnceKeys:
+    """Idempotency-Keys of what one call asks for: the same again when the call is made again after a crash."""
+
+    def __init__(self, work_id: str) -> None:
+        self._work_id = work_id
+        self._asked: Counter[str] = Counter()
+
+    def of(self, where: str, body: Any) -> str:
+        """Of the n-th request of the call that says just this."""
+        digest = hashlib.sha256(where.encode() + b"\n" + to_json(body)).hexdigest()[:32]
+        self._asked[digest] += 1
+        return f"{self._work_id}.{digest}.{self._asked[digest]}"
+
+
 class ReferenceCalls:
     """Creating and reading references, with a client. `work_id` is the call that does it."""
 
@@ -204,12 +220,18 @@ class CallContext:
             key of `ctx` itself, before anything else of that name.
         references: `create(Spec, payload)`, `resolve(kind, id)` and `glimpse(kind, id)`, as on the runtime:
             to be awaited in an async handler, plain calls in a sync one.
+        artifacts: `publish(channel, path, ...)`, `upload(channel, name, body, ...)`, `get(id)`, `list(...)`,
+            `read(id)` and `lineage(id)`, as on `Artifacts` but without a `thread_id`: it is that of the call.
+            What is published belongs to the agent's run that made the call; a call that is made again
+            publishes nothing twice.
+        state: The state of the thread, which is `†state` for a model: `get(place=None, default=None)`,
+            `set(place, value)`, `merge`, `assign`, `push` and `concat`. A place is written `totals.net`.
+            A call that is made again writes nothing twice; one that is over writes nothing.
         progress: `progress(label, phase_index=None, total_phases=None, milestone=None)` tells the readers
             of the query how far the call is, as an event `tool-progress`; it need not be awaited.
 
     Raises:
         AttributeError: (with a key KeyError) for what the call does not have; the message says what it has.
-        NotAvailable: for `artifacts` and `state`, which this version does not have.
 
     Example:
         >>> ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": "a connection"})
@@ -221,10 +243,6 @@ class CallContext:
         self._held = {**held, **services, "services": Services(services)}
 
     def __getitem__(self, name: str) -> Any:
-        if name in ("artifacts", "state"):
-            raise NotAvailable(
-                f"ctx.{name} is not available in this version. Keep values as references, with ctx.references."
-            )
         if name in self._held:
             return self._held[name]
         raise KeyError(

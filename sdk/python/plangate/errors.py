@@ -1,7 +1,6 @@
 """What can go wrong between a program and the service, as one tree of errors.
 
     PlangateError
-    ├── NotAvailable          this version cannot do it
     ├── ServiceNotInstalled   there is no service to start on this machine
     ├── ServiceNotStarted     the service that was started here ended before it listened
     ├── ServiceUnavailable    the service does not answer
@@ -31,16 +30,6 @@ class PlangateError(Exception):
         ...     except PlangateError as error:
         ...         return f"not asked: {error}"
         ...     return events[-1].get("output")
-    """
-
-
-class NotAvailable(PlangateError, NotImplementedError):
-    """This version cannot do it; the message says what to do instead.
-
-    Example:
-        >>> CallContext({}, {}).state  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        plangate.errors.NotAvailable: ctx.state is not available in this version. ...
     """
 
 

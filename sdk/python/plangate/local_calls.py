@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import httpx
 
+from plangate.artifacts import Artifacts, ArtifactsOfCall
 from plangate.authoring.arguments import Handler, kind_of
 from plangate.client import (
     LONGEST_PAUSE_S,
@@ -27,6 +28,7 @@ from plangate.client import (
 from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, plain
 from plangate.errors import ApiError, PlangateError
 from plangate.served import Served
+from plangate.states import State, StateCalls
 
 log = logging.getLogger("plangate")
 
@@ -255,15 +257,19 @@ class LocalCalls:
         if call["purpose"] == "predicate":
             return dict(call["predicate"])
         work_id, asked = call["workId"], call.get("context") or {}
+        thread_id = asked.get("threadId")
         held = {
             "tool_use_id": asked.get("toolUseId") or work_id,
             "query_id": call["queryId"],
-            "thread_id": asked.get("threadId"),
+            "thread_id": thread_id,
             "agent": asked.get("agent"),
             "runtime_id": asked.get("runtimeId"),
             "references": References(self._references.of_call(work_id), bridge),
             "progress": Progress(self._client, work_id, call["claimToken"], bridge),
         }
+        if thread_id is not None:
+            held["artifacts"] = ArtifactsOfCall(Artifacts(self._client, work_id), thread_id, bridge)
+            held["state"] = State(StateCalls(self._client, thread_id, work_id), bridge)
         if call["purpose"] == "action":
             held |= dispatch_fields(call)
         return CallContext(held, self._services)

@@ -9,7 +9,8 @@ from plangate.client import path
 from plangate.context import plain
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import PlanSpec
-from plangate.threads import Threads, thread_fields
+from plangate.thread_ids import thread_fields
+from plangate.threads import Threads
 
 MERMAID: Final = "text/vnd.mermaid"
 

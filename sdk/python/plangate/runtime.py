@@ -1,4 +1,4 @@
-"""What a program asks of a runtime that is open: queries and references. Other verbs are in `Approving`, `Threads`
+"""What a program asks of a runtime that is open: queries, references, artifacts. Other verbs are in `Approving`, `Threads`
 and `Planning`."""
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from plangate.artifacts import Artifacts
 from plangate.authoring.arguments import kind_of
 from plangate.client import READ_TIMEOUT_S, path
 from plangate.context import ReferenceCalls
-from plangate.errors import NotAvailable
 from plangate.journal import Journal, QueryEvents
 from plangate.planning import Planning
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
-from plangate.threads import thread_fields
+from plangate.thread_ids import thread_fields
 
 log = logging.getLogger("plangate")
 
@@ -286,9 +286,9 @@ class Runtime(Planning):
         return ReferenceCalls(self._client, self.id, self._prepared.references)
 
     @property
-    def artifacts(self) -> Any:
-        """Not available in this version."""
-        raise NotAvailable("artifacts are not available in this version; keep values as references")
+    def artifacts(self) -> Artifacts:
+        """What was published in the threads of the tenant: `publish`, `upload`, `get`, `list`, `read`, `lineage`."""
+        return Artifacts(self._client)
 
 
 def _values(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

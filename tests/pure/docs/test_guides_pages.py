@@ -57,7 +57,7 @@ GUIDES = (
 BLOCKS = [block for page in PAGES for block in page.blocks]
 CODE = ("app/**/*.py", "sdk/python/plangate/**/*.py")
 MESSAGES = "| what you read |"
-NOT_BUILT = re.compile(r"ctx\.state|ctx\.artifacts")
+NOT_BUILT = re.compile(r"POST /session|AG-UI")
 
 
 def of(*roles: str) -> list[Block]:

@@ -8,7 +8,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from plangate import RuntimeSpec
+from plangate import CallContext, RuntimeSpec
 from plangate.spec.assembly import assemble
 from plangate.spec.toolkits import builtin_tools
 
@@ -16,7 +16,7 @@ from app.llm.scripted import parse_script
 from examples.handover import rates, standin
 from examples.handover.__main__ import FAULTY, FILES, REPORT
 from examples.handover.script import as_script, in_words, own
-from examples.handover.system import check_table, define
+from examples.handover.system import Checked, check_table, define
 
 TABLE = (FILES / FAULTY).read_text()
 GAP = "From 19.9 to 20.0 kg there is no price. Change `below_kg = 19.9` to `below_kg = 20.0`."
@@ -110,11 +110,27 @@ def test_what_is_no_toml_is_a_fault() -> None:
     assert fault.startswith("This is not TOML: ")
 
 
+class Published:
+    """Artifacts of which there is one."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def read(self, id: str) -> bytes:
+        assert id == RECORD["id"]
+        return self._text.encode()
+
+
+def checked_by_id(table: str) -> Checked:
+    found = check_table({"patch": RECORD["id"]}, CallContext({"artifacts": Published(table)}, {}))
+    return Checked.model_validate(found)
+
+
 def test_the_report_of_the_check_names_what_it_found() -> None:
-    checked = check_table({"table": TABLE}, None)
+    checked = checked_by_id(TABLE)
     assert (checked.passed, checked.summary) == (False, "Failed with 2 faults: the report names them.")
     assert f"- {OVERLAP}\n- {GAP}\n" in checked.report
-    good = check_table({"table": band(0.0, 1.0, 1)}, None)
+    good = checked_by_id(band(0.0, 1.0, 1))
     assert (good.passed, good.summary) == (True, "Passed: every parcel has exactly one price.")
 
 
@@ -128,7 +144,7 @@ def test_a_design_is_made_from_report_and_table_and_a_change_from_the_design() -
     assert (change["old"], change["new"]) == ("below_kg = 19.9", "below_kg = 20.0")
     patched = TABLE.replace(change["old"], change["new"])
     assert rates.faults(patched) == [OVERLAP]
-    second = standin.change(check_table({"table": patched}, None).report, patched)
+    second = standin.change(checked_by_id(patched).report, patched)
     assert rates.faults(patched.replace(second["old"], second["new"])) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import plangate
 import pytest
-from plangate import CallContext, NotAvailable, define_runtime, define_specialist, define_tool
+from plangate import CallContext, define_runtime, define_specialist, define_tool
 from plangate.context import Bridge
 
 from tests.pure.library.fake_service import fake_service
@@ -73,11 +73,6 @@ def test_what_a_call_does_not_have_is_said() -> None:
     assert missing.value.args == (told,)
     with pytest.raises(AttributeError):
         _ = ctx._private
-    for name in ("artifacts", "state"):
-        with pytest.raises(NotAvailable, match=rf"^ctx\.{name} is not available in this version\."):
-            _ = ctx[name]
-        with pytest.raises(NotAvailable):
-            getattr(ctx, name)
 
 
 async def test_what_a_handler_of_a_tool_is_given() -> None:

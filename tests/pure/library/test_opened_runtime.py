@@ -339,14 +339,6 @@ async def test_what_is_no_id_is_said(given: Any) -> None:
         assert str(refused.value) == f"{given!r} is no id: an id is a string such as 'qry_...', alone"
 
 
-async def test_what_this_version_does_not_have_is_said() -> None:
-    async with fake_service() as service, service.runtime(SPEC) as runtime:
-        with pytest.raises(
-            plangate.NotAvailable, match=r"^artifacts are not available in this version; keep"
-        ):
-            _ = runtime.artifacts
-
-
 # Hooks.
 
 

@@ -1,0 +1,290 @@
+"""Artifacts from Python: publishing what matters to others, finding it, and reading it as it was published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from plangate.authoring.arguments import kind_of
+from plangate.client import ServiceClient, listed, path
+from plangate.context import Bridge, OnceKeys
+from plangate.thread_ids import thread_of
+
+Record = dict[str, Any]
+Records = list[Record]
+
+
+class Artifacts:
+    """`runtime.artifacts`: what was published in the threads of a tenant, and publishing as a host.
+
+    A record has `id`, `channel`, `kind`, `path`, `title`, `summary`, `sizeBytes`, `digest`, `producer`, `status`,
+    `replaces`, `parentArtifactIds`, `tags`, `metadata` and more; never the content. It never changes.
+
+    Example:
+        >>> async def newest_design(runtime, thread_id):
+        ...     for record in await runtime.artifacts.list(thread_id=thread_id, channel="design", limit=1):
+        ...         return record["summary"], await runtime.artifacts.read(record["id"])
+    """
+
+    def __init__(self, client: ServiceClient, work_id: str | None = None) -> None:
+        """`work_id` is the call that publishes; without one a host does."""
+        self._client = client
+        self._work_id = work_id
+        self._keys = None if work_id is None else OnceKeys(work_id)
+
+    async def publish(
+        self,
+        thread_id: str,
+        channel: str,
+        path: str,
+        *,
+        kind: str | None = None,
+        title: str | None = None,
+        summary: str | None = None,
+        media_type: str | None = None,
+        replaces: str | None = None,
+        parent_artifact_ids: Iterable[str] = (),
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """Publishes a file or a directory of a thread's workspace as it is now, and gives the record.
+
+        Args:
+            thread_id: As for `Runtime.query`. A string of yours that no query had yet makes its thread.
+            channel: What it is for: lower-case words joined by dashes, such as `design`.
+            path: In the workspace.
+            kind: `file`, `report`, `patch` or another; by default what the target is.
+            title: At most 200 characters.
+            summary: What others must know of it without reading it, at most 2,000 characters.
+            media_type: By default that of the file.
+            replaces: The id of an earlier artifact of this channel.
+            parent_artifact_ids: What it was made from.
+            tags: Words to find it by.
+            metadata: More about it, at most 8 KiB of JSON.
+
+        Raises:
+            ValueError: at once, for a thread_id that cannot be one.
+            InvalidRequest: if something is out of bounds; nothing was published.
+            NotFound: if nothing is at the path, or there is no such thread.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def hand_over(runtime):
+            ...     record = await runtime.artifacts.publish(
+            ...         "customer-17", "handoff", "notes", summary="What we know of the customer."
+            ...     )
+            ...     return record["id"]
+        """
+        body = {
+            "channel": channel,
+            "path": path,
+            **_parts(kind, title, summary, replaces),
+            "mediaType": media_type,
+            "parentArtifactIds": list(parent_artifact_ids) or None,
+            "tags": list(tags) or None,
+            "metadata": None if metadata is None else dict(metadata),
+        }
+        asked = {**body, "threadId": await thread_of(self._client, thread_id), "workId": self._work_id}
+        sent = {name: value for name, value in asked.items() if value is not None}
+        key = None if self._keys is None else self._keys.of("/artifacts", sent)
+        record: Record = await self._client.request("POST", "/artifacts", sent, key=key)
+        return record
+
+    async def upload(
+        self,
+        thread_id: str,
+        channel: str,
+        name: str,
+        body: bytes | str,
+        *,
+        kind: str | None = None,
+        title: str | None = None,
+        summary: str | None = None,
+        media_type: str | None = None,
+        replaces: str | None = None,
+        parent_artifact_ids: Iterable[str] = (),
+        tags: Iterable[str] = (),
+    ) -> Record:
+        """Writes a body to `artifacts/<channel>/<name>` of a thread's workspace and publishes it, in one step.
+
+        The same body again, with the same arguments, is no new artifact.
+
+        Args:
+            name: Of the file.
+            body: Text is sent as UTF-8.
+            media_type: By default what the name says.
+            thread_id, channel, kind, title, summary, replaces, parent_artifact_ids, tags: As for `publish`.
+
+        Raises:
+            ValueError, InvalidRequest, NotFound, ServiceUnavailable: as `publish`.
+            TypeError: at once, for a body that is neither bytes nor text.
+            TooLarge: if a file may not have so many bytes.
+
+        Example:
+            >>> async def attach(runtime, report):
+            ...     return await runtime.artifacts.upload("customer-17", "analysis", "report.md", report)
+        """
+        asked = {
+            **_parts(kind, title, summary, replaces),
+            "parent": list(parent_artifact_ids) or None,
+            "tag": list(tags) or None,
+        }
+        data = _bytes(body)
+        params = {**asked, "threadId": await thread_of(self._client, thread_id), "workId": self._work_id}
+        record: Record = await self._client.request(
+            "PUT",
+            path("artifacts", channel, name),
+            params={key: value for key, value in params.items() if value is not None},
+            data=data,
+            media_type=media_type,
+        )
+        return record
+
+    async def get(self, id: str) -> Record:
+        """The record of an artifact.
+
+        Args:
+            id: From an event `artifact-published`, or from `list`.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def is_newest(runtime, id):
+            ...     return (await runtime.artifacts.get(id))["status"] == "active"
+        """
+        record: Record = await self._client.request("GET", path("artifacts", id))
+        return record
+
+    async def list(
+        self,
+        *,
+        thread_id: str | None = None,
+        channel: str | None = None,
+        agent: str | None = None,
+        query_id: str | None = None,
+        work_id: str | None = None,
+        tag: str | None = None,
+        status: str | None = None,
+        since: datetime | None = None,
+        include_superseded: bool = False,
+        limit: int = 50,
+    ) -> Records:
+        """Records that pass all of the filters, newest first.
+
+        Args:
+            thread_id: As for `Runtime.query`.
+            channel, agent, query_id, work_id, tag: Those of this channel, agent, query, unit of work, tag.
+            status: `active` or `superseded`.
+            since: Published at this moment or later; with its zone.
+            include_superseded: Without it, and without a status, superseded ones are left out.
+            limit: How many at most.
+
+        Raises:
+            InvalidRequest: for a filter that cannot be one.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def patches(runtime, query_id):
+            ...     return await runtime.artifacts.list(query_id=query_id, channel="patch")
+        """
+        wanted = {
+            "threadId": None if thread_id is None else await thread_of(self._client, thread_id),
+            "channel": channel,
+            "agent": agent,
+            "queryId": query_id,
+            "workId": work_id,
+            "tag": tag,
+            "status": status,
+            "since": None if since is None else since.isoformat(),
+            "includeSuperseded": "true" if include_superseded else None,
+        }
+        return await listed(self._client, "/artifacts", wanted, limit)
+
+    async def read(self, id: str, within: str | None = None) -> bytes:
+        """The bytes as they were published, whatever became of the file since; all of them are in memory.
+
+        Args:
+            id: The artifact's. Of a directory its list is given, in the form of `sha256sum`.
+            within: The path of a file inside of a directory that was published.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def text_of(runtime, id):
+            ...     return (await runtime.artifacts.read(id)).decode()
+        """
+        params = None if within is None else {"path": within}
+        where = path("artifacts", id, "content")
+        data: bytes = await self._client.request("GET", where, params=params, raw=True, accept="*/*")
+        return data
+
+    async def lineage(self, id: str) -> dict[str, Any]:
+        """What an artifact came from and what came from it: `{"artifact", "ancestors", "descendants"}`.
+
+        Each step is `{"depth", "artifact"}`, the nearest first.
+
+        Args:
+            id: The artifact's.
+
+        Raises:
+            NotFound: if there is none.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def made_from(runtime, id):
+            ...     steps = (await runtime.artifacts.lineage(id))["ancestors"]
+            ...     return [step["artifact"]["path"] for step in steps if step["depth"] == 1]
+        """
+        found: dict[str, Any] = await self._client.request("GET", path("artifacts", id, "lineage"))
+        return found
+
+
+class ArtifactsOfCall:
+    """`ctx.artifacts`: `runtime.artifacts` in the thread of a call. What is published belongs to the agent's run that made
+    the call. In an async handler each call is awaited; in a sync one it returns its result."""
+
+    def __init__(self, artifacts: Artifacts, thread_id: str, bridge: Bridge) -> None:
+        self._artifacts = artifacts
+        self._thread_id = thread_id
+        self._bridge = bridge
+
+    def publish(self, channel: str, path: str, **parts: Any) -> Any:
+        """As `Artifacts.publish`. A call that is made again after a crash gets the same record."""
+        return self._bridge.run(self._artifacts.publish(self._thread_id, channel, path, **parts))
+
+    def upload(self, channel: str, name: str, body: bytes | str, **parts: Any) -> Any:
+        """As `Artifacts.upload`."""
+        return self._bridge.run(self._artifacts.upload(self._thread_id, channel, name, body, **parts))
+
+    def get(self, id: str) -> Any:
+        """As `Artifacts.get`."""
+        return self._bridge.run(self._artifacts.get(id))
+
+    def list(self, **filters: Any) -> Any:
+        """As `Artifacts.list`; those of the thread, unless `thread_id` says otherwise (None: of all threads)."""
+        return self._bridge.run(self._artifacts.list(**{"thread_id": self._thread_id, **filters}))
+
+    def read(self, id: str, within: str | None = None) -> Any:
+        """As `Artifacts.read`."""
+        return self._bridge.run(self._artifacts.read(id, within))
+
+    def lineage(self, id: str) -> Any:
+        """As `Artifacts.lineage`."""
+        return self._bridge.run(self._artifacts.lineage(id))
+
+
+def _parts(kind: Any, title: Any, summary: Any, replaces: Any) -> dict[str, Any]:
+    return {"kind": kind, "title": title, "summary": summary, "replaces": replaces}
+
+
+def _bytes(body: Any) -> bytes:
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(f"the body of an artifact is bytes or text, not {kind_of(body)}")

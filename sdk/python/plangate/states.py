@@ -1,0 +1,176 @@
+"""`ctx.state`: the state of the thread that a call is made in, read and written by its handler."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from plangate.client import ServiceClient, path
+from plangate.context import Bridge, OnceKeys, plain
+from plangate.spec.variables import DAGGER, MISSING, Expression, NotAVariable, Reference, follow, parse
+
+STATE: Final = f"{DAGGER}state"
+
+
+def reference_to(place: str) -> Reference:
+    """The variable of a place in the state.
+
+    Raises:
+        ValueError: for what is no path.
+
+    Example:
+        >>> str(reference_to('totals."net.eur"'))
+        '†state.totals."net.eur"'
+    """
+    try:
+        parsed = parse(f"{STATE}.{place}")
+    except NotAVariable as error:
+        raise ValueError(f"{place!r} is no path: {error}") from None
+    references = list(parsed.references()) if isinstance(parsed, Expression) else []
+    if len(references) != 1:
+        raise ValueError(f"{place!r} is more than one path")
+    return references[0]
+
+
+class StateCalls:
+    """Reading and writing the state of a thread. `work_id` is the call that does it."""
+
+    def __init__(self, client: ServiceClient, thread_id: str, work_id: str) -> None:
+        self._client = client
+        self._where = path("threads", thread_id, "state")
+        self._work_id = work_id
+        self._keys = OnceKeys(work_id)
+
+    async def get(self, place: str | None, default: Any) -> Any:
+        inside = () if place is None else reference_to(place).path
+        found = await self._client.request("GET", self._where)
+        value = follow(found["document"], inside)
+        return default if value is MISSING else value
+
+    async def write(self, method: str, place: str, value: Any) -> dict[str, Any]:
+        body = {
+            "workId": self._work_id,
+            "path": str(reference_to(place)),
+            "method": method,
+            "value": plain(value),
+        }
+        where = f"{self._where}/log"
+        key = self._keys.of(where, body)
+        written: dict[str, Any] = await self._client.request("POST", where, body, key=key)
+        return written
+
+
+class State:
+    """`ctx.state`: what `†state` is to a model. In an async handler each call is awaited; in a sync one it returns.
+
+    A place is written as after `†state.`: `totals.net`, `rows.0`, `totals."net.eur"`. A write gives its entry in
+    the log. A call that is made again after a crash writes nothing twice, and one that is over writes nothing.
+
+    Example:
+        >>> async def remember(args, ctx):
+        ...     await ctx.state.push("seen", args["order"])
+        ...     return len(await ctx.state.get("seen"))
+    """
+
+    def __init__(self, calls: StateCalls, bridge: Bridge) -> None:
+        self._calls = calls
+        self._bridge = bridge
+
+    def get(self, place: str | None = None, default: Any = None) -> Any:
+        """The value at a place, as it is now.
+
+        Args:
+            place: None is the whole document.
+            default: What is given where nothing was written.
+
+        Raises:
+            ValueError: for what is no place.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> def seen(args, ctx):
+            ...     return ctx.state.get("seen", [])
+        """
+        return self._bridge.run(self._calls.get(place, default))
+
+    def set(self, place: str, value: Any) -> Any:
+        """Puts a value in the place of what is there.
+
+        Args:
+            place: Objects on the way to it are made.
+            value: A model, a dataclass or plain data, at most 1 MiB of JSON.
+
+        Raises:
+            ValueError: for what is no place.
+            InvalidRequest: if it does not fit what is there, or the runtime's `stateSchema`.
+            Conflict: if the call is over.
+            TooLarge: if the value is: keep it as a reference, and write its handle.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> def keep(args, ctx):
+            ...     ctx.state.set("customer.name", args["name"])
+        """
+        return self._write("set", place, value)
+
+    def merge(self, place: str, value: Any) -> Any:
+        """Puts the keys of an object into the one that is there, and so for the objects inside of it.
+
+        Args:
+            place, value: As for `set`; the value is an object.
+
+        Raises:
+            ValueError, InvalidRequest, Conflict, TooLarge, ServiceUnavailable: as `set`.
+
+        Example:
+            >>> def note(args, ctx):
+            ...     ctx.state.merge("customer", {"address": {"city": args["city"]}})
+        """
+        return self._write("merge", place, value)
+
+    def assign(self, place: str, value: Any) -> Any:
+        """Puts the keys of an object into the one that is there; what is inside of them is replaced.
+
+        Args:
+            place, value: As for `set`; the value is an object.
+
+        Raises:
+            ValueError, InvalidRequest, Conflict, TooLarge, ServiceUnavailable: as `set`.
+
+        Example:
+            >>> def move(args, ctx):
+            ...     ctx.state.assign("customer", {"address": args["address"]})
+        """
+        return self._write("assign", place, value)
+
+    def push(self, place: str, value: Any) -> Any:
+        """Appends a value to the array that is there, or begins one.
+
+        Args:
+            place, value: As for `set`.
+
+        Raises:
+            ValueError, InvalidRequest, Conflict, TooLarge, ServiceUnavailable: as `set`.
+
+        Example:
+            >>> def saw(args, ctx):
+            ...     ctx.state.push("seen", args["order"])
+        """
+        return self._write("push", place, value)
+
+    def concat(self, place: str, value: Any) -> Any:
+        """Appends an array, or a text, to the one that is there.
+
+        Args:
+            place, value: As for `set`; the value is an array or a text.
+
+        Raises:
+            ValueError, InvalidRequest, Conflict, TooLarge, ServiceUnavailable: as `set`.
+
+        Example:
+            >>> def saw_all(args, ctx):
+            ...     ctx.state.concat("seen", args["orders"])
+        """
+        return self._write("concat", place, value)
+
+    def _write(self, method: str, place: str, value: Any) -> Any:
+        return self._bridge.run(self._calls.write(method, place, value))

@@ -1,0 +1,38 @@
+"""How a program names threads: by strings of its own, or by the service's ids."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from plangate.client import ServiceClient
+
+MAX_THREAD_ID_CHARS: Final = 200
+OWN_ID: Final = "thr_"
+
+
+def thread_fields(thread_id: Any) -> dict[str, str]:
+    """How a body names a thread: by the service's id, or by a key of the caller's.
+
+    Raises:
+        ValueError: for anything else.
+
+    Example:
+        >>> thread_fields("customer-17"), thread_fields(None)
+        ({'threadKey': 'customer-17'}, {})
+    """
+    if thread_id is None:
+        return {}
+    if not (isinstance(thread_id, str) and 0 < len(thread_id) <= MAX_THREAD_ID_CHARS):
+        raise ValueError(f"thread_id is a string of 1 to {MAX_THREAD_ID_CHARS} characters")
+    return {"threadId" if thread_id.startswith(OWN_ID) else "threadKey": thread_id}
+
+
+async def thread_of(client: ServiceClient, thread_id: str) -> str:
+    """The service's id of a thread, which is made if a string of the caller's is new."""
+    fields = thread_fields(thread_id)
+    if not fields:
+        raise ValueError("thread_id is missing: it is a string of yours, or an id such as 'thr_...'")
+    if "threadId" in fields:
+        return fields["threadId"]
+    thread = await client.request("POST", "/threads", fields)
+    return str(thread["id"])
