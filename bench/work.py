@@ -102,6 +102,9 @@ def measure(rounds: int) -> str:
         for size, count in SIZES.items():
             queries[size] = made(api, postgres.dsn(), first, count)
             first += count
+            tree = json.loads(api("GET", f"/work-records/wrk_{queries[size]}?tree=true"))
+            if len(tree["below"]) + 1 != count:
+                raise SystemExit(f"the tree has {len(tree['below']) + 1} records and not {count}")
         for number in range(rounds):
             one_round(api, queries, number, trees if number else None)
             beside(api, queries["10,000"], number, requests if number else None)

@@ -6,20 +6,29 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from app.base.database import is_outage
-from app.base.embedded_postgres import EmbeddedPostgresError
+from app.base.embedded.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
-from app.doors import admin, serving
+from app.base.later import later
 from app.doors.remote import commands as remote
 from app.doors.remote.connection import Stop, failed
-from app.settings import Settings
-from app.tenancy.floor import checked_floor
 from app.tenancy.models import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from app import settings as configuration
+    from app.base import database
+    from app.doors import admin, serving
+    from app.tenancy import floor
+else:  # the service takes seconds to load, and most commands only talk to one
+    configuration = later("app.settings")
+    database = later("app.base.database")
+    admin = later("app.doors.admin")
+    serving = later("app.doors.serving")
+    floor = later("app.tenancy.floor")
 
 cli = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Plangate: an agent runtime as an HTTP service."
@@ -45,9 +54,9 @@ ApprovalFloor = Annotated[
 ]
 
 
-def settings(**given: object) -> Settings:
+def settings(**given: object) -> configuration.Settings:
     """The environment's settings, with what the command line says laid over them."""
-    found = Settings()
+    found = configuration.Settings()
     return found.model_copy(update={k: v for k, v in given.items() if v is not None})
 
 
@@ -121,7 +130,7 @@ def given_limits(text: str | None) -> dict[str, Any] | None:
 
 
 def given_floor(text: str | None) -> dict[str, Any] | None:
-    return None if text is None else checked_floor(given_json("--approval-floor", text))
+    return None if text is None else floor.checked_floor(given_json("--approval-floor", text))
 
 
 def given_json(option: str, text: str) -> dict[str, Any]:
@@ -192,6 +201,6 @@ def main() -> None:
         )
         raise SystemExit(f"plangate: a setting is not valid: {found}") from error
     except Exception as error:
-        if not is_outage(error):
+        if not database.is_outage(error):
             raise
         raise SystemExit(f"plangate: the database cannot be reached: {error}") from error

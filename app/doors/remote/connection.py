@@ -10,15 +10,20 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import typer
 from plangate.client import ServiceClient, path
 from plangate.errors import PlangateError, ServiceUnavailable
 
+from app.base.later import later
 from app.doors.remote.text import as_json, safe_lines
-from app.settings import Settings, default_data_dir
+
+if TYPE_CHECKING:
+    from app import settings
+else:
+    settings = later("app.settings")
 
 T = TypeVar("T")
 
@@ -53,7 +58,7 @@ class Target:
         cls, url: str | None, key_file: Path | None, data_dir: Path | None, tenant: str | None
     ) -> Target:
         """What the options say, else the environment, else the service of this machine. Raises Stop."""
-        address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{Settings().port}"
+        address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{settings.Settings().port}"
         if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
             raise Stop(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
         return cls(address, _key(address, key_file, data_dir), tenant)
@@ -67,7 +72,7 @@ def _key(address: str, key_file: Path | None, data_dir: Path | None) -> str:
         return _checked(given, "PLANGATE_API_KEY")
     if not _is_loopback(address):  # the operator's key of this machine is for no other one
         raise Stop(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
-    kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or default_data_dir())
+    kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or settings.default_data_dir())
     try:
         return _read(kept_in / "local-key")
     except Stop as stop:

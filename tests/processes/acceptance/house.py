@@ -230,13 +230,17 @@ class House:
             return None
         return wire.ask(wire.socket_path(self._socket_dir(), places.PORT), "plangate").pid
 
+    async def connect(self) -> asyncpg.Connection:
+        """A connection that sees everything; the caller closes it."""
+        return await asyncpg.connect(
+            user="plangate", database="plangate", host=str(self._socket_dir()), port=places.PORT
+        )
+
     def sql(self, statement: str, *args: object) -> list[dict[str, Any]]:
         """Rows as the database itself has them, whichever tenant's."""
 
         async def run() -> list[dict[str, Any]]:
-            connection = await asyncpg.connect(
-                user="plangate", database="plangate", host=str(self._socket_dir()), port=places.PORT
-            )
+            connection = await self.connect()
             try:
                 return [dict(row) for row in await connection.fetch(statement, *args)]
             finally:

@@ -84,6 +84,12 @@ def notices(replay: str = "never", *, graph: bool = False, **tool: Any) -> dict[
     }
 
 
+def author() -> dict[str, Any]:
+    """One agent that follows a script and has files and artifacts."""
+    agent = {"name": "author", "role": "specialist", "model": MODEL, "toolkits": ["workspace", "artifacts"]}
+    return {"name": "author", "tenant": TENANT, "interpreter": "scripted", "agents": [agent]}
+
+
 def call_agent(agent: str, *steps: dict[str, Any]) -> dict[str, Any]:
     return {"tool": "call_agent", "args": {"agent": agent, "prompt": json.dumps({"script": list(steps)})}}
 

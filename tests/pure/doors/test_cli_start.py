@@ -1,0 +1,81 @@
+"""What a command that only talks to a service loads: nothing of the service itself, which takes seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+SERVICE = ("sqlalchemy", "asyncpg", "fastapi", "starlette", "uvicorn", "structlog", "cryptography", "jsonschema_rs",
+           "anthropic", "openai", "pydantic_settings")  # fmt: skip
+RUN = """
+import sys
+from app.doors.cli import main
+try:
+    main()
+except SystemExit as end:
+    code = end.code
+print([name for name in {names!r} if name in sys.modules], code, file=sys.stderr)
+"""
+
+
+class Absent(BaseHTTPRequestHandler):
+    """Knows nothing of what it is asked for."""
+
+    def answer(self) -> None:
+        body = json.dumps({"type": "not_found", "title": "No", "status": 404, "detail": "Nothing."}).encode()
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.send_response(404)
+        self.send_header("content-type", "application/problem+json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Absent)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def loaded(*arguments: str, **env: str) -> str:
+    """What of the service a command loaded, and its exit code."""
+    code = RUN.format(names=SERVICE)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, env=env
+    )
+    return done.stderr.splitlines()[-1]
+
+
+def test_help_loads_nothing_of_the_service() -> None:
+    assert loaded("--help") == "[] 0"
+    assert loaded("work", "--help") == "[] 0"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("query", "hi"), ("watch", "qry_1"), ("work", "qry_1"), ("artifacts",), ("approvals", "list"),
+     ("approvals", "reject", "apr_1")],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_command_that_asks_a_service_loads_nothing_of_it(url: str, command: tuple[str, ...]) -> None:
+    assert loaded(*command, PLANGATE_URL=url, PLANGATE_API_KEY="plg_key") == "[] 1"
+
+
+def test_a_command_of_the_service_loads_it(url: str) -> None:
+    assert loaded("openapi").startswith("['sqlalchemy', 'asyncpg', 'fastapi'")
