@@ -17,6 +17,16 @@ MAX_DEPTH: Final = 32
 _SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 """Scripts with letters that look alike: a word is in one of them."""
 
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that leave nothing to be seen, beside those that are no characters to Unicode (C) or spaces (Z)."""
+
+_STYLES: Final = "\ufe0e\ufe0f"
+"""After a symbol these say how it is drawn, and keyboards write them: ❤️."""
+
+_SLASHES: Final = "∕⁄⧸․╱⟋"
+
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -28,8 +38,9 @@ class PathNotAllowed(Invalid):
 
 def normal(path: str) -> str:
     """The path as it is kept: composed (NFC), without `.`, empty steps and a slash at the end. Raises PathNotAllowed."""
-    for char in path:
-        _refuse_char(path, char)
+    for before, char in zip(" " + path, path, strict=False):
+        if not (char in _STYLES and unicodedata.category(before) == "So"):
+            _refuse_char(path, char)
     if path.startswith("/"):
         raise refused(path, "it is absolute: paths are relative to the workspace, such as notes/today.md")
     if "\\" in path:
@@ -56,7 +67,7 @@ def prefix_of(prefix: str) -> str:
 
 def skeleton(path: str) -> str:
     """Paths that share it look alike. Case tells paths apart, as it does for most who read them."""
-    return "".join(_folded(char) for char in path)
+    return "".join(_folded(char) for char in path if char not in _STYLES)
 
 
 def _folded(char: str) -> str:
@@ -79,7 +90,7 @@ def refused(path: str, why: str) -> PathNotAllowed:
 
 def _refuse_char(path: str, char: str) -> None:
     kind = unicodedata.category(char)
-    if kind[0] == "C" or char == "�" or (kind[0] == "Z" and char != " "):
+    if kind[0] == "C" or char == "�" or (kind[0] == "Z" and char != " ") or _UNSEEN.match(char):
         raise refused(path, f"it contains {_named(char)}, which cannot be seen or typed")
 
 
@@ -93,7 +104,7 @@ def _refuse_name(path: str, name: str) -> None:
             path, f"a name in it has {len(name.encode())} bytes, and at most {MAX_NAME_BYTES} are allowed"
         )
     for char in name:
-        if unicodedata.normalize("NFKC", char) != unicodedata.normalize("NFC", char) or char in "∕⁄⧸․":
+        if unicodedata.normalize("NFKC", char) != unicodedata.normalize("NFC", char) or char in _SLASHES:
             raise refused(path, f"it contains {_named(char)}, which looks like another character")
     for word in _WORD.findall(name):
         scripts = {script for char in word for script in _SCRIPTS if _is_of(char, script)}

@@ -19,6 +19,8 @@ from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, normal, pr
         ("a b, (c) 'd' #?%&+=*<>|:.txt", "a b, (c) 'd' #?%&+=*<>|:.txt"),
         ("отчёт_q3.txt", "отчёт_q3.txt"),
         ("文書/報告書.md", "文書/報告書.md"),
+        ("❤\ufe0f.md", "❤\ufe0f.md"),
+        ("한글.md", "한글.md"),
         ("x" * 255, "x" * 255),
         ("/".join("x" * MAX_DEPTH), "/".join("x" * MAX_DEPTH)),
     ],
@@ -56,6 +58,15 @@ ALIKE = "which looks like another character"
         ("a\u00a0b", f"it contains U+00A0 (NO-BREAK SPACE), {UNSEEN}"),
         ("a\ufffdb", f"it contains U+FFFD (REPLACEMENT CHARACTER), {UNSEEN}"),
         ("a\U0010ffffb", f"it contains U+10FFFF (control character), {UNSEEN}"),
+        ("a\u115fb", f"it contains U+115F (HANGUL CHOSEONG FILLER), {UNSEEN}"),
+        ("a\u1160b", f"it contains U+1160 (HANGUL JUNGSEONG FILLER), {UNSEEN}"),
+        ("a\u2800b", f"it contains U+2800 (BRAILLE PATTERN BLANK), {UNSEEN}"),
+        ("a\u034fb", f"it contains U+034F (COMBINING GRAPHEME JOINER), {UNSEEN}"),
+        ("a\ufe0fb", f"it contains U+FE0F (VARIATION SELECTOR-16), {UNSEEN}"),
+        ("❤\ufe0f\ufe0f", f"it contains U+FE0F (VARIATION SELECTOR-16), {UNSEEN}"),
+        ("\ufe0f❤", f"it contains U+FE0F (VARIATION SELECTOR-16), {UNSEEN}"),
+        ("a\U000e0100b", f"it contains U+E0100 (VARIATION SELECTOR-17), {UNSEEN}"),
+        ("a╱b", f"it contains U+2571 (BOX DRAWINGS LIGHT DIAGONAL UPPER RIGHT TO LOWER LEFT), {ALIKE}"),
         ("．．/x", f"it contains U+FF0E (FULLWIDTH FULL STOP), {ALIKE}"),
         ("a／b", f"it contains U+FF0F (FULLWIDTH SOLIDUS), {ALIKE}"),
         ("a∕b", f"it contains U+2215 (DIVISION SLASH), {ALIKE}"),
@@ -100,3 +111,7 @@ def test_prefixes_and_folders() -> None:
     assert ancestors("a/b/c") == ["a", "a/b"]
     with pytest.raises(PathNotAllowed):
         prefix_of("../")
+
+
+def test_how_a_symbol_is_drawn_tells_no_paths_apart() -> None:
+    assert skeleton("❤\ufe0f.md") == skeleton("❤\ufe0e.md") == skeleton("❤.md")
