@@ -92,7 +92,13 @@ async def test_a_file_is_published_and_its_record_never_changes(api: Caller, hom
 
 
 async def test_a_directory_is_published_with_its_list(api: Caller, home: str) -> None:
-    for path, data in (("out/b.txt", b"bb"), ("out/sub/a.txt", b"a"), ("out-of-it", b"x")):
+    for path, data in (
+        ("out/b.txt", b"bb"),
+        ("out/sub/a.txt", b"a"),
+        ("out-of-it", b"x"),
+        ("out0", b"x"),
+        ("outer/b.txt", b"x"),
+    ):
         await put(api, home, path, data)
     record = await publish(api, home, "out/")
     lines = [(b"bb", "b.txt"), (b"a", "sub/a.txt")]
@@ -442,7 +448,7 @@ async def test_agents_publish_and_the_caller_gets_ids_and_summaries(plangate: Wo
         "queryId": query["id"],
         "threadId": query["threadId"],
         "agent": "maker",
-        "model": producer["model"],
+        "model": "m",
     }
     assert work[event["workId"]]["name"] == "artifact_publish"
     ended = [e for e in await api.events(query["id"], "tool-agent") if e["state"] == "result"]

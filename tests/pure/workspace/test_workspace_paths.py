@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
-from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, normal, prefix_of, skeleton
+from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, folder_of, normal, prefix_of, skeleton
 
 
 @pytest.mark.parametrize(
@@ -109,8 +111,23 @@ def test_prefixes_and_folders() -> None:
         "a/b/",
     ]
     assert ancestors("a/b/c") == ["a", "a/b"]
-    with pytest.raises(PathNotAllowed):
-        prefix_of("../")
+    assert [folder_of(p) for p in (None, "", ".", "./", "a", "a/", "a/.", "./a//b")] == [
+        *("", "", "", ""),
+        *("a/", "a/", "a/", "a/b/"),
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["v1.", "my ", "a/.", "a/v1.", "отч", "cafe\u0301 "])
+def test_a_prefix_may_end_as_no_name_does(prefix: str) -> None:
+    assert prefix_of(prefix) == unicodedata.normalize("NFC", prefix)
+
+
+@pytest.mark.parametrize("prefix", ["../", "/etc", "/", "a\\", "a\u202e", "a/../b", " a", "x" * 256])
+def test_a_prefix_that_no_path_can_have_is_refused(prefix: str) -> None:
+    with pytest.raises(PathNotAllowed) as refused:
+        prefix_of(prefix)
+    shown = ascii(prefix if len(prefix) <= 80 else prefix[:79] + "…")
+    assert refused.value.detail.startswith(f"The path {shown} is not allowed: ")
 
 
 def test_how_a_symbol_is_drawn_tells_no_paths_apart() -> None:
