@@ -11,6 +11,7 @@ from pathlib import Path
 
 from app.agents import toolkits as agent_toolkits
 from app.agents.artifact_tools import ArtifactTools
+from app.agents.deletion import Deletions
 from app.agents.dispatch import Dispatch
 from app.agents.gate import ToolGate
 from app.agents.providers import ProviderPool
@@ -96,6 +97,7 @@ class Services:
     spans: Spans | None
     workspaces: Workspaces
     artifacts: Artifacts
+    deletions: Deletions
     chainer: Chainer
     chores: tuple[Chore, ...]
 
@@ -236,6 +238,7 @@ def assemble(
     workspaces = Workspaces(db, open_blobs(site.blobs))
     chainer = Chainer(derive(site.master, "artifacts"))
     artifacts = Artifacts(db, workspaces, chainer)
+    deletions = Deletions(db, artifacts)
     documents = Documents(schemas)
     variables = Variables(references, documents, schemas, artifacts)
     plans = Plans(db, references, runtimes, schemas, variables)
@@ -320,6 +323,7 @@ def assemble(
         spans,
         workspaces,
         artifacts,
+        deletions,
         chainer,
         (
             approvals.expire_due,
@@ -327,6 +331,7 @@ def assemble(
             queries.fail_due_limits,
             references.sweep,
             workspaces.collect,
+            deletions.finish_due,
             lambda: idempotency.sweep(db),
         ),
     )

@@ -70,10 +70,10 @@ SELECT 'local', m.id, m.thread_id, m.place, convert_to(json_build_object('id', m
 INSERT INTO artifact_tags (tenant_id, tag, artifact_id) SELECT 'local', 'tag-' || n % 50, id FROM made
 UNION ALL SELECT 'local', 'seldom', id FROM made WHERE n % 100000 = 0
 """,
-    # The first of a file came from the last of another: a tree, a level deeper whenever the files are twice as many.
+    # The last of a file came from the last of another: a tree, a level deeper whenever the files are twice as many.
     """
 INSERT INTO artifact_parents (tenant_id, artifact_id, parent_id)
-SELECT 'local', m.id, p.id FROM made m JOIN made p ON p.n = m.file / 2 * 4 + 3 WHERE m.version = 1 AND m.file > 0
+SELECT 'local', m.id, p.id FROM made m JOIN made p ON p.n = m.file / 2 * 4 + 3 WHERE m.version = 4 AND m.file > 0
 """,
     "ANALYZE",
 )

@@ -10,6 +10,7 @@ from app.agents.workspace_tools import acted_on
 from app.artifacts.models import Artifact, Publication, Target
 from app.artifacts.publishing import published
 from app.artifacts.service import ArtifactNotFound, Artifacts, TargetMoved
+from app.base import jsongate
 from app.base.blobs import StoreUnavailable
 from app.base.database import Tx
 
@@ -84,7 +85,7 @@ class ArtifactTools:
             found = await call.run.look(lambda tx: self._artifacts.read(tx, call.args["id"]))
         except ArtifactNotFound:
             return Answer(None)
-        return Answer(found.wire())
+        return Answer((await self._shown(call, [found]))[0])
 
     async def _list(self, call: ToolCall) -> Outcome:
         args = call.args
@@ -97,5 +98,13 @@ class ArtifactTools:
             more, after = await call.run.look(lambda tx, n=left: self._artifacts.page(tx, filters, status, n))  # type: ignore[misc]
             found += more
             if after is None or len(found) >= limit:
-                return Answer([a.wire() for a in found])
+                return Answer(await self._shown(call, found))
             filters["before"] = after
+
+    async def _shown(self, call: ToolCall, found: list[Artifact]) -> list[dict[str, Any]]:
+        """The records, and on record that the call was given them in place of what they are of."""
+        records = [a.wire() for a in found]
+        sizes = [0 if call.to_path else len(jsongate.dumps(record)) for record in records]
+        shown = list(zip(found, sizes, strict=True))
+        await call.run.durably(lambda tx: self._artifacts.note(tx, call.scope.work_id, shown))
+        return records

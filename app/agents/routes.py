@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.agents import threads, views
+from app.agents.deletion import Deletions
 from app.agents.schemas import ForkThread, MakeThread, Resume, SubmitQuery
 from app.agents.service import Queries, links
 from app.base.database import Tx
@@ -255,6 +256,22 @@ async def read_thread(
     request: Request, thread_id: ThreadId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
     return await reading(request, caller, lambda tx: threads.read(tx, thread_id))
+
+
+@router.delete(
+    "/threads/{thread_id}",
+    summary="Delete a thread with all that is in it, for good",
+    description="A 409 while one of its queries is not over. Nobody finds the thread from then on, nor its queries, events, "
+    "plans, state, files and artifacts. What stays: what was used and what that cost (`GET /usage`), who decided on "
+    "approvals, grants, and references, which belong to no thread.",
+    response_model=views.ThreadDeleted,
+)
+async def delete_thread(
+    request: Request, thread_id: ThreadId, caller: Annotated[Caller, calling("queries:write")]
+) -> Response:
+    deletions: Deletions = request.app.state.services.deletions
+    await deletions.delete(caller.tenant, thread_id)
+    return json_response({"id": thread_id, "deleted": True})
 
 
 @router.get(

@@ -40,6 +40,7 @@ from app.agents.variables import Variables
 from app.agents.workspace_tools import workspace_note
 from app.artifacts.models import Artifact
 from app.artifacts.service import Artifacts
+from app.base import jsongate
 from app.base.database import Database
 from app.base.errors import Unavailable
 from app.base.ids import new_id
@@ -394,7 +395,11 @@ class Runner:
             return ToolError(
                 f"{agent.name} failed ({result.error_code}): {result.text}{told_of}", "agent_failed"
             )
-        return Answer(result.text, tuple(a.brief() for a in published))
+        briefs = tuple(a.brief() for a in published)
+        shown = [(a, len(jsongate.dumps(brief))) for a, brief in zip(published, briefs, strict=True)]
+        if shown:
+            await run.durably(lambda tx: self._artifacts.note(tx, scope.work_id, shown))
+        return Answer(result.text, briefs)
 
     async def _published(self, run: QueryRun, result: Result) -> list[Artifact]:
         """What an agent's run published, also one that failed."""

@@ -29,6 +29,7 @@ from app.runtimes.checks import is_priced
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tenancy.models import Caller
+from app.workspace.service import thread_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Queries:
 
     async def _interrupt(self, tx: Tx, asked: Submission) -> None:
         row = await threads.named(tx, asked.thread_id, asked.thread_key)
-        if row is not None:
+        if row is not None and await store.lock_thread(tx, row["id"]):  # the lock order: the thread first
             for query_id in await store.active_in_thread(tx, row["id"]):
                 await self.cancel(tx, query_id, "interrupted")
 
@@ -249,15 +250,15 @@ class Queries:
     async def thread_for(self, tx: Tx, asked: Submission, runtime: Runtime) -> str:
         """The thread that is named, made on first use of a key; a new one without a name."""
         if asked.thread_id is not None:
-            row = await store.thread_by_id(tx, asked.thread_id)
-            if row is None:
-                raise NotFound(f"There is no thread {asked.thread_id!r}.")
-            return str(row["id"])
+            await thread_held(tx, asked.thread_id)
+            return asked.thread_id
         return await store.make_thread(tx, new_id("thr_"), asked.thread_key, runtime.id)
 
     async def hold_thread(self, tx: Tx, thread_id: str) -> None:
-        """Locks the thread for who locks a plan of it and then submits a query to it (the lock order)."""
-        await store.lock_thread(tx, thread_id)
+        """Locks the thread for who locks a plan of it and then submits a query to it (the lock order). Raises
+        NotFound."""
+        if not await store.lock_thread(tx, thread_id):
+            raise NotFound(f"There is no thread {thread_id!r}.")
 
     def _refuse(self, outcome: str, asked: Submission) -> None:
         if outcome == "no_thread":

@@ -217,8 +217,9 @@ ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id
 """
 
 
-async def lock_thread(tx: Tx, thread_id: str) -> None:
-    await tx.run(LOCK_THREAD, tx.tenant, thread_id)
+async def lock_thread(tx: Tx, thread_id: str) -> bool:
+    """Whether there is this thread; nobody else begins or ends a query in it until the transaction ends."""
+    return await tx.value(LOCK_THREAD, tx.tenant, thread_id) is not None
 
 
 async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str | None) -> str:
@@ -269,3 +270,25 @@ async def threads(tx: Tx, before: str | None, limit: int) -> list[Any]:
 
 async def agents_of_thread(tx: Tx, thread_id: str) -> list[str]:
     return [r["agent"] for r in await tx.fetch(AGENTS_OF_THREAD, tx.tenant, thread_id)]
+
+
+FORGET_THREAD = "SELECT outcome, queries FROM forget_thread($1, $2)"
+FORGET_REST = "SELECT forget_rest($1, $2)"
+DUE_DELETIONS = "SELECT tenant_id, id FROM due_deletions($1)"
+
+
+async def forget_thread(tx: Tx, thread_id: str, queries: int) -> tuple[str, list[str]]:
+    """Begins the end of a thread and of so many of its queries. `no_thread`; `busy`, with those that are not over;
+    `deleted`."""
+    row = await tx.row(FORGET_THREAD, thread_id, queries)
+    return row["outcome"], row["queries"] or []
+
+
+async def forget_rest(tx: Tx, thread_id: str, rows: int, within_s: float) -> bool:
+    """Removes about so many rows of a thread that is deleted; whether none is left. Raises TookTooLong."""
+    ((done,),) = await tx.fetch_within(within_s, FORGET_REST, thread_id, rows)
+    return bool(done)
+
+
+async def due_deletions(db: Database, limit: int) -> list[tuple[str, str]]:
+    return [(r["tenant_id"], r["id"]) for r in await db.call(DUE_DELETIONS, limit)]

@@ -30,6 +30,7 @@ from app.agents.variable_values import (
     filled,
     written,
 )
+from app.artifacts.models import Artifact
 from app.artifacts.service import ArtifactNotFound, Artifacts
 from app.base import jsongate, leanjson
 from app.base.blobs import BlobLost, StoreUnavailable
@@ -138,7 +139,9 @@ class Variables:
                 return await _loaded(kept, call.output)
             roots = call.roots()
             gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
-            texts = await self.texts(run, [r for r in roots if r.kind == "artifact" and len(r.path) > 1])
+            texts = await self.texts(
+                run, [r for r in roots if r.kind == "artifact" and len(r.path) > 1], scope.work_id
+            )
             gathered = replace(
                 gathered, bodies={**gathered.bodies, **texts.bodies}, why={**gathered.why, **texts.why}
             )
@@ -219,6 +222,7 @@ class Variables:
                 try:
                     found_one = await self._artifacts.read(tx, root.path[0].key)
                     bodies[root] = jsongate.dumps(found_one.wire())
+                    await self._artifacts.note(tx, work_id, [(found_one, 0)])
                 except ArtifactNotFound as gone:
                     why[root] = cut(gone.detail, REASON_CHARS)
             elif root.kind == STATE:
@@ -230,11 +234,12 @@ class Variables:
                 bodies[root] = jsongate.dumps(given[root.kind])
         return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", "artifact"}))
 
-    async def texts(self, run: QueryRun, roots: Sequence[Reference]) -> Gathered:
-        """The texts of the files that artifacts are, as they were published."""
+    async def texts(self, run: QueryRun, roots: Sequence[Reference], work_id: str | None = None) -> Gathered:
+        """The texts of the files that artifacts are, as they were published; `work_id` is the work that uses them."""
         bodies: dict[Reference, bytes] = {}
         why: dict[Reference, str] = {}
         total = 0
+        used: list[tuple[Artifact, int]] = []
         for root in roots:
             id = root.path[0].key
             try:
@@ -250,10 +255,13 @@ class Variables:
                 )
             try:
                 bodies[root] = jsongate.dumps((await self._artifacts.text(run.lease.tenant, found)).decode())
+                used.append((found, 0))
             except UnicodeDecodeError:
                 why[root] = f"The artifact {id!r} is not text."
             except (BlobLost, StoreUnavailable) as error:
                 why[root] = error.detail
+        if used and work_id is not None:
+            await run.durably(lambda tx: self._artifacts.note(tx, work_id, used))
         return Gathered(bodies, why, frozenset())
 
     # -- after it --------------------------------------------------------------------------------------------

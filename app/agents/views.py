@@ -81,6 +81,11 @@ class ThreadView(ThreadSummary):
     active_queries: list[str]
 
 
+class ThreadDeleted(View):
+    id: str
+    deleted: Literal[True]
+
+
 class ThreadPage(Page):
     items: list[ThreadSummary]
 

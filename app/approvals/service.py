@@ -21,7 +21,7 @@ from app.approvals.states import STATUS_OF_DECISION
 from app.approvals.subjects import args_of, with_args
 from app.base import jsongate
 from app.base.database import Database, Tx
-from app.base.errors import Flaw, Invalid, NotFound
+from app.base.errors import Flaw, Gone, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
@@ -33,6 +33,8 @@ from app.tenancy.floor import floor_of
 
 # What the owner of a plan does, in the transaction in which its gate closes without an approval: (tx, approval, subject).
 GateClosed = Callable[[Tx, ApprovalRow, bytes], Awaitable[None]]
+
+NO_SUBJECT = b"{}"  # of an approval whose thread was deleted: it was decided long ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,8 @@ class Approvals:
             raise NotFound(f"There is no approval {approval_id!r}.")
         await queue_store.lock(tx, query_id)
         row = await store.lock(tx, approval_id)
-        return await self._voted(tx, store.row_of(row)), row["subject"], bool(row["late"])
+        subject = row["subject"] or NO_SUBJECT
+        return await self._voted(tx, store.row_of(row)), subject, bool(row["late"])
 
     async def _voted(self, tx: Tx, row: ApprovalRow) -> ApprovalRow:
         return replace(row, votes=(await store.votes(tx, [row.id])).get(row.id, []))
@@ -261,11 +264,17 @@ class Approvals:
         return await store.open_of_query(tx, query_id)
 
     async def subject(self, tx: Tx, approval_id: str) -> bytes:
-        """The bytes that are approved; their SHA-256 is the digest."""
+        """The bytes that are approved; their SHA-256 is the digest. Raises NotFound, Gone."""
         found = await store.subject(tx, approval_id) if is_id("apr_", approval_id) else None
         if found is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
-        return found
+        if found["subject"] is None:
+            raise Gone(
+                "The thread of this approval was deleted, and what was decided on went with it. Who decided what, and "
+                f"when, stays, with its digest: GET /approvals/{approval_id}."
+            )
+        subject: bytes = found["subject"]
+        return subject
 
     async def page(
         self, tx: Tx, before: str | None, filters: list[str | None], limit: int

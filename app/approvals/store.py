@@ -147,9 +147,9 @@ async def lock(tx: Tx, approval_id: str) -> Any:
     return await tx.row(LOCK, tx.tenant, approval_id)
 
 
-async def subject(tx: Tx, approval_id: str) -> bytes | None:
-    found: bytes | None = await tx.value(SUBJECT, tx.tenant, approval_id)
-    return found
+async def subject(tx: Tx, approval_id: str) -> Any:
+    """The row with the subject, which went if its thread was deleted."""
+    return await tx.row(SUBJECT, tx.tenant, approval_id)
 
 
 async def decide(

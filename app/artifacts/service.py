@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from app.artifacts import store
@@ -14,7 +14,7 @@ from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.workspace import paths
 from app.workspace.models import Body, FileRow
-from app.workspace.service import Workspaces, thread_exists
+from app.workspace.service import Workspaces, thread_exists, thread_held
 
 LINEAGE_DEPTH: Final = 50
 LINEAGE_MOST: Final = 500
@@ -75,11 +75,12 @@ class Artifacts:
     async def publish(
         self, tx: Tx, asked: Publication, target: Target, producer: Producer
     ) -> tuple[Artifact, bool]:
-        """Adds a record, and says whether it is new; `target` was prepared. One call publishes once. Raises Invalid,
-        TargetMoved, and nothing was written."""
+        """Adds a record, and says whether it is new; `target` was prepared. One call publishes once. Raises NotFound,
+        Invalid, TargetMoved, and nothing was written."""
         made = None if producer.call_id is None else await store.of_call(tx, producer.call_id)
         if made is not None:
             return made, False
+        await thread_held(tx, producer.thread_id)
         path = paths.normal(asked.path)
         await self.check(tx, asked)
         head, at = await store.lock(tx, producer.thread_id)
@@ -158,7 +159,7 @@ class Artifacts:
 
     async def host(self, tx: Tx, thread_id: str) -> Producer:
         """A record of work for a host that publishes. Raises NotFound."""
-        await thread_exists(tx, thread_id)
+        await thread_held(tx, thread_id)
         work_id = new_id("wrk_")
         await store.add_host(tx, work_id, thread_id)
         return Producer(work_id, None, "host", thread_id)
@@ -189,6 +190,12 @@ class Artifacts:
     async def of_work(self, tx: Tx, work_id: str) -> list[Artifact]:
         """What a unit of work published, oldest first."""
         return await store.of_work(tx, work_id, OF_WORK_MOST)
+
+    async def note(self, tx: Tx, work_id: str, shown: Sequence[tuple[Artifact, int]]) -> None:
+        """Puts on record that a call was given these artifacts by their records in place of their bodies; so many bytes
+        of each went to a model."""
+        if shown:
+            await store.note_uses(tx, work_id, [(a.id, a.record["sizeBytes"], size) for a, size in shown])
 
     async def body(self, tenant: str, id: str, within: str | None) -> Body:
         """The bytes as they were published: of a file, of the list of a directory, or of a file in it. Raises NotFound."""
@@ -230,10 +237,13 @@ class Artifacts:
     # -- the end ---------------------------------------------------------------------------------------------
 
     async def forget(self, tx: Tx, thread_id: str) -> None:
-        """Removes the records of a thread that is deleted; a tombstone stays."""
+        """Removes the records of a thread that is deleted; a tombstone stays. Raises Conflict if somebody published
+        meanwhile."""
         head = await store.head(tx, thread_id)
-        if head is not None:
-            await store.forget(tx, thread_id, head, self._chainer.seal(tx.tenant, thread_id, head))
+        if head is None:
+            return
+        if not await store.forget(tx, thread_id, head, self._chainer.seal(tx.tenant, thread_id, head)):
+            raise Conflict("Somebody published in the thread at this moment: delete it again.")
 
 
 def manifest(folder: str, rows: list[FileRow]) -> bytes:

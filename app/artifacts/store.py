@@ -23,6 +23,11 @@ ADD_TAGS = "INSERT INTO artifact_tags (tenant_id, tag, artifact_id) SELECT $1, u
 ADD_PARENTS = (
     "INSERT INTO artifact_parents (tenant_id, artifact_id, parent_id) SELECT $1, $2, unnest($3::text[])"
 )
+# Idempotent by the work, which may do the same again after a crash.
+NOTE_USES = """
+INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes)
+SELECT $1, $2, n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS n ON CONFLICT DO NOTHING
+"""
 NAME_BLOB = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
 CHANNELS = "SELECT id, channel FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
 
@@ -187,6 +192,11 @@ async def channels(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
     return {r["id"]: r["channel"] for r in await tx.fetch(CHANNELS, tx.tenant, list(ids))}
 
 
+async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) -> None:
+    """`uses`: id, bytes of what was published, bytes of the record in the prompt."""
+    await tx.run(NOTE_USES, tx.tenant, work_id, *([use[n] for use in uses] for n in range(3)))
+
+
 async def by_ids(tx: Tx, ids: Sequence[str]) -> list[Artifact]:
     """Those of these records that there are, in their order."""
     found = {a.id: a for a in await _shown(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)))}
@@ -216,8 +226,8 @@ def _condition(sql: str, value: Any, values: list[Any]) -> str:
     return sql.replace("$?", f"${len(values)}")
 
 
-def _found(filters: Mapping[str, Any], values: list[Any]) -> str:
-    """What gives the records that one of the filters finds, newest first."""
+def _found(filters: Mapping[str, Any], values: list[Any]) -> tuple[str, str]:
+    """What gives the records that one of the filters finds, newest first, and the name of what they are in order of."""
     name = _finder(filters)
     tagged = name == "tag"
     source, id = (TAGGED, "a.artifact_id") if tagged else ("artifacts a", "a.id")
@@ -229,7 +239,7 @@ def _found(filters: Mapping[str, Any], values: list[Any]) -> str:
         for bound, operator in BOUNDS.items()
         if bound in filters
     ]
-    return f"SELECT a.* FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {id} DESC"
+    return f"SELECT a.* FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {id} DESC", id
 
 
 def page_sql(
@@ -237,7 +247,7 @@ def page_sql(
 ) -> tuple[str, list[Any]]:
     """At most `limit` of the next `look` records."""
     values: list[Any] = [tenant]
-    found = _found(filters, values)
+    found, id = _found(filters, values)
     left_out = {**FILTERS, "since": SINCE}
     left_out.pop(_finder(filters) or "", None)
     conditions = ["true"] + [
@@ -247,7 +257,7 @@ def page_sql(
         conditions.append(SUPERSEDED if status == "superseded" else f"NOT {SUPERSEDED}")
     n = len(values)
     sql = f"""
-SELECT {COLUMNS} FROM ({found} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)} ORDER BY a.id DESC LIMIT ${n + 2}
+SELECT {COLUMNS} FROM ({found} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)} ORDER BY {id} DESC LIMIT ${n + 2}
 """
     return sql, [*values, look, limit]
 
@@ -264,7 +274,8 @@ async def page(
 async def looked_at(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
     """The last of the next `look` records, if there are so many."""
     values: list[Any] = [tx.tenant]
-    sql = f"SELECT id FROM ({_found(filters, values)} OFFSET ${len(values) + 1} LIMIT 1) a"
+    found, _ = _found(filters, values)
+    sql = f"SELECT id FROM ({found} OFFSET ${len(values) + 1} LIMIT 1) a"
     last = await tx.value(sql, *values, look - 1)
     return None if last is None else str(last)
 

@@ -75,6 +75,8 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "tenant_events": (409,),
     "decide_many": (404,),
     "store_plan": (404, 410),  # runtime, thread; a reference it names
+    "delete_thread": (409,),  # a query lives
+    "approval_subject": (410,),  # its thread was deleted
     "execute_plan": (410,),  # a copy's references
     "create_reference": (404,),  # runtime
     "read_reference": (410,),

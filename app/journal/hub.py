@@ -27,11 +27,12 @@ class Watch:
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """The watchers of one query and its newest events, without a gap between them."""
+    """The watchers of one query and its newest events, without a gap between them. `gone`: the query was deleted."""
 
     watches: set[Watch] = field(default_factory=set)
     ring: deque[StoredEvent] = field(default_factory=deque)
     size: int = 0
+    gone: bool = False
 
     def add(self, first: int, events: Sequence[Event]) -> None:
         if self.ring and self.ring[-1].seq + 1 != first:
@@ -120,6 +121,15 @@ class Hub:
             for watch in channel.watches:
                 watch.woken.set()
         self._wake_tenants()
+
+    def gone(self, query_ids: Sequence[str]) -> None:
+        """Says that these queries were deleted: nothing comes any more."""
+        for query_id in query_ids:
+            channel = self._channels.get(query_id)
+            if channel is not None:
+                channel.gone = True
+                for watch in channel.watches:
+                    watch.woken.set()
 
     def hint(self, query_ids: Sequence[str] | None) -> None:
         """Says that there may be news; None: for everybody."""

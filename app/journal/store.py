@@ -170,5 +170,6 @@ SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND
 
 
 async def is_over_after(tx: Tx, query_id: str, seq: int, types: Sequence[str] | None = None) -> bool:
-    """Whether the query is over and nothing (of these types) follows `seq`."""
-    return bool(await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq, types))
+    """Whether the query is over, or deleted, and nothing (of these types) follows `seq`."""
+    found = await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq, types)
+    return found is None or bool(found)  # None: it was deleted

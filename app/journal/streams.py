@@ -124,8 +124,8 @@ class Streams:
     async def follow(
         self, tenant: str, query_id: str, after: int, types: Sequence[str] | None = None
     ) -> AsyncGenerator[list[StoredEvent], None]:
-        """Batches of events after a position, live, until the terminal one; an empty one when nothing happened for
-        a while. Types filter what is given, not what is passed over."""
+        """Batches of events after a position, live, until the terminal one, or until the query is deleted; an empty one
+        when nothing happened for a while. Types filter what is given, not what is passed over."""
         over = None
         with self._hub.watch(query_id) as (channel, watch):
             while True:
@@ -146,7 +146,7 @@ class Streams:
                         yield wanted
                     if batch[-1].type in TERMINAL_TYPES:
                         return
-                if self.draining.is_set():
+                if self.draining.is_set() or (channel.gone and not batch):
                     return
                 watch.seen = after
                 while complete and not await _happens(watch.woken, CHECK_KEY_EVERY_S):
@@ -301,6 +301,7 @@ class Streams:
             except Exception:
                 log.exception("streams.look_failed")
                 continue
+            self._hub.gone([q for q in watched if q not in heads])
             moved = [q for q, seq in heads.items() if known.get(q) != seq or self._hub.behind(q, seq)]
             known = heads
             if moved:

@@ -31,6 +31,10 @@ class Sum:
     size_bytes: int = 0
     prompt_bytes: int = 0
     kept_out_bytes: int = 0
+    artifact_uses: int = 0
+    artifact_size_bytes: int = 0
+    artifact_prompt_bytes: int = 0
+    artifact_kept_out_bytes: int = 0
 
     @classmethod
     def of(cls, *rows: Any) -> Sum:
@@ -81,6 +85,15 @@ class Sum:
             "sizeBytes": self.size_bytes,
             "promptBytes": self.prompt_bytes,
             "keptOutBytes": self.kept_out_bytes,
+        }
+
+    def artifacts(self) -> dict[str, int]:
+        """The part that artifacts kept out of prompts. Only sums over many queries have it."""
+        return {
+            "uses": self.artifact_uses,
+            "sizeBytes": self.artifact_size_bytes,
+            "promptBytes": self.artifact_prompt_bytes,
+            "keptOutBytes": self.artifact_kept_out_bytes,
         }
 
     def wire(self) -> dict[str, Any]:
@@ -159,7 +172,12 @@ def readable(data: bytes) -> Any:
 def usage_of(row: Any) -> dict[str, Any]:
     """A row of usage: all of it, and what of it was in vain."""
     found = Sum.of(row)
-    return {**found.spent(), "failed": Sum.of_failed(row).spent(), "references": found.references()}
+    return {
+        **found.spent(),
+        "failed": Sum.of_failed(row).spent(),
+        "references": found.references(),
+        "artifacts": found.artifacts(),
+    }
 
 
 def tree_wire(rows: Sequence[Any], used: Mapping[str, Sum], work_id: str) -> list[dict[str, Any]]:

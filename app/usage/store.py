@@ -15,11 +15,15 @@ COLUMNS = """w.id, w.parent_id, w.kind, w.name, w.agent, w.query_id, w.thread_id
  w.tool_invocation_id, w.model, w.prompt_cache_key, w.price_date, w.attempts, w.input_tokens, w.output_tokens,
  w.cache_read_tokens, w.cache_write_tokens, w.reasoning_tokens, w.cost_usd, w.started_at, w.ended_at"""
 QUERY = "LEFT JOIN queries q ON q.tenant_id = w.tenant_id AND q.id = w.query_id"
+# What went in and came out goes with the query, at once; a host's record has none.
+HELD = "q.id IS NOT NULL OR w.query_id IS NULL"
+BODIES = ", ".join(f"CASE WHEN {HELD} THEN w.{name} END AS {name}" for name in ("input", "output", "error"))
 # Errors that a page has room for; a longer one is on its record alone.
 SHORT_ERROR = (
-    "octet_length(w.error) AS error_bytes, CASE WHEN octet_length(w.error) <= 4096 THEN w.error END AS error"
+    f"CASE WHEN {HELD} THEN octet_length(w.error) END AS error_bytes, "
+    f"CASE WHEN octet_length(w.error) <= 4096 AND ({HELD}) THEN w.error END AS error"
 )
-RECORD = f"SELECT {COLUMNS}, w.input, w.output, w.error FROM work_records w {QUERY} WHERE w.tenant_id = $1 AND w.id = $2"
+RECORD = f"SELECT {COLUMNS}, {BODIES} FROM work_records w {QUERY} WHERE w.tenant_id = $1 AND w.id = $2"
 # Bodies up to a number of bytes for all of them together, the oldest first; whose do not fit any more come without.
 OF_QUERY = f"""
 SELECT {COLUMNS}, w.bodies, CASE WHEN w.bodies <= $3 THEN w.input END AS input,
@@ -140,12 +144,14 @@ async def uses(tx: Tx, work_ids: Sequence[str]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """By what usage is added up: the key of a model call `c`, and that of a use `u` of a reference by the work `w`. What
-    belongs to no group has none. `newest_first`: the order of the keys is that of time."""
+    """By what usage is added up: the key of a model call `c`, and that of a use `u` of a reference or an artifact by the
+    work `w`. What belongs to no group has none. `newest_first`: the order of the keys is that of time. `of_artifact`: the
+    key of the use of an artifact, where it is another."""
 
     of_call: str
     of_use: str
     newest_first: bool = False
+    of_artifact: str | None = None
     by_artifact: bool = False
 
 
@@ -166,8 +172,19 @@ MADE = """(SELECT {column} FROM artifacts a WHERE a.tenant_id = $1 AND a.work_id
  ORDER BY a.created_at < c.started_at, CASE WHEN a.created_at >= c.started_at THEN a.created_at END, a.created_at DESC, a.id
  LIMIT 1)"""
 GROUPINGS |= {
-    "artifact": Grouping(MADE.format(column="a.id"), "NULL::text", newest_first=True, by_artifact=True),
-    "channel": Grouping(MADE.format(column="a.channel"), "NULL::text", by_artifact=True),
+    "artifact": Grouping(
+        MADE.format(column="a.id"),
+        "NULL::text",
+        newest_first=True,
+        by_artifact=True,
+        of_artifact="u.artifact_id",
+    ),
+    "channel": Grouping(
+        MADE.format(column="a.channel"),
+        "NULL::text",
+        by_artifact=True,
+        of_artifact="(SELECT a.channel FROM artifacts a WHERE a.tenant_id = $1 AND a.id = u.artifact_id)",
+    ),
 }
 MAKERS = """above AS (
     SELECT DISTINCT parent_id AS run, parent_id AS id, 0 AS distance FROM calls
@@ -197,12 +214,18 @@ WITH RECURSIVE calls AS (
            c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
            + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls,
            c.status IN ('failed', 'cancelled') OR c.parent_id IN (SELECT run FROM up WHERE up.failed) AS failed,
-           0 AS uses, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes
+           0 AS uses, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes,
+           0 AS artifact_uses, 0 AS artifact_size_bytes, 0 AS artifact_prompt_bytes, 0 AS artifact_kept_out_bytes
       FROM calls c {maker}
     UNION ALL
     SELECT {of_use} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false,
-           1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0)
+           1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0), 0, 0, 0, 0
       FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = u.tenant_id AND w.id = u.work_id
+     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
+    UNION ALL
+    SELECT {of_artifact} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false, 0, 0, 0, 0,
+           1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0)
+      FROM artifact_uses u LEFT JOIN work_records w ON w.tenant_id = u.tenant_id AND w.id = u.work_id
      WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
 ), groups AS (
     SELECT GROUPING(key) = 1 AS is_total, key, {sums} FROM entries GROUP BY GROUPING SETS ((key), ()))
@@ -218,7 +241,8 @@ SUMMED = (
     "reasoning_tokens",
     "unpriced_calls",
 )
-KEPT_OUT = ("uses", "size_bytes", "prompt_bytes", "kept_out_bytes")
+_USE = ("uses", "size_bytes", "prompt_bytes", "kept_out_bytes")
+KEPT_OUT = (*_USE, *(f"artifact_{name}" for name in _USE))
 
 
 def _sums() -> str:
@@ -233,7 +257,9 @@ def usage_sql(name: str) -> str:
     order, beyond = ("DESC", "<") if by.newest_first else ("ASC", ">")
     makers, maker = (MAKERS, "LEFT JOIN makers m ON m.run = c.parent_id") if by.by_artifact else ("", "")
     keys = {"of_call": by.of_call, "of_use": by.of_use, "makers": makers, "maker": maker}
-    return USAGE.format(**keys, sums=_sums(), order=order, beyond=beyond)
+    return USAGE.format(
+        **keys, of_artifact=by.of_artifact or by.of_use, sums=_sums(), order=order, beyond=beyond
+    )
 
 
 USAGE_BY = {name: usage_sql(name) for name in GROUPINGS}

@@ -36,8 +36,8 @@ class Spent(View):
 
 
 class KeptOut(View):
-    """What references did, added up over their creations, resolves and hydrations: of `sizeBytes` models were shown
-    `promptBytes`, and `keptOutBytes` stayed out of prompts."""
+    """What references did, added up over their creations, resolves and hydrations, or artifacts, over the calls that
+    were given their records: of `sizeBytes` models were shown `promptBytes`, and `keptOutBytes` stayed out of prompts."""
 
     uses: int
     size_bytes: int
@@ -119,10 +119,11 @@ class WorkPage(Page):
 
 class Usages(Spent):
     """What models used, what of it was in vain (`failed`: the call failed or was cancelled, or the run that made it did,
-    or one that had called that, or the query), and what references kept out of prompts."""
+    or one that had called that, or the query), and what references and artifacts kept out of prompts."""
 
     failed: Spent
     references: KeptOut
+    artifacts: KeptOut
 
 
 class UsageGroup(Usages):

@@ -126,7 +126,7 @@ class Workspaces:
         it. One call writes once. Raises NotFound, PathNotAllowed, FileTooLarge, WorkspaceFull, FileChanged."""
         if author.work_id is not None and (made := await store.of_call(tx, author.work_id)) is not None:
             return made, made.version == 1
-        await thread_exists(tx, thread_id)
+        await thread_held(tx, thread_id)
         counts = await store.lock(tx, thread_id)
         held = await store.file(tx, thread_id, path)
         present = held is not None and held.digest is not None
@@ -189,7 +189,8 @@ class Workspaces:
         self, tx: Tx, thread_id: str, path: str, author: Author, when: Condition | None = None
     ) -> FileRow:
         """Deletes the file from the present, if `when` holds of it; its versions stay. Raises NotFound, FileChanged."""
-        held = await self.file(tx, thread_id, path)
+        await thread_held(tx, thread_id)
+        await self.file(tx, thread_id, path)
         await store.lock(tx, thread_id)
         held = await self.file(tx, thread_id, path)
         self._refuse_changed(path, held, when)
@@ -256,4 +257,10 @@ class Upload:
 
 async def thread_exists(tx: Tx, thread_id: str) -> None:
     if not is_id("thr_", thread_id) or not await store.thread_exists(tx, thread_id):
+        raise NotFound(f"There is no thread {thread_id!r}.")
+
+
+async def thread_held(tx: Tx, thread_id: str) -> None:
+    """For who writes to a thread: nobody deletes it until the transaction ends. Raises NotFound."""
+    if not is_id("thr_", thread_id) or not await store.hold_thread(tx, thread_id):
         raise NotFound(f"There is no thread {thread_id!r}.")

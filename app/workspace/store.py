@@ -39,6 +39,8 @@ LOCK = "SELECT files, bytes FROM workspaces WHERE tenant_id = $1 AND thread_id =
 OPEN = "INSERT INTO workspaces (tenant_id, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 COUNT = "UPDATE workspaces SET files = files + $3, bytes = bytes + $4 WHERE tenant_id = $1 AND thread_id = $2"
 THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2"
+# Who deletes the thread waits, or is waited for.
+HOLD_THREAD = f"{THREAD} FOR KEY SHARE"
 
 COLUMNS = """v.thread_id, v.path, v.version, v.digest, v.size_bytes, v.media_type, v.work_id, v.query_id, v.written_by,
  v.forked_from, v.at"""
@@ -135,6 +137,10 @@ async def count(tx: Tx, thread_id: str, files: int, size: int) -> None:
 
 async def thread_exists(tx: Tx, thread_id: str) -> bool:
     return await tx.value(THREAD, tx.tenant, thread_id) is not None
+
+
+async def hold_thread(tx: Tx, thread_id: str) -> bool:
+    return await tx.value(HOLD_THREAD, tx.tenant, thread_id) is not None
 
 
 async def file(tx: Tx, thread_id: str, path: str) -> FileRow | None:

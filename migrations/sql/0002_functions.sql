@@ -98,7 +98,7 @@ $$;
 -- seal of the service's. False: the thread has no chain, or one that ended elsewhere than the seal says.
 CREATE FUNCTION forget_artifacts(p_thread text, p_n bigint, p_mac bytea, p_seal bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE v_tenant text := current_setting('plangate.tenant');
+DECLARE v_tenant text := current_setting('plangate.tenant'); v_digests bytea[];
 BEGIN
     PERFORM FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread AND n = p_n AND mac = p_mac FOR UPDATE;
     IF NOT FOUND THEN RETURN false; END IF;
@@ -106,7 +106,9 @@ BEGIN
      WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND t.tenant_id = v_tenant AND t.artifact_id = a.id;
     DELETE FROM artifact_parents p USING artifacts a
      WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND p.tenant_id = v_tenant AND p.artifact_id = a.id;
-    DELETE FROM artifacts WHERE tenant_id = v_tenant AND thread_id = p_thread;
+    WITH gone AS (DELETE FROM artifacts WHERE tenant_id = v_tenant AND thread_id = p_thread RETURNING digest)
+    SELECT array_agg(DISTINCT g.digest) INTO v_digests FROM gone g;
+    PERFORM let_go_of_blobs(v_digests);
     DELETE FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread;
     INSERT INTO artifact_tombstones (tenant_id, thread_id, n, mac, seal) VALUES (v_tenant, p_thread, p_n, p_mac, p_seal);
     RETURN true;

@@ -3,6 +3,17 @@ ALTER TABLE work_records ADD COLUMN provider text;  -- the kind that answers a m
 CREATE INDEX work_spent ON work_records (tenant_id, started_at) WHERE kind = 'model_call';
 CREATE INDEX reference_uses_recent ON reference_uses (tenant_id, at);
 
+-- A thread that is deleted, its queries and its plans: nobody sees them from then on, and their rows go soon.
+ALTER TABLE threads ADD COLUMN deleted boolean NOT NULL DEFAULT false;
+ALTER TABLE queries ADD COLUMN deleted boolean NOT NULL DEFAULT false;
+ALTER TABLE plans ADD COLUMN deleted boolean NOT NULL DEFAULT false;
+CREATE INDEX threads_deleted ON threads (id) WHERE deleted;
+CREATE INDEX documents_of_thread ON documents (tenant_id, thread_id, owner_id);
+CREATE INDEX call_variables_of_query ON call_variables (tenant_id, query_id);
+-- What was decided stays when the query is deleted, without what it was about; the digest still says what that was.
+ALTER TABLE approvals DROP CONSTRAINT approvals_tenant_id_query_id_fkey;
+ALTER TABLE approvals ALTER COLUMN subject DROP NOT NULL;
+
 -- Bodies of files, immutable, in the blob store by tenant and digest. `named`: a row names it, or did; one that nothing
 -- names is collected a day after it was last wanted.
 CREATE TABLE blobs (
@@ -120,6 +131,17 @@ CREATE TABLE artifact_parents (
     FOREIGN KEY (tenant_id, artifact_id) REFERENCES artifacts
 );
 CREATE INDEX artifact_children ON artifact_parents (tenant_id, parent_id, artifact_id);
+-- Work that was given the record of an artifact in place of its body, once each: what stayed out of prompts.
+CREATE TABLE artifact_uses (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    work_id text COLLATE "C" NOT NULL,      -- the call
+    artifact_id text COLLATE "C" NOT NULL,
+    size_bytes bigint NOT NULL,
+    prompt_bytes bigint NOT NULL,           -- of the record, shown to a model
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, work_id, artifact_id)
+);
+CREATE INDEX artifact_uses_recent ON artifact_uses (tenant_id, at);
 -- Chains that went with their threads; `seal` says that the service knew.
 CREATE TABLE artifact_tombstones (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,

@@ -1,4 +1,4 @@
-"""Workspaces, artifacts, and the columns and indexes by which /usage tells what was spent."""
+"""Workspaces, artifacts, the end of threads, and the columns and indexes by which /usage tells what was spent."""
 
 from app.base.migrate import run_file
 
@@ -7,5 +7,5 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    for name in ("0002_tables.sql", "0002_roles.sql", "0002_functions.sql"):
+    for name in ("0002_tables.sql", "0002_roles.sql", "0002_functions.sql", "0002_deletion.sql"):
         run_file(name)

@@ -368,6 +368,22 @@ async def test_tenants_are_apart_and_records_are_append_only(plangate: World, ap
         none = refused(await plangate.other.get(path.replace(id, NOBODY)), 404, "artifact_not_found")
         assert theirs["detail"].replace(id, NOBODY) == none["detail"]
     assert await listed(plangate.other) == []
+    theirs = await thread(plangate.other)
+    await put(plangate.other, theirs, "a.md", b"one")
+    asked = {
+        "threadId": theirs,
+        "channel": "design",
+        "path": "a.md",
+        "replaces": id,
+        "parentArtifactIds": [id],
+    }
+    body = refused(await plangate.other.post("/artifacts", asked), 422, "invalid")
+    none = refused(
+        await plangate.other.post("/artifacts", {**asked, "replaces": NOBODY, "parentArtifactIds": [NOBODY]}),
+        422,
+    )
+    assert body["detail"].replace(id, NOBODY) == none["detail"]
+    assert [e["pointer"] for e in body["errors"]] == ["/replaces", "/parentArtifactIds/0"]
     for table in ("artifacts", "artifact_tags", "artifact_chains"):
         assert await plangate.sql(f"SELECT 1 FROM {table}", tenant="other") == []
     for statement in (

@@ -31,6 +31,18 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("query", "POST", "/queries/{id}/resume", {"limits": {"maxTurns": 5}}, "queries:write"),
     ("thread", "GET", "/threads/{id}", None, "read"),
     ("thread", "GET", "/threads/{id}/messages", None, "read"),
+    ("thread", "GET", "/threads/{id}/state", None, "read"),
+    ("thread", "GET", "/threads/{id}/state/log", None, "read"),
+    ("thread", "POST", "/threads/{id}/fork", {}, "queries:write"),
+    ("thread", "GET", "/threads/{id}/files", None, "read"),
+    ("thread", "GET", "/threads/{id}/files/a", None, "read"),
+    ("thread", "PUT", "/threads/{id}/files/a", {}, "data:write"),
+    ("thread", "DELETE", "/threads/{id}/files/a", None, "data:write"),
+    ("thread", "POST", "/artifacts", {"threadId": "{id}", "channel": "design", "path": "a"}, "data:write"),
+    ("thread", "PUT", "/artifacts/design/a?threadId={id}", {}, "data:write"),
+    ("artifact", "GET", "/artifacts/{id}", None, "read"),
+    ("artifact", "GET", "/artifacts/{id}/content", None, "read"),
+    ("artifact", "GET", "/artifacts/{id}/lineage", None, "read"),
     ("thread", "POST", "/queries", {"prompt": "x", "threadId": "{id}"}, "queries:write"),
     ("approval", "GET", "/approvals/{id}", None, "read"),
     ("approval", "GET", "/approvals/{id}/subject", None, "read"),
@@ -69,6 +81,7 @@ PREFIX = {
     "grant": "grt_",
     "plan": "pln_",
     "call": "wrk_",
+    "artifact": "art_",
 }
 
 
@@ -88,6 +101,9 @@ async def objects(plangate: World) -> dict[str, str]:
     paying = await api.submit(specs.script(("pay", {"n": 1})), runtime="tools")
     good(await api.decide((await api.gate(paying["id"]))["id"], scope="thread"))
     (grant,) = (await api.read("/grants"))["items"]
+    good(await api.request("PUT", f"/threads/{query['threadId']}/files/a", content=b"hidden"))
+    asked = {"threadId": query["threadId"], "channel": "design", "path": "a"}
+    artifact = await api.do("/artifacts", asked)
     key = await api.do("/keys", {"principal": "x", "scopes": ["read"]})
     good(await api.put("/secrets/theirs", {"value": "hidden"}))
     return {
@@ -99,6 +115,7 @@ async def objects(plangate: World) -> dict[str, str]:
         "plan": approval["target"],
         "reference": reference["id"],
         "call": call["workId"],
+        "artifact": artifact["id"],
         "key": key["id"],
         "secret": "theirs",
     }
@@ -135,6 +152,8 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
         "/secrets",
         "/threads",
         "/work-records",
+        "/artifacts",
+        "/usage?groupBy=artifact",
     ):
         shown = json.dumps(await api.read(path))
         for id in theirs.values():
@@ -146,7 +165,16 @@ async def test_every_route_needs_its_scope_and_no_other(plangate: World) -> None
         *ROUTES,
         *(
             (("", "GET", p, None, "read"))
-            for p in ("/runtimes", "/queries", "/events", "/plans", "/grants", "/work-records", "/usage")
+            for p in (
+                "/runtimes",
+                "/queries",
+                "/events",
+                "/plans",
+                "/grants",
+                "/work-records",
+                "/usage",
+                "/artifacts",
+            )
         ),
     ]
     routes += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Refused
 from app.usage import store
 from tests.support import specs
-from tests.support.client import Caller, refused
+from tests.support.client import Caller, output_of, refused
 from tests.support.models import calls, says, thinks, turn_of
 from tests.support.world import World
 
@@ -33,8 +34,8 @@ def spent(calls: int, tokens_in: int, cost: float | None = None, unpriced: int =
 
 
 def rounded(entry: dict[str, Any]) -> dict[str, Any]:
-    """Without its key and references, dollars to the hundredth of a cent."""
-    out = {k: v for k, v in entry.items() if k not in ("key", "references")}
+    """Without its key and what stayed out of prompts, dollars to the hundredth of a cent."""
+    out = {k: v for k, v in entry.items() if k not in ("key", "references", "artifacts")}
     for part in (out, out["failed"]):
         part["costUsd"] = part["costUsd"] and round(part["costUsd"], 4)
     return out
@@ -158,6 +159,80 @@ async def test_what_references_kept_out_of_prompts(api: Caller) -> None:
     assert [i["key"] for i in by_model] == ["m", None]  # no model did it
     assert [i["references"] for i in by_model] == [NO_REFERENCES, whole]
     assert rounded(by_model[1]) == {**NOTHING, "failed": NOTHING}
+
+
+async def test_what_artifacts_kept_out_of_prompts(api: Caller) -> None:
+    """Each call that was given a record in place of the body counts once: of the size the bytes of the record were shown."""
+    body = "A long plan. " * 1000
+    look = specs.tool("look", inputSchema={"type": "object"})
+    await api.register(
+        specs.scripted(
+            look,
+            agents=[
+                specs.agent(
+                    "chief",
+                    "coordinator",
+                    routes=["maker"],
+                    tools=["look"],
+                    toolkits=["artifacts", "variables"],
+                ),
+                specs.agent("maker", toolkits=["artifacts", "workspace"]),
+            ],
+        )
+    )
+    make = {
+        "script": [
+            {"tool": "write", "args": {"path": "plan.md", "content": body}},
+            {"tool": "artifact_publish", "args": {"channel": "design", "path": "plan.md"}},
+        ]
+    }
+    first = await api.run(specs.script(("call_agent", {"agent": "maker", "prompt": make})), threadKey="t")
+    (brief,) = output_of(first)[0]["result"]["artifacts"]
+    id = brief["id"]
+    second = await api.submit(
+        specs.script(
+            ("artifact_get", {"id": id}),
+            ("artifact_list", {"channel": "design"}),
+            ("artifact_list", {"channel": "patch"}),
+            ("look", {"title": f"†artifact.{id}.path", "text": f"†artifact.{id}.content"}),
+            ("artifact_get", {"id": id, "_outputPath": "†state.design"}),
+        ),
+        threadKey="t",
+    )
+    call = await api.serve("look")
+    assert call["args"] == {"title": "plan.md", "text": body}
+    got = output_of(await api.ended(second["id"]))[0]["result"]
+    size, short, whole = len(body), size_of(brief), size_of(got)
+
+    def kept(uses: int, shown: int) -> dict[str, int]:
+        return {
+            "uses": uses,
+            "sizeBytes": uses * size,
+            "promptBytes": shown,
+            "keptOutBytes": uses * size - shown,
+        }
+
+    found = await api.read("/usage", groupBy="query")
+    assert {i["key"]: i["artifacts"] for i in found["items"]} == {
+        first["id"]: kept(1, short),
+        second["id"]: kept(4, 2 * whole),
+    }
+    everything = kept(5, short + 2 * whole)
+    assert found["totals"]["artifacts"] == everything
+    assert found["totals"]["references"] == NO_REFERENCES
+    for by, key in (
+        ("artifact", id),
+        ("channel", "design"),
+        ("agent", "chief"),
+        ("thread", first["threadId"]),
+    ):
+        groups = (await api.read("/usage", groupBy=by))["items"]
+        assert [i["artifacts"] for i in groups if i["key"] == key] == [everything], by
+
+
+def size_of(value: Any) -> int:
+    """In bytes of JSON."""
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 WORK = """
@@ -337,7 +412,11 @@ async def test_a_short_range_does_not_read_the_table(
         "SELECT 'acme', 'wrk_x' || n, 'create', 'K', 'x', 1, now() - interval '1 h' * n "
         "FROM generate_series(1, 20000) n"
     )
-    await owner.execute("ANALYZE work_records, reference_uses")
+    await owner.execute(
+        "INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes, at) "
+        "SELECT 'acme', 'wrk_x' || n, 'art_1', 1, 1, now() - interval '1 h' * n FROM generate_series(1, 20000) n"
+    )
+    await owner.execute("ANALYZE work_records, reference_uses, artifact_uses")
     now = datetime.now(UTC)
     sql = "EXPLAIN " + store.USAGE_BY[by]
     plan = "\n".join(r[0] for r in await plangate.sql(sql, "acme", now - timedelta(days=1), now, None, 50))

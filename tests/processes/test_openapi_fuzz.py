@@ -280,6 +280,7 @@ class World:
         self.runtimes()
         self.references()
         self.queries()
+        self.work()
         self.files()
         self.tools()
         self.mcp_servers()
@@ -293,6 +294,21 @@ class World:
     def operate(self) -> None:
         self.judge.send("healthz")
         self.judge.send("readyz")
+        numbers = self.judge.judge(self.judge.operations["metrics"].Case())
+        assert "plangate_queries" in numbers.text
+
+    def work(self) -> None:
+        send = self.judge.send
+        page = send("list_work_records", query={"kind": "agent", "status": "succeeded", "limit": 1})
+        send(
+            "list_work_records", query={"kind": "agent", "status": "succeeded", "cursor": page["nextCursor"]}
+        )
+        record = page["items"][0]
+        send("list_work_records", query={"queryId": record["queryId"]})
+        read = send("read_work_record", {"work_id": record["id"]}, query={"tree": True})
+        assert read["below"]
+        for group in ("query", "thread", "agent", "model", "artifact", "channel", "day"):
+            send("read_usage", query={"groupBy": group})
 
     def runtimes(self) -> None:
         send = self.judge.send
@@ -506,13 +522,20 @@ class World:
     def approvals(self) -> None:
         send = self.judge.send
         query = self.submit(("spend", {"amount": 1}))
-        approval = self.until(query, reason="approval")["openApprovals"][0]
+        waiting = self.until(query, reason="approval")
+        approval, thread = waiting["openApprovals"][0], {"thread_id": waiting["threadId"]}
+        send("delete_thread", thread, status=409)
         send("read_approval", {"approval_id": approval})
         send("approval_subject", {"approval_id": approval})
         send("list_approvals", query={"status": "pending"})
         send("decide_many", body={"decisions": [{"id": approval, "decision": "reject", "feedback": "no"}]})
         self.until(query, status="succeeded")
         send("query_events", {"query_id": query})
+        assert send("delete_thread", thread)["deleted"]
+        send("delete_thread", thread, status=404)
+        assert send("read_approval", {"approval_id": approval})["status"] == "rejected"
+        send("approval_subject", {"approval_id": approval}, status=410)
+        send("list_approvals", query={"threadId": thread["thread_id"]})
         remembered = self.submit(("spend", {"amount": 2}))
         approval = self.until(remembered, reason="approval")["openApprovals"][0]
         said = {"decision": "approve", "args": {"amount": 1}, "scope": "thread"}
@@ -734,7 +757,14 @@ def _hostile(
                 yield real, _encoded({**valid, field: value}), None
 
 
-DESTRUCTIVE = {"delete_reference", "retire_runtime", "revoke_key", "delete_secret", "cancel_query"}
+DESTRUCTIVE = {
+    "delete_reference",
+    "delete_thread",
+    "retire_runtime",
+    "revoke_key",
+    "delete_secret",
+    "cancel_query",
+}
 
 
 def _filled(path: str, values: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""What a program asks of the threads of a runtime that is open: their state, as it is and as it was."""
+"""What a program asks of the threads of a runtime that is open: their state, as it is and as it was, and their end."""
 
 from __future__ import annotations
 
@@ -102,6 +102,27 @@ class Threads(Approving):
         where = path("threads", await self._thread(thread_id), "fork")
         answer: dict[str, Any] = await self._client.request("POST", where, body)
         return answer
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Deletes a thread for good, with its queries, events, plans, state, files and artifacts.
+
+        What was used and what it cost stays, and who decided on approvals. The same string of yours names a new
+        thread afterwards.
+
+        Args:
+            thread_id: As for `query`.
+
+        Raises:
+            ValueError: at once, for a thread_id that cannot be one.
+            NotFound: if there is no thread with this id, perhaps because it was deleted before.
+            Conflict: if a query of the thread is not over: wait for it, or cancel it.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def forget(runtime, customer):
+            ...     await runtime.delete_thread(customer)
+        """
+        await self._client.request("DELETE", path("threads", await self._thread(thread_id)))
 
     async def _thread(self, thread_id: str) -> str:
         """The service's id of a thread."""

@@ -167,7 +167,7 @@ async def test_a_call_takes_a_place_and_an_action_has_one_of_its_plans() -> None
     await sent(Sender(NotSent("away"), CallOutcome("done")), call(), run)
     assert run.placed == ["wrk_1"]
     calls = Calls()
-    way: Any = Dispatch(calls, {"http": Sender(CallOutcome("done"))}, LEASE_S)  # type: ignore[arg-type]
+    way: Any = Dispatch(calls, {"http": Sender(CallOutcome("done"))}, LEASE_S, Metrics())  # type: ignore[arg-type]
     action = replace(call(), purpose="action")
     assert (await way.outcome_of_offered(run, action)).status == "done"
     assert run.placed == ["wrk_1"]

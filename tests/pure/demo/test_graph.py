@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plangate.spec.toolkits import builtin_tools
+from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
 from app.base.schemacheck import SchemaChecker
 from app.llm.scripted import parse_script
@@ -97,7 +97,7 @@ def test_the_same_system_with_a_model_and_without(ledger: Ledger, scripted: bool
 def test_a_planner_has_no_tool_that_finds_flights(ledger: Ledger) -> None:
     spec = define(ledger, tenant="local", model="m-1", scripted=True).spec
     (planner,) = (agent for agent in spec.agents if agent.name == "planner")
-    assert {tool.name for tool in builtin_tools(spec, planner)} == {"storePlan", "getPlan"}
+    assert {tool.name for tool in builtin_tools(spec, planner)} == {"storePlan", "getPlan", *TEAM_TOOLS}
     assert not planner.tools and not spec.tools
 
 

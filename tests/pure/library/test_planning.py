@@ -89,6 +89,11 @@ async def test_a_plan_that_is_stored() -> None:
             "thread_id is a string of 1 to 200 characters",
         ),
         (
+            lambda r: r.delete_thread(None),
+            ValueError,
+            "thread_id is missing: it is a string of yours, or an id such as 'thr_...'",
+        ),
+        (
             lambda r: r.plan_graph(None),
             ValueError,
             "None is no id: an id is a string such as 'qry_...', alone",
@@ -199,6 +204,16 @@ async def test_a_thread_is_forked_and_its_copy_asked() -> None:
         assert [event["seq"] async for event in runtime.query("Hi", copy["id"])] == [1, 2]
         (asked,) = service.bodies("POST", "/queries")
         assert asked == {"runtimeId": "rt_1", "prompt": "Hi", "threadId": "thr_2"}
+
+
+async def test_a_thread_is_deleted_by_id_and_by_key() -> None:
+    async with opened() as (service, runtime):
+        answers(service, "POST", "/threads", {"id": "thr_1"}, 200)
+        answers(service, "DELETE", "/threads/thr_1", {"id": "thr_1", "deleted": True})
+        await runtime.delete_thread("customer-17")
+        await runtime.delete_thread("thr_1")
+        sent = [a[:2] for a in service.asked if "/threads" in a[1]]
+        assert sent == [("POST", "/threads"), *[("DELETE", "/threads/thr_1")] * 2]
 
 
 async def test_values_for_variables() -> None:

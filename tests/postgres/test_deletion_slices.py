@@ -1,0 +1,198 @@
+"""The end of a thread that is too large for one transaction: gone for everybody at once, its rows by and by, also if the
+process that was at it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import asyncpg
+import httpx
+import pytest
+
+from app.agents import deletion
+from app.assembly import Site
+from app.base.sealing import derive
+from tests.postgres.test_deletion import MARK, Full, deleted, filled, gone, tables_with, writes
+from tests.support import specs
+from tests.support.client import Caller, eventually, good
+from tests.support.cluster import Cluster
+from tests.support.world import World, world
+
+EVENTS = """
+INSERT INTO events (tenant_id, query_id, seq, type, body)
+SELECT tenant_id, id, n, 'text', convert_to($1, 'UTF8') FROM queries, generate_series(1001, 1000 + $2::int) n WHERE thread_id = $3
+"""
+KEY = "s" * 40
+
+
+@pytest.fixture
+async def full(site: Site, cluster: Cluster) -> Full:
+    async with world(site, cluster.operator_key) as before:
+        return await filled(before.api)
+
+
+async def slices(world: World, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """From now on a transaction removes so many rows, and a look at what is due is one transaction."""
+    monkeypatch.setattr(deletion, "SLICE_ROWS", rows)
+    monkeypatch.setattr(deletion, "SLICES_AT_ONCE", 1)
+
+
+async def test_while_its_rows_go_nobody_finds_anything_of_it(
+    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, deletions = idle.api, idle.services.deletions
+    range_ = await api.read("/usage", groupBy="query")
+    asked = {"groupBy": "query", "from": range_["from"], "to": range_["to"]}
+    usage = await api.read("/usage", **asked)
+    assert usage["totals"]["modelCalls"] > 0
+    records = (await api.read(f"/queries/{full.query}/work"))["items"]
+    await slices(idle, monkeypatch, 5)
+    await deleted(api, full.id)
+    new = (await api.do("/threads", {"threadKey": "mine"}))["id"]
+    seen = []
+    while await owner.fetchval("SELECT count(*) FROM threads WHERE deleted"):
+        seen.append(sum((await tables_with(owner, MARK)).values()))
+        no_thread = f"There is no thread {full.id!r}."
+        for path in ("", "/messages", "/state", "/state/log", "/files", f"/files/{MARK}/a"):
+            assert gone(await api.get(f"/threads/{full.id}{path}")) == no_thread
+        for path in ("", "/events", "/work"):
+            assert gone(await api.get(f"/queries/{full.query}{path}")) == f"There is no query {full.query!r}."
+        for path in (f"/plans/{full.plan}", f"/plans/{full.plan}/actions", f"/artifacts/{full.artifact}"):
+            assert (await api.get(path)).status_code == 404
+        for method, path, body in writes(full):
+            gone(await api.request(method, path, **body))
+        assert gone(await api.delete(f"/threads/{full.id}")) == no_thread
+        for path in ("/queries", "/plans", "/artifacts"):
+            assert (await api.read(path))["items"] == []
+        assert [t["id"] for t in (await api.read("/threads"))["items"]] == [new]
+        for record in records:
+            assert MARK not in str(await api.read(f"/work-records/{record['id']}"))
+        assert MARK not in str(await api.read("/work-records", limit=500))
+        for approval in full.approvals:
+            assert (await api.get(f"/approvals/{approval['id']}/subject")).status_code == 410
+        assert await api.read("/usage", **asked) == usage
+        assert await deletions.finish_due() == 1
+    assert len(seen) > 5
+    assert seen == sorted(seen, reverse=True)
+    assert await tables_with(owner, MARK) == {"approval_grants": 1}
+    assert (await tables_with(owner, full.id)).keys() == {
+        "work_records",
+        "approvals",
+        "approval_grants",
+        "artifact_tombstones",
+    }
+    assert await deletions.finish_due() == 0
+
+
+async def test_of_very_many_queries_the_oldest_go_by_and_by(
+    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await slices(idle, monkeypatch, 5)
+    monkeypatch.setattr(deletion, "MARKED", 1)
+    await deleted(idle.api, full.id)
+    gone(await idle.api.get(f"/queries/{full.planned}"))
+    good(await idle.api.get(f"/queries/{full.query}"))
+    while await idle.services.deletions.finish_due():
+        pass
+    gone(await idle.api.get(f"/queries/{full.query}"))
+    assert await tables_with(owner, MARK) == {"approval_grants": 1}
+    assert await owner.fetchval("SELECT count(*) FROM approvals WHERE subject IS NOT NULL") == 0
+
+
+async def test_a_slice_that_takes_too_long_is_made_smaller(
+    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await owner.execute(EVENTS, MARK, 30_000, full.id)
+    # As if a row took a millisecond.
+    await owner.execute(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.001); RETURN old; END $$"
+    )
+    await owner.execute(
+        "CREATE TRIGGER slowly BEFORE DELETE ON events FOR EACH ROW WHEN (old.seq < 1100) EXECUTE FUNCTION slowly()"
+    )
+    monkeypatch.setattr(deletion, "SLICE_S", 0.1)
+    await deleted(idle.api, full.id)
+    assert await owner.fetchval("SELECT count(*) FROM events") > 60_000  # marked, and nothing more
+    gone(await idle.api.get(f"/queries/{full.query}"))
+    while await idle.services.deletions.finish_due():
+        pass
+    assert await owner.fetchval("SELECT count(*) FROM events") == 0
+
+
+async def test_of_two_processes_one_at_a_time_removes_a_thread(
+    plangate: World, second: World, api: Caller, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "SLICE_ROWS", 100)
+    await api.register(specs.mock())
+    query = await api.run()
+    await owner.execute(EVENTS, MARK, 20_000, query["threadId"])
+    deleting = [w.services.deletions.finish_due() for w in (plangate, second) for _ in range(3)]
+    await asyncio.gather(deleted(api, query["threadId"]), *deleting)
+    await eventually(lambda: _none_left(owner), "everything is gone")
+    assert await owner.fetchval("SELECT count(*) FROM events") == 0
+
+
+async def _none_left(owner: asyncpg.Connection) -> bool:
+    return await owner.fetchval("SELECT count(*) FROM threads WHERE deleted") == 0
+
+
+@contextlib.asynccontextmanager
+async def serving(site: Site) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """`plangate serve` on this database: its address, and the process."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app", "serve", "--port", "0"),
+        env={**kept, "DATABASE_URL": site.dsn, "PLANGATE_SECRET_KEY": KEY, "PLANGATE_BLOBS": site.blobs},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    try:
+        said = (await process.stdout.readline()).decode()
+        yield said[said.index("http://") :].split()[0].rstrip(".,"), process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def test_what_a_killed_process_left_another_removes(
+    cluster: Cluster, site: Site, owner: asyncpg.Connection
+) -> None:
+    with_key = replace(site, master=derive(KEY.encode(), "master"))
+    async with world(with_key, cluster.operator_key) as running:
+        await running.tenant("fresh")  # those of the template are sealed under another key
+        api = running.operator("fresh")
+        await api.register(specs.mock(tenant="fresh"))
+        query = await api.run()
+    thread, headers = query["threadId"], {**api.headers}
+    await owner.execute(EVENTS, MARK, 300_000, thread)
+    # The process is killed inside of a slice: whoever removes the last of these rows waits for us.
+    async with serving(with_key) as (address, process), httpx.AsyncClient(base_url=address) as http:
+        holder = await asyncpg.connect(site.dsn)
+        held = holder.transaction()
+        await held.start()
+        await holder.execute("SELECT FROM events WHERE seq = 250000 FOR UPDATE")
+        good(await http.delete(f"/threads/{thread}", headers=headers, timeout=30))
+        waiting = (
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        await eventually(lambda: owner.fetchval(waiting), "it is in the middle")
+        process.kill()
+        await process.wait()
+        await held.rollback()
+        await holder.close()
+    left = await owner.fetchval("SELECT count(*) FROM events")
+    assert 0 < left < 300_000
+    async with world(with_key, cluster.operator_key) as running:
+        api = running.operator("fresh")
+        gone(await api.get(f"/threads/{thread}"))
+        gone(await api.get(f"/queries/{query['id']}"))
+        await eventually(lambda: _none_left(owner), "the next process goes on", 60)
+    assert await owner.fetchval("SELECT count(*) FROM events") == 0
+    assert (await tables_with(owner, thread)).keys() == {"work_records"}
