@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.artifacts import store
+from app.artifacts.models import Producer, Publication
 from app.base.database import Tx
 from tests.support import graphs, specs
 from tests.support.client import Caller, good, output_of, refused
@@ -674,3 +675,15 @@ async def test_where_a_record_was_forked_from_does_not_matter(
     assert await listed(api, threadId=fork) == []
     good(await api.delete(f"/threads/{fork}/files/a.md"))
     assert (await api.read(f"/artifacts/{record['id']}"))["targetAvailable"] is True
+
+
+async def test_one_call_publishes_once(plangate: World, api: Caller, home: str) -> None:
+    artifacts, db = plangate.services.artifacts, plangate.services.db
+    target = await artifacts.prepare("acme", home, "a.md")
+    producer = Producer("wrk_1", None, "agent", home, call_id="wrk_2")
+    async with db.transaction("acme") as tx:
+        first, new = await artifacts.publish(tx, Publication("design", "a.md"), target, producer)
+    async with db.transaction("acme") as tx:  # after a crash, whatever is at the path by then
+        again, still_new = await artifacts.publish(tx, Publication("patch", "a.md"), target, producer)
+    assert (again.id, again.record, new, still_new) == (first.id, first.record, True, False)
+    assert await listed(api) == [first.id]
