@@ -198,8 +198,11 @@ class Variables:
         args, sources = pieces(data, answer["sizes"])
         return await _loaded((args, sources), call.output), (args, sources)
 
-    async def gather(self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[Reference]) -> Gathered:
-        """What variables lead into, as it is now; the record of the work says which references that were."""
+    async def gather(
+        self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[Reference], *, used: bool = True
+    ) -> Gathered:
+        """What variables lead into, as it is now; the record of the work says which references and artifacts that were,
+        the latter if they are `used` and not only looked at."""
         bodies: dict[Reference, bytes] = {}
         why: dict[Reference, str] = {}
         given, query_id = holder.given, holder.query_id
@@ -222,7 +225,8 @@ class Variables:
                 try:
                     found_one = await self._artifacts.read(tx, root.path[0].key)
                     bodies[root] = jsongate.dumps(found_one.wire())
-                    await self._artifacts.note(tx, work_id, [(found_one, 0)])
+                    if used:
+                        await self._artifacts.note(tx, work_id, [(found_one, 0)])
                 except ArtifactNotFound as gone:
                     why[root] = cut(gone.detail, REASON_CHARS)
             elif root.kind == STATE:

@@ -122,7 +122,7 @@ class WorkspaceTools:
     # -- many ------------------------------------------------------------------------------------------------
 
     async def _ls(self, call: ToolCall) -> Outcome:
-        prefix = folder_of(call.args.get("path"))
+        prefix = paths.folder_of(call.args.get("path"))
         rows = await self._below(call, prefix)
         if not rows and prefix:
             row = await self._file(call, prefix[:-1])  # says what is there instead
@@ -143,7 +143,7 @@ class WorkspaceTools:
         args = call.args
         pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
         among = patterns.glob(args["glob"]) if "glob" in args else None
-        prefix = folder_of(args.get("path"))
+        prefix = paths.folder_of(args.get("path"))
         rows = await self._below(call, prefix)
         if not rows and prefix:
             rows = [await self._file(call, prefix[:-1])]
@@ -217,12 +217,6 @@ async def kept(workspaces: Workspaces, run: QueryRun, data: bytes) -> Body:
 
 def author_of(call: ToolCall) -> Author:
     return Author(call.agent.name, call.scope.work_id, call.run.query.id)
-
-
-def folder_of(path: str | None) -> str:
-    """The prefix of what is in a folder; "" is the whole workspace."""
-    prefix = "" if path is None else paths.prefix_of(path)
-    return prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
 
 
 def told(row: FileRow) -> dict[str, Any]:

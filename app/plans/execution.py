@@ -161,7 +161,7 @@ class Execution:
         """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
         while True:
             until_s = self._dispatch.send_until_s()
-            texts = await self._texts(shipment)
+            texts = await self._texts(execution_id, shipment)
             renew_s = None if shipment.transport.kind == "client" else self._dispatch.lease_s
             sending = partial(self._send, execution_id=execution_id, shipment=shipment, texts=texts)
             sent = await self._run.durably(sending, renew_s=renew_s)
@@ -216,7 +216,7 @@ class Execution:
         rows = await self._rows(tx, shipment)
         return None if any(r["status"] == "unknown" for r in rows) else True
 
-    async def _texts(self, shipment: Shipment) -> Gathered | Verdict:
+    async def _texts(self, execution_id: str, shipment: Shipment) -> Gathered | Verdict:
         """The texts of artifacts that the action reads, if they are those that were approved. No transaction is open
         meanwhile."""
         flow = self._flow
@@ -224,7 +224,7 @@ class Execution:
         if flow is None or not roots:
             return NO_TEXTS
         try:
-            found = await self._plans.variables.texts(self._run, roots)
+            found = await self._plans.variables.texts(self._run, roots, execution_id)
         except VariableError as error:
             return unsent(error)
         return artifacts.approved(found, flow.view.kept(artifacts.TEXTS))

@@ -64,7 +64,7 @@ async def checked(
         return flaws[:MAX_FLAWS]
     graph = Graph(steps)
     roots = {record_of(root) for root in graph.roots() if root.kind != REF}
-    gathered, _ = with_texts(await variables.gather(tx, holder, work_id, roots), graph, None)
+    gathered, _ = with_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, None)
     values = await parsed(gathered)
     lookup = lookup_in(values)
 
@@ -114,7 +114,7 @@ async def snapshot(
     """The documents that the plan names, as far as it names them, kept under the work that opens the gate. Every variable
     that no action provides has a value now. Raises Invalid."""
     roots = {record_of(root) for root in graph.roots() if root.kind != REF}
-    gathered, held = with_texts(await variables.gather(tx, holder, work_id, roots), graph, texts)
+    gathered, held = with_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, texts)
     gone = await _stored_gone(tx, variables, holder, graph, work_id)
 
     def work() -> dict[str, bytes]:

@@ -117,6 +117,7 @@ async def sent(
         "etag": tag,
         "content-disposition": "attachment",
         "x-content-type-options": "nosniff",
+        "content-security-policy": "default-src 'none'; sandbox",
         "cache-control": "no-store",
         **headers,
     }

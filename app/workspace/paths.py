@@ -17,6 +17,19 @@ MAX_DEPTH: Final = 32
 _SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 """Scripts with letters that look alike: a word is in one of them."""
 
+HERE: Final = ("", ".", "./")
+"""The workspace itself."""
+
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that leave nothing to be seen, beside those that are no characters to Unicode (C) or spaces (Z)."""
+
+_STYLES: Final = "\ufe0e\ufe0f"
+"""After a symbol these say how it is drawn, and keyboards write them: ❤️."""
+
+_SLASHES: Final = "∕⁄⧸․╱⟋"
+
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
@@ -28,35 +41,46 @@ class PathNotAllowed(Invalid):
 
 def normal(path: str) -> str:
     """The path as it is kept: composed (NFC), without `.`, empty steps and a slash at the end. Raises PathNotAllowed."""
-    for char in path:
-        _refuse_char(path, char)
+    return _normal(path, path)
+
+
+def _normal(path: str, given: str) -> str:
+    for before, char in zip(" " + path, path, strict=False):
+        if not (char in _STYLES and unicodedata.category(before) == "So"):
+            _refuse_char(given, char)
     if path.startswith("/"):
-        raise refused(path, "it is absolute: paths are relative to the workspace, such as notes/today.md")
+        raise refused(given, "it is absolute: paths are relative to the workspace, such as notes/today.md")
     if "\\" in path:
-        raise refused(path, "it contains a backslash: names are separated by /")
+        raise refused(given, "it contains a backslash: names are separated by /")
     names = [unicodedata.normalize("NFC", name) for name in path.split("/") if name not in ("", ".")]
     if not names:
-        raise refused(path, "it names no file")
+        raise refused(given, "it names no file")
     if len(names) > MAX_DEPTH:
-        raise refused(path, f"it has {len(names)} names, and at most {MAX_DEPTH} are allowed")
+        raise refused(given, f"it has {len(names)} names, and at most {MAX_DEPTH} are allowed")
     for name in names:
-        _refuse_name(path, name)
+        _refuse_name(given, name)
     made = "/".join(names)
     if len(made.encode()) > MAX_PATH_BYTES:
-        raise refused(path, f"it has {len(made.encode())} bytes, and at most {MAX_PATH_BYTES} are allowed")
+        raise refused(given, f"it has {len(made.encode())} bytes, and at most {MAX_PATH_BYTES} are allowed")
     return made
 
 
 def prefix_of(prefix: str) -> str:
-    """The prefix of a listing, by the same rules: a folder ends with a slash, "" is everything. Raises PathNotAllowed."""
-    if prefix in ("", ".", "./"):
+    """The prefix of a listing, by the same rules: a folder ends with a slash, "" is everything. The name that it breaks off
+    in may end as no name does: `v1.` begins `v1.0`. Raises PathNotAllowed."""
+    if prefix in HERE:
         return ""
-    return normal(prefix) + ("/" if prefix.endswith("/") else "")
+    return _normal(f"{prefix}0", prefix)[:-1]  # a digit is of no script, and composes with nothing
+
+
+def folder_of(path: str | None) -> str:
+    """The prefix of what is in a folder; "" is the whole workspace. Raises PathNotAllowed."""
+    return "" if path is None or path in HERE else normal(path) + "/"
 
 
 def skeleton(path: str) -> str:
     """Paths that share it look alike. Case tells paths apart, as it does for most who read them."""
-    return "".join(_folded(char) for char in path)
+    return "".join(_folded(char) for char in path if char not in _STYLES)
 
 
 def _folded(char: str) -> str:
@@ -79,7 +103,7 @@ def refused(path: str, why: str) -> PathNotAllowed:
 
 def _refuse_char(path: str, char: str) -> None:
     kind = unicodedata.category(char)
-    if kind[0] == "C" or char == "�" or (kind[0] == "Z" and char != " "):
+    if kind[0] == "C" or char == "�" or (kind[0] == "Z" and char != " ") or _UNSEEN.match(char):
         raise refused(path, f"it contains {_named(char)}, which cannot be seen or typed")
 
 
@@ -93,7 +117,7 @@ def _refuse_name(path: str, name: str) -> None:
             path, f"a name in it has {len(name.encode())} bytes, and at most {MAX_NAME_BYTES} are allowed"
         )
     for char in name:
-        if unicodedata.normalize("NFKC", char) != unicodedata.normalize("NFC", char) or char in "∕⁄⧸․":
+        if unicodedata.normalize("NFKC", char) != unicodedata.normalize("NFC", char) or char in _SLASHES:
             raise refused(path, f"it contains {_named(char)}, which looks like another character")
     for word in _WORD.findall(name):
         scripts = {script for char in word for script in _SCRIPTS if _is_of(char, script)}

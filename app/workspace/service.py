@@ -31,6 +31,12 @@ class WorkspaceFull(Conflict):
     kind, title = "workspace_full", "The workspace is full"
 
 
+class StorageFull(Conflict):
+    """The files of the tenant have as many bytes as they may."""
+
+    kind, title = "storage_full", "The tenant has no room for more files"
+
+
 class FileChanged(PreconditionFailed):
     """Somebody else wrote the file meanwhile."""
 
@@ -63,7 +69,12 @@ class Workspaces:
     async def stored(self, tenant: str, spool: Spool) -> Body:
         body = Body(await spool.end(), spool.size)
         async with self._db.transaction(tenant) as tx:
-            await store.want(tx, body.digest, body.size)
+            counted = await store.want(tx, body.digest, body.size)
+            if counted is not None and counted[1] is not None and counted[0] > counted[1]:
+                raise StorageFull(
+                    f"With this file those of the tenant would have {counted[0]} bytes, all versions together, more than "
+                    f"{counted[1]}: nothing was written. Delete threads, or ask the operator for more."
+                )
         await self.blobs.keep(tenant, spool)
         return body
 

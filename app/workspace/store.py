@@ -10,9 +10,13 @@ from app.workspace.models import Author, FileRow
 
 # Whoever wants a body says so before it is put into the store: from here on the collector leaves it alone for a day. A
 # collector that is at this very body holds its row: this waits for it, and the body is put there again afterwards.
+# One that is new (no transaction updated its row before: xmax) counts against its tenant, whose row orders those who add.
 WANT = """
-INSERT INTO blobs (tenant_id, digest, size_bytes) VALUES ($1, $2, $3)
-ON CONFLICT (tenant_id, digest) DO UPDATE SET used_at = now()
+WITH wanted AS (
+    INSERT INTO blobs (tenant_id, digest, size_bytes) VALUES ($1, $2, $3)
+    ON CONFLICT (tenant_id, digest) DO UPDATE SET used_at = now() RETURNING xmax = 0 AS is_new)
+UPDATE tenants SET blob_bytes = blob_bytes + $3 WHERE tenant_id = $1 AND (SELECT is_new FROM wanted)
+RETURNING blob_bytes AS bytes, (limits ->> 'bytes')::bigint AS most
 """
 NAMED = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
 DUE = "SELECT tenant_id, digest FROM due_blobs($1)"
@@ -24,7 +28,11 @@ IS_NAMED = """
 SELECT EXISTS (SELECT FROM workspace_versions v WHERE v.tenant_id = $1 AND v.digest = $2)
     OR EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = $1 AND a.digest = $2)
 """
-DROP = "DELETE FROM blobs WHERE tenant_id = $1 AND digest = $2"
+DROP = """
+WITH gone AS (DELETE FROM blobs WHERE tenant_id = $1 AND digest = $2 RETURNING size_bytes)
+UPDATE tenants SET blob_bytes = blob_bytes - (SELECT size_bytes FROM gone)
+ WHERE tenant_id = $1 AND EXISTS (SELECT FROM gone)
+"""
 
 # Writers of one workspace wait for each other here.
 LOCK = "SELECT files, bytes FROM workspaces WHERE tenant_id = $1 AND thread_id = $2 FOR NO KEY UPDATE"
@@ -88,8 +96,10 @@ SELECT $1, $2, path, version, skeleton FROM unnest($3::text[], $4::int[], $5::te
 """
 
 
-async def want(tx: Tx, digest: bytes, size: int) -> None:
-    await tx.run(WANT, tx.tenant, digest, size)
+async def want(tx: Tx, digest: bytes, size: int) -> tuple[int, int | None] | None:
+    """Of a body that is new: the bytes of all bodies of the tenant with it, and how many there may be."""
+    row = await tx.row(WANT, tx.tenant, digest, size)
+    return None if row is None else (row["bytes"], row["most"])
 
 
 async def named(tx: Tx, digest: bytes) -> None:

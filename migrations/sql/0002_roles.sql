@@ -17,6 +17,7 @@ BEGIN
     END LOOP;
 END $$;
 GRANT UPDATE (named, used_at), DELETE ON blobs TO plangate_app;
+GRANT UPDATE (blob_bytes) ON tenants TO plangate_app;
 REVOKE INSERT ON artifact_tombstones FROM plangate_app;  -- forget_artifacts makes them
 GRANT UPDATE (n, mac) ON artifact_chains TO plangate_app;
 GRANT DELETE ON artifact_chains, artifacts, artifact_tags, artifact_parents TO plangate_scan;

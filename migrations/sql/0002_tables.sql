@@ -24,6 +24,7 @@ CREATE TABLE blobs (
     used_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (tenant_id, digest)
 );
+ALTER TABLE tenants ADD COLUMN blob_bytes bigint NOT NULL DEFAULT 0 CHECK (blob_bytes >= 0);  -- of its blobs, together
 CREATE INDEX blobs_due ON blobs (used_at) WHERE NOT named;
 
 -- The files of a thread: the row of a workspace orders its writers and counts, `workspace_files` is the present, and

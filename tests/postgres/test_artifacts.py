@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.artifacts import store
+from app.artifacts.models import Producer, Publication
 from app.base.database import Tx
 from tests.support import graphs, specs
 from tests.support.client import Caller, good, output_of, refused
@@ -92,7 +93,13 @@ async def test_a_file_is_published_and_its_record_never_changes(api: Caller, hom
 
 
 async def test_a_directory_is_published_with_its_list(api: Caller, home: str) -> None:
-    for path, data in (("out/b.txt", b"bb"), ("out/sub/a.txt", b"a"), ("out-of-it", b"x")):
+    for path, data in (
+        ("out/b.txt", b"bb"),
+        ("out/sub/a.txt", b"a"),
+        ("out-of-it", b"x"),
+        ("out0", b"x"),
+        ("outer/b.txt", b"x"),
+    ):
         await put(api, home, path, data)
     record = await publish(api, home, "out/")
     lines = [(b"bb", "b.txt"), (b"a", "sub/a.txt")]
@@ -458,7 +465,7 @@ async def test_agents_publish_and_the_caller_gets_ids_and_summaries(plangate: Wo
         "queryId": query["id"],
         "threadId": query["threadId"],
         "agent": "maker",
-        "model": producer["model"],
+        "model": "m",
     }
     assert work[event["workId"]]["name"] == "artifact_publish"
     ended = [e for e in await api.events(query["id"], "tool-agent") if e["state"] == "result"]
@@ -668,3 +675,15 @@ async def test_where_a_record_was_forked_from_does_not_matter(
     assert await listed(api, threadId=fork) == []
     good(await api.delete(f"/threads/{fork}/files/a.md"))
     assert (await api.read(f"/artifacts/{record['id']}"))["targetAvailable"] is True
+
+
+async def test_one_call_publishes_once(plangate: World, api: Caller, home: str) -> None:
+    artifacts, db = plangate.services.artifacts, plangate.services.db
+    target = await artifacts.prepare("acme", home, "a.md")
+    producer = Producer("wrk_1", None, "agent", home, call_id="wrk_2")
+    async with db.transaction("acme") as tx:
+        first, new = await artifacts.publish(tx, Publication("design", "a.md"), target, producer)
+    async with db.transaction("acme") as tx:  # after a crash, whatever is at the path by then
+        again, still_new = await artifacts.publish(tx, Publication("patch", "a.md"), target, producer)
+    assert (again.id, again.record, new, still_new) == (first.id, first.record, True, False)
+    assert await listed(api) == [first.id]

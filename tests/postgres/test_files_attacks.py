@@ -12,6 +12,14 @@ from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.world import World
 
+SAFE = {
+    "content-type": "application/octet-stream",
+    "content-disposition": "attachment",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; sandbox",
+    "cache-control": "no-store",
+}
+
 
 @pytest.fixture
 async def home(api: Caller) -> str:
@@ -126,6 +134,18 @@ async def test_a_cursor_goes_on_with_the_list_that_it_is_of(plangate: World, api
     assert [r["path"] for r in (await api.read(at, cursor=cursor))["items"]] == ["b", "c", "d"]
 
 
+async def test_no_browser_shows_or_runs_what_is_stored(api: Caller, home: str) -> None:
+    page = b"<html><script>alert(document.cookie)</script>"
+    good(await put(api, f"/threads/{home}/files/page.html", page, headers={"content-type": "text/html"}))
+    asked = {"threadId": home, "channel": "design", "path": "page.html", "mediaType": "text/html"}
+    record = await api.do("/artifacts", asked)
+    assert record["mediaType"] == "text/html"
+    for path in (f"/threads/{home}/files/page.html", f"/artifacts/{record['id']}/content"):
+        found = await api.request("GET", path, headers={"accept": "text/html"})
+        told = {name: found.headers[name] for name in SAFE}
+        assert (found.content, told) == (page, SAFE)
+
+
 # -- artifacts
 
 
@@ -203,6 +223,14 @@ async def test_an_upload_of_work_is_that_works(plangate: World, api: Caller, hom
     assert (await put(api, at, params=mine)).status_code == 200
     back = await put(api, at, params=params)
     assert (back.status_code, back.json()["producer"]["kind"]) == (201, "host")
+    theirs = str((await plangate.other.do("/threads", {}))["id"])
+    good(await put(plangate.other, "/artifacts/design/a", params={"threadId": theirs}))
+    foreign = (await plangate.other.read("/artifacts"))["items"][0]["producer"]["workId"]
+    refused(await put(api, at, params={**params, "workId": foreign}), 404)
+    refused(await put(plangate.other, at, params={"threadId": theirs, "workId": call["workId"]}), 404)
+    other = str((await api.do("/threads", {"threadKey": "u"}))["id"])
+    body = refused(await put(api, at, params={"threadId": other, "workId": call["workId"]}), 422)
+    assert body["errors"] == [{"pointer": "/workId", "message": "must be a work record of the thread"}]
     nobody = "wrk_" + "0" * 26
     body = refused(await put(api, at, params={**params, "workId": nobody}), 404)
     assert body["detail"] == f"There is no work record '{nobody}'."

@@ -252,3 +252,21 @@ async def test_no_transaction_is_open_while_a_text_is_read(
     async with hands(api):
         assert (await executed(api, plan))["status"] == "executed"
     assert order == ["read", "read", "send"]
+
+
+async def test_what_a_plan_kept_out_of_prompts_counts_as_it_is_sent(plangate: World, api: Caller) -> None:
+    """Looking whether it is there, as the plan is stored and as its gate opens, is no use of it."""
+    await api.register(flowing())
+    record = await published(api)
+    at = f"†artifact.{record['id']}"
+    plan = await stored(api, note(f"{at}.content"), make([f"{at}.content", f"{at}.title"]))
+    query = await begun(api, plan)
+    await api.gate(query["id"])
+    assert await plangate.sql("SELECT 1 FROM artifact_uses") == []
+    async with hands(api):
+        await api.approve(query["id"])
+        await api.ended(query["id"])
+    (used,) = await plangate.sql("SELECT work_id, artifact_id, size_bytes, prompt_bytes FROM artifact_uses")
+    work = {w["id"]: w["kind"] for w in (await api.read(f"/queries/{query['id']}/work"))["items"]}
+    assert (work[used["work_id"]], used["artifact_id"]) == ("plan_execution", record["id"])
+    assert (used["size_bytes"], used["prompt_bytes"]) == (len(TEXT), 0)

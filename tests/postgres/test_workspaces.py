@@ -242,6 +242,55 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     assert await plangate.value("SELECT (files, bytes)::text FROM workspaces") == "(2,150)"
 
 
+async def test_a_tenant_has_room_for_so_many_bytes_all_versions_together(
+    plangate: World, owner: asyncpg.Connection
+) -> None:
+    await plangate.tenant("small", bytes=250)
+    api = plangate.operator("small")
+    at, used = (
+        f"/threads/{await thread(api)}/files",
+        "SELECT blob_bytes FROM tenants WHERE tenant_id = 'small'",
+    )
+    good(await put(api, f"{at}/a", b"x" * 100))
+    good(await put(api, f"{at}/b", b"x" * 100))  # the same body: it is there once
+    good(await put(api, f"{at}/a", b"y" * 150))
+    assert await owner.fetchval(used) == 250
+    body = refused(await put(api, f"{at}/a", b"z"), 409, "storage_full")
+    assert body["detail"] == (
+        "With this file those of the tenant would have 251 bytes, all versions together, more than 250: nothing was "
+        "written. Delete threads, or ask the operator for more."
+    )
+    upload = await api.request("PUT", "/artifacts/x/a", params={"threadId": at.split("/")[2]}, content=b"z")
+    refused(upload, 409, "storage_full")
+    assert (await api.get(f"{at}/a")).content == b"y" * 150
+    assert (await owner.fetchval(used), len(bodies(plangate))) == (250, 2)
+    good(await put(api, f"{at}/c", b"x" * 100))
+    good(
+        await put(plangate.api, f"/threads/{await thread(plangate.api)}/files/a", b"z")
+    )  # others have their own room
+    await owner.execute("DELETE FROM workspace_files WHERE path = 'a'")
+    await owner.execute("DELETE FROM workspace_versions WHERE path = 'a'")
+    await owner.execute("UPDATE blobs SET named = false")
+    await age(owner, 25)
+    await plangate.services.workspaces.collect()
+    assert await owner.fetchval(used) == 100  # what is collected makes room
+    good(await put(api, f"{at}/a", b"z" * 150))
+
+
+async def test_those_who_write_at_once_are_counted_each_once(
+    plangate: World, owner: asyncpg.Connection
+) -> None:
+    await plangate.tenant("small", bytes=1000)
+    api = plangate.operator("small")
+    at = f"/threads/{await thread(api)}/files"
+    texts = [bytes([65 + n % 15]) * 100 for n in range(30)]  # each of fifteen bodies twice
+    answers = await asyncio.gather(*(put(api, f"{at}/{n}", text) for n, text in enumerate(texts)))
+    stored = {text for answer, text in zip(answers, texts, strict=True) if answer.status_code == 201}
+    assert {a.status_code for a in answers} == {201, 409}
+    assert len(stored) == 10
+    assert await owner.fetchval("SELECT blob_bytes FROM tenants WHERE tenant_id = 'small'") == 1000
+
+
 async def test_a_fork_copies_rows_as_they_are_or_were(plangate: World, api: Caller, at: str) -> None:
     origin = at.split("/")[2]
     good(await put(api, f"{at}/a", b"one"))
@@ -302,17 +351,14 @@ async def test_bodies_that_nothing_names_are_collected_after_a_day(
     await age(owner, 23)
     assert (await workspaces.collect(), len(bodies(plangate))) == (0, 3)
     await age(owner, 25)
-    await eventually(lambda: _is(len(bodies(plangate)) == 2), "the worker collects it")
-    assert await plangate.value("SELECT count(*) FROM blobs") == 2
+    two = "SELECT count(*) = 2 FROM blobs"  # the row goes after the body
+    await eventually(lambda: plangate.value(two), "the worker collects it")
+    assert len(bodies(plangate)) == 2
     assert (await api.get(f"{at}/a", version=1)).content == b"one"  # a version is a name
     await owner.execute("UPDATE blobs SET named = false")  # as if the mark had been lost
     await workspaces.collect()
     assert await plangate.value("SELECT count(*) FROM blobs WHERE named") == 2
     assert len(bodies(plangate)) == 2
-
-
-async def _is(value: bool) -> bool:
-    return value
 
 
 class SlowBlobs(LocalBlobs):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from app.base.blobs import PIECE_BYTES, BlobLost, StoreUnavailable
+from app.base.blobs import BUFFER_BYTES, PIECE_BYTES, BlobLost, StoreUnavailable
 from app.base.local_blobs import LocalBlobs
 
 SIZES = (0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3_000_000)
@@ -184,3 +185,21 @@ async def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     ):
         async with LocalBlobs(tmp_path / "file").spool():
             pass
+
+
+async def test_a_disk_that_is_full_says_so_and_is_left_as_it_was(blobs: LocalBlobs) -> None:
+    """A limit on the size of files stands in for the disk: both end a write in its middle."""
+    digest = await kept(blobs, b"kept")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * BUFFER_BYTES, before[1]))
+    try:
+        async with blobs.spool() as spool:
+            with pytest.raises(
+                StoreUnavailable, match=r"^The blob store cannot be used: File too large\. If this"
+            ):
+                for _ in range(4):
+                    await spool.write(bytes(BUFFER_BYTES))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in files(blobs._root)] == [digest.hex()]
+    assert await whole(blobs, digest, 4) == b"kept"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
-from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, normal, prefix_of, skeleton
+from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, folder_of, normal, prefix_of, skeleton
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,8 @@ from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, normal, pr
         ("a b, (c) 'd' #?%&+=*<>|:.txt", "a b, (c) 'd' #?%&+=*<>|:.txt"),
         ("отчёт_q3.txt", "отчёт_q3.txt"),
         ("文書/報告書.md", "文書/報告書.md"),
+        ("❤\ufe0f.md", "❤\ufe0f.md"),
+        ("한글.md", "한글.md"),
         ("x" * 255, "x" * 255),
         ("/".join("x" * MAX_DEPTH), "/".join("x" * MAX_DEPTH)),
     ],
@@ -56,6 +60,15 @@ ALIKE = "which looks like another character"
         ("a\u00a0b", f"it contains U+00A0 (NO-BREAK SPACE), {UNSEEN}"),
         ("a\ufffdb", f"it contains U+FFFD (REPLACEMENT CHARACTER), {UNSEEN}"),
         ("a\U0010ffffb", f"it contains U+10FFFF (control character), {UNSEEN}"),
+        ("a\u115fb", f"it contains U+115F (HANGUL CHOSEONG FILLER), {UNSEEN}"),
+        ("a\u1160b", f"it contains U+1160 (HANGUL JUNGSEONG FILLER), {UNSEEN}"),
+        ("a\u2800b", f"it contains U+2800 (BRAILLE PATTERN BLANK), {UNSEEN}"),
+        ("a\u034fb", f"it contains U+034F (COMBINING GRAPHEME JOINER), {UNSEEN}"),
+        ("a\ufe0fb", f"it contains U+FE0F (VARIATION SELECTOR-16), {UNSEEN}"),
+        ("❤\ufe0f\ufe0f", f"it contains U+FE0F (VARIATION SELECTOR-16), {UNSEEN}"),
+        ("\ufe0f❤", f"it contains U+FE0F (VARIATION SELECTOR-16), {UNSEEN}"),
+        ("a\U000e0100b", f"it contains U+E0100 (VARIATION SELECTOR-17), {UNSEEN}"),
+        ("a╱b", f"it contains U+2571 (BOX DRAWINGS LIGHT DIAGONAL UPPER RIGHT TO LOWER LEFT), {ALIKE}"),
         ("．．/x", f"it contains U+FF0E (FULLWIDTH FULL STOP), {ALIKE}"),
         ("a／b", f"it contains U+FF0F (FULLWIDTH SOLIDUS), {ALIKE}"),
         ("a∕b", f"it contains U+2215 (DIVISION SLASH), {ALIKE}"),
@@ -98,5 +111,24 @@ def test_prefixes_and_folders() -> None:
         "a/b/",
     ]
     assert ancestors("a/b/c") == ["a", "a/b"]
-    with pytest.raises(PathNotAllowed):
-        prefix_of("../")
+    assert [folder_of(p) for p in (None, "", ".", "./", "a", "a/", "a/.", "./a//b")] == [
+        *("", "", "", ""),
+        *("a/", "a/", "a/", "a/b/"),
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["v1.", "my ", "a/.", "a/v1.", "отч", "cafe\u0301 "])
+def test_a_prefix_may_end_as_no_name_does(prefix: str) -> None:
+    assert prefix_of(prefix) == unicodedata.normalize("NFC", prefix)
+
+
+@pytest.mark.parametrize("prefix", ["../", "/etc", "/", "a\\", "a\u202e", "a/../b", " a", "x" * 256])
+def test_a_prefix_that_no_path_can_have_is_refused(prefix: str) -> None:
+    with pytest.raises(PathNotAllowed) as refused:
+        prefix_of(prefix)
+    shown = ascii(prefix if len(prefix) <= 80 else prefix[:79] + "…")
+    assert refused.value.detail.startswith(f"The path {shown} is not allowed: ")
+
+
+def test_how_a_symbol_is_drawn_tells_no_paths_apart() -> None:
+    assert skeleton("❤\ufe0f.md") == skeleton("❤\ufe0e.md") == skeleton("❤.md")
