@@ -22,9 +22,6 @@ ANY: dict[str, Any] = {"inputSchema": {"type": "object"}}
 # (method, path, body, query): every route that takes the id of a thread or a reference, or of what they belong to.
 ROUTES: list[tuple[str, str, Any, dict[str, str]]] = [
     ("GET", "/threads/{thread}", None, {}),
-    ("DELETE", "/threads/{thread}", None, {}),
-    ("GET", "/threads/{thread}/files", None, {}),
-    *((method, "/threads/{thread}/files/{path}", None, {}) for method in ("GET", "PUT", "DELETE")),
     ("GET", "/threads/{thread}/messages", None, {}),
     ("GET", "/threads/{thread}/state", None, {}),
     ("GET", "/threads/{thread}/state", None, {"at": "0"}),

@@ -157,6 +157,7 @@ def __getattr__(name: str) -> typing.Any:
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
 
+
 __all__ = [
     "ActionDispatcher",
     "AgentOptions",
