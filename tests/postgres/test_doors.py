@@ -160,7 +160,20 @@ def test_every_error_has_its_status_its_slug_and_its_title() -> None:
     found = subclasses(errors.PlangateError)
     assert len(found) > len(STATUS)
     for kind in found:
-        assert status_of(kind.__new__(kind)) in {400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503}, kind
+        assert status_of(kind.__new__(kind)) in {
+            400,
+            401,
+            403,
+            404,
+            409,
+            410,
+            412,
+            413,
+            415,
+            422,
+            429,
+            503,
+        }, kind
         assert kind.kind.replace("_", "").isalpha(), kind
         assert kind.kind == kind.kind.lower()
         assert kind.title[0].isupper()

@@ -27,6 +27,12 @@ ROUTES: list[tuple[str, str, Any, dict[str, str]]] = [
     ("GET", "/threads/{thread}/state", None, {"at": "0"}),
     ("GET", "/threads/{thread}/state", None, {"at": "7"}),
     ("GET", "/threads/{thread}/state/log", None, {}),
+    (
+        "POST",
+        "/threads/{thread}/state/log",
+        {"workId": "{work}", "path": "†state.a", "method": "set", "value": 1},
+        {},
+    ),
     ("POST", "/threads/{thread}/fork", {}, {}),
     ("POST", "/threads/{thread}/fork", {"at": 0}, {}),
     ("POST", "/threads/{thread}/fork", {"at": 7}, {}),
