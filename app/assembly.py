@@ -186,6 +186,20 @@ def open_blobs(where: str) -> BlobStore:
         raise SystemExit(f"PLANGATE_BLOBS is a directory or a bucket: {error}.") from error
 
 
+def prepare_blobs(where: str) -> None:
+    """Makes a directory for bodies and tries it, so that one that cannot be used is told at the start. A bucket is not
+    tried: one that is away comes back."""
+    if "://" in where:
+        return
+    try:
+        LocalBlobs(Path(where)).prepare()
+    except OSError as error:
+        raise SystemExit(
+            f"Bodies of files cannot be kept in {where} (PLANGATE_BLOBS): {error.strerror}. "
+            "It has to be a directory that the service may write to."
+        ) from error
+
+
 def exporter_of(settings: Settings, metrics: Metrics) -> Callable[[], Exporter] | None:
     """What builds the exporter of spans, where one is configured: its SDK is imported then, and only then."""
     endpoint = settings.otlp_endpoint

@@ -32,6 +32,12 @@ class LocalBlobs:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    def prepare(self) -> None:
+        """Makes the directory. Raises OSError if this process cannot write into it."""
+        with self._folder(INCOMING, make=True) as folder:
+            if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
     def spool(self) -> Spool:
         name = secrets.token_hex(16)
 

@@ -17,7 +17,7 @@ import structlog
 import uvicorn
 import uvloop
 
-from app.assembly import Services, Site, assemble, find_site, kept_secret
+from app.assembly import Services, Site, assemble, find_site, kept_secret, prepare_blobs
 from app.base import embedded_postgres
 from app.base.errors import Unavailable
 from app.base.ids import new_id
@@ -42,6 +42,7 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
     _need_blobs(settings)
     site = find_site(settings)
     try:
+        prepare_blobs(site.blobs)
         migrate_sync(site.migrate_dsn)
         asyncio.run(check_master_key(site))
         key_file = _local_key(settings, site)
@@ -225,6 +226,7 @@ def work(settings: Settings) -> None:
     _need_blobs(settings)
     site = find_site(settings)
     try:
+        prepare_blobs(site.blobs)
         migrate_sync(site.migrate_dsn)
         asyncio.run(check_master_key(site))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from app.assembly import prepare_blobs
 from app.base.blobs import BUFFER_BYTES, PIECE_BYTES, BlobLost, StoreUnavailable
 from app.base.local_blobs import LocalBlobs
 
@@ -185,6 +186,33 @@ async def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     ):
         async with LocalBlobs(tmp_path / "file").spool():
             pass
+
+
+@pytest.mark.parametrize(
+    ("where", "why"), [("file", "(File exists|Not a directory)"), ("file/below", "Not a directory")]
+)
+def test_a_directory_that_cannot_be_one_is_told_at_the_start(tmp_path: Path, where: str, why: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(
+        SystemExit, match=rf"^Bodies of files cannot be kept in \S+/{where} \(PLANGATE_BLOBS\): {why}\. "
+    ):
+        prepare_blobs(str(tmp_path / where))
+
+
+def test_a_directory_that_nobody_may_write_to_is_told_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write everywhere, so the answer of the kernel is given here."""
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    with pytest.raises(
+        SystemExit, match=r"\(PLANGATE_BLOBS\): Permission denied\. It has to be a directory that"
+    ):
+        prepare_blobs(str(tmp_path / "blobs"))
+
+
+def test_a_directory_is_there_from_the_start(tmp_path: Path) -> None:
+    prepare_blobs(str(tmp_path / "some" / "blobs"))
+    assert (tmp_path / "some" / "blobs").stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_disk_that_is_full_says_so_and_is_left_as_it_was(blobs: LocalBlobs) -> None:
