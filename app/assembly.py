@@ -203,7 +203,7 @@ def prepare_blobs(where: str) -> None:
 def exporter_of(settings: Settings, metrics: Metrics) -> Callable[[], Exporter] | None:
     """What builds the exporter of spans, where one is configured: its SDK is imported then, and only then."""
     endpoint = settings.otlp_endpoint
-    if endpoint is None:
+    if not endpoint:  # an empty variable is none, as OpenTelemetry says
         return None
 
     def build() -> Exporter:

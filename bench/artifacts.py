@@ -104,9 +104,8 @@ def _thread(n: int) -> str:
 
 
 async def _filled(dsn: str, count: int) -> tuple[str, datetime]:
-    """Adds so many artifacts, behind the service's back: by itself it would take hours. Gives what all others came
-    from, and the
-    moment at which half of them were there."""
+    """Adds so many artifacts, behind the service's back: by itself it would take hours. Gives what all others came from,
+    and the moment at which half of them were there."""
     began = time.perf_counter()
     end = datetime.now(UTC)
     times = [end - SPAN * ((count - n) / count) for n in range(count)]

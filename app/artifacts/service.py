@@ -182,6 +182,7 @@ class Artifacts:
     ) -> tuple[list[Artifact], str | None]:
         """Records that pass all of these filters, newest first, and the id after which the next page begins, if there
         may be more: what is left out does not make a page read further than `LOOKED_AT` records."""
+        await tx.one_snapshot()
         rows = await store.page(tx, filters, status, limit + 1, LOOKED_AT)
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1].id

@@ -53,15 +53,23 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
     tenants = await store.tenants(db)
     for tenant in tenants:
         expected = dict(exported.get(tenant, {}))
-        async for thread_id, head in _chains(db, tenant):
-            check = ChainCheck(chainer, tenant, thread_id, head)
-            known = expected.pop(thread_id, None)
-            async for link in _links(db, tenant, thread_id):
-                for problem in check.take(link):
-                    yield tenant, problem
-                if known is not None and link.n == known.n and link.mac != known.mac:
-                    yield tenant, f"record {link.n} of thread {thread_id} is not that of the exported head"
-            for problem in check.end(known):
+        async for thread_id, _ in _chains(db, tenant):
+            check, end = ChainCheck(chainer, tenant, thread_id), None
+            known = expected.get(thread_id)
+            async for links, head in _pages(db, tenant, thread_id):
+                end = head
+                for link in links:
+                    for problem in check.take(link):
+                        yield tenant, problem
+                    if known is not None and link.n == known.n and link.mac != known.mac:
+                        yield (
+                            tenant,
+                            f"record {link.n} of thread {thread_id} is not that of the exported head",
+                        )
+            if end is None:
+                continue  # the thread was deleted meanwhile: see its tombstone
+            expected.pop(thread_id, None)
+            for problem in check.end(end, known):
                 yield tenant, problem
         async for row in _tombstones(db, tenant):
             thread_id, at = row["thread_id"], Head(row["n"], row["mac"])
@@ -93,13 +101,15 @@ async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, Head]]:
         after = rows[-1][0]
 
 
-async def _links(db: Database, tenant: str, thread_id: str) -> AsyncIterator[Link]:
+async def _pages(db: Database, tenant: str, thread_id: str) -> AsyncIterator[tuple[list[Link], Head | None]]:
+    """The records of a chain, and where it ends at that moment: others publish meanwhile. None: the chain is gone."""
     after = 0
     while True:
         async with db.transaction(tenant) as tx:
+            await tx.one_snapshot()
+            head = await store.head(tx, thread_id)
             rows = await store.links(tx, thread_id, after, PAGE)
-        for row in rows:
-            yield Link(row["id"], row["n"], row["record"], row["previous"], row["mac"], _flaws(row))
+        yield [Link(r["id"], r["n"], r["record"], r["previous"], r["mac"], _flaws(r)) for r in rows], head
         if len(rows) < PAGE:
             return
         after = rows[-1]["n"]

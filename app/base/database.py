@@ -104,6 +104,11 @@ class Tx:
         except asyncpg.QueryCanceledError as error:
             raise TookTooLong from error
 
+    async def one_snapshot(self) -> None:
+        """What follows sees the database as it is now, whatever commits meanwhile. The first statement of a
+        transaction that only reads."""
+        await self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
     async def row(self, sql: str, *args: Any) -> Any:
         return await self.raw.fetchrow(sql, *args)
 

@@ -16,6 +16,7 @@ from app.base.errors import Invalid, PlangateError
 from app.base.later import later
 from app.doors.remote import commands as remote
 from app.doors.remote.connection import Stop, failed
+from app.doors.remote.text import safe
 from app.tenancy.models import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ else:  # the service takes seconds to load, and most commands only talk to one
     floor = later("app.tenancy.floor")
 
 cli = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Plangate: an agent runtime as an HTTP service."
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,  # one of them is a key
+    help="Plangate: an agent runtime as an HTTP service.",
 )
 tenants = typer.Typer(no_args_is_help=True, help="Tenants.")
 keys = typer.Typer(no_args_is_help=True, help="API keys.")
@@ -168,7 +172,7 @@ def verify(
     """Look for records of artifacts that were changed, inserted or removed behind the service's back."""
     found = asyncio.run(admin.verify(settings(data_dir=data_dir), export, against))
     for tenant, problem in found.problems:
-        typer.echo(f"{tenant}: {problem}")
+        typer.echo(safe(f"{tenant}: {problem}"))  # ids that somebody wrote into the database may be anything
     chains = f"{found.chains} chain{'' if found.chains == 1 else 's'}"
     if found.problems:
         more = "" if export is None else " Nothing was exported."

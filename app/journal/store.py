@@ -11,12 +11,14 @@ from app.journal.models import Event, Pending, Scope, StoredEvent, Work
 # One function call a batch: the newest journal_commit in migrations/sql says why it is right.
 COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
-# As many as were asked for, but no more bytes than one reader may cost; at least one.
+# As many as were asked for, but no more bytes than one reader may cost; at least one. Of a query that is deleted none: its
+# events go in no order, and what is left of them has gaps.
 PAGE = """
 SELECT seq, type, body FROM (
     SELECT seq, type, body, row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total FROM (
         SELECT seq, type, body FROM events
          WHERE tenant_id = $1 AND query_id = $2 AND seq > $3 AND ($4::text[] IS NULL OR type = ANY ($4))
+           AND EXISTS (SELECT FROM queries WHERE tenant_id = $1 AND id = $2)
          ORDER BY seq LIMIT $5) p
     WINDOW w AS (ORDER BY seq)) s
  WHERE n = 1 OR total <= 262144 ORDER BY seq

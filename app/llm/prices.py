@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from app.llm.messages import Usage
 
@@ -33,10 +33,31 @@ def _table() -> tuple[ModuleType, str]:
 
 def price(provider: str, model: str, usage: Usage) -> Cost | None:
     """The price of one call, or None where the table does not know the model. `provider` is a kind."""
+    now = datetime.now(UTC)
+    found = _found(provider, model, usage, now)
+    if found is None:
+        return None
+    total: Decimal = found.total_price
+    return Cost(float(total), f"{now:%Y-%m-%d} genai-prices {_table()[1]}")
+
+
+def window(provider: str, model: str) -> int | None:
+    """How many tokens a model takes, prompt and answer together, or None where the table does not say."""
+    found = _found(provider, model, Usage())
+    return None if found is None else found.model.context_window
+
+
+def known_as(provider: str, model: str) -> str | None:
+    """The table's own name of a model, or None where it has none. Many names are one model: the table knows most by how
+    they begin."""
+    found = _found(provider, model, Usage())
+    return None if found is None else found.model.id
+
+
+def _found(provider: str, model: str, usage: Usage, at: datetime | None = None) -> Any:
     if provider not in TABLE_NAMES:
         return None
-    table, edition = _table()
-    now = datetime.now(UTC)
+    table, _ = _table()
     tokens = table.Usage(
         input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
         output_tokens=usage.output_tokens,
@@ -44,23 +65,8 @@ def price(provider: str, model: str, usage: Usage) -> Cost | None:
         cache_write_tokens=usage.cache_write_tokens,
     )
     try:
-        found = table.calc_price(
-            tokens, model_ref=model, provider_id=TABLE_NAMES[provider], genai_request_timestamp=now
+        return table.calc_price(
+            tokens, model_ref=model, provider_id=TABLE_NAMES[provider], genai_request_timestamp=at
         )
     except LookupError:
         return None
-    total: Decimal = found.total_price
-    return Cost(float(total), f"{now:%Y-%m-%d} genai-prices {edition}")
-
-
-def window(provider: str, model: str) -> int | None:
-    """How many tokens a model takes, prompt and answer together, or None where the table does not say."""
-    if provider not in TABLE_NAMES:
-        return None
-    table, _ = _table()
-    try:
-        found = table.calc_price(table.Usage(), model_ref=model, provider_id=TABLE_NAMES[provider])
-    except LookupError:
-        return None
-    tokens: int | None = found.model.context_window
-    return tokens

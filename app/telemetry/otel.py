@@ -142,15 +142,14 @@ class OpenTelemetry:
         made.end(span.end_ns)
 
     def _measure(self, span: Span) -> None:
-        """Models that the price table does not know are one: their names are the tenants' to choose."""
+        """By the names of the price table, and models that it does not know are one: others are the tenants' to choose."""
         found = span.attributes
         if found.get(names.OPERATION) != names.CHAT:
             return
-        known = names.PRICE_DATE in found
         labels = {
             names.OPERATION: names.CHAT,
             names.PROVIDER: str(found[names.PROVIDER]),
-            names.REQUEST_MODEL: str(found[names.REQUEST_MODEL]) if known else names.OTHER,
+            names.REQUEST_MODEL: span.model or names.OTHER,
         }
         failed = {} if span.error is None else {names.ERROR_TYPE: span.error}
         self._seconds.record((span.end_ns - span.start_ns) / 1e9, {**labels, **failed})

@@ -13,6 +13,7 @@ import orjson
 from app.base.traces import parsed_traceparent, span_id, trace_id
 from app.llm.codec import load_turn
 from app.llm.messages import Text, Thinking, ToolUse
+from app.llm.prices import known_as
 from app.telemetry import names
 
 MAX_NAME_CHARS: Final = 200
@@ -44,6 +45,7 @@ class Span:
     error: str | None = None
     message: str | None = None  # content: what the error says
     link: tuple[int, int] | None = None  # the span of the caller that started the query
+    model: str | None = None  # that was called, as the price table names it
 
 
 def span_of(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
@@ -80,6 +82,7 @@ def span_of(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
         error,
         cut(_said(row)) if content and error is not None else None,
         parsed_traceparent(row["traceparent"] or "") if kind == "query" else None,
+        known_as(row["provider"], row["model"]) if row["price_date"] and row["provider"] else None,
     )
 
 

@@ -8,14 +8,16 @@ from typing import Any
 from app.base.database import Database, Tx
 
 # One that a person reopened meanwhile (an action to be tried again) is told of when it is over again. Texts are read
-# only where the operator wants them on spans ($3); of a model's answer otherwise only why it stopped.
+# only where the operator wants them on spans ($3); of a model's answer otherwise only why it stopped, which it ends with:
+# as JSON Postgres reads none in which a model said NUL.
 ENDED = """
 SELECT w.id, w.parent_id, w.kind, w.name, w.agent, w.status, w.query_id, w.thread_id, w.tool_invocation_id, w.provider,
        w.model, w.prompt_cache_key, w.input_tokens, w.output_tokens, w.cache_read_tokens, w.cache_write_tokens,
        w.reasoning_tokens, w.cost_usd, w.price_date, w.attempts, w.error, w.started_at, w.ended_at, q.runtime_id,
        r.name AS runtime_name,
        CASE WHEN w.kind = 'query' THEN convert_from(q.request, 'UTF8')::json ->> 'traceparent' END AS traceparent,
-       CASE WHEN w.kind = 'model_call' THEN convert_from(w.output, 'UTF8')::json ->> 'stopReason' END AS stop_reason,
+       CASE WHEN w.kind = 'model_call' THEN substring(encode(substring(w.output FROM greatest(length(w.output) - 40, 1)),
+                                                             'escape') FROM '"stopReason":"([a-z_]+)"}$') END AS stop_reason,
        CASE WHEN $3 THEN w.input END AS input, CASE WHEN $3 THEN w.output END AS output,
        CASE WHEN $3 AND w.kind = 'query' THEN q.prompt END AS prompt
   FROM work_records w

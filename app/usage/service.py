@@ -75,6 +75,7 @@ async def page(
     tx: Tx, before: str | None, query_id: str | None, kind: str | None, status: str | None, limit: int
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Records, newest first, and the one after which the next page begins, if there may be more."""
+    await tx.one_snapshot()
     rows = await store.page(tx, before, query_id, kind, status, limit + 1, LOOKED_AT)
     items = [short_wire(r) for r in rows]
     if len(items) > limit:

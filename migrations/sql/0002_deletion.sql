@@ -24,8 +24,9 @@ BEGIN
     RETURN QUERY SELECT 'deleted', NULL::text[];
 END $$;
 
--- Removes rows of a thread that is deleted, about as many as it may, its oldest queries first, and says whether none is
--- left. What was used is added up from work records, so these stay, without what went in and came out.
+-- Removes rows of a thread that is deleted, about as many as it may, its oldest queries first, and says whether there is
+-- nothing left to do: none is left, or somebody else is at it. What was used is added up from work records, so these stay,
+-- without what went in and came out.
 CREATE FUNCTION forget_rest(p_thread text, p_rows int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -33,9 +34,7 @@ DECLARE
     v_batch int := least(p_rows, 100);
 BEGIN
     PERFORM FROM threads WHERE tenant_id = v_tenant AND id = p_thread AND deleted FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN  -- it is gone, or somebody else is at it
-        RETURN NOT EXISTS (SELECT FROM threads WHERE tenant_id = v_tenant AND id = p_thread AND deleted);
-    END IF;
+    IF NOT FOUND THEN RETURN true; END IF;
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
         v_ids := ARRAY(SELECT id FROM queries WHERE tenant_id = v_tenant AND thread_id = p_thread

@@ -1,4 +1,10 @@
 -- Workspaces, artifacts, and what work records need to say what was spent.
+
+-- Processes of the version before are at work. Every table of theirs that changes is locked here, in the order in which
+-- their transactions take them: one that is under way ends, while we hold nothing that it still needs.
+LOCK TABLE threads, queries, plans, plan_revisions, plan_transitions, plan_actions, plan_snapshots, approvals, documents,
+    document_writes, call_variables, work_records, reference_uses, tenants IN ACCESS EXCLUSIVE MODE;
+
 ALTER TABLE work_records ADD COLUMN provider text;  -- the kind that answers a model call
 CREATE INDEX work_spent ON work_records (tenant_id, started_at) WHERE kind = 'model_call';
 CREATE INDEX reference_uses_recent ON reference_uses (tenant_id, at);

@@ -334,6 +334,15 @@ async def test_the_chain_of_its_artifacts_is_verified_by_its_tombstone(
     ]
 
 
+async def test_records_of_artifacts_go_with_their_thread_only(
+    plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
+) -> None:
+    forget = "SELECT forget_artifacts(thread_id, n, mac, '') FROM artifact_chains"
+    assert await plangate.sql(forget) == [(False,)]
+    assert (await api.read(f"/artifacts/{full.artifact}"))["id"] == full.artifact
+    assert await owner.fetchval("SELECT count(*) FROM artifact_tombstones") == 0
+
+
 async def test_bodies_that_only_it_named_are_collected(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:

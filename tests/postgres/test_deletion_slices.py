@@ -137,6 +137,32 @@ async def test_of_two_processes_one_at_a_time_removes_a_thread(
     assert await owner.fetchval("SELECT count(*) FROM events") == 0
 
 
+async def test_who_reads_events_meanwhile_reads_no_further(
+    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go in no order: what is left of them has gaps."""
+    await owner.execute(EVENTS, MARK, 3_000, full.id)
+    reader = idle.services.streams.follow("acme", full.query, 0)
+    assert (await anext(reader))[0].seq == 1
+    await slices(idle, monkeypatch, 1_000)
+    await deleted(idle.api, full.id)
+    assert await owner.fetchval("SELECT count(*) FROM events WHERE query_id = $1", full.query) > 1_000
+    async with asyncio.timeout(10):
+        assert [batch async for batch in reader if batch] == []
+
+
+async def test_who_finds_another_at_it_has_nothing_to_do(
+    idle: World, full: Full, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await slices(idle, monkeypatch, 5)
+    await deleted(idle.api, full.id)
+    forget = f"SELECT forget_rest('{full.id}', 5)"
+    async with owner.transaction():
+        await owner.execute("SELECT FROM threads WHERE deleted FOR UPDATE")
+        assert await idle.sql(forget) == [(True,)]
+    assert await idle.sql(forget) == [(False,)]
+
+
 async def _none_left(owner: asyncpg.Connection) -> bool:
     return await owner.fetchval("SELECT count(*) FROM threads WHERE deleted") == 0
 

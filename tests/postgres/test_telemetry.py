@@ -16,9 +16,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from app.assembly import Site
+from app.assembly import Site, exporter_of
 from app.base import traces
 from app.base.ids import with_prefix
+from app.base.metrics import Metrics
+from app.settings import Settings
 from app.telemetry import service
 from app.telemetry.otel import OpenTelemetry
 from app.telemetry.spans import Span
@@ -26,6 +28,7 @@ from tests.support import specs
 from tests.support.client import eventually
 from tests.support.cluster import Cluster
 from tests.support.endpoint import endpoint, output
+from tests.support.models import says, thinks
 from tests.support.otlp import OtlpReceiver, values
 from tests.support.world import World, world
 
@@ -119,6 +122,16 @@ async def test_nothing_that_was_said_is_on_a_span_by_itself(told: Told) -> None:
     await told.spans(query["id"], "invoke_workflow default", "execute_tool find", "execute_tool _OTHER")
     for span in told.exporter.get_finished_spans():
         assert SECRET not in span.to_json()
+
+
+async def test_what_a_model_may_say_and_postgres_cannot_read_keeps_no_span_back(told: Told) -> None:
+    await told.world.api.register(specs.mock())
+    thinks(told.world, lambda _: says('a\0b, "stopReason":"tool_use"} and \u00e9'))
+    query = await told.world.api.run()
+    spans = await told.spans(query["id"], "invoke_workflow default", "invoke_agent solo", "chat m")
+    attributes = spans["chat m"].attributes
+    assert attributes is not None
+    assert attributes["gen_ai.response.finish_reasons"] == ("stop",)
 
 
 async def test_content_is_on_spans_where_the_operator_wants_it(cluster: Cluster, site: Site) -> None:
@@ -320,6 +333,11 @@ async def test_more_than_can_wait_is_dropped_and_counted(
         ended = [service.EndedWork(w["id"], w["kind"], w["status"]) for w in work] * 2
         spans.ended("acme", ended)
         assert metrics.spans.labels("dropped")._value.get() == len(ended) - 2
+
+
+def test_an_endpoint_that_is_empty_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    assert exporter_of(Settings(), Metrics()) is None
 
 
 # -- a real receiver

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from app.assembly import Site
@@ -15,6 +17,7 @@ from app.journal import store as journal_store
 from app.journal.models import Entry, Lease, Scope, Work, event
 from app.queue import store as queue_store
 from tests.support import specs
+from tests.support.client import eventually
 from tests.support.cluster import Cluster
 from tests.support.world import world
 
@@ -67,6 +70,25 @@ async def test_a_query_of_the_version_before_goes_on_in_this_one(cluster: Cluste
         found = await idle.api.events(query_id, "custom")
         assert [e["data"]["n"] for e in found] == [0, 1, 2]
         assert await idle.value("SELECT provider FROM work_records WHERE id = 'wrk_a'") == "mock"
+
+
+@pytest.mark.parametrize("first", ["threads", "queries"])
+async def test_who_is_at_work_is_waited_for_and_waits_for_nobody(before: Site, first: str) -> None:
+    """Transactions take a thread before its queries, and records of work last."""
+    at_work, watcher = await asyncpg.connect(before.dsn), await asyncpg.connect(before.dsn)
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    try:
+        async with at_work.transaction():
+            await at_work.execute(f"SELECT FROM {first} FOR NO KEY UPDATE")
+            migrating = asyncio.create_task(migrate(before.migrate_dsn))
+            await eventually(lambda: watcher.fetchval(waits), "it waits")
+            for then in ("queries", "approvals", "documents", "work_records", "reference_uses", "tenants"):
+                await at_work.execute(f"SELECT FROM {then} FOR NO KEY UPDATE")
+        await migrating
+        assert await schema_is_current(watcher)
+    finally:
+        await at_work.close()
+        await watcher.close()
 
 
 async def test_the_newest_schema_is_known_for_what_it_is(before: Site) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from app.artifacts.chain import Head
 from app.artifacts.verify import exported, exported_heads, heads, problems
 from app.assembly import Site
+from app.base.database import Database, Tx
 from app.base.errors import Invalid
 from app.base.sealing import derive
 from tests.support.client import Caller, good
@@ -218,12 +221,10 @@ async def test_the_records_of_a_deleted_thread_go_and_a_tombstone_stays(
     plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
     ends = await heads(plangate.services.db)
-    artifacts, db = plangate.services.artifacts, plangate.services.db
-    async with db.transaction("other") as tx:
-        await artifacts.forget(tx, thread)
+    async with plangate.services.db.transaction("other") as tx:
+        await plangate.services.artifacts.forget(tx, thread)
     assert await owner.fetchval("SELECT count(*) FROM artifacts") == RECORDS
-    async with db.transaction("acme") as tx:
-        await artifacts.forget(tx, thread)
+    good(await api.delete(f"/threads/{thread}"))
     for table in ("artifacts", "artifact_tags", "artifact_chains"):
         assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0
     assert await found(plangate, ends) == []
@@ -234,7 +235,7 @@ async def test_the_records_of_a_deleted_thread_go_and_a_tombstone_stays(
 
 
 async def test_a_tail_that_was_cut_before_its_thread_was_deleted_is_reported(
-    plangate: World, thread: str, owner: asyncpg.Connection
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
     ends = await heads(plangate.services.db)
     await tamper(
@@ -242,8 +243,7 @@ async def test_a_tail_that_was_cut_before_its_thread_was_deleted_is_reported(
         "DELETE FROM artifacts WHERE n > 4",
         "UPDATE artifact_chains SET n = 4, mac = (SELECT mac FROM artifacts WHERE n = 4)",
     )
-    async with plangate.services.db.transaction("acme") as tx:
-        await plangate.services.artifacts.forget(tx, thread)
+    good(await api.delete(f"/threads/{thread}"))
     assert await found(plangate) == []
     assert await found(plangate, ends) == [
         f"record 5 was removed from the end of thread {thread} before it was deleted: the exported head has 5"
@@ -251,7 +251,7 @@ async def test_a_tail_that_was_cut_before_its_thread_was_deleted_is_reported(
 
 
 async def test_records_of_a_deleted_thread_that_come_back_are_reported(
-    plangate: World, thread: str, owner: asyncpg.Connection
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
     """Old rows are as the service wrote them: it is their being there that is wrong."""
     await tamper(
@@ -260,8 +260,7 @@ async def test_records_of_a_deleted_thread_that_come_back_are_reported(
         "CREATE TABLE kept_tags AS SELECT * FROM artifact_tags",
         "CREATE TABLE kept_chains AS SELECT * FROM artifact_chains",
     )
-    async with plangate.services.db.transaction("acme") as tx:
-        await plangate.services.artifacts.forget(tx, thread)
+    good(await api.delete(f"/threads/{thread}"))
     await tamper(
         owner,
         "INSERT INTO artifact_chains SELECT * FROM kept_chains",
@@ -289,6 +288,35 @@ async def test_long_chains_are_read_in_pages(
     assert await found(plangate) == []
     await tamper(owner, "DELETE FROM artifacts WHERE n = 3")
     assert await found(plangate) == [f"record 3 was removed from thread {thread}"]
+
+
+class Meanwhile:
+    """A database in which something happens before its nth transaction."""
+
+    def __init__(self, db: Database, n: int, happens: Callable[[], Awaitable[object]]) -> None:
+        self._db, self._left, self._happens = db, n, happens
+
+    async def call(self, statement: str, *args: Any) -> list[Any]:
+        return await self._db.call(statement, *args)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, tenant: str) -> AsyncIterator[Tx]:
+        self._left -= 1
+        if self._left == 0:
+            await self._happens()
+        async with self._db.transaction(tenant) as tx:
+            yield tx
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+async def test_what_is_published_or_deleted_meanwhile_is_no_problem(
+    plangate: World, api: Caller, thread: str, monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    monkeypatch.setattr("app.artifacts.verify.PAGE", 2)
+    services = plangate.services
+    for happens in (lambda: publish(api, thread, 2), lambda: api.delete(f"/threads/{thread}")):
+        told: Any = Meanwhile(services.db, n, happens)
+        assert [p async for p in problems(told, services.chainer, {})] == []
 
 
 KEY = "s" * 40
@@ -336,6 +364,19 @@ async def test_the_operator_verifies_exports_and_compares(
     assert os.listdir(tmp_path) == ["heads.json"]
     refused = await command(site, "--against", __file__)
     assert refused == (1, "plangate: The file is not one that `plangate verify --export` wrote.\n")
+    nowhere = str(tmp_path / "none" / "heads.json")
+    for option in ("--against", "--export"):
+        assert await command(site, option, nowhere) == (
+            1,
+            f"plangate: {nowhere} cannot be used: No such file or directory.\n",
+        )
+    await tamper(
+        owner, "UPDATE artifacts SET id = 'art_' || chr(27) || '[2J' || chr(10) || 'Verified 1 chain'"
+    )
+    status, said = await command(site)
+    assert status == 1
+    assert said.startswith(r"fresh: art_\x1b[2J Verified 1 chain (record 1 of thread ")
+    assert said.count("\n") == 2
 
 
 def test_a_file_that_is_no_export_is_refused() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from app.base.database import Tx
 from app.base.ids import new_id
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded, Refused
 from app.usage import store
-from app.usage.service import BODY_BYTES, LOOKED_AT, MOST_IN_A_TREE
+from app.usage.service import BODY_BYTES, LOOKED_AT, MOST_IN_A_TREE, page
 from tests.support import specs
 from tests.support.client import Caller, eventually, refused
 from tests.support.models import calls, says, thinks, turn_of
@@ -320,6 +321,27 @@ async def test_a_page_looks_at_so_many_records_and_the_next_goes_on_behind_them(
         assert page["items"] == []
         page = await api.read("/work-records", kind="agent", cursor=page["nextCursor"], **filters)
         assert ([w["name"] for w in page["items"]], page["nextCursor"]) == (["solo"], None)
+
+
+async def test_what_begins_while_a_page_is_read_moves_no_record_to_the_next(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    query = await grown(api, owner, LOOKED_AT + 10)
+    wanted = "SELECT id FROM work_records WHERE kind <> 'agent' ORDER BY id DESC OFFSET $1 LIMIT 1"
+    last = await owner.fetchval(wanted, LOOKED_AT - 1)
+
+    class Busy(Tx):
+        async def value(self, sql: str, *args: Any) -> Any:
+            await owner.execute(
+                "INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status) "
+                "SELECT 'acme', 'wrk_7z' || lpad(n::text, 24, '0'), $1, 'host', 'x', '', 'succeeded' "
+                "FROM generate_series(1, 5) n",
+                query["threadId"],
+            )
+            return await super().value(sql, *args)
+
+    async with plangate.services.db.transaction("acme") as tx:
+        assert await page(Busy(tx.raw, "acme"), None, None, "agent", None, 50) == ([], last)
 
 
 async def test_large_bodies_are_on_their_records(api: Caller, owner: Any) -> None:

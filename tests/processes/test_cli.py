@@ -353,6 +353,8 @@ def test_a_service_that_is_not_there(env: pytest.MonkeyPatch, tmp_path: Path) ->
     ("given", "told"),
     [
         (["--url", "plangate"], "'plangate' is no address: one is http://127.0.0.1:8700."),
+        (["--url", "http://127.0.0.1:99999"], "'http://127.0.0.1:99999' is no address"),
+        (["--url", "http://[::1"], "'http://[::1' is no address"),
         (
             ["--url", "https://plangate.example"],
             "A key is needed for https://plangate.example: set PLANGATE_API_KEY",

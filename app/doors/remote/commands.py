@@ -142,16 +142,28 @@ def work(
 
 async def _limit(remote: Remote, query: str) -> str | None:
     """The limit at which a query stands, as its journal says."""
-    page = await remote.get("queries", query, "events", types="query-status", limit=500)
-    limits = [event.get("limit") for event in page["events"] if event["to"] == "waiting"]
+    events = await events_of(remote, query, "query-status")
+    limits = [event.get("limit") for event in events if event["to"] == "waiting"]
     return limits[-1] if limits else None
 
 
 async def _plans(remote: Remote, query: str) -> list[dict[str, Any]]:
     """The plans that the query stored or executed, as they are now."""
-    page = await remote.get("queries", query, "events", types="plan-status-change", limit=500)
-    ids = dict.fromkeys(event["data"]["planId"] for event in page["events"])
+    events = await events_of(remote, query, "plan-status-change")
+    ids = dict.fromkeys(event["data"]["planId"] for event in events)
     return [await remote.get("plans", id) for id in ids]
+
+
+async def events_of(remote: Remote, query: str, type_: str) -> list[dict[str, Any]]:
+    """All events of a type that the journal has by now."""
+    found: list[dict[str, Any]] = []
+    after = None
+    while True:
+        page = await remote.get("queries", query, "events", types=type_, limit=500, after=after)
+        found += page["events"]
+        if page["done"] or not page["events"]:
+            return found
+        after = page["nextCursor"]
 
 
 async def _published(remote: Remote, query: str) -> list[dict[str, Any]]:

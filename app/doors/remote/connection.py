@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import typer
-from plangate.client import ServiceClient, path
+from plangate.client import ServiceClient, listed, path
 from plangate.errors import PlangateError, ServiceUnavailable
 
 from app.base.later import later
@@ -34,7 +34,6 @@ NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
 NO_ANSWER: Final = 4
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 5.0
-MOST_LISTED: Final = 500
 
 
 class Stop(Exception):
@@ -59,7 +58,7 @@ class Target:
     ) -> Target:
         """What the options say, else the environment, else the service of this machine. Raises Stop."""
         address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{settings.Settings().port}"
-        if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).hostname:
+        if not _is_address(address):
             raise Stop(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
         return cls(address, _key(address, key_file, data_dir), tenant)
 
@@ -94,6 +93,14 @@ def _checked(text: str, where: str) -> str:
     return key
 
 
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an address in them, a port that is none
+        return False
+
+
 def _is_loopback(address: str) -> bool:
     host = urlsplit(address).hostname or ""
     try:
@@ -122,16 +129,7 @@ class Remote:
 
     async def listed(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
         """Entries of a list, newest first, over as many pages as it takes."""
-        out: list[dict[str, Any]] = []
-        cursor = None
-        while len(out) < limit:
-            some = min(limit - len(out), MOST_LISTED)
-            page = await self.get(*segments, **params, limit=some, cursor=cursor)
-            out += page["items"]
-            cursor = page["nextCursor"]
-            if cursor is None:
-                break
-        return out
+        return await listed(self.client, path(*segments), params, limit, PATIENCE_S)
 
 
 def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:

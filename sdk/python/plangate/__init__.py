@@ -8,214 +8,105 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from plangate.artifacts import Artifacts
-    from plangate.authoring.agents import (
-        AgentOptions,
-        DefinedAgent,
-        define_coordinator,
-        define_executor,
-        define_planner,
-        define_specialist,
-    )
-    from plangate.authoring.dispatchers import ActionDispatcher
-    from plangate.authoring.plans import define_plan
-    from plangate.authoring.references import DefinedReference, define_reference
-    from plangate.authoring.runtimes import DefinedRuntime, define_runtime, define_tenant
-    from plangate.authoring.tools import DefinedTool, define_tool
-    from plangate.context import CallContext
-    from plangate.errors import (
-        ApiError,
-        Conflict,
-        Forbidden,
-        Gone,
-        InvalidRequest,
-        Malformed,
-        NotFound,
-        PlangateError,
-        ServiceNotInstalled,
-        ServiceNotStarted,
-        ServiceUnavailable,
-        TooLarge,
-        TooManyRequests,
-        Unauthenticated,
-    )
-    from plangate.journal import QueryEvents
-    from plangate.opening import create_runtime
-    from plangate.runtime import Runtime
-    from plangate.spec.glimpses import glimpse
-    from plangate.spec.models import (
-        AgentSpec,
-        ApprovalOverrides,
-        ApprovalPolicies,
-        ApprovalRule,
-        DisplayAlias,
-        LimitsSpec,
-        ModelSpec,
-        PlanSpec,
-        ProviderSpec,
-        ReferenceSpec,
-        RuntimeSpec,
-        TenantSpec,
-        ToolAnnotations,
-        ToolkitConfig,
-        ToolkitSpec,
-        ToolSpec,
-    )
-    from plangate.spec.problems import Problem, SpecInvalid
-    from plangate.spec.prompts import LayeredPrompt, augment_prompt_tools, layered_prompt
-    from plangate.spec.schemas import normalize_schema
-    from plangate.spec.unions import TaggedUnion
-    from plangate.states import State
+    from plangate.artifacts import Artifacts as Artifacts
+    from plangate.authoring.agents import AgentOptions as AgentOptions
+    from plangate.authoring.agents import DefinedAgent as DefinedAgent
+    from plangate.authoring.agents import define_coordinator as define_coordinator
+    from plangate.authoring.agents import define_executor as define_executor
+    from plangate.authoring.agents import define_planner as define_planner
+    from plangate.authoring.agents import define_specialist as define_specialist
+    from plangate.authoring.dispatchers import ActionDispatcher as ActionDispatcher
+    from plangate.authoring.plans import define_plan as define_plan
+    from plangate.authoring.references import DefinedReference as DefinedReference
+    from plangate.authoring.references import define_reference as define_reference
+    from plangate.authoring.runtimes import DefinedRuntime as DefinedRuntime
+    from plangate.authoring.runtimes import define_runtime as define_runtime
+    from plangate.authoring.runtimes import define_tenant as define_tenant
+    from plangate.authoring.tools import DefinedTool as DefinedTool
+    from plangate.authoring.tools import define_tool as define_tool
+    from plangate.context import CallContext as CallContext
+    from plangate.errors import ApiError as ApiError
+    from plangate.errors import Conflict as Conflict
+    from plangate.errors import Forbidden as Forbidden
+    from plangate.errors import Gone as Gone
+    from plangate.errors import InvalidRequest as InvalidRequest
+    from plangate.errors import Malformed as Malformed
+    from plangate.errors import NotFound as NotFound
+    from plangate.errors import PlangateError as PlangateError
+    from plangate.errors import ServiceNotInstalled as ServiceNotInstalled
+    from plangate.errors import ServiceNotStarted as ServiceNotStarted
+    from plangate.errors import ServiceUnavailable as ServiceUnavailable
+    from plangate.errors import TooLarge as TooLarge
+    from plangate.errors import TooManyRequests as TooManyRequests
+    from plangate.errors import Unauthenticated as Unauthenticated
+    from plangate.journal import QueryEvents as QueryEvents
+    from plangate.opening import create_runtime as create_runtime
+    from plangate.runtime import Runtime as Runtime
+    from plangate.spec.glimpses import glimpse as glimpse
+    from plangate.spec.models import AgentSpec as AgentSpec
+    from plangate.spec.models import ApprovalOverrides as ApprovalOverrides
+    from plangate.spec.models import ApprovalPolicies as ApprovalPolicies
+    from plangate.spec.models import ApprovalRule as ApprovalRule
+    from plangate.spec.models import DisplayAlias as DisplayAlias
+    from plangate.spec.models import LimitsSpec as LimitsSpec
+    from plangate.spec.models import ModelSpec as ModelSpec
+    from plangate.spec.models import PlanSpec as PlanSpec
+    from plangate.spec.models import ProviderSpec as ProviderSpec
+    from plangate.spec.models import ReferenceSpec as ReferenceSpec
+    from plangate.spec.models import RuntimeSpec as RuntimeSpec
+    from plangate.spec.models import TenantSpec as TenantSpec
+    from plangate.spec.models import ToolAnnotations as ToolAnnotations
+    from plangate.spec.models import ToolkitConfig as ToolkitConfig
+    from plangate.spec.models import ToolkitSpec as ToolkitSpec
+    from plangate.spec.models import ToolSpec as ToolSpec
+    from plangate.spec.problems import Problem as Problem
+    from plangate.spec.problems import SpecInvalid as SpecInvalid
+    from plangate.spec.prompts import LayeredPrompt as LayeredPrompt
+    from plangate.spec.prompts import augment_prompt_tools as augment_prompt_tools
+    from plangate.spec.prompts import layered_prompt as layered_prompt
+    from plangate.spec.schemas import normalize_schema as normalize_schema
+    from plangate.spec.unions import TaggedUnion as TaggedUnion
+    from plangate.states import State as State
+else:
+    _MODULES = {
+        "artifacts": "Artifacts",
+        "authoring.agents": (
+            "AgentOptions DefinedAgent define_coordinator define_executor define_planner define_specialist"
+        ),
+        "authoring.dispatchers": "ActionDispatcher",
+        "authoring.plans": "define_plan",
+        "authoring.references": "DefinedReference define_reference",
+        "authoring.runtimes": "DefinedRuntime define_runtime define_tenant",
+        "authoring.tools": "DefinedTool define_tool",
+        "context": "CallContext",
+        "errors": (
+            "ApiError Conflict Forbidden Gone InvalidRequest Malformed NotFound PlangateError "
+            "ServiceNotInstalled ServiceNotStarted ServiceUnavailable TooLarge TooManyRequests "
+            "Unauthenticated"
+        ),
+        "journal": "QueryEvents",
+        "opening": "create_runtime",
+        "runtime": "Runtime",
+        "spec.glimpses": "glimpse",
+        "spec.models": (
+            "AgentSpec ApprovalOverrides ApprovalPolicies ApprovalRule DisplayAlias LimitsSpec ModelSpec "
+            "PlanSpec ProviderSpec ReferenceSpec RuntimeSpec TenantSpec ToolAnnotations ToolkitConfig "
+            "ToolkitSpec ToolSpec"
+        ),
+        "spec.problems": "Problem SpecInvalid",
+        "spec.prompts": "LayeredPrompt augment_prompt_tools layered_prompt",
+        "spec.schemas": "normalize_schema",
+        "spec.unions": "TaggedUnion",
+        "states": "State",
+    }
+    _HOMES = {name: f"plangate.{module}" for module, names in _MODULES.items() for name in names.split()}
+    __all__ = sorted(_HOMES)
 
-_MODULES = {
-    "artifacts": ("Artifacts",),
-    "authoring.agents": (
-        "AgentOptions",
-        "DefinedAgent",
-        "define_coordinator",
-        "define_executor",
-        "define_planner",
-        "define_specialist",
-    ),
-    "authoring.dispatchers": ("ActionDispatcher",),
-    "authoring.plans": ("define_plan",),
-    "authoring.references": (
-        "DefinedReference",
-        "define_reference",
-    ),
-    "authoring.runtimes": (
-        "DefinedRuntime",
-        "define_runtime",
-        "define_tenant",
-    ),
-    "authoring.tools": (
-        "DefinedTool",
-        "define_tool",
-    ),
-    "context": ("CallContext",),
-    "errors": (
-        "ApiError",
-        "Conflict",
-        "Forbidden",
-        "Gone",
-        "InvalidRequest",
-        "Malformed",
-        "NotFound",
-        "PlangateError",
-        "ServiceNotInstalled",
-        "ServiceNotStarted",
-        "ServiceUnavailable",
-        "TooLarge",
-        "TooManyRequests",
-        "Unauthenticated",
-    ),
-    "journal": ("QueryEvents",),
-    "opening": ("create_runtime",),
-    "runtime": ("Runtime",),
-    "spec.glimpses": ("glimpse",),
-    "spec.models": (
-        "AgentSpec",
-        "ApprovalOverrides",
-        "ApprovalPolicies",
-        "ApprovalRule",
-        "DisplayAlias",
-        "LimitsSpec",
-        "ModelSpec",
-        "PlanSpec",
-        "ProviderSpec",
-        "ReferenceSpec",
-        "RuntimeSpec",
-        "TenantSpec",
-        "ToolAnnotations",
-        "ToolkitConfig",
-        "ToolkitSpec",
-        "ToolSpec",
-    ),
-    "spec.problems": (
-        "Problem",
-        "SpecInvalid",
-    ),
-    "spec.prompts": (
-        "LayeredPrompt",
-        "augment_prompt_tools",
-        "layered_prompt",
-    ),
-    "spec.schemas": ("normalize_schema",),
-    "spec.unions": ("TaggedUnion",),
-    "states": ("State",),
-}
-_HOMES = {name: f"plangate.{module}" for module, names in _MODULES.items() for name in names}
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return value
 
-
-def __getattr__(name: str) -> typing.Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
-
-
-__all__ = [
-    "ActionDispatcher",
-    "AgentOptions",
-    "AgentSpec",
-    "ApiError",
-    "ApprovalOverrides",
-    "ApprovalPolicies",
-    "ApprovalRule",
-    "Artifacts",
-    "CallContext",
-    "Conflict",
-    "DefinedAgent",
-    "DefinedReference",
-    "DefinedRuntime",
-    "DefinedTool",
-    "DisplayAlias",
-    "Forbidden",
-    "Gone",
-    "InvalidRequest",
-    "LayeredPrompt",
-    "LimitsSpec",
-    "Malformed",
-    "ModelSpec",
-    "NotFound",
-    "PlanSpec",
-    "PlangateError",
-    "Problem",
-    "ProviderSpec",
-    "QueryEvents",
-    "ReferenceSpec",
-    "Runtime",
-    "RuntimeSpec",
-    "ServiceNotInstalled",
-    "ServiceNotStarted",
-    "ServiceUnavailable",
-    "SpecInvalid",
-    "State",
-    "TaggedUnion",
-    "TenantSpec",
-    "TooLarge",
-    "TooManyRequests",
-    "ToolAnnotations",
-    "ToolSpec",
-    "ToolkitConfig",
-    "ToolkitSpec",
-    "Unauthenticated",
-    "augment_prompt_tools",
-    "create_runtime",
-    "define_coordinator",
-    "define_executor",
-    "define_plan",
-    "define_planner",
-    "define_reference",
-    "define_runtime",
-    "define_specialist",
-    "define_tenant",
-    "define_tool",
-    "glimpse",
-    "layered_prompt",
-    "normalize_schema",
-]
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOMES})

@@ -202,14 +202,18 @@ class ServiceClient:
 
 
 async def listed(
-    client: ServiceClient, where: str, wanted: Mapping[str, Any], limit: int
+    client: ServiceClient,
+    where: str,
+    wanted: Mapping[str, Any],
+    limit: int,
+    patience_s: float = REQUEST_PATIENCE_S,
 ) -> list[dict[str, Any]]:
     """The newest of a list, over as many pages as it takes."""
     params = {key: value for key, value in wanted.items() if value is not None}
     found: list[dict[str, Any]] = []
     while len(found) < limit:
         params["limit"] = min(limit - len(found), PAGE)
-        page = await client.request("GET", where, params=params)
+        page = await client.request("GET", where, params=params, patience_s=patience_s)
         found += page["items"]
         if page["nextCursor"] is None:
             break

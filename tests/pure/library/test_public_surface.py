@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import doctest
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 import plangate
@@ -65,6 +67,13 @@ def test_there_is_nothing_public_that_is_not_listed() -> None:
     }
     assert seen == set(plangate.__all__)
     assert plangate.__all__ == sorted(plangate.__all__)
+
+
+def test_a_type_checker_finds_each_name_in_the_module_that_has_it() -> None:
+    tree = ast.parse(Path(str(plangate.__file__)).read_text("utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    told = {a.asname: (node.module, a.name) for node in found for a in node.names}
+    assert told == {name: (home, name) for name, home in vars(plangate)["_HOMES"].items()}
 
 
 @pytest.mark.parametrize("name", [*NAMES, *METHODS])

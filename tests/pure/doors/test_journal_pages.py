@@ -1,0 +1,34 @@
+"""What commands read of a journal that has more than a page."""
+
+from __future__ import annotations
+
+import httpx
+from plangate.client import ServiceClient
+
+from app.doors.cli import cli
+from app.doors.remote.commands import events_of
+from app.doors.remote.connection import Remote
+
+
+async def test_all_events_of_a_type_are_read_also_while_there_may_be_more() -> None:
+    asked: list[dict[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        n = len(asked)
+        page = {"events": [{"seq": n}] if n < 3 else [], "nextCursor": f"c{n}", "done": False}
+        return httpx.Response(200, json=page)
+
+    client = ServiceClient("http://127.0.0.1:9", "plg_key", None, transport=httpx.MockTransport(answer))
+    try:
+        found = await events_of(Remote(client), "qry_1", "query-status")
+    finally:
+        await client.aclose()
+    assert found == [{"seq": 1}, {"seq": 2}]
+    first = {"types": "query-status", "limit": "500"}
+    assert asked == [first, {**first, "after": "c1"}, {**first, "after": "c2"}]
+
+
+def test_no_variable_of_a_command_is_printed_when_it_breaks() -> None:
+    """One of them is a key."""
+    assert cli.pretty_exceptions_show_locals is False
