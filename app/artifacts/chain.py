@@ -57,11 +57,10 @@ class Chainer:
 class ChainCheck:
     """Goes along a chain, link by link, and tells what is wrong with it."""
 
-    def __init__(self, chainer: Chainer, tenant: str, thread_id: str, head: Head) -> None:
+    def __init__(self, chainer: Chainer, tenant: str, thread_id: str) -> None:
         self._chainer = chainer
         self._tenant = tenant
         self._thread_id = thread_id
-        self._head = head
         self._last = Head()
         self._odd: Link | None = None  # the last link, if its MAC is not ours
 
@@ -82,17 +81,17 @@ class ChainCheck:
             yield f"{link.id} (record {link.n} of thread {self._thread_id}) was changed: {', '.join(link.flaws)}"
         self._last = Head(link.n, link.mac)
 
-    def end(self, exported: Head | None = None) -> Iterator[str]:
-        """What the end of the chain shows, with the head that was exported, if one was."""
+    def end(self, head: Head, exported: Head | None = None) -> Iterator[str]:
+        """What the end of the chain shows. `head` is of the moment of the last link, `exported` was kept elsewhere."""
         if self._odd is not None:
-            yield self._said(self._odd, linked=self._head.mac == self._odd.mac)
-        if self._head.n > self._last.n:
-            yield f"{self._numbers(self._last.n + 1, self._head.n)} removed from the end of thread {self._thread_id}"
-        elif self._head.n < self._last.n and self._odd is None:
-            yield f"the head of thread {self._thread_id} was changed: it says {self._head.n} records, and there are {self._last.n}"
-        elif self._head.mac != self._last.mac and self._odd is None:
+            yield self._said(self._odd, linked=head.mac == self._odd.mac)
+        if head.n > self._last.n:
+            yield f"{self._numbers(self._last.n + 1, head.n)} removed from the end of thread {self._thread_id}"
+        elif head.n < self._last.n and self._odd is None:
+            yield f"the head of thread {self._thread_id} was changed: it says {head.n} records, and there are {self._last.n}"
+        elif head.mac != self._last.mac and self._odd is None:
             yield f"the head of thread {self._thread_id} was changed"
-        if exported is not None and exported.n > max(self._last.n, self._head.n):
+        if exported is not None and exported.n > max(self._last.n, head.n):
             yield (
                 f"{self._numbers(self._last.n + 1, exported.n)} removed from the end of thread {self._thread_id}: "
                 f"the exported head has {exported.n}"

@@ -123,13 +123,20 @@ TENANTS = "SELECT tenant_id FROM tenant_ids()"
 CHAINS = """
 SELECT thread_id, n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
+# With the head of the same moment: others publish meanwhile. One row without a record where there is no further one, none
+# where the chain is gone.
 LINKS = """
-SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
-       query_id, agent, replaces, call_id, created_at, body_bytes,
-       (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = a.tenant_id AND b.digest = a.digest) AS stored_bytes,
-       ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id) AS tags,
-       ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id) AS parents
-  FROM artifacts a WHERE tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
+SELECT c.n AS head_n, c.mac AS head_mac, l.*
+  FROM artifact_chains c LEFT JOIN LATERAL (
+       SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
+              query_id, agent, replaces, call_id, created_at, body_bytes,
+              (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = a.tenant_id AND b.digest = a.digest) AS stored_bytes,
+              ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id) AS tags,
+              ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id)
+                AS parents
+         FROM artifacts a WHERE a.tenant_id = c.tenant_id AND a.thread_id = c.thread_id AND a.n > $3 ORDER BY n LIMIT $4
+       ) l ON true
+ WHERE c.tenant_id = $1 AND c.thread_id = $2 ORDER BY l.n
 """
 TOMBSTONES = """
 SELECT thread_id, n, mac, seal,
@@ -339,8 +346,11 @@ async def chains(tx: Tx, after: str, limit: int) -> list[tuple[str, Head]]:
     return [(r["thread_id"], Head(r["n"], r["mac"])) for r in rows]
 
 
-async def links(tx: Tx, thread_id: str, after: int, limit: int) -> list[Any]:
-    return await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+async def links(tx: Tx, thread_id: str, after: int, limit: int) -> tuple[Head | None, list[Any]]:
+    """The next records of a chain, and where it ends at that moment; None where it is gone."""
+    rows = await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+    head = Head(rows[0]["head_n"], rows[0]["head_mac"]) if rows else None
+    return head, [row for row in rows if row["id"] is not None]
 
 
 async def tombstones(tx: Tx, after: str, limit: int) -> list[Any]:

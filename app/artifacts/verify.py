@@ -53,15 +53,24 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
     tenants = await store.tenants(db)
     for tenant in tenants:
         expected = dict(exported.get(tenant, {}))
-        async for thread_id, head in _chains(db, tenant):
-            check = ChainCheck(chainer, tenant, thread_id, head)
-            known = expected.pop(thread_id, None)
-            async for link in _links(db, tenant, thread_id):
-                for problem in check.take(link):
-                    yield tenant, problem
-                if known is not None and link.n == known.n and link.mac != known.mac:
-                    yield tenant, f"record {link.n} of thread {thread_id} is not that of the exported head"
-            for problem in check.end(known):
+        async for thread_id, _ in _chains(db, tenant):
+            check = ChainCheck(chainer, tenant, thread_id)
+            known = expected.get(thread_id)
+            end: Head | None = None
+            async for head, links in _pages(db, tenant, thread_id):
+                end = head
+                for link in links:
+                    for problem in check.take(link):
+                        yield tenant, problem
+                    if known is not None and link.n == known.n and link.mac != known.mac:
+                        yield (
+                            tenant,
+                            f"record {link.n} of thread {thread_id} is not that of the exported head",
+                        )
+            if end is None:
+                continue  # it went with its thread, just now: its tombstone follows
+            expected.pop(thread_id, None)
+            for problem in check.end(end, known):
                 yield tenant, problem
         async for row in _tombstones(db, tenant):
             thread_id, at = row["thread_id"], Head(row["n"], row["mac"])
@@ -93,13 +102,16 @@ async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, Head]]:
         after = rows[-1][0]
 
 
-async def _links(db: Database, tenant: str, thread_id: str) -> AsyncIterator[Link]:
+async def _pages(db: Database, tenant: str, thread_id: str) -> AsyncIterator[tuple[Head | None, list[Link]]]:
+    """The links of a chain, each page with the head of its moment; None where the chain is gone."""
     after = 0
     while True:
         async with db.transaction(tenant) as tx:
-            rows = await store.links(tx, thread_id, after, PAGE)
-        for row in rows:
-            yield Link(row["id"], row["n"], row["record"], row["previous"], row["mac"], _flaws(row))
+            head, rows = await store.links(tx, thread_id, after, PAGE)
+        yield (
+            head,
+            [Link(r["id"], r["n"], r["record"], r["previous"], r["mac"], _flaws(r)) for r in rows],
+        )
         if len(rows) < PAGE:
             return
         after = rows[-1]["n"]

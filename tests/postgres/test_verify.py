@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.artifacts import store
 from app.artifacts.chain import Head
 from app.artifacts.verify import exported, exported_heads, heads, problems
 from app.assembly import Site
+from app.base.database import Tx
 from app.base.errors import Invalid
 from app.base.sealing import derive
 from tests.support.client import Caller, good
@@ -289,6 +292,41 @@ async def test_long_chains_are_read_in_pages(
     assert await found(plangate) == []
     await tamper(owner, "DELETE FROM artifacts WHERE n = 3")
     assert await found(plangate) == [f"record 3 was removed from thread {thread}"]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, does: Callable[[], Awaitable[None]]) -> None:
+    """Something happens after a page of chains was read, and before their records are."""
+    chains = store.chains
+
+    async def overtaken(tx: Tx, after: str, limit: int) -> Any:
+        rows = await chains(tx, after, limit)
+        await does()
+        return rows
+
+    monkeypatch.setattr(store, "chains", overtaken)
+
+
+async def test_what_is_published_while_the_chains_are_read_is_no_problem(
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = await heads(plangate.services.db)
+    meanwhile(monkeypatch, lambda: publish(api, thread, 2))
+    assert await found(plangate, ends) == []
+    assert await owner.fetchval("SELECT count(*) FROM artifacts") > RECORDS
+
+
+async def test_a_thread_that_is_deleted_while_the_chains_are_read_is_no_problem(
+    plangate: World, thread: str, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = await heads(plangate.services.db)
+
+    async def forget() -> None:
+        async with plangate.services.db.transaction("acme") as tx:
+            await plangate.services.artifacts.forget(tx, thread)
+
+    meanwhile(monkeypatch, forget)
+    assert await found(plangate, ends) == []
+    assert await owner.fetchval("SELECT count(*) FROM artifact_tombstones") == 1
 
 
 KEY = "s" * 40
