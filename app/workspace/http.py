@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
 from app.base.errors import Flaw, Invalid, Malformed, PlangateError, UnsupportedMediaType
+from app.tenancy.http import refuse_nul_in_query
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition
 from app.workspace.service import FileChanged, Workspaces
 
@@ -29,13 +30,7 @@ class StreamedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
-            flaws = [
-                Flaw(f"query:{name}", "contains NUL")
-                for name, value in request.query_params.multi_items()
-                if "\0" in value
-            ]
-            if flaws:
-                raise Invalid("A parameter contains NUL (%00), which cannot be stored or found.", flaws)
+            refuse_nul_in_query(request)
             return await handle(request)
 
         return checked
