@@ -52,19 +52,20 @@ def workspaces_of(request: Request) -> Workspaces:
 
 
 async def received(request: Request, tenant: str) -> Body:
-    """The body of the request, in the blob store. Raises FileTooLarge, Malformed, UnsupportedMediaType."""
+    """The body of the request, in the blob store. Raises FileTooLarge, Malformed, UnsupportedMediaType, TooManyRequests,
+    StorageFull."""
     _refuse_parts(request)
     workspaces = workspaces_of(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit():
         workspaces.refuse_size(int(declared))
-    async with workspaces.incoming() as upload:
+    async with workspaces.incoming(tenant) as upload:
         try:
             async for chunk in request.stream():
                 await upload.write(chunk)
         except ClientDisconnect as gone:
             raise Malformed("The body was not sent to its end; nothing was written.") from gone
-        return await upload.keep(tenant)
+        return await upload.keep()
 
 
 def _refuse_parts(request: Request) -> None:
