@@ -53,6 +53,7 @@ from app.state.glimpses import cut
 from app.state.models import EMPTY, NOTHING, STATE, Author, Document, DocumentId, WriteRow
 from app.state.service import Documents, Made
 from app.state.writing import Method, WriteRefused, kind_of
+from app.workspace.text import NotText, text_of
 
 INPUT: Final = "input"
 REASON_CHARS: Final = 400
@@ -258,12 +259,17 @@ class Variables:
                     "ids, or paths."
                 )
             try:
-                bodies[root] = jsongate.dumps((await self._artifacts.text(run.lease.tenant, found)).decode())
-                used.append((found, 0))
-            except UnicodeDecodeError:
-                why[root] = f"The artifact {id!r} is not text."
+                text = await self._artifacts.text(run.lease.tenant, found)
             except (BlobLost, StoreUnavailable) as error:
                 why[root] = error.detail
+                continue
+            try:
+                bodies[root] = (
+                    await asyncio.to_thread(_as_json, text) if len(text) > AT_ONCE_BYTES else _as_json(text)
+                )
+                used.append((found, 0))
+            except NotText:
+                why[root] = f"The artifact {id!r} is not text."
         if used and work_id is not None:
             await run.durably(lambda tx: self._artifacts.note(tx, work_id, used))
         return Gathered(bodies, why, frozenset())
@@ -407,6 +413,11 @@ class Variables:
             return section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
 
         return await asyncio.to_thread(work) if size > AT_ONCE_BYTES else work()
+
+
+def _as_json(text: bytes) -> bytes:
+    """Raises NotText."""
+    return jsongate.dumps(text_of(text))
 
 
 def _parsed(body: bytes) -> Any:

@@ -15,7 +15,7 @@ from app.base.patterns import Pattern, PatternRefused
 from app.workspace import paths, store
 from app.workspace.models import Author, Body, FileRow
 from app.workspace.service import FileChanged, Workspaces
-from app.workspace.text import MAX_LINES, NotText, Window, is_text, replaced_once
+from app.workspace.text import MAX_LINES, NotText, Window, fitting, is_text, replaced_once, text_of
 
 EDITED_BYTES: Final = 4 * 1024 * 1024  # what is edited is in memory as a whole
 SEARCHED_BYTES: Final = 4 * 1024 * 1024  # of one file that is searched
@@ -89,8 +89,8 @@ class WorkspaceTools:
                 )
             data = await self._workspaces.whole(call.run.lease.tenant, row.body)
             try:
-                text = data.decode()
-            except UnicodeDecodeError:
+                text = text_of(data)
+            except NotText:
                 return ToolError(f"{path} is not text in UTF-8 and cannot be edited.", "not_text")
             edited = await asyncio.to_thread(replaced_once, text, old, new)
             if isinstance(edited, int):
@@ -158,10 +158,8 @@ class WorkspaceTools:
             left -= row.size_bytes
             data = await self._workspaces.whole(call.run.lease.tenant, row.body)
             found += await asyncio.to_thread(_matches, pattern, row.path, data, MATCHES + 1 - len(found))
-            if len(found) > MATCHES:
-                found[MATCHES:] = [
-                    f"[More lines match than {MATCHES}: make the pattern or the path narrower.]"
-                ]
+            if (shown := fitting(found, MATCHES)) < len(found):
+                found[shown:] = [f"[More lines match than {shown}: make the pattern or the path narrower.]"]
                 break
         if skipped:
             found.append(f"[{skipped} files were too large to be searched.]")
@@ -231,8 +229,8 @@ def _not_once(path: str, count: int) -> str:
 
 def _cut(lines: Iterable[str]) -> str:
     shown = list(lines)
-    if len(shown) > LISTED:
-        shown[LISTED:] = [f"[{len(shown) - LISTED} more: name a directory, or a narrower pattern.]"]
+    if (fit := fitting(shown, LISTED)) < len(shown):
+        shown[fit:] = [f"[{len(shown) - fit} more: name a directory, or a narrower pattern.]"]
     return "\n".join(shown)
 
 

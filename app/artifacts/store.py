@@ -8,6 +8,7 @@ from typing import Any, Final
 from app.artifacts.chain import START, Head, Link
 from app.artifacts.models import Artifact, Producer, Target, loaded
 from app.base.database import Database, Tx
+from app.workspace import store as bodies
 from app.workspace.models import Body
 
 # Those who publish in one thread wait for each other here: a record's number is its place in the chain.
@@ -28,7 +29,6 @@ NOTE_USES = """
 INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes)
 SELECT $1, $2, n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS n ON CONFLICT DO NOTHING
 """
-NAME_BLOB = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
 CHANNELS = "SELECT id, channel FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
 
 COMPETING_MOST: Final = 100
@@ -180,7 +180,7 @@ async def add(
         created_at,
     )
     await tx.run(MOVE, tx.tenant, producer.thread_id, link.n, link.mac)
-    await tx.run(NAME_BLOB, tx.tenant, target.digest)
+    await bodies.named(tx, target.digest)
     if record.get("tags"):
         await tx.run(ADD_TAGS, tx.tenant, record["tags"], link.id)
     if record.get("parentArtifactIds"):

@@ -78,6 +78,16 @@ class File:
         self._fd = fd
         self._lock = threading.Lock()
 
+    @classmethod
+    async def opened(cls, work: Callable[[], int]) -> File:
+        """What `work` opens, in a thread. Who is cancelled meanwhile leaves nothing open."""
+        opening = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return cls(await asyncio.shield(opening))
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close)
+            raise
+
     async def use(self, work: Callable[[int], T]) -> T:
         """What `work` gives for the descriptor, in a thread."""
 
@@ -99,6 +109,11 @@ class File:
         await asyncio.shield(asyncio.to_thread(locked))
 
 
+def _close(opened: asyncio.Future[int]) -> None:
+    if not opened.cancelled() and opened.exception() is None:
+        os.close(opened.result())
+
+
 class Spool:
     """A body on its way in: on disk, with its size and its digest so far. `done` removes what was not kept."""
 
@@ -113,7 +128,7 @@ class Spool:
 
     async def __aenter__(self) -> Spool:
         with told():
-            self._file = File(await asyncio.to_thread(self._opened))
+            self._file = await File.opened(self._opened)
         return self
 
     async def __aexit__(

@@ -24,6 +24,14 @@ from app.base.blobs import PIECE_BYTES, BlobLost, Checker, Spool, StoreUnavailab
 PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_AT_ONCE: Final = 2
 ANSWER_S: Final = 4.0
+"""So long a bucket may be silent, where nothing else is said."""
+
+SLOWEST_BYTES_S: Final = 256 * 1024
+"""One that takes a body more slowly than this does not take it."""
+
+DELETE_S: Final = 3.0
+"""Less than a transaction has: one is open meanwhile."""
+
 GONE: Final = (NotFoundError, FileNotFoundError)
 RETRIES: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
 
@@ -59,13 +67,14 @@ class BucketBlobs:
     async def keep(self, tenant: str, spool: Spool) -> None:
         digest = await spool.end()
         with told():
-            await obstore.put_async(
-                self._store,
-                self._key(tenant, digest),
-                _pieces(spool),
-                chunk_size=PART_BYTES,
-                max_concurrency=PARTS_AT_ONCE,
-            )
+            async with asyncio.timeout(ANSWER_S + spool.size / SLOWEST_BYTES_S):
+                await obstore.put_async(
+                    self._store,
+                    self._key(tenant, digest),
+                    _pieces(spool),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_AT_ONCE,
+                )
 
     async def read(self, tenant: str, digest: bytes, size: int) -> AsyncIterator[bytes]:
         try:
@@ -80,17 +89,20 @@ class BucketBlobs:
         if size == 0:
             yield checker.take(b"", last=True)
             return
-        with told():
-            async for piece in found.stream(min_chunk_size=PIECE_BYTES):
-                data = bytes(piece)
-                at += len(data)
-                yield checker.take(data, last=at >= size)
-        if at < size:
-            raise BlobLost(digest, "was cut short")
+        pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
+        while at < size:
+            with told():
+                async with asyncio.timeout(ANSWER_S):
+                    data = bytes(await anext(pieces, b""))
+            if not data:
+                raise BlobLost(digest, "was cut short")
+            at += len(data)
+            yield checker.take(data, last=at >= size)
 
     async def delete(self, tenant: str, digest: bytes) -> None:
         with told(), suppress(*GONE):
-            await obstore.delete_async(self._store, self._key(tenant, digest))
+            async with asyncio.timeout(DELETE_S):
+                await obstore.delete_async(self._store, self._key(tenant, digest))
 
     async def sweep(self, older_than_s: float) -> int:
         """Nothing to do: uploads that were cut off are in no directory, and the bucket's own rules end their parts."""

@@ -67,7 +67,7 @@ class LocalBlobs:
             await asyncio.to_thread(work)
 
     async def read(self, tenant: str, digest: bytes, size: int) -> AsyncIterator[bytes]:
-        file = File(await asyncio.to_thread(self._open, tenant, digest, size))
+        file = await File.opened(lambda: self._open(tenant, digest, size))
         checker = Checker(digest)
         try:
             at = 0
@@ -95,7 +95,8 @@ class LocalBlobs:
             with told():
                 raise
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size != size:
+        # Without a name it is still what was kept: it was kept again, or deleted, this very moment.
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_size != size:
             os.close(fd)
             raise BlobLost(digest, "is not what was kept")
         return fd

@@ -7,6 +7,7 @@ digest is what is approved, and it is read again, and compared, as the action th
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,14 +61,19 @@ async def texts_of(run: QueryRun, variables: Variables, graph: Graph) -> Texts:
             continue
         why |= gathered.why
         for root, body in gathered.bodies.items():
-            text = orjson.loads(body)
-            told[root] = {
-                "digest": hashlib.sha256(text.encode()).hexdigest(),
-                "type": "a string",
-                "sizeBytes": len(text.encode()),
-                "glimpse": brief(text),
-            }
+            told[root] = await asyncio.to_thread(_told, body)
     return Texts(told, why)
+
+
+def _told(body: bytes) -> dict[str, Any]:
+    text = orjson.loads(body)
+    data = text.encode()
+    return {
+        "digest": hashlib.sha256(data).hexdigest(),
+        "type": "a string",
+        "sizeBytes": len(data),
+        "glimpse": brief(text),
+    }
 
 
 def with_texts(gathered: Gathered, graph: Graph, texts: Texts | None) -> tuple[Gathered, dict[str, Any]]:
@@ -108,7 +114,7 @@ def told_of(reference: Reference, documents: Mapping[str, Any]) -> dict[str, Any
 
 
 def approved(texts: Gathered, kept: Mapping[str, Any]) -> Gathered:
-    """The texts that are what was approved, and of the others why they are not used."""
+    """The texts that are what was approved, and of the others why they are not used. Large ones: in a thread."""
     bodies: dict[Reference, bytes] = {}
     why = dict(texts.why)
     for root, body in texts.bodies.items():

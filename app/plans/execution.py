@@ -227,7 +227,7 @@ class Execution:
             found = await self._plans.variables.texts(self._run, roots, execution_id)
         except VariableError as error:
             return unsent(error)
-        return artifacts.approved(found, flow.view.kept(artifacts.TEXTS))
+        return await asyncio.to_thread(artifacts.approved, found, flow.view.kept(artifacts.TEXTS))
 
     async def _send(
         self, tx: Tx, execution_id: str, shipment: Shipment, texts: Gathered | Verdict

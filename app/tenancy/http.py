@@ -84,6 +84,11 @@ def _refuse_nul(request: Request) -> None:
     """Postgres holds no NUL: nothing is named by one, and nothing can be looked for with one."""
     if "\0" in path_of(request):
         raise NotFound("The path contains NUL (%00), and nothing is named so.")
+    refuse_nul_in_query(request)
+
+
+def refuse_nul_in_query(request: Request) -> None:
+    """Raises Invalid."""
     flaws = [
         Flaw(f"query:{name}", "contains NUL")
         for name, value in request.query_params.multi_items()

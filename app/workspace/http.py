@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
 from app.base.errors import Flaw, Invalid, Malformed, PlangateError, UnsupportedMediaType
+from app.tenancy.http import refuse_nul_in_query
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition
 from app.workspace.service import FileChanged, Workspaces
 
@@ -29,13 +30,7 @@ class StreamedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
-            flaws = [
-                Flaw(f"query:{name}", "contains NUL")
-                for name, value in request.query_params.multi_items()
-                if "\0" in value
-            ]
-            if flaws:
-                raise Invalid("A parameter contains NUL (%00), which cannot be stored or found.", flaws)
+            refuse_nul_in_query(request)
             return await handle(request)
 
         return checked
@@ -57,19 +52,20 @@ def workspaces_of(request: Request) -> Workspaces:
 
 
 async def received(request: Request, tenant: str) -> Body:
-    """The body of the request, in the blob store. Raises FileTooLarge, Malformed, UnsupportedMediaType."""
+    """The body of the request, in the blob store. Raises FileTooLarge, Malformed, UnsupportedMediaType, TooManyRequests,
+    StorageFull."""
     _refuse_parts(request)
     workspaces = workspaces_of(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit():
         workspaces.refuse_size(int(declared))
-    async with workspaces.incoming() as upload:
+    async with workspaces.incoming(tenant) as upload:
         try:
             async for chunk in request.stream():
                 await upload.write(chunk)
         except ClientDisconnect as gone:
             raise Malformed("The body was not sent to its end; nothing was written.") from gone
-        return await upload.keep(tenant)
+        return await upload.keep()
 
 
 def _refuse_parts(request: Request) -> None:

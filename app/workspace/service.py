@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -10,7 +11,7 @@ from typing import Final
 from app.base.blobs import BlobStore, Spool
 from app.base.clock import uptime_s
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge
+from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge, TooManyRequests
 from app.base.ids import is_id
 from app.workspace import paths, store
 from app.workspace.models import Author, Body, Condition, FileRow, Limits, media_type_of
@@ -51,20 +52,33 @@ class Workspaces:
         self.limits = limits or Limits()
         self._db = db
         self._sweep_at = 0.0
+        self._on_the_way: Counter[str] = Counter()  # bytes of uploads by their tenant
 
     # -- bodies ----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def incoming(self) -> AsyncIterator[Upload]:
+    async def incoming(self, tenant: str) -> AsyncIterator[Upload]:
         """A body on its way in; what is not kept at the end of the block is gone."""
         async with self.blobs.spool() as spool:
-            yield Upload(self, spool)
+            try:
+                yield Upload(self, tenant, spool)
+            finally:
+                self._on_the_way -= Counter({tenant: spool.size})  # and forgets whoever has none
+
+    def let_in(self, tenant: str, size: int) -> None:
+        """So many bytes more of the tenant come in: on the disk, and counted nowhere else. Raises TooManyRequests."""
+        if self._on_the_way[tenant] + size > self.limits.bytes:
+            raise TooManyRequests(
+                f"The tenant has uploads of {self.limits.bytes} bytes under way, as many as it may: nothing was written. "
+                "Send this one again when others are done."
+            )
+        self._on_the_way[tenant] += size
 
     async def keep(self, tenant: str, data: bytes) -> Body:
-        """Puts a small body into the blob store. Raises FileTooLarge."""
-        async with self.incoming() as upload:
+        """Puts a small body into the blob store. Raises FileTooLarge, TooManyRequests, StorageFull."""
+        async with self.incoming(tenant) as upload:
             await upload.write(data)
-            return await upload.keep(tenant)
+            return await upload.keep()
 
     async def stored(self, tenant: str, spool: Spool) -> Body:
         body = Body(await spool.end(), spool.size)
@@ -241,18 +255,20 @@ class Workspaces:
 class Upload:
     """A body on its way in, no larger than a file may be."""
 
-    def __init__(self, workspaces: Workspaces, spool: Spool) -> None:
+    def __init__(self, workspaces: Workspaces, tenant: str, spool: Spool) -> None:
         self._workspaces = workspaces
+        self._tenant = tenant
         self._spool = spool
 
     async def write(self, data: bytes) -> None:
-        """Raises FileTooLarge."""
+        """Raises FileTooLarge, TooManyRequests."""
         self._workspaces.refuse_size(self._spool.size + len(data))
+        self._workspaces.let_in(self._tenant, len(data))
         await self._spool.write(data)
 
-    async def keep(self, tenant: str) -> Body:
-        """The body, in the blob store. Nothing names it yet: within a day something must."""
-        return await self._workspaces.stored(tenant, self._spool)
+    async def keep(self) -> Body:
+        """The body, in the blob store. Nothing names it yet: within a day something must. Raises StorageFull."""
+        return await self._workspaces.stored(self._tenant, self._spool)
 
 
 async def thread_exists(tx: Tx, thread_id: str) -> None:

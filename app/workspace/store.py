@@ -44,18 +44,24 @@ HOLD_THREAD = f"{THREAD} FOR KEY SHARE"
 
 COLUMNS = """v.thread_id, v.path, v.version, v.digest, v.size_bytes, v.media_type, v.work_id, v.query_id, v.written_by,
  v.forked_from, v.at"""
-PRESENT = """workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id AND v.thread_id = f.thread_id
- AND v.path = f.path AND v.version = f.version"""
-FILE = f"SELECT {COLUMNS} FROM {PRESENT} WHERE f.tenant_id = $1 AND f.thread_id = $2 AND f.path = $3"
+FILE = f"""
+SELECT {COLUMNS} FROM workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id AND v.thread_id = f.thread_id
+   AND v.path = f.path AND v.version = f.version WHERE f.tenant_id = $1 AND f.thread_id = $2 AND f.path = $3
+"""
 VERSION = f"""
 SELECT {COLUMNS} FROM workspace_versions v
  WHERE v.tenant_id = $1 AND v.thread_id = $2 AND v.path = $3 AND v.version = $4
 """
 OF_CALL = f"SELECT {COLUMNS} FROM workspace_versions v WHERE v.tenant_id = $1 AND v.work_id = $2"
+# OFFSET: one look at the index for each file, never all versions of the thread.
 LIST = f"""
-SELECT {COLUMNS} FROM {PRESENT}
- WHERE f.tenant_id = $1 AND f.thread_id = $2 AND NOT f.deleted AND f.path >= $3 AND ($4::text IS NULL OR f.path < $4)
-   AND f.path > $5 ORDER BY f.path LIMIT $6
+SELECT {COLUMNS} FROM (
+       SELECT * FROM workspace_files f
+        WHERE f.tenant_id = $1 AND f.thread_id = $2 AND NOT f.deleted AND f.path >= $3 AND ($4::text IS NULL OR f.path < $4)
+          AND f.path > $5 ORDER BY f.path LIMIT $6) f CROSS JOIN LATERAL (
+       SELECT * FROM workspace_versions w WHERE w.tenant_id = f.tenant_id AND w.thread_id = f.thread_id
+          AND w.path = f.path AND w.version = f.version OFFSET 0) v
+ ORDER BY f.path
 """
 FILES_AMONG = """
 SELECT path FROM workspace_files WHERE tenant_id = $1 AND thread_id = $2 AND path = ANY ($3) AND NOT deleted LIMIT 1

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from typing import Final
 
 MAX_LINES: Final = 2000
 MAX_LINE_CHARS: Final = 2000
-MAX_CHARS: Final = 40_000
+MAX_BYTES: Final = 40_000
+"""Of what is shown at once, but for one line: in bytes, as the room in a prompt is measured."""
+
 LOOKED_AT_BYTES: Final = 8192
 _HELD_BYTES: Final = 4 * MAX_LINE_CHARS + 4
 
@@ -17,15 +20,25 @@ class NotText(ValueError):
 
 
 def is_text(start: bytes) -> bool:
-    """Whether a body that begins so is text in UTF-8, as far as can be seen."""
-    looked = start[:LOOKED_AT_BYTES]
-    if b"\0" in looked:
+    """Whether a body that begins so is text in UTF-8, as far as can be seen. NUL is in no text: nothing behind the door
+    can hold it."""
+    if b"\0" in start:
         return False
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(looked)
+        codecs.getincrementaldecoder("utf-8")().decode(start[:LOOKED_AT_BYTES])
     except UnicodeDecodeError:
         return False
     return True
+
+
+def text_of(data: bytes) -> str:
+    """All of a body as text. Raises NotText."""
+    if b"\0" in data:
+        raise NotText
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise NotText from error
 
 
 class Window:
@@ -37,7 +50,7 @@ class Window:
         self._skip = offset - 1
         self._limit = min(limit, MAX_LINES)
         self._lines: list[str] = []
-        self._chars = 0
+        self._bytes = 0
         self._held = bytearray()
         self._size = 0  # of the open line
         self._seen = False
@@ -45,7 +58,7 @@ class Window:
 
     def feed(self, piece: bytes) -> bool:
         """Takes a piece; whether it wants no more. Raises NotText."""
-        if not self._seen and not is_text(piece):
+        if b"\0" in piece or not (self._seen or is_text(piece)):
             raise NotText
         self._seen = True
         at = self._skipped(piece)
@@ -74,7 +87,7 @@ class Window:
 
     @property
     def full(self) -> bool:
-        return len(self._lines) >= self._limit or self._chars >= MAX_CHARS
+        return len(self._lines) >= self._limit or self._bytes >= MAX_BYTES
 
     def _hold(self, part: bytes) -> None:
         self._held += part[: max(0, _HELD_BYTES - len(self._held))]
@@ -85,7 +98,7 @@ class Window:
         if len(text) > MAX_LINE_CHARS:
             text = f"{text[:MAX_LINE_CHARS]} [this line is cut: it has {self._size} bytes]"
         self._lines.append(text)
-        self._chars += len(text) + 1
+        self._bytes += len(text.encode()) + 1
         self._held.clear()
         self._size = 0
 
@@ -106,13 +119,21 @@ class Window:
         return f"{shown}\n[Lines {self._offset} to {last} of more: go on with offset {last + 1}.]"
 
 
+def fitting(lines: Sequence[str], most: int) -> int:
+    """How many of the first lines are shown at once, at most so many; at least one."""
+    size = 0
+    for n, line in enumerate(lines[:most]):
+        size += len(line.encode()) + 1
+        if size > MAX_BYTES and n:
+            return n
+    return min(len(lines), most)
+
+
 def replaced_once(text: str, old: str, new: str) -> str | int:
     """The text with the new one in the place of the old; how often the old one occurs where that is not once. In `aaa`
     there are two `aa`."""
     count = text.count(old)
     if count != 1:
         return count
-    at = text.find(old)
-    while (at := text.find(old, at + 1)) >= 0:  # those that overlap the first one
-        count += 1
-    return text.replace(old, new) if count == 1 else count
+    # One that overlaps the first is another; they are not counted further, which could take hours.
+    return 2 if text.find(old, text.find(old) + 1) >= 0 else text.replace(old, new)

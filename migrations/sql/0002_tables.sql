@@ -72,6 +72,7 @@ CREATE TABLE workspace_files (
     PRIMARY KEY (tenant_id, thread_id, path),
     FOREIGN KEY (tenant_id, thread_id, path, version) REFERENCES workspace_versions
 );
+CREATE INDEX workspace_files_present ON workspace_files (tenant_id, thread_id, path) WHERE NOT deleted;  -- lists
 CREATE INDEX workspace_files_alike ON workspace_files (tenant_id, thread_id, skeleton) WHERE NOT deleted;
 
 -- What agents and hosts published. Nothing in a record ever changes: `record` is what was published, in bytes; the other

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tests.support import specs
-from tests.support.client import Caller, eventually, good, refused
+from tests.support.client import Caller, eventually, good, output_of, refused
 from tests.support.world import World
 
 SAFE = {
@@ -288,3 +288,30 @@ async def test_who_uploads_for_work_holds_the_query_before_the_workspace(
     good(await upload)
     good(await api.result(call, 1))
     await api.ended(accepted["id"])
+
+
+# -- what is in a file
+
+
+async def test_nul_in_a_file_gets_into_no_value(api: Caller, home: str) -> None:
+    """Postgres cannot look for it: a query that did so failed."""
+    good(await put(api, f"/threads/{home}/files/name", b"x\0"))
+    good(await put(api, f"/threads/{home}/files/nul", b"x" * 9000 + b"\0"))
+    record = await api.do("/artifacts", {"threadId": home, "channel": "design", "path": "name"})
+    toolkits = ["workspace", "artifacts", "variables"]
+    await api.register(specs.spec(specs.agent(toolkits=toolkits), interpreter="scripted"))
+    query = await api.run(
+        specs.script(
+            ("artifact_list", {"agent": f"†artifact.{record['id']}.content"}),
+            ("read", {"path": "nul", "_outputPath": "†state.read"}),
+            ("grep", {"pattern": "x", "_outputPath": "†state.found"}),
+            ("edit", {"path": "nul", "old": "\n", "new": ""}),
+            ("write", {"path": "copy", "content": "†state"}),
+        ),
+        threadKey="t",
+    )
+    first, second, third, fourth, _ = output_of(query)
+    assert f"has no value: The artifact {record['id']!r} is not text." in first["error"]
+    assert second["error"] == "nul is not text: it has 9001 bytes (application/octet-stream)."
+    assert third["result"]["glimpse"] == "[No line matches.]"
+    assert fourth["error"] == "nul is not text in UTF-8 and cannot be edited."

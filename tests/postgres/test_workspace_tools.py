@@ -174,6 +174,26 @@ async def test_what_would_be_too_long_is_cut(api: Caller, monkeypatch: pytest.Mo
     assert await at_work(api, ("grep", {"pattern": "match"})) == ["[5 files were too large to be searched.]"]
 
 
+async def test_what_is_shown_has_room_in_a_prompt(api: Caller) -> None:
+    """Whatever its characters, paths and lines: what has not becomes a reference, which this agent cannot read."""
+    at = await files(api)
+    folder = "/".join(["f" * 200] * 4)
+    for n in range(80):
+        await put(api, f"{at}/{folder}/{n:03}", "字 ".encode() * 150 + b"\n")
+    await put(api, f"{at}/wide", ("字" * 100 + "\n").encode() * 1000)
+    read, glob, grep, ls = await at_work(
+        api,
+        ("read", {"path": "wide"}),
+        ("glob", {"pattern": "**"}),
+        ("grep", {"pattern": "字", "path": "f" * 200}),
+        ("ls", {"path": folder}),
+    )
+    assert read.endswith("字\n[Lines 1 to 133 of more: go on with offset 134.]")
+    assert glob.endswith("/048\n[32 more: name a directory, or a narrower pattern.]")
+    assert grep.endswith("字 \n[More lines match than 28: make the pattern or the path narrower.]")
+    assert len(ls.splitlines()) == 80
+
+
 async def test_limits_are_told_to_the_model(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

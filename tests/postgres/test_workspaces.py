@@ -242,6 +242,39 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     assert await plangate.value("SELECT (files, bytes)::text FROM workspaces") == "(2,150)"
 
 
+async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is on the disk before it is counted as stored."""
+    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(file_bytes=100, files=9, bytes=150))
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"x" * 99
+        began.set()
+        await go_on.wait()
+        yield b"y"
+
+    uploading = asyncio.create_task(api.request("PUT", f"{at}/slow", content=slowly()))
+    await began.wait()
+    good(await put(api, f"{at}/a", b"z" * 50))
+    answer = await put(api, f"{at}/b", b"z" * 60)
+    body = refused(answer, 429, "too_many_requests")
+    assert body["detail"] == (
+        "The tenant has uploads of 150 bytes under way, as many as it may: nothing was written. Send this one again when "
+        "others are done."
+    )
+    assert answer.headers["retry-after"] == "1"
+    theirs = f"/threads/{await thread(plangate.other)}/files"
+    good(await put(plangate.other, f"{theirs}/b", b"z" * 60))
+    go_on.set()
+    good(await uploading)
+    good(await put(api, f"{at}/a", b"z" * 49))
+    good(await api.delete(f"{at}/slow"))
+    good(await put(api, f"{at}/b", b"z" * 60))
+    assert not plangate.services.workspaces._on_the_way
+
+
 async def test_a_tenant_has_room_for_so_many_bytes_all_versions_together(
     plangate: World, owner: asyncpg.Connection
 ) -> None:

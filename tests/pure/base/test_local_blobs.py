@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import resource
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from app.assembly import prepare_blobs
-from app.base.blobs import BUFFER_BYTES, PIECE_BYTES, BlobLost, StoreUnavailable
+from app.base.blobs import BUFFER_BYTES, PIECE_BYTES, BlobLost, File, StoreUnavailable
 from app.base.local_blobs import LocalBlobs
 
 SIZES = (0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3_000_000)
@@ -132,6 +135,66 @@ async def test_what_is_planted_in_the_place_of_a_body_is_not_read(
         assert await whole(blobs, digest, len(data)) == data
     assert files(outside) == [outside / "secret"]
     assert (outside / "secret").read_bytes() == SECRET
+
+
+class OvertakenBlobs(LocalBlobs):
+    """Somebody does something between a look into a folder and what follows it."""
+
+    def __init__(self, root: Path, does: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._does = does
+
+    @contextmanager
+    def _folder(self, *names: str, make: bool = False) -> Iterator[int]:
+        with super()._folder(*names, make=make) as fd:
+            yield fd
+        self._does()
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_body_that_is_kept_again_or_deleted_as_it_is_read_is_read(
+    blobs: LocalBlobs, again: bool
+) -> None:
+    data = b"kept"
+    digest = await kept(blobs, data)
+    (path,) = files(blobs._root)
+
+    def meanwhile() -> None:
+        if again:  # as `keep` does
+            other = path.with_name("other")
+            other.write_bytes(data)
+            other.rename(path)
+        else:
+            path.unlink()
+
+    assert await whole(OvertakenBlobs(blobs._root, meanwhile), digest, len(data)) == data
+
+
+async def test_who_is_cancelled_as_a_file_is_opened_leaves_none_open() -> None:
+    loop, began, go_on, closed = (
+        asyncio.get_running_loop(),
+        asyncio.Event(),
+        threading.Event(),
+        asyncio.Event(),
+    )
+    other_end, opened = os.pipe()
+    loop.add_reader(other_end, closed.set)
+
+    def slowly() -> int:
+        loop.call_soon_threadsafe(began.set)
+        go_on.wait(10)
+        return opened
+
+    opening = asyncio.create_task(File.opened(slowly))
+    await began.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    go_on.set()
+    async with asyncio.timeout(10):
+        await closed.wait()
+    loop.remove_reader(other_end)
+    os.close(other_end)
 
 
 async def test_a_link_to_the_very_body_is_not_followed(blobs: LocalBlobs, outside: Path) -> None:

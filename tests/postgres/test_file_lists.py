@@ -1,0 +1,45 @@
+"""What lists of files read of the database, however many files there were."""
+
+from __future__ import annotations
+
+import hashlib
+
+import asyncpg
+
+from app.artifacts import store as artifacts
+from app.workspace import store
+from tests.postgres.test_artifact_lists import rows_read
+from tests.support.client import Caller, good
+from tests.support.world import World
+
+GONE = 20_000
+OTHERS = 40_000
+VERSIONS = """
+INSERT INTO workspace_versions (tenant_id, thread_id, path, version, digest, size_bytes, media_type, written_by)
+SELECT 'acme', $1, 'inbox/' || lpad(n::text, 9, '0'), 2, $3, 0, 'text/plain', 'host' FROM generate_series(1, $2::int) n
+"""
+FILES = """
+INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton, deleted)
+SELECT tenant_id, thread_id, path, version, path, digest IS NULL FROM workspace_versions WHERE version = 2
+"""
+
+
+async def test_files_that_were_deleted_cost_lists_nothing(
+    plangate: World, api: Caller, owner: asyncpg.Connection
+) -> None:
+    thread, other = [str((await api.do("/threads", {}))["id"]) for _ in range(2)]
+    for path in ("inbox/0", "inbox/1", "inbox/z", "z"):
+        good(await api.request("PUT", f"/threads/{thread}/files/{path}", content=b"x"))
+    good(await api.request("PUT", f"/threads/{other}/files/x", content=b"x"))
+    await owner.execute(VERSIONS, thread, GONE, None)
+    await owner.execute(VERSIONS, other, OTHERS, hashlib.sha256(b"x").digest())
+    await owner.execute(FILES)
+    await owner.execute("ANALYZE workspace_files, workspace_versions")
+    for sql, args in (
+        (store.LIST, ("", None, "", 51)),
+        (store.LIST, ("inbox/", store.end_of("inbox/"), "inbox/0", 51)),
+        (store.BELOW, ("inbox/00", "inbox/01")),
+    ):
+        assert await rows_read(plangate, sql, "acme", thread, *args) <= 10, (sql, args)
+    read = await rows_read(plangate, artifacts.PRESENT, "acme", [thread], ["inbox"], [True])
+    assert read <= 10

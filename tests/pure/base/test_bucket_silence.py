@@ -1,0 +1,94 @@
+"""A bucket that takes connections and then says nothing, or not all: nobody waits for it for long."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.base import bucket_blobs
+from app.base.blobs import BlobLost, StoreUnavailable
+from app.base.bucket_blobs import BucketBlobs
+
+BODY = b"x" * 100_000
+DIGEST = hashlib.sha256(BODY).digest()
+SILENT = (
+    r"^The blob store cannot be used: it does not answer\. If this lasts, the operator must look at it\.$"
+)
+
+
+class Silent:
+    """Answers with the beginning of an answer, and no more. The connection stays open."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.asked = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        self.asked += 1
+        writer.write(self.answer)
+        await reader.read(-1)  # until the client leaves
+        writer.close()
+
+
+@pytest.fixture
+async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Silent]:
+    made = Silent()
+    server = await asyncio.start_server(made, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("ANSWER_S", "DELETE_S"):
+        monkeypatch.setattr(bucket_blobs, name, 0.2, raising=False)
+    monkeypatch.setattr(bucket_blobs, "SLOWEST_BYTES_S", 1_000_000, raising=False)
+    yield made
+    server.close()
+
+
+async def whole(blobs: BucketBlobs) -> bytes:
+    return b"".join([piece async for piece in blobs.read("acme", DIGEST, len(BODY))])
+
+
+@pytest.mark.timeout(20)
+async def test_a_bucket_that_says_nothing_is_not_waited_for(silent: Silent) -> None:
+    blobs = BucketBlobs("s3://bucket")
+    async with blobs.spool() as spool:
+        await spool.write(BODY)
+        with pytest.raises(StoreUnavailable, match=SILENT):
+            await blobs.keep("acme", spool)
+    with pytest.raises(StoreUnavailable, match=SILENT):
+        await whole(blobs)
+    with pytest.raises(StoreUnavailable, match=SILENT):
+        await blobs.delete("acme", DIGEST)
+    assert silent.asked == 3
+
+
+def head(size: int) -> bytes:
+    return (
+        f'HTTP/1.1 200 OK\r\ncontent-length: {size}\r\netag: "x"\r\n'
+        "last-modified: Sat, 21 Nov 2026 17:32:34 GMT\r\n\r\n"
+    ).encode()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("sent", [0, 50_000])
+async def test_a_bucket_that_stops_in_the_midst_of_a_body_is_not_waited_for(
+    silent: Silent, sent: int
+) -> None:
+    silent.answer = head(len(BODY)) + BODY[:sent]
+    with pytest.raises(StoreUnavailable, match=SILENT):
+        await whole(BucketBlobs("s3://bucket"))
+
+
+async def test_a_body_of_another_length_is_not_the_one_that_was_kept(silent: Silent) -> None:
+    silent.answer = head(len(BODY) + 1)
+    with pytest.raises(BlobLost, match="is not what was kept"):
+        await whole(BucketBlobs("s3://bucket"))
