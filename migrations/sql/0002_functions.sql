@@ -95,12 +95,13 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
 $$;
 
 -- The one way in which records of artifacts go: with their whole thread. What stays is where their chain ended, under a
--- seal of the service's. False: the thread has no chain, or one that ended elsewhere than the seal says.
+-- seal of the service's. False: the thread is not deleted, or has no chain that ends where the seal says.
 CREATE FUNCTION forget_artifacts(p_thread text, p_n bigint, p_mac bytea, p_seal bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE v_tenant text := current_setting('plangate.tenant'); v_digests bytea[];
 BEGIN
-    PERFORM FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread AND n = p_n AND mac = p_mac FOR UPDATE;
+    PERFORM FROM artifact_chains c JOIN threads t ON t.tenant_id = c.tenant_id AND t.id = c.thread_id AND t.deleted
+      WHERE c.tenant_id = v_tenant AND c.thread_id = p_thread AND c.n = p_n AND c.mac = p_mac FOR UPDATE OF c;
     IF NOT FOUND THEN RETURN false; END IF;
     DELETE FROM artifact_tags t USING artifacts a
      WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND t.tenant_id = v_tenant AND t.artifact_id = a.id;

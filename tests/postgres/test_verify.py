@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.agents.store import forget_thread
 from app.artifacts.chain import Head
 from app.artifacts.verify import exported, exported_heads, heads, problems
 from app.assembly import Site
@@ -223,6 +224,7 @@ async def test_the_records_of_a_deleted_thread_go_and_a_tombstone_stays(
         await artifacts.forget(tx, thread)
     assert await owner.fetchval("SELECT count(*) FROM artifacts") == RECORDS
     async with db.transaction("acme") as tx:
+        await forget_thread(tx, thread, 1)
         await artifacts.forget(tx, thread)
     for table in ("artifacts", "artifact_tags", "artifact_chains"):
         assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0
@@ -243,6 +245,7 @@ async def test_a_tail_that_was_cut_before_its_thread_was_deleted_is_reported(
         "UPDATE artifact_chains SET n = 4, mac = (SELECT mac FROM artifacts WHERE n = 4)",
     )
     async with plangate.services.db.transaction("acme") as tx:
+        await forget_thread(tx, thread, 1)
         await plangate.services.artifacts.forget(tx, thread)
     assert await found(plangate) == []
     assert await found(plangate, ends) == [
@@ -261,6 +264,7 @@ async def test_records_of_a_deleted_thread_that_come_back_are_reported(
         "CREATE TABLE kept_chains AS SELECT * FROM artifact_chains",
     )
     async with plangate.services.db.transaction("acme") as tx:
+        await forget_thread(tx, thread, 1)
         await plangate.services.artifacts.forget(tx, thread)
     await tamper(
         owner,
