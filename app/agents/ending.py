@@ -6,7 +6,6 @@ whoever works on it (docs/decisions/0003).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ import orjson
 from app.agents import store
 from app.agents.model_calls import usage_data
 from app.base.database import Tx
-from app.base.ids import time_ms, with_prefix
+from app.base.ids import age_ms, with_prefix
 from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
 from app.llm.messages import Usage
@@ -54,8 +53,7 @@ def totals_data(usage: Usage, cost_usd: float | None, model_calls: int) -> dict[
 
 def summaries(scope: Scope, totals: dict[str, Any]) -> list[Event]:
     """What a query used and how long it took: told before its end."""
-    elapsed_ms = time.time_ns() // 1_000_000 - time_ms(scope.query_id)
     return [
         event(scope, "data-cost-summary", data=totals),
-        event(scope, "data-latency-summary", data={"elapsedMs": max(elapsed_ms, 0)}),
+        event(scope, "data-latency-summary", data={"elapsedMs": age_ms(scope.query_id)}),
     ]

@@ -17,7 +17,7 @@ from plangate.spec.models import AgentSpec
 from app.agents.context import Context
 from app.agents.loop import Call, CallModel, Turn
 from app.agents.run import QueryRun
-from app.base.ids import new_id
+from app.base.ids import age_ms, new_id
 from app.base.telling import at_work
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
@@ -296,7 +296,10 @@ def work_data(work: Work) -> dict[str, object]:
         "name": work.name,
         "status": work.status,
     }
+    if work.over:
+        data["durationMs"] = age_ms(work.id)
     if work.kind == "model_call" and work.status != "running":
+        data["model"] = work.model
         data["usage"] = usage_data(work)
         if work.cost_usd is not None:
             data["costUsd"] = work.cost_usd

@@ -30,6 +30,9 @@ _BINARY: Final = re.compile(
 )
 
 
+SHAPES: Final = ("file", "directory")
+"""Kinds that say which of the two the target is."""
+
 ONE_LINE: Final = "must be one line of characters that can be seen"
 
 
@@ -53,8 +56,8 @@ class Publication:
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] | None = None
 
-    def flaws(self) -> list[Flaw]:
-        """What is out of bounds."""
+    def flaws(self, *, is_directory: bool) -> list[Flaw]:
+        """What is out of bounds, or not so of what is at the path."""
         found = []
         if not _CHANNEL.fullmatch(self.channel) or len(self.channel) > MAX_CHANNEL_CHARS:
             found.append(
@@ -73,6 +76,9 @@ class Publication:
                 found.append(Flaw(f"/{name}", f"must have 1 to {most} characters"))
         if self.kind is not None and not _is_name(self.kind):
             found.append(Flaw("/kind", ONE_LINE))
+        if self.kind in SHAPES and self.kind != SHAPES[is_directory]:
+            message = f"must not be {self.kind!r}: {self.path!r} is a {SHAPES[is_directory]}"
+            found.append(Flaw("/kind", message))
         if self.media_type and not MEDIA_TYPE.fullmatch(self.media_type):
             found.append(Flaw("/mediaType", "must be a media type, such as text/markdown"))
         if len(self.parents) > MAX_PARENTS:

@@ -82,7 +82,7 @@ class Artifacts:
             return made, False
         await thread_held(tx, producer.thread_id)
         path = paths.normal(asked.path)
-        await self.check(tx, asked)
+        await self.check(tx, asked, is_directory=target.is_directory)
         head, at = await store.lock(tx, producer.thread_id)
         now = await store.present(tx, producer.thread_id, path, is_directory=target.is_directory)
         if now != target.digest:
@@ -95,9 +95,9 @@ class Artifacts:
         await store.add(tx, link, record, target, producer, at)
         return await self.read(tx, link.id), True
 
-    async def check(self, tx: Tx, asked: Publication) -> None:
+    async def check(self, tx: Tx, asked: Publication, *, is_directory: bool = False) -> None:
         """Raises Invalid for what is out of bounds, and for records that it names and that are not there."""
-        flaws = asked.flaws() or await self._foreign(tx, asked)
+        flaws = asked.flaws(is_directory=is_directory) or await self._foreign(tx, asked)
         if flaws:
             listed = "; ".join(f"{flaw.pointer[1:]} {flaw.message}" for flaw in flaws)
             raise Invalid(f"The artifact was not published: {listed}.", flaws)

@@ -120,3 +120,8 @@ def time_ms(id: str) -> int:
     for char in suffix(id)[:10]:
         value = value << 5 | _ALPHABET.index(char)
     return value
+
+
+def age_ms(id: str) -> int:
+    """How long ago the id was made, in milliseconds by this process's clock; 0 if that is behind the maker's."""
+    return max(time.time_ns() // 1_000_000 - time_ms(id), 0)

@@ -143,6 +143,8 @@ async def test_cost_is_counted_in_dollars(plangate: World, api: Caller) -> None:
     await raised(api, query, maxCostUsd=1.3)
     await eventually(lambda: asks(api, query, 3), "one more turn")
     assert await stopped(api, query) == 3
+    told = [e.get("limit") for e in await api.events(query, "query-status") if e["to"] == "waiting"]
+    assert told == ["maxCostUsd"] * 2
     spent = [w["costUsd"] for w in (await api.read(f"/queries/{query}/work"))["items"] if "costUsd" in w]
     assert [round(cost, 3) for cost in spent] == [0.6] * 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("runtime", "DELETE", "/runtimes/{id}", None, "runtimes:write"),
     ("runtime", "GET", "/runtimes/{id}/agents/chief/prompt", None, "read"),
     ("runtime", "GET", "/runtimes/{id}/agents/chief/tools", None, "read"),
+    ("runtime", "POST", "/runtimes/{id}/signing-secret", None, "runtimes:write"),
     ("runtime", "POST", "/queries", {"prompt": "x", "runtimeId": "{id}"}, "queries:write"),
     ("runtime", "POST", "/plans", {"specName": "Routing", "body": {}, "runtimeId": "{id}"}, "plans:write"),
     ("runtime", "POST", "/references", {"kind": "Seats", "value": [], "runtimeId": "{id}"}, "data:write"),
@@ -59,6 +61,7 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("plan", "GET", "/plans/{id}/revisions", None, "read"),
     ("plan", "GET", "/plans/{id}/transitions", None, "read"),
     ("plan", "GET", "/plans/{id}/actions", None, "read"),
+    ("plan", "GET", "/plans/{id}/graph", None, "read"),
     ("plan", "POST", "/plans/{id}/execute", {}, "plans:write"),
     ("plan", "POST", "/plans/{id}/actions/0", {"outcome": "retry"}, "plans:settle"),
     ("reference", "GET", "/references/Seats/{id}", None, "read"),
@@ -123,6 +126,23 @@ async def objects(plangate: World) -> dict[str, str]:
 
 def filled(template: Any, id: str) -> Any:
     return None if template is None else json.loads(json.dumps(template).replace("{id}", id))
+
+
+OWN = {"PUT /secrets/{name}"}
+"""Makes one of the caller's, whatever name it is given."""
+
+
+async def test_the_table_names_every_route_that_takes_an_id(api: Caller) -> None:
+    """Those of threads and references are looked at in test_references_audit."""
+    paths = (await api.read("/openapi.json"))["paths"]
+    known = [f"{method} {path.partition('?')[0]}" for _, method, path, _, _ in ROUTES]
+    for path, methods in paths.items():
+        if "{" not in path or path.startswith(("/threads/{", "/references/{")):
+            continue
+        for method in methods:
+            route = f"{method.upper()} {path}"
+            form = re.compile(re.sub(r"\{[^}]+\}", "[^/]+", route))
+            assert route in OWN or any(form.fullmatch(k) for k in known), route
 
 
 async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World, api: Caller) -> None:

@@ -236,8 +236,10 @@ def size_of(value: Any) -> int:
 
 
 WORK = """
-INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, input_tokens, started_at)
-VALUES ('acme', $1, $2, 'thr_1', $3, $4, 'x', 'a', 'succeeded', $5, timestamptz '2026-02-01' + $6::int * interval '1 min')
+INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, input_tokens, cost_usd,
+                          started_at)
+VALUES ('acme', $1, $2, 'thr_1', $3, $4, 'x', 'a', 'succeeded', $5, $5::bigint / 1000.0,
+        timestamptz '2026-02-01' + $6::int * interval '1 min')
 """
 PUBLISHED = """
 INSERT INTO artifacts (tenant_id, id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, body_bytes,
@@ -281,6 +283,8 @@ async def test_a_model_call_is_in_the_cost_of_the_artifact_that_it_led_to(
 
     async def tokens_by(by: str) -> dict[str | None, int]:
         found = await usage(api, by, **{"from": "2026-02-01", "to": "2026-02-02"})
+        for group in found.values():
+            assert group["costUsd"] == group["usage"]["inputTokens"] / 1000
         return {key: group["usage"]["inputTokens"] for key, group in found.items()}
 
     assert await tokens_by("artifact") == {"art_3": 650_000, "art_2": 320, "art_1": 4001, None: 7_000_000}

@@ -50,6 +50,9 @@ async def test_agents_write_read_and_edit(api: Caller) -> None:
         ("write", {"path": "../x", "content": ""}),
         ("write", {"path": "notes", "content": ""}),
         ("edit", {"path": "notes/a.md", "old": "", "new": "x"}),
+        ("read", {"path": "notes/a.md", "limit": 1}),
+        ("write", {"path": "long", "content": "x" * 2001}),
+        ("read", {"path": "long"}),
     )
     assert results[:5] == [
         {"path": "notes/a.md", "version": 1, "sizeBytes": 8},
@@ -79,8 +82,10 @@ async def test_agents_write_read_and_edit(api: Caller) -> None:
         ),
     ]
     assert results[11][0] == "bad_arguments"
+    assert results[12] == "one\n[Lines 1 to 1 of more: go on with offset 2.]"
+    assert results[14] == "x" * 2000 + " [this line is cut: it has 2001 bytes]"
     at = await files(api)
-    row = (await api.read(at))["items"][0]
+    row = (await api.read(at, prefix="notes/"))["items"][0]
     assert (row["writtenBy"], row["version"]) == ("solo", 2)
     assert row["workId"].startswith("wrk_")
     assert row["queryId"].startswith("qry_")

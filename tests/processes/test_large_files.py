@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -18,8 +19,14 @@ MOST_MB = 64
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
-    with folder() as at, serving(at) as running:
+def data() -> Iterator[Path]:
+    with folder() as at:
+        yield at / "data"
+
+
+@pytest.fixture
+def service(data: Path) -> Iterator[Service]:
+    with serving(data.parent) as running:
         yield running
 
 
@@ -55,7 +62,7 @@ def pieces(hashed: hashlib._Hash) -> Iterator[bytes]:
 
 
 @pytest.mark.timeout(300)
-def test_a_gigabyte_goes_in_and_out_in_pieces(service: Service) -> None:
+def test_a_gigabyte_goes_in_and_out_in_pieces(service: Service, data: Path) -> None:
     headers = {"authorization": f"Bearer {service.key}", "plangate-tenant": "acme"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=120) as http:
         thread = http.post("/threads", json={"threadKey": "t"}).json()["id"]
@@ -71,4 +78,6 @@ def test_a_gigabyte_goes_in_and_out_in_pieces(service: Service) -> None:
                     got.update(piece)
         assert (row.json()["sizeBytes"], row.json()["digest"]["value"]) == (SIZE, sent.hexdigest())
         assert got.digest() == sent.digest()
+        kept = [path for path in (data / "blobs").rglob(sent.hexdigest()) if path.is_file()]
+        assert [path.stat().st_size for path in kept] == [SIZE]  # in the default place
         assert 0 < memory.peak < MOST_MB

@@ -1,0 +1,209 @@
+"""Sentences of the page of artifacts, each with what would be seen if it were false."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.artifacts import service
+from app.artifacts.verify import problems
+from app.base.ids import new_id
+from tests.postgres.test_artifacts import listed, publish, put, thread
+from tests.postgres.test_deletion import tables_with
+from tests.support import specs
+from tests.support.client import Caller, good, refused
+from tests.support.world import World
+
+
+@pytest.fixture
+async def home(api: Caller) -> str:
+    made = await thread(api)
+    await put(api, made, "a.md", b"one")
+    return made
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize("part", ["replaces", "parentArtifactIds"])
+async def test_no_record_names_itself(
+    plangate: World, api: Caller, home: str, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Also where somebody guessed the id that it is about to have."""
+    guessed = new_id("art_")
+    monkeypatch.setattr(service, "new_id", lambda prefix: guessed if prefix == "art_" else new_id(prefix))
+    named: Any = guessed if part == "replaces" else [guessed]
+    asked = {"threadId": home, "channel": "design", "path": "a.md", part: named}
+    body = refused(await api.post("/artifacts", asked), 422, "invalid")
+    pointer = "/replaces" if part == "replaces" else "/parentArtifactIds/0"
+    assert body["errors"] == [{"pointer": pointer, "message": f"names no artifact: '{guessed}'"}]
+    assert await plangate.value("SELECT count(*) FROM artifacts") == 0
+    assert (await publish(api, home, "a.md"))["id"] == guessed
+
+
+@pytest.mark.parametrize(
+    "channel",
+    ["-a", "a-", "a b", " a", "a\n", "a/b", "a.b", "ä", "а", "1a", "aB", "analysis,design"],
+)
+async def test_what_is_no_channel(api: Caller, home: str, channel: str) -> None:
+    asked = {"threadId": home, "channel": channel, "path": "a.md"}
+    (flaw,) = refused(await api.post("/artifacts", asked), 422, "invalid")["errors"]
+    assert flaw["pointer"] == "/channel"
+    assert await listed(api) == []
+
+
+@pytest.mark.parametrize(
+    "channel", ["analysis", "design", "patch", "verification", "handoff", "a", "my-own-1", "x2-3"]
+)
+async def test_any_lower_case_words_are_a_channel(api: Caller, home: str, channel: str) -> None:
+    made = await publish(api, home, "a.md", channel)
+    uploaded = await api.request("PUT", f"/artifacts/{channel}/b", params={"threadId": home}, content=b"x")
+    assert good(uploaded)["path"] == f"artifacts/{channel}/b"
+    assert await listed(api, channel=channel) == [uploaded.json()["id"], made["id"]]
+
+
+async def test_a_kind_does_not_contradict_what_is_there(api: Caller, home: str) -> None:
+    await put(api, home, "out/b.txt", b"bb")
+    for path, kind, message in (
+        ("a.md", "directory", "must not be 'directory': 'a.md' is a file"),
+        ("out", "file", "must not be 'file': 'out' is a directory"),
+    ):
+        asked = {"threadId": home, "channel": "design", "path": path, "kind": kind}
+        body = refused(await api.post("/artifacts", asked), 422, "invalid")
+        assert body["errors"] == [{"pointer": "/kind", "message": message}]
+        assert body["detail"] == f"The artifact was not published: kind {message}."
+    upload = await api.request(
+        "PUT", "/artifacts/design/a", params={"threadId": home, "kind": "directory"}, content=b"x"
+    )
+    (flaw,) = refused(upload, 422, "invalid")["errors"]
+    assert flaw == {
+        "pointer": "/kind",
+        "message": "must not be 'directory': 'artifacts/design/a' is a file",
+    }
+    refused(await api.get(f"/threads/{home}/files/artifacts/design/a"), 404)
+    assert await listed(api) == []
+    told = await publish(api, home, "out", kind="report")
+    assert (told["kind"], told["isDirectory"]) == ("report", True)
+
+
+async def test_an_upload_has_its_place_like_every_file(api: Caller, home: str) -> None:
+    await put(api, home, "artifacts/design/taken/inner", b"x")
+    await put(api, home, "artifacts/patch", b"x")
+    for at, why in (
+        ("design/taken", "it is a directory, with 'artifacts/design/taken/inner' in it"),
+        ("patch/a", "'artifacts/patch' is a file, and nothing can be below it"),
+    ):
+        answer = await api.request("PUT", f"/artifacts/{at}", params={"threadId": home}, content=b"y")
+        assert refused(answer, 422, "path_not_allowed")["detail"].endswith(f" is not allowed: {why}.")
+    assert await listed(api) == []
+    body = refused(
+        await api.post("/artifacts", {"threadId": home, "channel": "design", "path": "a.md/b"}), 404
+    )
+    assert body["detail"] == "There is nothing at 'a.md/b' in the workspace: write it first, then publish it."
+
+
+# -- what never changes
+
+
+async def test_two_revisions_of_one_record_are_both_active(api: Caller, home: str) -> None:
+    """Nobody wins by writing last."""
+    first = (await publish(api, home, "a.md"))["id"]
+    one, two = [(await publish(api, home, "a.md", replaces=first))["id"] for _ in range(2)]
+    for id, other in ((one, two), (two, one)):
+        record = await api.read(f"/artifacts/{id}")
+        assert (record["status"], record["competesWith"]) == ("active", [other])
+    assert (await api.read(f"/artifacts/{first}"))["status"] == "superseded"
+    assert await listed(api) == [two, one]
+
+
+async def test_the_role_of_the_service_changes_no_column_of_a_record(owner: asyncpg.Connection) -> None:
+    tables = ("artifacts", "artifact_tags", "artifact_parents", "artifact_uses", "artifact_tombstones")
+    columns = await owner.fetch(
+        "SELECT table_name, column_name, has_column_privilege('plangate_app', table_name, column_name, 'UPDATE') AS may "
+        "FROM information_schema.columns WHERE table_schema = 'public' AND table_name = ANY ($1)",
+        [*tables, "artifact_chains"],
+    )
+    assert {r["table_name"] for r in columns} == {*tables, "artifact_chains"}
+    may = {(r["table_name"], r["column_name"]) for r in columns if r["may"]}
+    assert may == {("artifact_chains", "n"), ("artifact_chains", "mac")}  # where a chain ends
+    for table in (*tables, "artifact_chains"):
+        for right in ("DELETE", "TRUNCATE", "TRIGGER"):
+            asked = "SELECT has_table_privilege('plangate_app', $1, $2)"
+            assert not await owner.fetchval(asked, table, right), (table, right)
+
+
+async def test_records_go_with_their_thread_and_not_without_it(
+    plangate: World, api: Caller, home: str, owner: asyncpg.Connection
+) -> None:
+    """The function that removes them looks itself whether the thread is deleted."""
+    id = (await publish(api, home, "a.md"))["id"]
+    head = await owner.fetchrow("SELECT n, mac FROM artifact_chains")
+    forget = "SELECT forget_artifacts($1, $2, $3, $4)"
+    assert await plangate.value(forget, home, head["n"], head["mac"], b"seal") is False
+    assert (await api.read(f"/artifacts/{id}"))["status"] == "active"
+    assert await owner.fetchval("SELECT count(*) FROM artifact_tombstones") == 0
+
+
+async def test_the_key_of_the_chains_is_not_in_the_database(
+    plangate: World, api: Caller, home: str, owner: asyncpg.Connection
+) -> None:
+    await publish(api, home, "a.md")
+    mac = await owner.fetchval("SELECT mac FROM artifacts")
+    assert (await tables_with(owner, mac.hex())).keys() == {"artifacts", "artifact_chains"}
+    for key in (plangate.services.chainer._key, plangate.site.master):
+        assert await tables_with(owner, key.hex()) == {}
+
+
+async def test_what_a_cancelled_query_published_stays(plangate: World, api: Caller, home: str) -> None:
+    agent = specs.agent(tools=["look"], toolkits=["artifacts"])
+    await api.register(specs.scripted(specs.tool("look"), agents=[agent]))
+    asked = ("artifact_publish", {"channel": "design", "path": "a.md"})
+    query = (await api.submit(specs.script(asked, ("look", {"n": 1})), threadKey="t"))["id"]
+    await api.until(query, "waiting", "client_call")
+    (id,) = await listed(api, queryId=query)
+    before = await api.read(f"/artifacts/{id}")
+    await api.do(f"/queries/{query}/cancel")
+    assert (await api.read(f"/work-records/{before['producer']['workId']}"))["status"] == "cancelled"
+    assert await api.read(f"/artifacts/{id}") == before
+    assert await listed(api, queryId=query, status="active") == [id]
+    services = plangate.services
+    assert [p async for p in problems(services.db, services.chainer, {})] == []
+
+
+async def test_metadata_reads_back_as_it_was_given(api: Caller, home: str) -> None:
+    given = {
+        "z": -0.0,
+        "a": [1e300, 5e-324, 2**63 - 1, -(2**63), 9007199254740993, 1.0],
+        "text": "CR\rLF\n \u2028 \x01 \U0001f642",
+        "": {"nested": [[], {}, None, True]},
+    }
+    made = await publish(api, home, "a.md", metadata=given)
+    for record in (made, await api.read(f"/artifacts/{made['id']}")):
+        assert record["metadata"] == given
+        assert str(record["metadata"]["z"]) == "-0.0"
+
+
+# -- lists
+
+
+async def test_a_page_has_fifty_records_where_nobody_says(api: Caller, home: str) -> None:
+    ids = [(await publish(api, home, "a.md"))["id"] for _ in range(51)]
+    page = await api.read("/artifacts")
+    assert [a["id"] for a in page["items"]] == ids[:0:-1]
+    rest = await api.read("/artifacts", cursor=page["nextCursor"])
+    assert ([a["id"] for a in rest["items"]], rest["nextCursor"]) == (ids[:1], None)
+    assert len((await api.read("/artifacts", limit=500))["items"]) == 51
+    for limit in ("0", "501", "x"):
+        (flaw,) = refused(await api.get("/artifacts", limit=limit), 422, "invalid")["errors"]
+        assert flaw["pointer"] == "query:limit"
+
+
+async def test_what_is_published_meanwhile_moves_no_page(api: Caller, home: str) -> None:
+    ids = [(await publish(api, home, "a.md"))["id"] for _ in range(4)]
+    first = await api.read("/artifacts", limit=2)
+    await asyncio.gather(*(publish(api, home, "a.md") for _ in range(3)))
+    second = await api.read("/artifacts", limit=2, cursor=first["nextCursor"])
+    assert [a["id"] for a in first["items"] + second["items"]] == ids[::-1]

@@ -1,0 +1,123 @@
+"""What readers and the database see while a file is on its way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.artifacts.service import Artifacts
+from app.base.blobs import PIECE_BYTES
+from app.workspace import paths
+from tests.postgres.test_workspaces import put, thread
+from tests.support.client import Caller, eventually, good, refused
+from tests.support.world import World
+
+NONE_OPEN = """
+SELECT NOT EXISTS (SELECT FROM pg_stat_activity
+                    WHERE datname = current_database() AND state LIKE 'idle in transaction%')
+"""
+
+
+@pytest.fixture
+async def at(api: Caller) -> str:
+    return f"/threads/{await thread(api)}/files"
+
+
+async def test_while_a_body_comes_in_readers_see_the_old_version_and_nothing_is_held(
+    idle: World, owner: asyncpg.Connection
+) -> None:
+    api = idle.api
+    at = f"/threads/{await thread(api)}/files"
+    good(await put(api, f"{at}/f", b"old"))
+    seen: list[bytes] = []
+
+    async def look() -> None:
+        seen.append((await api.get(f"{at}/f")).content)
+        await eventually(lambda: owner.fetchval(NONE_OPEN), "no transaction is open")
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"new"
+        await look()
+        yield b" and whole"
+        await look()
+
+    whole = b"new and whole"
+    for path, before in ((f"{at}/f", b"old"), (f"/artifacts/design/f?threadId={at.split('/')[2]}", whole)):
+        seen.clear()
+        good(await api.request("PUT", path, content=slow()))
+        assert seen == [before] * 2
+    for path in ("f", "artifacts/design/f"):
+        assert (await api.get(f"{at}/{path}")).content == whole
+
+
+async def test_who_began_to_read_a_version_reads_it_to_its_end(plangate: World, api: Caller, at: str) -> None:
+    old, new = b"o" * (PIECE_BYTES + 1), b"n" * (PIECE_BYTES + 1)
+    good(await put(api, f"{at}/f", old))
+    workspaces = plangate.services.workspaces
+    async with plangate.services.db.transaction("acme") as tx:
+        row = await workspaces.file(tx, at.split("/")[2], paths.normal("f"))
+    pieces = workspaces.body("acme", row.body)
+    read = [await anext(pieces)]
+    good(await put(api, f"{at}/f", new))
+    good(await api.delete(f"{at}/f"))
+    read += [piece async for piece in pieces]
+    assert b"".join(read) == old
+
+
+async def test_readers_beside_writers_see_whole_versions_and_never_an_older_one(api: Caller, at: str) -> None:
+    texts = {n: b"%d" % n * 300_000 for n in range(1, 10)}
+    good(await put(api, f"{at}/f", texts[1]))
+    done = asyncio.Event()
+
+    async def write() -> None:
+        for n in range(2, 10):
+            good(await put(api, f"{at}/f", texts[n]))
+        done.set()
+
+    async def read() -> list[int]:
+        versions = []
+        while not done.is_set():
+            found = await api.get(f"{at}/f")
+            versions.append(int(found.headers["plangate-file-version"]))
+            assert found.content == texts[versions[-1]]
+        return versions
+
+    *seen, _ = await asyncio.gather(read(), read(), write())
+    for versions in seen:
+        assert versions and versions == sorted(versions)
+
+
+async def test_a_directory_is_no_file(api: Caller, at: str) -> None:
+    """Whatever is asked of it."""
+    good(await put(api, f"{at}/out/a", b"x"))
+    told = "'out' is a directory: list it with the prefix 'out/'."
+    for method in ("GET", "DELETE"):
+        assert refused(await api.request(method, f"{at}/out"), 404, "not_found")["detail"] == told
+        assert refused(await api.request(method, f"{at}/out/"), 404, "not_found")["detail"] == told
+    body = refused(await put(api, f"{at}/out", b"y"), 422, "path_not_allowed")
+    assert body["detail"].endswith("it is a directory, with 'out/a' in it.")
+    assert (await api.get(f"{at}/out/a")).content == b"x"
+
+
+async def test_what_is_at_the_path_when_it_is_published_is_what_is_published(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that became a file between the look and the record is not published as a directory."""
+    thread_id = at.split("/")[2]
+    good(await put(api, f"{at}/out/a", b"x"))
+    prepare = Artifacts.prepare
+
+    async def overtaken(*args: Any) -> Any:
+        target = await prepare(*args)
+        good(await api.delete(f"{at}/out/a"))
+        good(await put(api, f"{at}/out", b"now a file"))
+        return target
+
+    monkeypatch.setattr(Artifacts, "prepare", overtaken)
+    asked = {"threadId": thread_id, "channel": "design", "path": "out"}
+    refused(await api.post("/artifacts", asked), 409, "target_moved")
+    assert (await api.read("/artifacts"))["items"] == []

@@ -1,0 +1,139 @@
+"""What the commands of people show of files that agents write and publish: a line each, never what is in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.test_cli import Commands, client, env
+from tests.support import specs
+from tests.support.service import ROOT, Service, folder, plain_environment, serving
+
+__all__ = ["env"]
+
+BODY = "what stands in the file and nowhere else"
+MAKE = specs.script(
+    ("write", {"path": "notes/plan.md", "content": "†input.body"}),
+    ("artifact_publish", {"channel": "design", "path": "notes/plan.md", "title": "The plan"}),
+    ("artifact_publish", {"channel": "handoff", "path": "notes"}),
+)
+
+
+@pytest.fixture(scope="module")
+def data() -> Iterator[Path]:
+    with folder() as at:
+        yield at
+
+
+@pytest.fixture(scope="module")
+def service(data: Path) -> Iterator[Service]:
+    maker = specs.agent("maker", toolkits=["workspace", "artifacts", "variables"])
+    payer = specs.agent("payer", tools=["pay"])
+    tools = [specs.tool("pay", approval="always")]
+    with serving(data) as running:
+        with client(running) as http:
+            spec = specs.spec(maker, payer, tools=tools, interpreter="scripted", tenant="local")
+            http.post("/runtimes", json=spec).raise_for_status()
+        yield running
+
+
+@pytest.fixture
+def commands(service: Service, data: Path, env: pytest.MonkeyPatch) -> Commands:
+    return Commands(service, data)
+
+
+def made(commands: Commands) -> list[str]:
+    """What is printed of a query that publishes a file and a directory."""
+    inputs = json.dumps({"body": BODY})
+    return commands.said("query", MAKE, "--agent", "maker", "--inputs", inputs).splitlines()
+
+
+def test_a_publication_is_a_line_and_never_what_is_in_it(commands: Commands, service: Service) -> None:
+    told = made(commands)
+    query = told[0].split()[0]
+    with client(service) as http:
+        items = http.get("/artifacts", params={"queryId": query}).json()["items"]
+        assert http.get(f"/artifacts/{items[1]['id']}/content").text == BODY
+    directory, file = (a["id"] for a in items)
+    lines = [line[10:].split(None, 1) for line in told[1:] if line[10:].startswith("maker")]
+    assert [line for _, line in lines if line.startswith("published")] == [
+        f"published notes/plan.md (design, {file})",
+        f"published notes (handoff, {directory})",
+    ]
+    (ends,) = (line for _, line in lines if line.startswith("ends"))
+    assert re.fullmatch(r"ends \(4 model calls(, .*)?, 2 published\)", ends)
+    listed = commands.said("artifacts", "--query", query).splitlines()
+    assert listed == [
+        f"notes (handoff, maker, {directory})",
+        f"notes/plan.md (design, maker, {file}): The plan",
+    ]
+    work = commands.said("work", query)
+    produced = work.partition("produced:\n")[2].splitlines()
+    assert produced[:2] == [f"  {line}" for line in listed]
+    everything = (*told, *listed, work, commands.said("watch", query), commands.said("work", query, "--all"))
+    assert BODY not in "\n".join(everything)
+
+
+def test_programs_get_json_of_every_command(commands: Commands) -> None:
+    query = made(commands)[0].split()[0]
+    events = [json.loads(line) for line in commands.said("watch", query, "--json").splitlines()]
+    assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
+    records = [e["data"] for e in events if e["type"] == "artifact-published"]
+    assert commands.json("artifacts", "--query", query) == records[::-1]
+    work = commands.json("work", query)
+    assert work["artifacts"] == records[::-1]
+    assert BODY not in json.dumps([records, events])
+    asked = commands.json("query", specs.script(("pay", {"n": 1})), "--agent", "payer", "--detach")
+    assert asked["links"]["self"] == f"/queries/{asked['id']}"
+    assert commands.json("approvals", "list", "--query", query) == []
+
+
+def on_a_terminal(commands: Commands, *words: str) -> str:
+    """What a command prints where a person looks at it, on a terminal that has colours."""
+    ours, theirs = pty.openpty()
+    colours = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "CLICOLOR_FORCE": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "app", *words, *commands.at],
+        cwd=ROOT,
+        env={**plain_environment(), **colours},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while piece := read(ours):
+            seen += piece
+        assert process.wait() == 0, seen
+    os.close(ours)
+    return seen.decode()
+
+
+def read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # how a terminal says that nobody writes to it any more
+        return b""
+
+
+def test_no_command_colours_what_it_says(commands: Commands) -> None:
+    query = made(commands)[0].split()[0]
+    inputs = json.dumps({"body": BODY})
+    for words in (
+        ("query", MAKE, "--agent", "maker", "--inputs", inputs),
+        ("watch", query),
+        ("artifacts", "--query", query),
+        ("work", query),
+        ("approvals", "list"),
+    ):
+        said = on_a_terminal(commands, *words)
+        assert said or words[0] == "approvals"
+        assert all(c.isprintable() or c in "\r\n" for c in said), said
