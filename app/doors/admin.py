@@ -12,6 +12,7 @@ import asyncpg
 
 from app.artifacts.verify import exported, exported_heads, heads, problems
 from app.assembly import assemble, find_site
+from app.base import embedded_postgres
 from app.base.errors import NotFound
 from app.base.migrate import migrate
 from app.doors.http import create_app
@@ -73,8 +74,13 @@ class Verified:
 
 async def verify(settings: Settings, export: Path | None, against: Path | None) -> Verified:
     """Checks every record of an artifact. Only what is sound is exported. Raises Invalid for a file that `export` did
-    not write."""
+    not write, NotFound where there is no database: one that was made to be verified would be sound."""
     expected = {} if against is None else exported_heads(await asyncio.to_thread(against.read_bytes))
+    if settings.database_url is None and not embedded_postgres.is_there(settings.data_dir):
+        raise NotFound(
+            f"There is no database in {settings.data_dir} to verify. Say with --data-dir where the service keeps its "
+            "data, or set DATABASE_URL and PLANGATE_SECRET_KEY as the service has them."
+        )
     site = find_site(settings)
     try:
         await migrate(site.migrate_dsn)
