@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.doors.cli import main
+from app.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,16 @@ def test_a_wrong_setting_is_named_as_it_was_set(monkeypatch: pytest.MonkeyPatch,
         "plangate: a setting is not valid: PLANGATE_SLOTS: Input should be a valid integer, unable to parse string as "
         "an integer"
     )
+
+
+def test_a_level_of_the_log_that_there_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PLANGATE_LOG_LEVEL", "verbose")
+    told = said(monkeypatch, "migrate", "--data-dir", str(tmp_path))
+    assert str(told).startswith(
+        "plangate: a setting is not valid: PLANGATE_LOG_LEVEL: String should match pattern"
+    )
+    monkeypatch.setenv("PLANGATE_LOG_LEVEL", "WARNING")
+    assert Settings().log_level == "WARNING"
 
 
 def test_a_port_that_cannot_be(
