@@ -101,7 +101,9 @@ class Settings(BaseSettings):
     telemetry_content: Annotated[
         bool, Field(description="Whether spans carry prompts, answers, arguments and results.")
     ] = False
-    log_level: Annotated[str, Field(description="debug, info, warning or error.")] = "info"
+    log_level: Annotated[
+        str, Field(pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error.")
+    ] = "info"
 
     @field_validator("allow_hosts", mode="before")
     @classmethod

@@ -23,7 +23,7 @@ from app.base.embedded import cluster, faults, locks, places, server
 from app.base.embedded.faults import EmbeddedPostgresError
 from app.base.embedded.spec import DATABASE, Server
 
-__all__ = ["EmbeddedPostgres", "EmbeddedPostgresError", "start"]
+__all__ = ["EmbeddedPostgres", "EmbeddedPostgresError", "is_there", "start"]
 
 # Longer than another starter may rightly take: making the cluster, then waiting until it is ready.
 _TURN_SECONDS = cluster.INITDB_SECONDS + server.READY_SECONDS
@@ -68,6 +68,11 @@ class EmbeddedPostgres:
             used.log(f"the embedded Postgres was not stopped: {error}")
         finally:
             locks.drop(lock)
+
+
+def is_there(data_dir: Path) -> bool:
+    """Whether a cluster was ever made for this data directory. Makes nothing."""
+    return any((data_dir.expanduser() / name).exists() for name in ("cluster", "location"))
 
 
 def start(

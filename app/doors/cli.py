@@ -67,7 +67,7 @@ def settings(**given: object) -> configuration.Settings:
 @cli.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = None,
     data_dir: DataDir = None,
     no_worker: Annotated[
         bool, typer.Option("--no-worker", help="Accept queries, leave the work to workers.")
@@ -178,7 +178,10 @@ def verify(
         more = "" if export is None else " Nothing was exported."
         typer.echo(f"Problems: {len(found.problems)}, in {chains}.{more}")
         raise typer.Exit(1)
-    typer.echo(f"Verified {chains}: every record is as the service wrote it.")
+    if found.chains:
+        typer.echo(f"Verified {chains}: every record is as the service wrote it.")
+    else:
+        typer.echo("Nothing to verify: this database has no records of artifacts.")
     if export is not None:
         typer.echo(
             f"Where they end is in {export}. Keep it where those who can write to the database cannot."
@@ -191,20 +194,29 @@ def openapi() -> None:
     sys.stdout.write(admin.openapi_text())
 
 
+def variable(field: int | str) -> str:
+    """The environment variable of a setting, by which whoever set it knows it."""
+    name = str(field)
+    return name if name.isupper() else f"PLANGATE_{name.upper()}"
+
+
 def main() -> None:
     """Runs the command. What a person can act on is a line, not a trace."""
     try:
         cli()
     except (PlangateError, EmbeddedPostgresError) as error:
-        raise SystemExit(f"plangate: {error}") from error
+        flaws = [f"{flaw.pointer}: {flaw.message}" for flaw in getattr(error, "flaws", ())]
+        raise SystemExit("\n  ".join([f"plangate: {error}", *flaws])) from error
     except Stop as error:
         raise SystemExit(failed(str(error), error.code)) from error
     except ValidationError as error:
         found = "; ".join(
-            f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)
+            f"{'.'.join(map(variable, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
         )
         raise SystemExit(f"plangate: a setting is not valid: {found}") from error
     except Exception as error:
+        if isinstance(error, OSError) and error.filename:  # a file, not the database
+            raise SystemExit(f"plangate: {error.filename} cannot be used: {error.strerror}.") from error
         if not database.is_outage(error):
             raise
         raise SystemExit(f"plangate: the database cannot be reached: {error}") from error

@@ -38,7 +38,7 @@ so that none sends a request into a connection that is being closed."""
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
     configure(settings.log_level)
-    signal.signal(signal.SIGTERM, _leave)
+    _hear_signals()
     _need_blobs(settings)
     site = find_site(settings)
     try:
@@ -92,6 +92,14 @@ async def _keep_postgres(site: Site, services: Services) -> None:
                 log.warning("postgres.looked_after")
             except embedded_postgres.EmbeddedPostgresError as error:
                 log.error("postgres.cannot_start", error=error)
+
+
+def _hear_signals() -> None:
+    """SIGTERM unwinds a process that is not in its own loop yet. A terminal that is closed is one, unless whoever
+    started the process said with nohup that it is not."""
+    signal.signal(signal.SIGTERM, _leave)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def _leave(_number: int, _frame: object) -> None:
@@ -222,7 +230,7 @@ def _need_blobs(settings: Settings) -> None:
 
 def work(settings: Settings) -> None:
     configure(settings.log_level)
-    signal.signal(signal.SIGTERM, _leave)
+    _hear_signals()
     _need_blobs(settings)
     site = find_site(settings)
     try:

@@ -18,7 +18,7 @@ import httpx
 from plangate import PlangateError, Runtime
 from rich.console import Console
 
-from examples.common.render import Screen, key_from_file
+from examples.common.render import DEFAULT_TENANT, Screen, key_from_file
 
 MODEL = "claude-sonnet-4-5"
 DATA = Path(__file__).resolve().parents[2] / ".data"
@@ -96,13 +96,17 @@ def introduce(screen: Screen, options: argparse.Namespace, what: str) -> None:
 
 def look(screen: Screen, options: argparse.Namespace, runtime: Runtime) -> None:
     """How to see the same from outside, once the example is over."""
-    if options.url:
-        screen.look(runtime.url, "$PLANGATE_API_KEY", tenant=options.tenant)
-        return
     plangate, data = short(Path(sys.executable).parent / "plangate"), short(options.data_dir)
+    work = f"{plangate} work {screen.seen.query_id}"
+    if options.tenant != DEFAULT_TENANT:
+        work += f" --tenant {options.tenant}"
+    if options.url:
+        screen.look(runtime.url, "$PLANGATE_API_KEY", work, tenant=options.tenant)
+        return
     screen.look(
         f"http://127.0.0.1:{LOOK_PORT}",
         key_from_file(data / "local-key"),
+        f"{work} --data-dir {data}",
         tenant=options.tenant,
         serve=f"{plangate} serve --data-dir {data} --port {LOOK_PORT}",
     )

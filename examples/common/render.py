@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ NAME_WIDTH = 11
 DEFAULT_TENANT = "local"
 MAX_TEXT = 400
 MAX_ARGUMENT = 60
+AWAIT = "--retry 60 --retry-delay 1 --retry-connrefused"
 
 
 @dataclass
@@ -295,10 +296,16 @@ class Screen:
         )
         self.line("query", seen.query_id)
 
-    def look(self, url: str, key: str, *, tenant: str, serve: str | None = None) -> None:
-        """The commands that show the same over HTTP. `key` is shell that gives the key, never the key;
-        `serve` starts the service that ended with the demo."""
+    def look(self, url: str, key: str, work: str, *, tenant: str, serve: str | None = None) -> None:
+        """The commands that show it in one screen, and over HTTP. `key` is shell that gives the key, never the
+        key; `work` is the command for the screen, `serve` starts the service that ended with the demo."""
         seen = self.seen
+        start = [f"{serve} &", f"curl -sf -o /dev/null {AWAIT} {url}/readyz"] if serve else []
+        again = ", with the service started again" if serve else ""
+        self._commands(
+            f"What was done, what it produced and what it cost, in one screen{again}:",
+            [*start, f"{work} --url {url}"],
+        )
         paths = {
             f"/queries/{seen.query_id}/events": "the journal",
             f"/queries/{seen.query_id}/work": "who did what",
@@ -307,7 +314,7 @@ class Screen:
             paths[f"/plans/{seen.plan_id}"] = "the plan"
             paths[f"/plans/{seen.plan_id}/actions"] = "its actions"
         if seen.approval_id:
-            paths[f"/approvals/{seen.approval_id}/subject"] = "the bytes that were approved"
+            paths[f"/approvals/{seen.approval_id}/subject"] = "the bytes that were decided on"
         if seen.artifact_id:
             paths[f"/artifacts/{seen.artifact_id}/lineage"] = "where it comes from"
             paths[f"/artifacts/{seen.artifact_id}/content"] = "what is in it"
@@ -318,13 +325,13 @@ class Screen:
         for reference in seen.references:
             paths[f"/references/{reference}"] = self.values
         of = "" if tenant == DEFAULT_TENANT else f' -H "Plangate-Tenant: {tenant}"'
-        self.console.print("\nThe same over HTTP" + (", with the service started again:" if serve else ":"))
-        for command in [
-            *([f"{serve} &"] if serve else []),
-            f'auth="Authorization: Bearer {key}"',
-            *(f'curl -s -w "\\n" -H "$auth"{of} {url}{path}  # {what}' for path, what in paths.items()),
-        ]:
-            self.console.print(Text("  " + command), soft_wrap=True)
+        curls = (f'curl -s -w "\\n" -H "$auth"{of} {url}{path}  # {what}' for path, what in paths.items())
+        self._commands("The same over HTTP:", [f'auth="Authorization: Bearer {key}"', *curls])
+
+    def _commands(self, title: str, lines: Iterable[str]) -> None:
+        self.console.print(f"\n{title}")
+        for line in lines:
+            self.console.print(Text("  " + line), soft_wrap=True)
 
 
 def handle(reference: Mapping[str, Any]) -> str:

@@ -121,6 +121,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         description="Three agents repair a table of rates; ids and summaries go from one to the other.",
         epilog="With ANTHROPIC_API_KEY set the agents ask a model; without it they follow scripts.",
     )
+    parser.add_argument(
+        "--yes", action="store_true", help="as with the other examples; nothing is asked here"
+    )
     command.add_options(parser, data_dir="handover", keeps="database, key, files")
     return command.parse(parser, arguments)
 

@@ -217,6 +217,8 @@ def test_a_rejection_and_its_reason(commands: Commands, http: httpx.Client) -> N
     said = commands.said("approvals", "reject", approval["id"], "--feedback", "too much\x1b[2J")
     assert said == f"{approval['id']} is rejected by operator.\n"
     assert r"reject by operator: too much\x1b[2J" in commands.said("watch", query)
+    again = commands.refused("approvals", "approve", approval["id"], "--yes", code=1)
+    assert again == f"plangate: There is nothing to decide: {approval['id']} is rejected by operator.\n"
     listed = commands.said("approvals", "list", "--status", "rejected")
     assert listed.splitlines()[0].startswith(f"{approval['id']}  rejected")
 
@@ -317,6 +319,8 @@ NOBODY = "qry_" + "0" * 26
         (("work", ".."), 2, "'..' is no id: an id is a string such as 'qry_...', alone"),
         (("approvals", "approve", "apr_1", "--yes"), 1, "There is no approval 'apr_1'. (404 not_found)"),
         (("query", "x", "--runtime", "nobody", "--detach"), 1, "There is no runtime named 'nobody';"),
+        (("query", "x", "--runtime", "nobody"), 1, "\n  --runtime takes one of: polite, tools, "),
+        (("query", "x", "--runtime", "polite", "--thread", "thr_1"), 1, "There is no thread 'thr_1'."),
         (("query", "x", "--inputs", "[1]"), 2, "--inputs must be a JSON object."),
         (("query", "x", "--limits", "{"), 2, "--limits is not JSON: Expecting property name"),
         (

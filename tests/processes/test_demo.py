@@ -168,14 +168,22 @@ def test_no_flight_is_in_any_record_of_the_agents(
 def test_the_lines_at_the_end_work(lab: Lab, first: subprocess.CompletedProcess[str]) -> None:
     if not shutil.which("curl"):
         pytest.skip("there is no curl")
-    lines = [line.strip() for line in first.stdout.partition("The same over HTTP")[2].splitlines()[1:]]
-    asked = [line for line in lines if line.startswith("curl ")]
+    screen, _, http = first.stdout.partition("in one screen")[2].partition("The same over HTTP")
+    serve, wait, work = (line.strip() for line in screen.splitlines()[1:] if line.strip())
+    auth, *asked = (line.strip() for line in http.splitlines()[1:] if line.strip())
+    assert serve.endswith(f"serve --data-dir {lab.data} --port 8711 &")
     assert len(asked) == 6
     with lab.service() as client:
         address = str(client.base_url).rstrip("/")
-        assert lines[0].endswith(f"serve --data-dir {lab.data} --port 8711 &")
+        script = f"{wait}\n{work}".replace("http://127.0.0.1:8711", address)
+        done = subprocess.run(
+            ["sh", "-c", script], capture_output=True, text=True, timeout=30, cwd=REPOSITORY
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{found('qry_[0-9a-z]{26}', first.stdout)}  succeeded after ")
+        assert "\nproduced:\n  plan FlightRecovery" in done.stdout and "\ncost:\n  $0.00; " in done.stdout
         for line in asked:
-            script = f"{lines[1]}\n{line.replace('http://127.0.0.1:8711', address)}"
+            script = f"{auth}\n{line.replace('http://127.0.0.1:8711', address)}"
             script = script.replace("curl -s", "curl -s --fail")
             done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=30)
             assert done.returncode == 0 and json.loads(done.stdout), script

@@ -147,13 +147,14 @@ def test_each_agent_read_only_what_it_was_pointed_at(lab: Depot, first: Done) ->
 
 
 def test_the_lines_at_the_end_work(lab: Depot, first: Done) -> None:
-    lines = [line.strip() for line in first.stdout.partition("The same over HTTP")[2].splitlines()[1:]]
-    asked = [line for line in lines if line.startswith("curl ")]
+    auth, *asked = (
+        line.strip() for line in first.stdout.partition("The same over HTTP")[2].splitlines()[1:] if line
+    )
     assert len(asked) == 4
     with lab.service() as client:
         address = str(client.base_url).rstrip("/")
         for line in asked:
-            script = f"{lines[1]}\n{line.replace('http://127.0.0.1:8711', address)}"
+            script = f"{auth}\n{line.replace('http://127.0.0.1:8711', address)}"
             script = script.replace("curl -s", "curl -s --fail")
             done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=30)
             assert done.returncode == 0 and done.stdout.strip(), script

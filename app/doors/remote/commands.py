@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from plangate.errors import NotFound
+from plangate.errors import NotFound, PlangateError
 from plangate.events import TERMINAL_TYPES
 from plangate.journal import Journal
 
@@ -32,6 +32,7 @@ ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of a
 Feedback = Annotated[str | None, typer.Option(help="What the agent is told.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")]
 
+NAMED = 50
 WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
 
 
@@ -73,7 +74,25 @@ def query(
             say(safe(accepted["id"]))
         return DONE
 
-    run(Target.found(url, key_file, data_dir, tenant), asked)
+    async def asked_of_one_that_is_there(remote: Remote) -> int:
+        try:
+            return await asked(remote)
+        except NotFound as error:
+            if not str(error).startswith("There is no runtime"):  # but no thread, or no agent
+                raise
+            raise Stop("\n  ".join([str(error), *await _runtimes(remote)])) from error
+
+    run(Target.found(url, key_file, data_dir, tenant), asked_of_one_that_is_there)
+
+
+async def _runtimes(remote: Remote) -> list[str]:
+    """Which runtimes there are, for somebody who named none or a wrong one; nothing where that cannot be told."""
+    try:
+        found = await remote.listed(NAMED, "runtimes")
+    except PlangateError:
+        return []
+    names = dict.fromkeys(safe(runtime["name"]) for runtime in found if not runtime["retiredAt"])
+    return [f"--runtime takes one of: {', '.join(names)}"] if names else []
 
 
 def watch(
@@ -262,6 +281,9 @@ def approve(
 
     async def approved(remote: Remote) -> int:
         found = await remote.get("approvals", approval)
+        if digest is None and found["status"] != "pending":  # with a digest it may be the same decision again
+            by = f" by {cut(found['decidedBy'], 60)}" if found["decidedBy"] else ""
+            raise Stop(f"There is nothing to decide: {approval} is {safe(found['status'])}{by}.")
         subject = await remote.bytes_of("approvals", approval, "subject")
         seen = hashlib.sha256(subject).hexdigest()
         if digest is not None and digest.lower() != seen:

@@ -7,6 +7,7 @@ sequence or a change of writing direction, and nothing of them may begin a line 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,13 @@ def safe_lines(text: str) -> list[str]:
 def cut(text: object, width: int) -> str:
     """One safe line of at most so many characters."""
     return _fitted(safe(text), width)
+
+
+def wrapped(text: object, width: int, most: int) -> list[str]:
+    """Safe lines of at most so many characters (20 at least), and at most so many lines: the last one is cut."""
+    width = max(width, 20)
+    lines = textwrap.wrap(safe(text), width, break_on_hyphens=False)
+    return [*lines[: most - 1], _fitted(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
 
 
 def as_json(value: Any, *, indent: int | None = 2) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from app.doors.remote.text import as_json, cut, duration, money, plural, safe, safe_lines, size, tokens
 
 TEXT_WIDTH = 160
+ERROR_WIDTH = 2000  # where a query ended: what it says is what there is to do
 AGENT_WIDTH = 16
 ENDED_WELL = "finish"
 
@@ -133,9 +134,10 @@ class Watcher:
         return f"tells {cut(event['eventType'], 60)}"
 
     def _data_cost_summary(self, _: Event, data: Any) -> str:
-        cost = money(data.get("costUsd")) or "no price is known"
+        used = tokens(data["usage"])
+        cost = money(data.get("costUsd")) or ("no price is known" if used else money(0))
         calls = plural(data.get("modelCalls") or 0, "model call")
-        return f"used {calls}, {plural(tokens(data['usage']), 'token')}, {cost}"
+        return f"used {calls}, {plural(used, 'token')}, {cost}"
 
     def _data_latency_summary(self, _: Event, data: Any) -> str | None:
         return f"took {duration(data['elapsedMs'])}" if "elapsedMs" in data else None
@@ -144,7 +146,7 @@ class Watcher:
         return ["", *output_lines(event.get("output"))]
 
     def _error(self, event: Event, _: Any) -> str:
-        return f"the query ended: {_error(event)}"
+        return f"the query ended: {_error(event, ERROR_WIDTH)}"
 
 
 TOLD = frozenset(
@@ -174,11 +176,11 @@ TOLD = frozenset(
 """Those that a person reads; the others say what these do."""
 
 
-def _error(of: Any) -> str:
+def _error(of: Any, width: int = TEXT_WIDTH) -> str:
     error = of.get("error") or {}
     if not isinstance(error, dict):
-        return cut(error, TEXT_WIDTH)
-    return cut(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)), TEXT_WIDTH)
+        return cut(error, width)
+    return cut(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)), width)
 
 
 def output_lines(output: Any) -> list[str]:

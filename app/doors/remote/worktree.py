@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.doors.remote.text import cut, duration, money, plural, safe, size, table, tokens
+from app.doors.remote.text import cut, duration, money, plural, safe, size, table, tokens, wrapped
 from app.doors.remote.watching import output_lines
 
 FEWEST_LINES = 8  # of the tree, however small the screen
 OUTPUT_LINES = 3
+ERROR_LINES = 6
+RESULT_LINES = 4  # of all plans together
 MOST_PLANS = 3
 MOST_PUBLISHED = 6
 IN_VAIN = ("failed", "cancelled")
@@ -192,7 +194,9 @@ def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str
     if query["prompt"]:
         lines.append(cut(f"asked: {query['prompt']}", width))
     if query.get("error"):
-        lines.append(cut(f"error: {query['error'].get('code')}: {query['error'].get('message')}", width))
+        error = f"{query['error'].get('code')}: {query['error'].get('message')}"
+        first, *more = wrapped(error, width - len("error: "), ERROR_LINES)
+        lines += [f"error: {first}", *(f"       {line}" for line in more)]
     lines += [f"waits: plangate approvals approve {safe(id)}" for id in query.get("openApprovals") or ()]
     if limit:
         lines.append(f"waits: POST /queries/{safe(query['id'])}/resume with a higher {safe(limit)}")
@@ -201,7 +205,8 @@ def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str
 
 def _produced(query: Record, plans: Sequence[Record], artifacts: Sequence[Record], width: int) -> list[str]:
     active = [a for a in artifacts if a.get("status") != "superseded"]
-    lines = [f"  {cut(plan_line(plan), width - 2)}" for plan in plans[:MOST_PLANS]]
+    each = max(RESULT_LINES // max(len(plans), 1), 1)
+    lines = [f"  {line}" for plan in plans[:MOST_PLANS] for line in plan_lines(plan, width - 2, each)]
     lines += [f"  {artifact_line(a)}" for a in active[:MOST_PUBLISHED]]
     more = f"plangate artifacts --query {safe(query['id'])}"
     if len(active) > MOST_PUBLISHED:
@@ -215,12 +220,17 @@ def _produced(query: Record, plans: Sequence[Record], artifacts: Sequence[Record
     return ["", "produced:", *(lines or ["  nothing"])]
 
 
-def plan_line(plan: Record) -> str:
-    """One line of a plan: what became of it, and what its execution said or a person who did not approve it."""
+def plan_lines(plan: Record, width: int, most: int) -> list[str]:
+    """What became of a plan, and what its execution said or a person who did not approve it: behind it where there is
+    room, else below in at most so many lines."""
     result = plan.get("result")
     said = result.get("summary") if isinstance(result, dict) else None
-    told = said or plan.get("feedback")
-    return f"plan {safe(plan['specName'])} ({safe(plan['id'])}): {safe(plan['status'])}{f': {safe(told)}' if told else ''}"
+    told = safe(said or plan.get("feedback") or "")
+    line = f"plan {safe(plan['specName'])} ({safe(plan['id'])}): {safe(plan['status'])}"
+    whole = f"{line}: {told}" if told else line
+    if len(whole) <= width:
+        return [whole]
+    return [cut(line, width), *(f"  {line}" for line in wrapped(told, width - 2, most))]
 
 
 def artifact_line(artifact: Record) -> str:

@@ -107,8 +107,16 @@ LINES: list[tuple[dict[str, Any], str | None]] = [
         event("data-cost-summary", data={"usage": USAGE, "costUsd": None, "modelCalls": 1}),
         "used 1 model call, 1,234 tokens, no price is known",
     ),
+    (
+        event("data-cost-summary", data={"usage": dict.fromkeys(USAGE, 0), "costUsd": None, "modelCalls": 1}),
+        "used 1 model call, 0 tokens, $0.00",
+    ),
     (event("data-latency-summary", data={"elapsedMs": 12_300}), "took 12.3 s"),
     (event("error", error=ERROR), "the query ended: tool_error: it broke"),
+    (
+        event("error", error={"code": "c", "message": "x" * 900}),
+        "the query ended: c: " + "x" * 900,
+    ),
     (event("step-start", turn=1), None),
     (event("a-type-of-tomorrow", data=SECRET), None),
 ]

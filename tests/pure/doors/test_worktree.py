@@ -120,6 +120,20 @@ def test_what_became_of_plans_is_said() -> None:
     ]
 
 
+def test_what_a_plan_came_to_is_told_below_it_where_it_is_long() -> None:
+    said = "Split into AA 30, B6 42, DL 41, EV 43, UA 34, other 36. 30 vouchers for AA: 2,875.00 USD. Total 24,950.00."
+    plan = {"id": "pln_" + "1" * 26, "specName": "Day", "status": "executed", "result": {"summary": said}}
+    lines = screen(QUERY, DAY, [], None, plans=[plan], height=40, width=60)
+    at = lines.index(f"  plan Day (pln_{'1' * 26}): executed")
+    assert lines[at + 1 : at + 4] == [
+        "    Split into AA 30, B6 42, DL 41, EV 43, UA 34, other 36.",
+        "    30 vouchers for AA: 2,875.00 USD. Total 24,950.00.",
+        "  All is well.",
+    ]
+    three = screen(QUERY, DAY, [], None, plans=[plan] * 3, height=40, width=60)
+    assert three.count("    Split into AA 30, B6 42, DL 41, EV 43, UA 34, other 3...") == 3
+
+
 def test_artifacts_that_were_superseded_are_counted() -> None:
     old = {**ART, "status": "superseded"}
     assert produced(ART, old, old) == [
@@ -144,6 +158,17 @@ def test_what_failed_says_why() -> None:
     said = shown({**QUERY, "status": "failed", "reason": "max_turns", "error": error, "output": None}, tree())
     assert said.splitlines()[0] == "qry_1  failed (max_turns) after 12.3 s, by chief"
     assert "error: max_turns: It did not come to an end." in said.splitlines()
+
+
+def test_an_error_is_told_to_its_end() -> None:
+    error = {
+        "code": "provider_refused_request",
+        "message": "The model said: " + "no " * 40 + "and that is all.",
+    }
+    said = shown({**QUERY, "status": "failed", "error": error, "output": None}, tree())
+    lines = said[said.index("error: ") : said.index("\n\n")].splitlines()
+    assert [len(line) <= 100 for line in lines] == [True, True]
+    assert " ".join(line[7:] for line in lines) == f"{error['code']}: {error['message']}"
     assert "produced:\n  nothing\n" in said
 
 

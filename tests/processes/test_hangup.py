@@ -1,0 +1,51 @@
+"""A terminal that is closed ends what was started in it as SIGTERM does: with its Postgres."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.service import END_WITHIN_S, ROOT, folder, plain_environment
+
+COMMANDS = {
+    "serve": (["serve", "--port", "0"], "Plangate listens on "),
+    "worker": (["worker"], "Plangate worker runs"),
+}
+
+
+def started(data: Path, words: list[str], ignoring: bool = False) -> subprocess.Popen[str]:
+    trap = "trap '' HUP; " if ignoring else ""
+    command = [sys.executable, "-m", "app", *words, "--data-dir", str(data)]
+    return subprocess.Popen(
+        ["sh", "-c", f'{trap}exec "$@"', "sh", *command],
+        cwd=ROOT,
+        env=plain_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_closed_terminal_leaves_no_postgres(command: str) -> None:
+    words, told = COMMANDS[command]
+    with folder() as at, started(at / "data", words) as process:
+        assert process.stdout is not None and process.stdout.readline().startswith(told)
+        assert (at / "data" / "cluster" / "postmaster.pid").exists()
+        process.send_signal(signal.SIGHUP)
+        process.wait(END_WITHIN_S)
+        assert not (at / "data" / "cluster" / "postmaster.pid").exists()
+
+
+def test_who_said_nohup_is_not_hung_up() -> None:
+    with folder() as at, started(at / "data", COMMANDS["serve"][0], ignoring=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip().rsplit(" ", 1)[1]
+        process.send_signal(signal.SIGHUP)
+        assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+        process.terminate()
+        process.wait(END_WITHIN_S)

@@ -1,0 +1,75 @@
+"""What the commands of an operator say when they cannot be carried out: a line that names what is to be changed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.doors.cli import main
+from app.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("PLANGATE_", "OTEL_")) or name == "DATABASE_URL":
+            monkeypatch.delenv(name)
+
+
+def said(monkeypatch: pytest.MonkeyPatch, *words: str) -> str | int | None:
+    monkeypatch.setattr(sys, "argv", ["plangate", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+def test_nothing_is_made_to_be_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert said(monkeypatch, "verify", "--data-dir", str(nowhere)) == (
+        f"plangate: There is no database in {nowhere} to verify. Say with --data-dir where the service keeps its data, "
+        "or set DATABASE_URL and PLANGATE_SECRET_KEY as the service has them."
+    )
+    assert not nowhere.exists()
+
+
+def test_a_file_that_is_not_there_is_not_a_database_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    heads = tmp_path / "heads.json"
+    told = said(monkeypatch, "verify", "--data-dir", str(tmp_path), "--against", str(heads))
+    assert told == f"plangate: {heads} cannot be used: No such file or directory."
+
+
+def test_a_data_directory_that_is_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = said(monkeypatch, "migrate", "--data-dir", str(tmp_path / "file"))
+    assert told == f"plangate: {tmp_path / 'file'} cannot be used: File exists."
+
+
+def test_a_wrong_setting_is_named_as_it_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PLANGATE_SLOTS", "many")
+    told = said(monkeypatch, "migrate", "--data-dir", str(tmp_path))
+    assert told == (
+        "plangate: a setting is not valid: PLANGATE_SLOTS: Input should be a valid integer, unable to parse string as "
+        "an integer"
+    )
+
+
+def test_a_level_of_the_log_that_there_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PLANGATE_LOG_LEVEL", "verbose")
+    told = said(monkeypatch, "migrate", "--data-dir", str(tmp_path))
+    assert str(told).startswith(
+        "plangate: a setting is not valid: PLANGATE_LOG_LEVEL: String should match pattern"
+    )
+    monkeypatch.setenv("PLANGATE_LOG_LEVEL", "WARNING")
+    assert Settings().log_level == "WARNING"
+
+
+def test_a_port_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(monkeypatch, "serve", "--port", "70000", "--data-dir", str(tmp_path)) == 2
+    assert "Input should be less than or equal to 65535" in capsys.readouterr().err
