@@ -11,10 +11,10 @@ import pytest
 from app.artifacts import service
 from app.artifacts.verify import problems
 from app.base.ids import new_id
-from tests.postgres.test_artifacts import listed, publish, put, thread
+from tests.postgres.test_artifacts import listed, publish, put, team, thread
 from tests.postgres.test_deletion import tables_with
 from tests.support import specs
-from tests.support.client import Caller, good, refused
+from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
 
 
@@ -103,6 +103,28 @@ async def test_an_upload_has_its_place_like_every_file(api: Caller, home: str) -
         await api.post("/artifacts", {"threadId": home, "channel": "design", "path": "a.md/b"}), 404
     )
     assert body["detail"] == "There is nothing at 'a.md/b' in the workspace: write it first, then publish it."
+
+
+async def test_an_upload_is_what_its_sender_says_that_it_is(api: Caller, home: str) -> None:
+    for kind, told in (("text/html; charset=utf-8", "text/html"), (None, "text/markdown")):
+        headers = {} if kind is None else {"content-type": kind}
+        made = await api.request(
+            "PUT", "/artifacts/design/a.md", params={"threadId": home}, content=b"x", headers=headers
+        )
+        assert good(made)["mediaType"] == told
+
+
+async def test_who_called_an_agent_gets_what_prompts_need_of_a_record(api: Caller, home: str) -> None:
+    """The rest is had by the id."""
+    await api.register(team())
+    told = {"title": "T", "summary": "S", "tags": ["x"], "metadata": {"long": "x" * 1000}, "kind": "report"}
+    make = {"tool": "artifact_publish", "args": {"channel": "design", "path": "a.md", **told}}
+    query = await api.run(specs.script(("call_agent", {"agent": "maker", "prompt": make})), threadKey="t")
+    (brief,) = output_of(query)[0]["result"]["artifacts"]
+    record = await api.read(f"/artifacts/{brief['id']}")
+    assert {name: record[name] for name in told} == told
+    shown = {"id", "channel", "kind", "path", "title", "summary", "sizeBytes"}
+    assert brief == {name: record[name] for name in shown}
 
 
 # -- what never changes

@@ -12,6 +12,7 @@ import pytest
 from app.artifacts.service import Artifacts
 from app.base.blobs import PIECE_BYTES
 from app.workspace import paths
+from app.workspace.models import Limits
 from tests.postgres.test_workspaces import put, thread
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.world import World
@@ -121,3 +122,30 @@ async def test_what_is_at_the_path_when_it_is_published_is_what_is_published(
     asked = {"threadId": thread_id, "channel": "design", "path": "out"}
     refused(await api.post("/artifacts", asked), 409, "target_moved")
     assert (await api.read("/artifacts"))["items"] == []
+
+
+async def test_a_file_that_is_something_else_now_is_a_new_version(api: Caller, at: str) -> None:
+    """Its bytes are the same: what they are said to be is a part of the version."""
+    types = ("text/plain", "text/plain", "text/markdown")
+    rows = [good(await put(api, f"{at}/f", b"x", headers={"content-type": kind})) for kind in types]
+    assert [(row["version"], row["mediaType"]) for row in rows] == [
+        (1, "text/plain"),
+        (1, "text/plain"),
+        (2, "text/markdown"),
+    ]
+
+
+async def test_the_files_of_a_fork_are_counted_and_looked_at_like_others(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(files=2, bytes=100))
+    good(await put(api, f"{at}/copy", b"x" * 60))
+    fork = (await api.do(f"{at.removesuffix('/files')}/fork", {}))["id"]
+    there = f"/threads/{fork}/files"
+    body = refused(await put(api, f"{there}/b", b"x" * 41), 409, "workspace_full")
+    assert body["detail"].startswith("With 'b' the workspace would have 101 bytes, more than 100")
+    body = refused(await put(api, f"{there}/сору", b"x"), 422, "path_not_allowed")
+    assert body["detail"].endswith("it looks like 'copy', which is there already.")
+    good(await put(api, f"{there}/b", b"x" * 40))
+    refused(await put(api, f"{there}/c", b""), 409, "workspace_full")
+    good(await put(api, f"{at}/c", b""))  # the other one has room
