@@ -114,6 +114,13 @@ async def test_an_upload_is_what_its_sender_says_that_it_is(api: Caller, home: s
         assert good(made)["mediaType"] == told
 
 
+async def test_the_file_of_an_upload_is_its_senders(plangate: World, api: Caller, home: str) -> None:
+    writer = await plangate.key("data:write", principal="cat")
+    good(await writer.request("PUT", "/artifacts/design/b", params={"threadId": home}, content=b"x"))
+    (row,) = (await api.read(f"/threads/{home}/files", prefix="artifacts/"))["items"]
+    assert (row["path"], row["writtenBy"], row["version"]) == ("artifacts/design/b", "cat", 1)
+
+
 async def test_who_called_an_agent_gets_what_prompts_need_of_a_record(api: Caller, home: str) -> None:
     """The rest is had by the id."""
     await api.register(team())
@@ -125,6 +132,17 @@ async def test_who_called_an_agent_gets_what_prompts_need_of_a_record(api: Calle
     assert {name: record[name] for name in told} == told
     shown = {"id", "channel", "kind", "path", "title", "summary", "sizeBytes"}
     assert brief == {name: record[name] for name in shown}
+
+
+async def test_a_file_of_a_directory_is_the_one_of_that_path(api: Caller, home: str) -> None:
+    for path, data in (("out/a/x", b"inner"), ("out/x", b"outer"), ("out/xx", b"other")):
+        await put(api, home, path, data)
+    id = (await publish(api, home, "out"))["id"]
+    for path, data in (("x", b"outer"), ("a/x", b"inner"), ("./a//x", b"inner"), ("xx", b"other")):
+        found = await api.request("GET", f"/artifacts/{id}/content", params={"path": path})
+        assert (found.status_code, found.content) == (200, data)
+    for path in ("a", "out/x", "y"):
+        refused(await api.request("GET", f"/artifacts/{id}/content", params={"path": path}), 404)
 
 
 # -- what never changes

@@ -149,3 +149,24 @@ async def test_the_files_of_a_fork_are_counted_and_looked_at_like_others(
     good(await put(api, f"{there}/b", b"x" * 40))
     refused(await put(api, f"{there}/c", b""), 409, "workspace_full")
     good(await put(api, f"{at}/c", b""))  # the other one has room
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "known"),
+    [
+        ("/threads/{thread}/files", "prefx", "cursor, limit, prefix"),
+        ("/threads/{thread}/files/f", "verson", "version"),
+        ("/artifacts/{artifact}/content", "pth", "path"),
+    ],
+)
+async def test_a_parameter_that_is_misspelt_is_refused(
+    api: Caller, at: str, path: str, name: str, known: str
+) -> None:
+    """Else it would list too much, or give another version than the one that is meant."""
+    good(await put(api, f"{at}/f", b"x"))
+    thread_id = at.split("/")[2]
+    made = await api.do("/artifacts", {"threadId": thread_id, "channel": "design", "path": "f"})
+    asked = path.format(thread=thread_id, artifact=made["id"])
+    assert (await api.get(asked)).status_code == 200
+    body = refused(await api.get(asked, **{name: "1"}), 422, "invalid")
+    assert body["errors"] == [{"pointer": f"query:{name}", "message": f"is no parameter; there are: {known}"}]
