@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -11,8 +14,10 @@ import pytest
 
 from app.artifacts.service import Artifacts
 from app.base.blobs import PIECE_BYTES
+from app.base.local_blobs import INCOMING, LocalBlobs
 from app.workspace import paths
 from app.workspace.models import Limits
+from app.workspace.service import Workspaces
 from tests.postgres.test_workspaces import put, thread
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.world import World
@@ -170,3 +175,16 @@ async def test_a_parameter_that_is_misspelt_is_refused(
     assert (await api.get(asked)).status_code == 200
     body = refused(await api.get(asked, **{name: "1"}), 422, "invalid")
     assert body["errors"] == [{"pointer": f"query:{name}", "message": f"is no parameter; there are: {known}"}]
+
+
+async def test_what_uploads_that_were_cut_off_left_behind_goes_with_the_bodies_that_nothing_names(
+    idle: World,
+) -> None:
+    incoming = Path(idle.site.blobs) / INCOMING
+    incoming.mkdir(parents=True, mode=0o700)
+    for name, hours in (("old", 25), ("new", 23)):
+        (incoming / name).write_bytes(b"x")
+        at = time.time() - hours * 3600
+        os.utime(incoming / name, (at, at))
+    await Workspaces(idle.services.db, LocalBlobs(Path(idle.site.blobs))).collect()
+    assert [path.name for path in incoming.iterdir()] == ["new"]
