@@ -226,6 +226,34 @@ async def test_metadata_reads_back_as_it_was_given(api: Caller, home: str) -> No
         assert str(record["metadata"]["z"]) == "-0.0"
 
 
+async def test_the_end_of_a_thread_leaves_the_records_of_others_as_they_are(
+    plangate: World, api: Caller, home: str
+) -> None:
+    other = await thread(api, "u")
+    await put(api, other, "b", b"theirs")
+    one = (await publish(api, other, "b", tags=["x", "y"]))["id"]
+    two = (await publish(api, other, "b", tags=["x"], parentArtifactIds=[one]))["id"]
+    gone = (await publish(api, home, "a.md", tags=["x"], parentArtifactIds=[one]))["id"]
+    three = (await publish(api, other, "b", parentArtifactIds=[gone], replaces=gone))["id"]
+    kept = [two, one]
+    before = {id: await api.read(f"/artifacts/{id}") for id in (one, two, three)}
+    assert await listed(api, tag="x", includeSuperseded=True) == [gone, *kept]
+    good(await api.delete(f"/threads/{home}"))
+    assert {id: await api.read(f"/artifacts/{id}") for id in before} == before
+    assert await listed(api, tag="x", includeSuperseded=True) == kept
+    assert await listed(api, tag="y") == [one]
+    assert (await api.get(f"/artifacts/{two}/content")).content == b"theirs"
+
+    async def ids(of: str, way: str) -> list[str]:
+        return [step["artifact"]["id"] for step in (await api.read(f"/artifacts/{of}/lineage"))[way]]
+
+    assert [await ids(of, "ancestors") for of in (one, two, three)] == [[], [one], []]
+    assert [await ids(of, "descendants") for of in (one, two, three)] == [[two], [], []]
+    refused(await api.get(f"/artifacts/{gone}"), 404, "artifact_not_found")
+    services = plangate.services
+    assert [p async for p in problems(services.db, services.chainer, {})] == []
+
+
 # -- lists
 
 
