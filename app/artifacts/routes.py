@@ -40,6 +40,7 @@ from app.workspace.http import (
     condition_of,
     media_type_given,
     received,
+    refuse_unknown,
     sent,
     workspaces_of,
 )
@@ -170,7 +171,7 @@ async def upload_artifact(
     tag: Annotated[list[str] | None, Query(description="May be given several times.")] = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
 ) -> Response:
-    _refuse_unknown(request, UPLOADED)
+    refuse_unknown(request, UPLOADED)
     artifacts, workspaces = artifacts_of(request), workspaces_of(request)
     path, media_type = paths.normal(f"artifacts/{channel}/{name}"), media_type_given(request)
     asked = Publication(
@@ -224,7 +225,7 @@ async def list_artifacts(
     since: Annotated[datetime | None, Query(description="Published at this moment or later.")] = None,
     include_superseded: Annotated[bool, Query(alias="includeSuperseded")] = False,
 ) -> Response:
-    _refuse_unknown(request, FILTERS, PAGED)
+    refuse_unknown(request, FILTERS, PAGED)
     given = {
         "channel": channel,
         "workId": work_id,
@@ -250,15 +251,6 @@ async def list_artifacts(
         return {"items": [r.wire() for r in rows], "nextCursor": next_cursor}
 
     return await reading(request, caller, listed)
-
-
-def _refuse_unknown(request: Request, *known: frozenset[str]) -> None:
-    """A filter that is misspelt would list too much, a part of a record would be missing for ever."""
-    names = [name for some in known for name in sorted(some)]
-    told = f"is no parameter; there are: {', '.join(names)}"
-    flaws = [Flaw(f"query:{name}", told) for name in request.query_params if name not in names]
-    if flaws:
-        raise Invalid(f"{len(flaws)} of the parameters are unknown; see errors.", flaws)
 
 
 def _aware(moment: datetime) -> datetime:
@@ -297,6 +289,7 @@ async def artifact_content(
         str | None, Query(max_length=2000, description="A file of a directory that was published.")
     ] = None,
 ) -> Response:
+    refuse_unknown(request, frozenset({"path"}))
     body = await artifacts_of(request).body(caller.tenant, artifact_id, path)
     return await sent(workspaces_of(request), caller.tenant, body, {}, condition_of(request))
 

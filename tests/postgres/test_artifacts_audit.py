@@ -11,10 +11,10 @@ import pytest
 from app.artifacts import service
 from app.artifacts.verify import problems
 from app.base.ids import new_id
-from tests.postgres.test_artifacts import listed, publish, put, thread
+from tests.postgres.test_artifacts import listed, publish, put, team, thread
 from tests.postgres.test_deletion import tables_with
 from tests.support import specs
-from tests.support.client import Caller, good, refused
+from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
 
 
@@ -105,6 +105,46 @@ async def test_an_upload_has_its_place_like_every_file(api: Caller, home: str) -
     assert body["detail"] == "There is nothing at 'a.md/b' in the workspace: write it first, then publish it."
 
 
+async def test_an_upload_is_what_its_sender_says_that_it_is(api: Caller, home: str) -> None:
+    for kind, told in (("text/html; charset=utf-8", "text/html"), (None, "text/markdown")):
+        headers = {} if kind is None else {"content-type": kind}
+        made = await api.request(
+            "PUT", "/artifacts/design/a.md", params={"threadId": home}, content=b"x", headers=headers
+        )
+        assert good(made)["mediaType"] == told
+
+
+async def test_the_file_of_an_upload_is_its_senders(plangate: World, api: Caller, home: str) -> None:
+    writer = await plangate.key("data:write", principal="cat")
+    good(await writer.request("PUT", "/artifacts/design/b", params={"threadId": home}, content=b"x"))
+    (row,) = (await api.read(f"/threads/{home}/files", prefix="artifacts/"))["items"]
+    assert (row["path"], row["writtenBy"], row["version"]) == ("artifacts/design/b", "cat", 1)
+
+
+async def test_who_called_an_agent_gets_what_prompts_need_of_a_record(api: Caller, home: str) -> None:
+    """The rest is had by the id."""
+    await api.register(team())
+    told = {"title": "T", "summary": "S", "tags": ["x"], "metadata": {"long": "x" * 1000}, "kind": "report"}
+    make = {"tool": "artifact_publish", "args": {"channel": "design", "path": "a.md", **told}}
+    query = await api.run(specs.script(("call_agent", {"agent": "maker", "prompt": make})), threadKey="t")
+    (brief,) = output_of(query)[0]["result"]["artifacts"]
+    record = await api.read(f"/artifacts/{brief['id']}")
+    assert {name: record[name] for name in told} == told
+    shown = {"id", "channel", "kind", "path", "title", "summary", "sizeBytes"}
+    assert brief == {name: record[name] for name in shown}
+
+
+async def test_a_file_of_a_directory_is_the_one_of_that_path(api: Caller, home: str) -> None:
+    for path, data in (("out/a/x", b"inner"), ("out/x", b"outer"), ("out/xx", b"other")):
+        await put(api, home, path, data)
+    id = (await publish(api, home, "out"))["id"]
+    for path, data in (("x", b"outer"), ("a/x", b"inner"), ("./a//x", b"inner"), ("xx", b"other")):
+        found = await api.request("GET", f"/artifacts/{id}/content", params={"path": path})
+        assert (found.status_code, found.content) == (200, data)
+    for path in ("a", "out/x", "y"):
+        refused(await api.request("GET", f"/artifacts/{id}/content", params={"path": path}), 404)
+
+
 # -- what never changes
 
 
@@ -184,6 +224,34 @@ async def test_metadata_reads_back_as_it_was_given(api: Caller, home: str) -> No
     for record in (made, await api.read(f"/artifacts/{made['id']}")):
         assert record["metadata"] == given
         assert str(record["metadata"]["z"]) == "-0.0"
+
+
+async def test_the_end_of_a_thread_leaves_the_records_of_others_as_they_are(
+    plangate: World, api: Caller, home: str
+) -> None:
+    other = await thread(api, "u")
+    await put(api, other, "b", b"theirs")
+    one = (await publish(api, other, "b", tags=["x", "y"]))["id"]
+    two = (await publish(api, other, "b", tags=["x"], parentArtifactIds=[one]))["id"]
+    gone = (await publish(api, home, "a.md", tags=["x"], parentArtifactIds=[one]))["id"]
+    three = (await publish(api, other, "b", parentArtifactIds=[gone], replaces=gone))["id"]
+    kept = [two, one]
+    before = {id: await api.read(f"/artifacts/{id}") for id in (one, two, three)}
+    assert await listed(api, tag="x", includeSuperseded=True) == [gone, *kept]
+    good(await api.delete(f"/threads/{home}"))
+    assert {id: await api.read(f"/artifacts/{id}") for id in before} == before
+    assert await listed(api, tag="x", includeSuperseded=True) == kept
+    assert await listed(api, tag="y") == [one]
+    assert (await api.get(f"/artifacts/{two}/content")).content == b"theirs"
+
+    async def ids(of: str, way: str) -> list[str]:
+        return [step["artifact"]["id"] for step in (await api.read(f"/artifacts/{of}/lineage"))[way]]
+
+    assert [await ids(of, "ancestors") for of in (one, two, three)] == [[], [one], []]
+    assert [await ids(of, "descendants") for of in (one, two, three)] == [[two], [], []]
+    refused(await api.get(f"/artifacts/{gone}"), 404, "artifact_not_found")
+    services = plangate.services
+    assert [p async for p in problems(services.db, services.chainer, {})] == []
 
 
 # -- lists

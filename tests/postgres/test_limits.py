@@ -231,6 +231,17 @@ async def test_at_a_limit_that_nobody_raises_a_query_fails_after_seven_days(
     assert body["detail"] == "The query is failed; only one that waits at a limit can be resumed."
 
 
+async def test_only_what_stands_at_a_limit_is_resumed(api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("pay", approval="always")))
+    query = (await api.submit(specs.script(("pay", {"n": 1})), limits={"maxTurns": 5}))["id"]
+    await api.until(query, "waiting", "approval")
+    body = refused(await api.post(f"/queries/{query}/resume", {"limits": {"maxTurns": 9}}), 409, "conflict")
+    assert body["detail"] == "The query is waiting; only one that waits at a limit can be resumed."
+    await api.approve(query)
+    await api.serve("pay", "paid")
+    assert (await api.ended(query))["status"] == "succeeded"
+
+
 # -- depth
 
 

@@ -129,6 +129,34 @@ async def test_work_below_a_run_that_failed_was_in_vain_however_deep(plangate: W
     assert {name: found[name]["modelCalls"] for name in names} == {"top": 2, "middle": 1, "leaf": 1}
 
 
+async def test_what_was_cancelled_was_in_vain(plangate: World, api: Caller) -> None:
+    """Also what had come to its end below it."""
+    chief = specs.agent(
+        "chief", "coordinator", stateful=False, routes=["helper"], tools=["look"], model=PRICED
+    )
+    helper = specs.agent("helper", model=PRICED)
+    await api.register(specs.spec(chief, helper, tools=[specs.tool("look")]))
+
+    def answer(request: ModelRequest) -> TurnDone:
+        if "You are helper." in request.system:
+            return says("helped", Usage(1_000_000))
+        ask = (
+            ("call_agent", {"agent": "helper", "prompt": "go"})
+            if turn_of(request) == 1
+            else ("look", {"n": 1})
+        )
+        return calls(ask, usage=Usage(1_000_000))
+
+    thinks(plangate, answer, kind="openai")
+    query = (await api.submit())["id"]
+    await api.until(query, "waiting", "client_call")
+    whole = spent(3, 3_000_000, 0.45)
+    assert await usage(api, "query") == {query: {**whole, "failed": NOTHING}}
+    await api.do(f"/queries/{query}/cancel")
+    assert await usage(api, "query") == {query: {**whole, "failed": whole}}
+    assert (await usage(api, "agent"))["helper"]["failed"] == spent(1, 1_000_000, 0.15)
+
+
 async def test_what_references_kept_out_of_prompts(api: Caller) -> None:
     agent = specs.agent(toolkits=["references"])
     kinds = [{"name": "Seats", "schema": {"type": "array"}}]
@@ -228,6 +256,31 @@ async def test_what_artifacts_kept_out_of_prompts(api: Caller) -> None:
     ):
         groups = (await api.read("/usage", groupBy=by))["items"]
         assert [i["artifacts"] for i in groups if i["key"] == key] == [everything], by
+
+
+async def test_what_is_larger_in_a_prompt_than_by_itself_kept_nothing_out(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """It takes nothing away from what others kept out."""
+    await api.register(specs.scripted(agents=[specs.agent(toolkits=["artifacts"])]))
+    thread = (await api.do("/threads", {"threadKey": "t"}))["id"]
+    await api.request("PUT", f"/threads/{thread}/files/a", content=b"x")
+    made = await api.do("/artifacts", {"threadId": thread, "channel": "design", "path": "a"})
+    query = await api.run(specs.script(("artifact_get", {"id": made["id"]})), threadKey="t")
+    shown = size_of(output_of(query)[0]["result"])
+    (call,) = (await api.read("/work-records", queryId=query["id"], kind="tool_call"))["items"]
+    await owner.execute(
+        "INSERT INTO reference_uses (tenant_id, work_id, use, kind, id, size_bytes, prompt_bytes) "
+        "VALUES ('acme', $1, 'resolve', 'K', 'a', 3, 10), ('acme', $1, 'resolve', 'K', 'b', 50, 10)",
+        call["id"],
+    )
+    references = {"uses": 2, "sizeBytes": 53, "promptBytes": 20, "keptOutBytes": 40}
+    artifacts = {"uses": 1, "sizeBytes": 1, "promptBytes": shown, "keptOutBytes": 0}
+    found = await api.read("/usage", groupBy="query")
+    for told in (found["totals"], *found["items"]):
+        assert (told["references"], told["artifacts"]) == (references, artifacts)
+    top = await api.read(f"/work-records/{call['id']}", tree="true")
+    assert top["rollup"]["references"] == references
 
 
 def size_of(value: Any) -> int:

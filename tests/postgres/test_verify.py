@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.artifacts.chain import Head
+from app.artifacts.chain import Chainer, Head
 from app.artifacts.verify import exported, exported_heads, heads, problems
 from app.assembly import Site
 from app.base.database import Database, Tx
@@ -186,6 +186,40 @@ async def test_a_record_of_another_thread_has_no_place_here(
     assert f"record 1 was removed from the end of thread {other}" in told
 
 
+async def test_a_chain_of_another_tenant_has_no_place_here(
+    plangate: World, thread: str, owner: asyncpg.Connection
+) -> None:
+    await tamper(
+        owner,
+        "UPDATE artifacts SET tenant_id = 'other'",
+        "UPDATE artifact_tags SET tenant_id = 'other'",
+        "UPDATE artifact_chains SET tenant_id = 'other'",
+        "UPDATE blobs SET tenant_id = 'other'",
+    )
+    told = await found(plangate)
+    assert len(told) == RECORDS
+    for n in range(1, RECORDS + 1):
+        assert f"{await id_of(owner, n)} (record {n} of thread {thread}) was changed" in told
+
+
+def test_what_a_mac_is_of_is_a_part_of_it() -> None:
+    """No two things that the service signs are signed alike."""
+    one = Chainer(b"k" * 32)
+    macs = {
+        one.mac("acme", "thr_1", 1, b"before", b"record"),
+        one.mac("acm", "ethr_1", 1, b"before", b"record"),
+        one.mac("acme", "thr_2", 1, b"before", b"record"),
+        one.mac("acme", "thr_1", 2, b"before", b"record"),
+        one.mac("acme", "thr_1", 1, b"befor", b"erecord"),
+        one.mac("acme", "thr_1", 1, b"before", b""),
+        one.seal("acme", "thr_1", Head(1, b"before")),
+        one.seal("acme", "thr_1", Head(2, b"before")),
+        one.seal("acme", "thr_1", Head(1, b"other")),
+        Chainer(b"l" * 32).seal("acme", "thr_1", Head(1, b"before")),
+    }
+    assert len(macs) == 10
+
+
 async def test_a_cut_tail_is_reported_against_an_exported_head(
     plangate: World, api: Caller, thread: str, owner: asyncpg.Connection
 ) -> None:
@@ -317,6 +351,28 @@ async def test_what_is_published_or_deleted_meanwhile_is_no_problem(
     for happens in (lambda: publish(api, thread, 2), lambda: api.delete(f"/threads/{thread}")):
         told: Any = Meanwhile(services.db, n, happens)
         assert [p async for p in problems(told, services.chainer, {})] == []
+
+
+async def test_many_chains_and_tombstones_are_read_in_pages(
+    plangate: World, api: Caller, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.artifacts.verify.PAGE", 2)
+    threads = sorted([str((await api.do("/threads", {}))["id"]) for _ in range(5)])
+    for thread in threads:
+        await publish(api, thread, 1)
+    services = plangate.services
+    assert list((await heads(services.db))["acme"]) == threads
+    changed = "UPDATE artifacts SET channel = 'patch' WHERE thread_id = '{}'"
+    await tamper(owner, *(changed.format(thread) for thread in threads[2:]))
+    told = await found(plangate)
+    assert [text.split()[5] for text in told] == [f"{thread})" for thread in threads[2:]]
+    for thread in threads:
+        good(await api.delete(f"/threads/{thread}"))
+    assert await found(plangate) == []
+    await tamper(owner, "UPDATE artifact_tombstones SET n = 7")
+    assert await found(plangate) == [
+        f"the tombstone of thread {thread} was not made by the service" for thread in threads
+    ]
 
 
 KEY = "s" * 40

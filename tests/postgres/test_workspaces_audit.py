@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -11,7 +14,10 @@ import pytest
 
 from app.artifacts.service import Artifacts
 from app.base.blobs import PIECE_BYTES
+from app.base.local_blobs import INCOMING, LocalBlobs
 from app.workspace import paths
+from app.workspace.models import Limits
+from app.workspace.service import Workspaces
 from tests.postgres.test_workspaces import put, thread
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.world import World
@@ -121,3 +127,64 @@ async def test_what_is_at_the_path_when_it_is_published_is_what_is_published(
     asked = {"threadId": thread_id, "channel": "design", "path": "out"}
     refused(await api.post("/artifacts", asked), 409, "target_moved")
     assert (await api.read("/artifacts"))["items"] == []
+
+
+async def test_a_file_that_is_something_else_now_is_a_new_version(api: Caller, at: str) -> None:
+    """Its bytes are the same: what they are said to be is a part of the version."""
+    types = ("text/plain", "text/plain", "text/markdown")
+    rows = [good(await put(api, f"{at}/f", b"x", headers={"content-type": kind})) for kind in types]
+    assert [(row["version"], row["mediaType"]) for row in rows] == [
+        (1, "text/plain"),
+        (1, "text/plain"),
+        (2, "text/markdown"),
+    ]
+
+
+async def test_the_files_of_a_fork_are_counted_and_looked_at_like_others(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(files=2, bytes=100))
+    good(await put(api, f"{at}/сору", b"x" * 60))
+    fork = (await api.do(f"{at.removesuffix('/files')}/fork", {}))["id"]
+    there = f"/threads/{fork}/files"
+    body = refused(await put(api, f"{there}/b", b"x" * 41), 409, "workspace_full")
+    assert body["detail"].startswith("With 'b' the workspace would have 101 bytes, more than 100")
+    body = refused(await put(api, f"{there}/copy", b"x"), 422, "path_not_allowed")
+    assert body["detail"].endswith(f"it looks like {'сору'!a}, which is there already.")
+    good(await put(api, f"{there}/b", b"x" * 40))
+    refused(await put(api, f"{there}/c", b""), 409, "workspace_full")
+    good(await put(api, f"{at}/c", b""))  # the other one has room
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "known"),
+    [
+        ("/threads/{thread}/files", "prefx", "cursor, limit, prefix"),
+        ("/threads/{thread}/files/f", "verson", "version"),
+        ("/artifacts/{artifact}/content", "pth", "path"),
+    ],
+)
+async def test_a_parameter_that_is_misspelt_is_refused(
+    api: Caller, at: str, path: str, name: str, known: str
+) -> None:
+    """Else it would list too much, or give another version than the one that is meant."""
+    good(await put(api, f"{at}/f", b"x"))
+    thread_id = at.split("/")[2]
+    made = await api.do("/artifacts", {"threadId": thread_id, "channel": "design", "path": "f"})
+    asked = path.format(thread=thread_id, artifact=made["id"])
+    assert (await api.get(asked)).status_code == 200
+    body = refused(await api.get(asked, **{name: "1"}), 422, "invalid")
+    assert body["errors"] == [{"pointer": f"query:{name}", "message": f"is no parameter; there are: {known}"}]
+
+
+async def test_what_uploads_that_were_cut_off_left_behind_goes_with_the_bodies_that_nothing_names(
+    idle: World,
+) -> None:
+    incoming = Path(idle.site.blobs) / INCOMING
+    incoming.mkdir(parents=True, mode=0o700)
+    for name, hours in (("old", 25), ("new", 23)):
+        (incoming / name).write_bytes(b"x")
+        at = time.time() - hours * 3600
+        os.utime(incoming / name, (at, at))
+    await Workspaces(idle.services.db, LocalBlobs(Path(idle.site.blobs))).collect()
+    assert [path.name for path in incoming.iterdir()] == ["new"]

@@ -274,6 +274,8 @@ def life(events: list[Event], season: str) -> list[Event]:
         kept = {key: value for key, value in event.items() if key not in ENVELOPE}
         if event["type"] == "data-latency-summary":
             kept.pop("data")
+        if event["type"] == "work-end":
+            kept["data"] = {key: value for key, value in kept["data"].items() if key != "durationMs"}
         if event["type"] == "text" and out and out[-1]["type"] == "text":
             out[-1]["text"] += event["text"]
         else:
