@@ -143,6 +143,24 @@ async def test_failed_work_keeps_what_it_used_and_repeated_work_counts_once(
     )
 
 
+async def test_each_attempt_has_a_price_of_its_own(plangate: World, api: Caller) -> None:
+    """Of this model a token costs twice as much in a prompt of more than 200,000."""
+    model = {"id": "claude-sonnet-4-5", "provider": "anthropic"}
+    await api.register(specs.spec(specs.agent(model=model)))
+    attempts = [Overloaded("busy", usage=Usage(150_000)), says("done", Usage(150_000))]
+
+    def answers(_: ModelRequest) -> TurnDone:
+        attempt = attempts.pop(0)
+        if isinstance(attempt, Overloaded):
+            raise attempt
+        return attempt
+
+    thinks(plangate, answers, kind="anthropic")
+    query = await api.run()
+    assert (query["status"], query["usage"]) == ("succeeded", usage(300_000, 0))
+    assert query["costUsd"] == pytest.approx(2 * 0.45)
+
+
 async def test_cancelled_work_keeps_what_its_attempts_used(plangate: World, api: Caller) -> None:
     await api.register(specs.spec(specs.agent(model=PRICED)))
 
