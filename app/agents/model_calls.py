@@ -173,28 +173,29 @@ async def _stream(
                     await run.post(Delta("reasoning", scope, turn, whole(text)))
                 case TurnDone():
                     for block in part.blocks:
-                        whole(
-                            *(
-                                (block.id, block.name, block.arguments)
-                                if isinstance(block, ToolUse)
-                                else (block.text,)
-                            )
+                        texts = (
+                            (block.id, block.name, block.arguments)
+                            if isinstance(block, ToolUse)
+                            else (block.text,)
                         )
+                        whole(*texts, usage=part.usage)
                     if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
                         raise BrokenTurn(
-                            f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn."
+                            f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn.",
+                            usage=part.usage,
                         )
                     return part
     raise BrokenTurn("The provider's stream ended without the end of the turn.")
 
 
-def whole(*texts: str) -> str:
-    """The text, if it is one: JSON of a vendor may hold half a character (a lone surrogate), which nothing stores."""
+def whole(*texts: str, usage: Usage | None = None) -> str:
+    """The text, if it is one: JSON of a vendor may hold half a character (a lone surrogate), which nothing stores. `usage`
+    is what the attempt used, where that is known by now."""
     text = "".join(texts)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BrokenTurn("The provider sent half a character (a lone surrogate).") from error
+        raise BrokenTurn("The provider sent half a character (a lone surrogate).", usage=usage) from error
     return text
 
 

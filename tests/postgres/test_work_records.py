@@ -161,6 +161,20 @@ async def test_each_attempt_has_a_price_of_its_own(plangate: World, api: Caller)
     assert query["costUsd"] == pytest.approx(2 * 0.45)
 
 
+@pytest.mark.parametrize(
+    "broken", [says("\ud800", Usage(1_000)), calls(*[("look", {})] * 1_001, usage=Usage(1_000))]
+)
+async def test_a_turn_that_cannot_be_used_was_paid_for(
+    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch, broken: TurnDone
+) -> None:
+    monkeypatch.setattr("app.agents.model_calls.BACKOFF_FIRST_S", 0.01)
+    await api.register(specs.mock())
+    turns = [broken, says("done", Usage(10))]
+    thinks(plangate, lambda _: turns.pop(0))
+    query = await api.run()
+    assert (query["status"], query["usage"]) == ("succeeded", usage(1_010, 0))
+
+
 async def test_cancelled_work_keeps_what_its_attempts_used(plangate: World, api: Caller) -> None:
     await api.register(specs.spec(specs.agent(model=PRICED)))
 
