@@ -45,6 +45,7 @@ class OpenTurn:
     number: int
     attempts: int
     usage: Usage = field(default_factory=Usage)  # of its attempts so far
+    cost_usd: float | None = None  # of these
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from plangate.spec.models import AgentSpec
 
 from app.agents.context import Context
 from app.agents.loop import Call, CallModel, Turn
+from app.agents.models import usage_of
 from app.agents.run import QueryRun
 from app.base.ids import age_ms, new_id
 from app.base.telling import at_work
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
 from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage
-from app.llm.prices import price
+from app.llm.prices import Cost, price
 from app.llm.provider import BrokenTurn, ContextOverflow, Provider, ProviderFault
 
 MAX_ATTEMPTS = 6
@@ -66,14 +67,13 @@ async def ask_model(
     retry = step.retry_of
     if retry is None:
         context = context.fitted(step.messages)
-    spent = retry.usage if retry else Usage()
     work = _opened(asked, step, context)
     scope = run.scope(work.id, asked.work_id, asked.agent.name)
     started = event(scope, "step-start", turn=step.number)
     if retry:
         started = event(scope, "step-retry", turn=step.number, reason="interrupted")
     opening.items += [started, *_trimmed(scope, context)]
-    opening.work.append(_so_far(asked, work, spent))
+    opening.work.append(work)
     opening.opens_work |= retry is None
     await run.commit(opening)
     cuts = 0
@@ -83,29 +83,30 @@ async def ask_model(
             async with run.asking:
                 with at_work(work.id):
                     done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
-            turn, entry = _closed(run, asked, work, scope, done, spent)
+            turn, entry = _closed(run, asked, work, scope, done)
             return turn, entry, context.measured(context.given(step.messages).size, done.usage)
         except ProviderFault as fault:
-            spent += fault.usage
+            work = _spent(asked, work, fault.usage)
             smaller = context.smaller() if isinstance(fault, ContextOverflow) else None
             if smaller is None and (not fault.retryable or work.attempts - cuts >= MAX_ATTEMPTS):
                 final = _too_large(fault) if isinstance(fault, ContextOverflow) else fault
-                raise TurnFailed(final, _failed(asked, work, scope, final, spent)) from fault
+                raise TurnFailed(final, _failed(work, scope, final)) from fault
             work = replace(work, attempts=work.attempts + 1)
             told = [event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")]
             if smaller is not None:
                 context, cuts = smaller, cuts + 1
                 work = replace(work, input=_given(asked, step, context))
                 told += _trimmed(scope, context)
-            await run.commit(Entry(items=[*told], work=[_so_far(asked, work, spent)]))
+            await run.commit(Entry(items=[*told], work=[work]))
             if smaller is None:
                 await asyncio.sleep(_pause_s(fault, work.attempts - cuts))
 
 
 def _opened(asked: Asked, step: CallModel, context: Context) -> Work:
-    """The record of the call, new or of an attempt that came to nothing."""
+    """The record of the call, new or of attempts that came to nothing, with what these used: should the query be ended
+    meanwhile, it keeps that."""
     retry = step.retry_of
-    return Work(
+    work = Work(
         id=retry.work_id if retry else new_id("wrk_"),
         parent_id=asked.work_id,
         kind="model_call",
@@ -118,7 +119,9 @@ def _opened(asked: Asked, step: CallModel, context: Context) -> Work:
         prompt_cache_key=asked.cache_key,
         attempts=retry.attempts + 1 if retry else 1,
         input=_given(asked, step, context),
+        cost_usd=retry.cost_usd if retry else None,
     )
+    return _with_usage(work, retry.usage) if retry else work
 
 
 def _given(asked: Asked, step: CallModel, context: Context) -> bytes:
@@ -170,28 +173,29 @@ async def _stream(
                     await run.post(Delta("reasoning", scope, turn, whole(text)))
                 case TurnDone():
                     for block in part.blocks:
-                        whole(
-                            *(
-                                (block.id, block.name, block.arguments)
-                                if isinstance(block, ToolUse)
-                                else (block.text,)
-                            )
+                        texts = (
+                            (block.id, block.name, block.arguments)
+                            if isinstance(block, ToolUse)
+                            else (block.text,)
                         )
+                        whole(*texts, usage=part.usage)
                     if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
                         raise BrokenTurn(
-                            f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn."
+                            f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn.",
+                            usage=part.usage,
                         )
                     return part
     raise BrokenTurn("The provider's stream ended without the end of the turn.")
 
 
-def whole(*texts: str) -> str:
-    """The text, if it is one: JSON of a vendor may hold half a character (a lone surrogate), which nothing stores."""
+def whole(*texts: str, usage: Usage | None = None) -> str:
+    """The text, if it is one: JSON of a vendor may hold half a character (a lone surrogate), which nothing stores. `usage`
+    is what the attempt used, where that is known by now."""
     text = "".join(texts)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BrokenTurn("The provider sent half a character (a lone surrogate).") from error
+        raise BrokenTurn("The provider sent half a character (a lone surrogate).", usage=usage) from error
     return text
 
 
@@ -202,7 +206,7 @@ def _pause_s(fault: ProviderFault, attempts: int) -> float:
     return max(jittered, min(fault.retry_after_s or 0, RETRY_AFTER_MOST_S))
 
 
-def with_usage(work: Work, usage: Usage) -> Work:
+def _with_usage(work: Work, usage: Usage) -> Work:
     return replace(
         work,
         input_tokens=usage.input_tokens,
@@ -213,27 +217,31 @@ def with_usage(work: Work, usage: Usage) -> Work:
     )
 
 
-def _priced(asked: Asked, work: Work, usage: Usage, model: str | None = None) -> Work:
-    """The record with what all its attempts used, and what that costs.
+def _spent(asked: Asked, work: Work, usage: Usage, model: str | None = None) -> Work:
+    """The record with what one more attempt used, and what that costs. Each attempt has a price of its own: that of a
+    token may depend on how many are in a prompt.
 
     `model` is what the vendor says that answered; the name that was asked for has a price where that has none.
     """
+    before = usage_of(work)
+    used = _with_usage(work, before + usage)
+    cost = _cost(asked, usage, model)
+    if cost is None:
+        return used
+    # What had no price before: the vendor says only with an answer which model it is.
+    late = _cost(asked, before, model) if work.cost_usd is None and before != Usage() else None
+    usd = (work.cost_usd or 0.0) + (late.usd if late else 0.0) + cost.usd
+    return replace(used, cost_usd=usd, price_date=cost.date)
+
+
+def _cost(asked: Asked, usage: Usage, model: str | None) -> Cost | None:
     asked_for = asked.agent.model.id
-    cost = price(asked.vendor, model or asked_for, usage) or price(asked.vendor, asked_for, usage)
-    used = with_usage(work, usage)
-    return replace(used, cost_usd=cost.usd, price_date=cost.date) if cost else used
+    return price(asked.vendor, model or asked_for, usage) or price(asked.vendor, asked_for, usage)
 
 
-def _so_far(asked: Asked, work: Work, spent: Usage) -> Work:
-    """The open record with what its attempts used until now: should the query be ended meanwhile, it keeps that."""
-    return with_usage(work, spent) if spent == Usage() else _priced(asked, work, spent)
-
-
-def _closed(
-    run: QueryRun, asked: Asked, work: Work, scope: Scope, done: TurnDone, spent: Usage
-) -> tuple[Turn, Entry]:
-    priced = _priced(asked, work, spent + done.usage, done.model)
-    work = replace(priced, status="succeeded", output=dump_turn(done.blocks, done.stop_reason))
+def _closed(run: QueryRun, asked: Asked, work: Work, scope: Scope, done: TurnDone) -> tuple[Turn, Entry]:
+    spent = _spent(asked, work, done.usage, done.model)
+    work = replace(spent, status="succeeded", output=dump_turn(done.blocks, done.stop_reason))
     entry = Entry(items=[event(scope, "work-end", data=work_data(work))], work=[work])
     calls: list[Call] = []
     for index, use in enumerate(b for b in done.blocks if isinstance(b, ToolUse)):
@@ -263,9 +271,9 @@ def _closed(
     return Turn(work.position, done.blocks, done.stop_reason, tuple(calls)), entry
 
 
-def _failed(asked: Asked, work: Work, scope: Scope, fault: ProviderFault, spent: Usage) -> Entry:
+def _failed(work: Work, scope: Scope, fault: ProviderFault) -> Entry:
     error = orjson.dumps({"code": fault.code, "message": fault.message})
-    failed = replace(_priced(asked, work, spent), status="failed", error=error)
+    failed = replace(work, status="failed", error=error)
     return Entry(items=[event(scope, "work-end", data=work_data(failed))], work=[failed])
 
 

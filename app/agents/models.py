@@ -12,7 +12,7 @@ import orjson
 from app.agents.context import Given
 from app.agents.loop import Call, OpenTurn, Transcript, Turn
 from app.base.ids import with_prefix
-from app.journal.models import WorkKind, WorkStatus
+from app.journal.models import Work, WorkKind, WorkStatus
 from app.llm.codec import load_turn
 from app.llm.messages import ToolUse, Usage
 
@@ -65,6 +65,16 @@ class WorkRow:
         return self.ended_at is not None
 
 
+def usage_of(work: Work) -> Usage:
+    return Usage(
+        work.input_tokens,
+        work.output_tokens,
+        work.cache_read_tokens,
+        work.cache_write_tokens,
+        work.reasoning_tokens,
+    )
+
+
 @dataclass(slots=True)
 class WorkTree:
     """The records of a query by their parents, oldest first."""
@@ -100,7 +110,7 @@ def transcript(tree: WorkTree, agent_work_id: str, prompt: str) -> Transcript:
         if turns and row.input is not None:
             turns[-1] = replace(turns[-1], objection=Given.load(row.input).objection)
         if row.status != "succeeded" or row.output is None:
-            open_turn = OpenTurn(row.id, row.position, row.attempts, row.usage)
+            open_turn = OpenTurn(row.id, row.position, row.attempts, row.usage, row.cost_usd)
             continue
         open_turn = None
         blocks, stop_reason = load_turn(row.output)

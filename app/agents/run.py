@@ -18,7 +18,7 @@ import orjson
 
 from app.agents import store
 from app.agents.limits import Limits
-from app.agents.models import QueryRecord, WorkTree
+from app.agents.models import QueryRecord, WorkTree, usage_of
 from app.base.database import Database, Tx
 from app.base.errors import Unavailable
 from app.journal import store as journal_store
@@ -189,14 +189,7 @@ class QueryRun:
         """Remembers what the model calls of an entry used, by the agent's run they belong to."""
         for work in entry.work:
             if work.kind == "model_call" and work.status != "running":
-                usage = Usage(
-                    work.input_tokens,
-                    work.output_tokens,
-                    work.cache_read_tokens,
-                    work.cache_write_tokens,
-                    work.reasoning_tokens,
-                )
-                self._spent[work.id] = (work.parent_id, usage, work.cost_usd)
+                self._spent[work.id] = (work.parent_id, usage_of(work), work.cost_usd)
 
     async def within_limits(self) -> None:
         """Returns when the query may make another model call, which then counts."""

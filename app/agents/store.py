@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 
 from app.agents.models import PastRun, QueryRecord, WorkRow
-from app.base.database import Database, EndedWork, Tx
+from app.base.database import Database, Tx
+from app.journal.models import Work
+from app.journal.writer import ended
 from app.llm.messages import Usage
 
 SUBMIT = """
@@ -59,7 +61,9 @@ UPDATE queries SET status = $5, reason = $3, error = $4, ended_at = now(), lease
 CLOSE_WORK = """
 UPDATE work_records SET ended_at = now(), status = CASE kind WHEN 'query' THEN $3 ELSE 'cancelled' END,
        error = CASE kind WHEN 'query' THEN $4 ELSE error END
- WHERE tenant_id = $1 AND query_id = $2 AND ended_at IS NULL RETURNING id, kind, status
+ WHERE tenant_id = $1 AND query_id = $2 AND ended_at IS NULL
+RETURNING id, parent_id, kind, name, agent, status, provider, input_tokens, output_tokens, cache_read_tokens,
+          cache_write_tokens, cost_usd, attempts
 """
 TELL_WAKE = "SELECT pg_notify('plangate_wake', $1), pg_notify('plangate_wake', '')"
 ACTIVE_IN_THREAD = """
@@ -155,7 +159,8 @@ async def lock_for_end(tx: Tx, query_id: str) -> Any:
 
 async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:
     await tx.run(END, tx.tenant, query_id, reason, error, status)
-    tx.ended_work += [EndedWork(*r) for r in await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error)]
+    rows = await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error)
+    tx.ended_work += [ended(Work(**r)) for r in rows]
     await tx.run(TELL_WAKE, query_id)
 
 

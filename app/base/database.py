@@ -22,7 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.base.errors import Unavailable
-from app.base.metrics import Metrics
+from app.base.metrics import Metrics, ModelUse
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
@@ -67,11 +67,12 @@ def is_outage(error: BaseException) -> bool:
 
 
 class EndedWork(NamedTuple):
-    """A work record that is over."""
+    """A work record that is over; of a model call, what it took."""
 
     id: str
     kind: str
     status: str
+    use: ModelUse | None = None
 
 
 HearsEnded = Callable[[str, Sequence[EndedWork]], None]
@@ -149,6 +150,8 @@ class Database:
         """The one place through which every end of a work record goes, whoever recorded it."""
         for one in work:
             self.metrics.ended(one.kind, one.status)
+            if one.use is not None:
+                self.metrics.model_ended(one.use)
         for hears in self._hears_ended:
             hears(tenant, work)
 

@@ -172,12 +172,9 @@ class JournalWriter:
 
     def _tell_ended(self, pending: Pending) -> None:
         """Who waits for the entry was told before: nothing of this is in his way."""
-        over = [w for w in pending.work if w.over]
-        for work in over:
-            if work.kind == "model_call":
-                self._metrics.model_ended(used(work))
+        over = [ended(w) for w in pending.work if w.over]
         if over:
-            self._work_ended(pending.lease.tenant, [EndedWork(w.id, w.kind, w.status) for w in over])
+            self._work_ended(pending.lease.tenant, over)
 
     @property
     def pending_bytes(self) -> int:
@@ -208,7 +205,11 @@ def refuse(pending: Pending, error: Exception) -> None:
         pending.lease.refused = error
 
 
-def used(work: Work) -> ModelUse:
+def ended(work: Work) -> EndedWork:
+    return EndedWork(work.id, work.kind, work.status, _used(work) if work.kind == "model_call" else None)
+
+
+def _used(work: Work) -> ModelUse:
     """What a model call took; its time begins with the id of its record."""
     tokens = {
         "input": work.input_tokens,

@@ -108,7 +108,9 @@ BEGIN
     DELETE FROM artifact_parents p USING artifacts a
      WHERE a.tenant_id = v_tenant AND a.thread_id = p_thread AND p.tenant_id = v_tenant AND p.artifact_id = a.id;
     WITH gone AS (DELETE FROM artifacts WHERE tenant_id = v_tenant AND thread_id = p_thread RETURNING digest)
-    SELECT array_agg(DISTINCT g.digest) INTO v_digests FROM gone g;
+    -- Those of files go with the files: to lock them now, and others later, would be against the order of digests.
+    SELECT array_agg(DISTINCT g.digest) INTO v_digests FROM gone g WHERE NOT EXISTS (
+        SELECT FROM workspace_versions v WHERE v.tenant_id = v_tenant AND v.thread_id = p_thread AND v.digest = g.digest);
     PERFORM let_go_of_blobs(v_digests);
     DELETE FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread;
     INSERT INTO artifact_tombstones (tenant_id, thread_id, n, mac, seal) VALUES (v_tenant, p_thread, p_n, p_mac, p_seal);

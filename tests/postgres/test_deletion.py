@@ -503,6 +503,23 @@ async def test_a_file_that_came_before_goes_too(
     assert (await tables_with(owner, MARK)).keys() == {"approval_grants"}
 
 
+async def test_threads_that_share_bodies_go_beside_each_other(plangate: World, api: Caller) -> None:
+    """Each publishes what is a mere file of the other, as forks do."""
+    services, threads = plangate.services, []
+    for published in ("a", "b"):
+        thread = (await api.do("/threads", {}))["id"]
+        for name in ("a", "b"):
+            good(await api.request("PUT", f"/threads/{thread}/files/{name}", content=name.encode()))
+        await api.do("/artifacts", {"threadId": thread, "channel": "design", "path": published})
+        threads.append(thread)
+    async with services.db.transaction("acme") as one, services.db.transaction("acme") as other:
+        for tx, thread in zip((one, other), threads, strict=True):
+            assert await store.forget_thread(tx, thread, 10) == ("deleted", [])
+            await services.artifacts.forget(tx, thread)
+        assert await store.forget_rest(other, threads[1], 100, 1.0)
+    assert (await api.read("/threads"))["items"] == []
+
+
 async def test_of_a_query_and_the_end_of_its_thread_one_comes_first(
     idle: World, owner: asyncpg.Connection
 ) -> None:

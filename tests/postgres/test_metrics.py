@@ -12,9 +12,12 @@ from app.assembly import Site
 from app.base.errors import Unavailable
 from app.base.metrics import ModelUse
 from app.doors.metrics import COUNTED
+from app.llm.messages import ModelRequest, TurnDone, Usage
+from app.llm.provider import Overloaded
 from tests.support import specs
 from tests.support.client import eventually, refused
 from tests.support.cluster import Cluster
+from tests.support.models import thinks
 from tests.support.world import World, world
 
 TOKEN = "a-token-for-scraping"
@@ -201,6 +204,29 @@ async def test_what_models_used_is_counted_by_provider(plangate: World) -> None:
     assert of(found, "model_calls_unpriced_total", provider="anthropic") == 1
     assert of(found, "model_attempts_total", provider="anthropic") == 8
     assert of(found, "model_call_seconds_bucket", provider="anthropic", le="2.5") == 2
+
+
+async def test_what_a_cancelled_call_used_is_counted(plangate: World) -> None:
+    api = plangate.api
+    await api.register(specs.spec(specs.agent(model={"id": "gpt-4o-mini", "provider": "openai"})))
+
+    def busy(_: ModelRequest) -> TurnDone:
+        raise Overloaded("busy", retry_after_s=300, usage=Usage(1_000_000))
+
+    thinks(plangate, busy, kind="openai")
+    query = (await api.submit())["id"]
+
+    async def repeated() -> Any:
+        return await api.events(query, "step-retry") or None
+
+    await eventually(repeated, "the call is repeated")
+    await api.do(f"/queries/{query}/cancel")
+    found = await read(plangate)
+    assert of(found, "work_ended_total", kind="model_call", status="cancelled") == 1
+    assert of(found, "model_calls_total", provider="openai", status="cancelled") == 1
+    assert of(found, "model_attempts_total", provider="openai") == 2
+    assert of(found, "model_tokens_total", provider="openai", type="input") == 1_000_000
+    assert round(of(found, "model_cost_usd_total", provider="openai"), 6) == 0.15
 
 
 async def test_nothing_that_a_tenant_chooses_is_a_label(plangate: World) -> None:

@@ -143,6 +143,38 @@ async def test_failed_work_keeps_what_it_used_and_repeated_work_counts_once(
     )
 
 
+async def test_each_attempt_has_a_price_of_its_own(plangate: World, api: Caller) -> None:
+    """Of this model a token costs twice as much in a prompt of more than 200,000."""
+    model = {"id": "claude-sonnet-4-5", "provider": "anthropic"}
+    await api.register(specs.spec(specs.agent(model=model)))
+    attempts = [Overloaded("busy", usage=Usage(150_000)), says("done", Usage(150_000))]
+
+    def answers(_: ModelRequest) -> TurnDone:
+        attempt = attempts.pop(0)
+        if isinstance(attempt, Overloaded):
+            raise attempt
+        return attempt
+
+    thinks(plangate, answers, kind="anthropic")
+    query = await api.run()
+    assert (query["status"], query["usage"]) == ("succeeded", usage(300_000, 0))
+    assert query["costUsd"] == pytest.approx(2 * 0.45)
+
+
+@pytest.mark.parametrize(
+    "broken", [says("\ud800", Usage(1_000)), calls(*[("look", {})] * 1_001, usage=Usage(1_000))]
+)
+async def test_a_turn_that_cannot_be_used_was_paid_for(
+    plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch, broken: TurnDone
+) -> None:
+    monkeypatch.setattr("app.agents.model_calls.BACKOFF_FIRST_S", 0.01)
+    await api.register(specs.mock())
+    turns = [broken, says("done", Usage(10))]
+    thinks(plangate, lambda _: turns.pop(0))
+    query = await api.run()
+    assert (query["status"], query["usage"]) == ("succeeded", usage(1_010, 0))
+
+
 async def test_cancelled_work_keeps_what_its_attempts_used(plangate: World, api: Caller) -> None:
     await api.register(specs.spec(specs.agent(model=PRICED)))
 
