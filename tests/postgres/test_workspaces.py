@@ -242,6 +242,24 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     assert await plangate.value("SELECT (files, bytes)::text FROM workspaces") == "(2,150)"
 
 
+async def test_who_falls_silent_in_the_midst_of_a_body_is_gone(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.workspace.http.SILENT_S", 0.05)
+
+    async def silent() -> AsyncIterator[bytes]:
+        yield b"x" * 100
+        await asyncio.Event().wait()
+
+    for path, params in ((f"{at}/f", {}), ("/artifacts/design/f", {"threadId": at.split("/")[2]})):
+        answer = await api.request("PUT", path, params=params, content=silent())
+        body = refused(answer, 400, "malformed")
+        assert body["detail"] == "The body was not sent to its end; nothing was written."
+    assert (await api.read(at))["items"] == []
+    assert bodies(plangate) == []
+    assert not plangate.services.workspaces._on_the_way
+
+
 async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
     plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
