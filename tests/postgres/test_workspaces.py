@@ -364,6 +364,25 @@ async def test_a_fork_copies_rows_as_they_are_or_were(plangate: World, api: Call
     assert await services.workspaces.collect() == 0
 
 
+async def test_a_fork_looks_at_no_path_again(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ten thousand long ones that held up everybody for seconds."""
+    for path in ("report/copy", "gone"):
+        good(await put(api, f"{at}/{path}", b"xyz"))
+    good(await api.delete(f"{at}/gone"))
+    with monkeypatch.context() as patched:
+        patched.setattr("app.workspace.paths.skeleton", None)
+        fork = (await api.do(f"{at.removesuffix('/files')}/fork", {}))["id"]
+    body = refused(await put(api, f"/threads/{fork}/files/report/сору", b"y"), 422, "path_not_allowed")
+    assert body["detail"].endswith("it looks like 'report/copy', which is there already.")
+    counted = "SELECT (files, bytes)::text FROM workspaces WHERE thread_id = $1"
+    assert await plangate.value(counted, fork) == "(1,3)"
+    empty = await thread(api, "empty")
+    fork = (await api.do(f"/threads/{empty}/fork", {}))["id"]
+    assert await plangate.value(counted, fork) == "(0,0)"
+
+
 async def test_a_fork_at_a_write_of_the_state_has_the_files_of_that_moment(
     plangate: World, api: Caller, at: str, owner: asyncpg.Connection
 ) -> None:
