@@ -97,7 +97,8 @@ WITH copied AS (
 pointed AS (
     INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton)
     SELECT f.tenant_id, $3, f.path, c.version, f.skeleton
-      FROM copied c JOIN workspace_files f ON f.tenant_id = $1 AND f.thread_id = $2 AND f.path = c.path)
+      FROM copied c CROSS JOIN LATERAL (
+           SELECT * FROM workspace_files w WHERE w.tenant_id = $1 AND w.thread_id = $2 AND w.path = c.path OFFSET 0) f)
 SELECT count(*) AS files, coalesce(sum(size_bytes), 0)::bigint AS bytes FROM copied
 """
 
