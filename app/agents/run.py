@@ -419,7 +419,6 @@ class QueryRun:
 
     async def _read_wake(self) -> None:
         """The counter first, then every waiting branch looks: what moves after is seen when parking."""
-
         rows = await through_outages(lambda: journal_store.heads(self.db, [self.query.id]))
         if not rows or rows[0]["epoch"] != self.lease.epoch:
             self.lease.lost = True

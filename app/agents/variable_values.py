@@ -37,7 +37,8 @@ MAX_VARIABLES: Final = 1_000  # in the arguments of one call, every alternative 
 MAX_REFERENCES: Final = 100  # stored references behind them: each is read by itself
 MAX_PATH_CHARS: Final = 2000
 LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
-READ_ONLY: Final = ("input", "ref", "artifact")
+ARTIFACT: Final = "artifact"
+READ_ONLY: Final = ("input", "ref", ARTIFACT)
 CONTENT: Final = "content"  # of an artifact: the text of its file
 _NAMES_SHOWN: Final = 100
 _NAME_CHARS: Final = 60
@@ -96,7 +97,7 @@ class Written:
     def roots(self) -> set[Reference]:
         """The documents that its variables lead into. Raises VariableError for what leads into none."""
         roots = {root_of(ref) for one in self.found for ref in one.expression.references()}
-        if sum(root.kind in ("ref", "artifact") for root in roots) > MAX_REFERENCES:
+        if sum(root.kind in ("ref", ARTIFACT) for root in roots) > MAX_REFERENCES:
             raise VariableError(
                 f"One call may name {MAX_REFERENCES} stored references and artifacts: make several calls."
             )
@@ -176,13 +177,13 @@ def _output(path: Any, method: Any) -> Output | None:
 
 def root_of(reference: Reference) -> Reference:
     """The document that a reference leads into. Raises VariableError."""
-    if reference.kind == "artifact":
+    if reference.kind == ARTIFACT:
         if not reference.path:
             raise VariableError(
                 f"{shown(str(reference))}: an artifact is {DAGGER}artifact.<id>, its text {DAGGER}artifact.<id>.content."
             )
         wants_text = len(reference.path) > 1 and reference.path[1].key == CONTENT
-        return Reference("artifact", reference.path[: 2 if wants_text else 1])
+        return Reference(ARTIFACT, reference.path[: 2 if wants_text else 1])
     if reference.kind != "ref":
         return Reference(reference.kind)
     if len(reference.path) < 2:
@@ -190,6 +191,11 @@ def root_of(reference: Reference) -> Reference:
             f"{shown(str(reference))}: a stored reference is {DAGGER}ref.<Kind>.<id>, as its handle says."
         )
     return Reference("ref", reference.path[:2])
+
+
+def is_text(root: Reference) -> bool:
+    """Whether a document is the text of an artifact, and not its record."""
+    return root.kind == ARTIFACT and len(root.path) > 1
 
 
 # -- putting the values in

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from app.agents.run import QueryRun
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variable_prompt import section
 from app.agents.variable_values import (
+    ARTIFACT,
     MAX_REPLACED_BYTES,
     UNHURRIED_BYTES,
     Filled,
@@ -28,6 +29,7 @@ from app.agents.variable_values import (
     VariableError,
     Written,
     filled,
+    is_text,
     written,
 )
 from app.artifacts.models import Artifact
@@ -140,12 +142,9 @@ class Variables:
                 return await _loaded(kept, call.output)
             roots = call.roots()
             gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
-            texts = await self.texts(
-                run, [r for r in roots if r.kind == "artifact" and len(r.path) > 1], scope.work_id
-            )
-            gathered = replace(
-                gathered, bodies={**gathered.bodies, **texts.bodies}, why={**gathered.why, **texts.why}
-            )
+            texts = await self.texts(run, list(filter(is_text, roots)), scope.work_id)
+            bodies, why = {**gathered.bodies, **texts.bodies}, {**gathered.why, **texts.why}
+            gathered = Gathered(bodies, why, gathered.kinds)
             made, record = await self._made(asked, call, gathered)
             await run.durably(lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record))
             return made
@@ -220,9 +219,9 @@ class Variables:
                     bodies[root] = found[kind][id]
                 except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
                     why[root] = cut(gone.detail, REASON_CHARS)
-            elif root.kind == "artifact":
-                if len(root.path) > 1:
-                    continue  # its text is in the blob store
+            elif is_text(root):
+                continue  # it is in the blob store
+            elif root.kind == ARTIFACT:
                 try:
                     found_one = await self._artifacts.read(tx, root.path[0].key)
                     bodies[root] = jsongate.dumps(found_one.wire())
@@ -237,7 +236,7 @@ class Variables:
                 bodies[root] = await store.body_of_query(tx, query_id, root.kind)
             elif root.kind in given:
                 bodies[root] = jsongate.dumps(given[root.kind])
-        return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", "artifact"}))
+        return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", ARTIFACT}))
 
     async def texts(self, run: QueryRun, roots: Sequence[Reference], work_id: str | None = None) -> Gathered:
         """The texts of the files that artifacts are, as they were published; `work_id` is the work that uses them."""
@@ -260,16 +259,12 @@ class Variables:
                 )
             try:
                 text = await self._artifacts.text(run.lease.tenant, found)
-            except (BlobLost, StoreUnavailable) as error:
-                why[root] = error.detail
-                continue
-            try:
-                bodies[root] = (
-                    await asyncio.to_thread(_as_json, text) if len(text) > AT_ONCE_BYTES else _as_json(text)
-                )
+                bodies[root] = await asyncio.to_thread(_as_json, text)
                 used.append((found, 0))
             except NotText:
                 why[root] = f"The artifact {id!r} is not text."
+            except (BlobLost, StoreUnavailable) as error:
+                why[root] = error.detail
         if used and work_id is not None:
             await run.durably(lambda tx: self._artifacts.note(tx, work_id, used))
         return Gathered(bodies, why, frozenset())
@@ -393,7 +388,6 @@ class Variables:
             return state.body, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
 
         state, own = await run.look(look)
-
         given = given_of(run.runtime.spec, run.query.request)
         inputs, references = given.pop(INPUT), sorted(run.runtime.references)
         size = len(state) + sum(map(len, own.values()))

@@ -9,7 +9,7 @@ from app.artifacts import store
 from app.artifacts.chain import Chainer, Link
 from app.artifacts.models import Artifact, Producer, Publication, Target, record_of
 from app.base import jsongate
-from app.base.database import Database, Tx
+from app.base.database import Database, TookTooLong, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.workspace import paths
@@ -21,6 +21,10 @@ LINEAGE_MOST: Final = 500
 OF_WORK_MOST: Final = 100
 LOOKED_AT: Final = 2_000
 """Records that a page reads at most, however few of them it shows."""
+LOOKED_S: Final = 2.5
+"""So long the directories of a page are looked through for what is in them now."""
+
+TOO_MUCH: Final = "The directories among these records have too many files to be looked through in time."
 _PAGE: Final = 1000
 NOBODY: Final = Producer("", None, "host", "")
 OF_ITS_OWN: Final = ("createdAt", "producer", "callId")
@@ -181,9 +185,14 @@ class Artifacts:
         self, tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int
     ) -> tuple[list[Artifact], str | None]:
         """Records that pass all of these filters, newest first, and the id after which the next page begins, if there
-        may be more: what is left out does not make a page read further than `LOOKED_AT` records."""
+        may be more: what is left out does not make a page read further than `LOOKED_AT` records. Raises Invalid."""
         await tx.one_snapshot()
-        rows = await store.page(tx, filters, status, limit + 1, LOOKED_AT)
+        try:
+            rows = await store.page(tx, filters, status, limit + 1, LOOKED_AT, LOOKED_S)
+        except TookTooLong as error:
+            raise Invalid(
+                f"{TOO_MUCH} Ask for fewer.", [Flaw("query:limit", "ask for fewer at once")]
+            ) from error
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1].id
         return rows, await store.looked_at(tx, filters, LOOKED_AT)
@@ -226,12 +235,15 @@ class Artifacts:
         return await self._workspaces.whole(tenant, Body(artifact.digest, artifact.body_bytes))
 
     async def lineage(self, tx: Tx, id: str) -> dict[str, Any]:
-        """What it came from and what came from it. Raises ArtifactNotFound."""
+        """What it came from and what came from it. Raises ArtifactNotFound, Invalid."""
         artifact = await self.read(tx, id)
         out: dict[str, Any] = {"artifact": artifact.wire()}
         for name, walk in (("ancestors", store.ancestors), ("descendants", store.descendants)):
             steps = dict(await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST))
-            held = await store.by_ids(tx, list(steps))
+            try:
+                held = await store.by_ids(tx, list(steps), LOOKED_S / 2)
+            except TookTooLong as error:
+                raise Invalid(f"{TOO_MUCH} Read the records that you need by their ids.") from error
             out[name] = [{"depth": steps[a.id], "artifact": a.wire()} for a in held]
         return out
 

@@ -62,20 +62,24 @@ SINCE = "a.created_at >= $?"
 TAGGED = """(SELECT b.*, t.artifact_id, t.tag FROM artifact_tags t CROSS JOIN LATERAL
  (SELECT * FROM artifacts b WHERE b.tenant_id = t.tenant_id AND b.id = t.artifact_id OFFSET 0) b) a"""
 
-# What is at the path of a target now: the digest of a file, or that of the list of a directory's files, in the form in
-# which `sha256sum` writes it.
+# What is at the path of a target now: the digest of a file (NULL where it was deleted), or that of the list of a
+# directory's files, in the form in which `sha256sum` writes it. OFFSET: one look at the index for each file. As long as
+# nobody counted what is in a new workspace, a join was one of all versions with all files.
 PRESENT = """
 SELECT CASE WHEN n.is_directory THEN
          (SELECT sha256(convert_to(string_agg(encode(v.digest, 'hex') || '  ' || substr(f.path, char_length(n.path) + 2)
                                               || E'\\n', '' ORDER BY f.path), 'UTF8'))
-            FROM workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id AND v.thread_id = f.thread_id
-                 AND v.path = f.path AND v.version = f.version
-           WHERE f.tenant_id = $1 AND f.thread_id = n.thread_id AND NOT f.deleted
-             AND f.path >= (n.path || '/') COLLATE "C" AND f.path < (n.path || '0') COLLATE "C")
+            FROM (SELECT path, version FROM workspace_files f
+                   WHERE f.tenant_id = $1 AND f.thread_id = n.thread_id AND NOT f.deleted
+                     AND f.path >= (n.path || '/') COLLATE "C" AND f.path < (n.path || '0') COLLATE "C" OFFSET 0) f
+                 CROSS JOIN LATERAL (SELECT digest FROM workspace_versions v WHERE v.tenant_id = $1
+                     AND v.thread_id = n.thread_id AND v.path = f.path AND v.version = f.version OFFSET 0) v)
        ELSE
-         (SELECT v.digest FROM workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id
-                 AND v.thread_id = f.thread_id AND v.path = f.path AND v.version = f.version
-           WHERE f.tenant_id = $1 AND f.thread_id = n.thread_id AND f.path = n.path AND NOT f.deleted)
+         (SELECT v.digest
+            FROM (SELECT path, version FROM workspace_files f
+                   WHERE f.tenant_id = $1 AND f.thread_id = n.thread_id AND f.path = n.path OFFSET 0) f
+                 CROSS JOIN LATERAL (SELECT digest FROM workspace_versions v WHERE v.tenant_id = $1
+                     AND v.thread_id = n.thread_id AND v.path = f.path AND v.version = f.version OFFSET 0) v)
        END AS digest
   FROM unnest($2::text[], $3::text[], $4::boolean[]) WITH ORDINALITY AS n(thread_id, path, is_directory, place)
  ORDER BY n.place
@@ -197,9 +201,9 @@ async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) 
     await tx.run(NOTE_USES, tx.tenant, work_id, *([use[n] for use in uses] for n in range(3)))
 
 
-async def by_ids(tx: Tx, ids: Sequence[str]) -> list[Artifact]:
-    """Those of these records that there are, in their order."""
-    found = {a.id: a for a in await _shown(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)))}
+async def by_ids(tx: Tx, ids: Sequence[str], within_s: float | None = None) -> list[Artifact]:
+    """Those of these records that there are, in their order. Raises TookTooLong if so much time is given."""
+    found = {a.id: a for a in await _shown(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)), within_s)}
     return [found[id] for id in ids if id in found]
 
 
@@ -263,12 +267,12 @@ SELECT {COLUMNS} FROM ({found} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)
 
 
 async def page(
-    tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int, look: int
+    tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int, look: int, within_s: float
 ) -> list[Artifact]:
     """Of the next `look` records that one of these filters finds at most `limit` that pass all of them, newest first.
-    `status`: only those that have it."""
+    `status`: only those that have it. Raises TookTooLong."""
     sql, values = page_sql(tx.tenant, filters, status, limit, look)
-    return await _shown(tx, await tx.fetch(sql, *values))
+    return await _shown(tx, await tx.fetch(sql, *values), within_s)
 
 
 async def looked_at(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
@@ -280,12 +284,17 @@ async def looked_at(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None
     return None if last is None else str(last)
 
 
-async def _shown(tx: Tx, rows: Sequence[Any]) -> list[Artifact]:
+async def _shown(tx: Tx, rows: Sequence[Any], within_s: float | None = None) -> list[Artifact]:
+    """With what is at their paths: each directory costs what is in it."""
     if not rows:
         return []
     targets = [(r["thread_id"], r["path"], r["is_directory"]) for r in rows]
     each = list(dict.fromkeys(targets))
-    found = await tx.fetch(PRESENT, tx.tenant, *(list(column) for column in zip(*each, strict=True)))
+    columns = [list(column) for column in zip(*each, strict=True)]
+    if within_s is not None and any(r["is_directory"] for r in rows):
+        found = await tx.fetch_within(within_s, PRESENT, tx.tenant, *columns)
+    else:
+        found = await tx.fetch(PRESENT, tx.tenant, *columns)
     present = dict(zip(each, (r["digest"] for r in found), strict=True))
     return [
         Artifact(

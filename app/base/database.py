@@ -101,7 +101,7 @@ class Tx:
         """What a statement gives whose cost is the asker's choice. Raises TookTooLong."""
         await self.raw.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
         try:
-            return list(await self.raw.fetch(sql, *args))
+            return await self.fetch(sql, *args)
         except asyncpg.QueryCanceledError as error:
             raise TookTooLong from error
 

@@ -17,22 +17,16 @@ import orjson
 from plangate.spec.variables import Reference
 
 from app.agents.run import QueryRun
-from app.agents.variable_values import VariableError, root_of
+from app.agents.variable_values import ARTIFACT, VariableError, is_text, root_of
 from app.agents.variables import Gathered, Variables
 from app.base import jsongate
 from app.plans.graph import Graph
 from app.state.glimpses import brief
 
-ARTIFACT: Final = "artifact"
 TEXTS: Final = "artifact.content"
 """Where what is approved of texts is kept, beside the documents: no document has a name with a dot."""
 
 CHANGED: Final = "the plan changed meanwhile: execute it again"
-
-
-def is_text(root: Reference) -> bool:
-    """Whether it is the text of an artifact, and not its record."""
-    return root.kind == ARTIFACT and len(root.path) > 1
 
 
 def record_of(root: Reference) -> Reference:

@@ -18,6 +18,7 @@ from plangate.spec.variable_schemas import has_variables
 from app.agents.dispatch import Dispatch
 from app.agents.run import QueryFailed, QueryRun
 from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
+from app.agents.variable_values import ARTIFACT
 from app.agents.variables import given_of
 from app.approvals.models import ApprovalRequest, Decided
 from app.approvals.service import Approvals
@@ -27,7 +28,7 @@ from app.base.errors import Invalid, PlangateError
 from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
-from app.plans.artifacts import ARTIFACT, Texts, texts_of
+from app.plans.artifacts import Texts, texts_of
 from app.plans.execution import Execution
 from app.plans.graph import Graph
 from app.plans.models import Plan

@@ -20,10 +20,12 @@ from plangate.spec.variables import MISSING, Expression, Found, Reference, evalu
 from app.agents.run import QueryRun
 from app.agents.toolkit import Outcome, ToolError
 from app.agents.variable_values import (
+    ARTIFACT,
     Filled,
     Output,
     VariableError,
     filled,
+    is_text,
     lookup_in,
     reason,
     root_of,
@@ -369,17 +371,17 @@ class Flow:
 
     def records(self, n: int) -> dict[Reference, Any]:
         """The records of artifacts that an action reads, as they were when the gate opened."""
-        held = self.view.kept(artifacts.ARTIFACT)
+        held = self.view.kept(ARTIFACT)
         roots = self.graph.steps[n].call.roots()
         return {
             r: held[r.path[0].key]
             for r in roots
-            if r.kind == artifacts.ARTIFACT and not artifacts.is_text(r) and r.path[0].key in held
+            if r.kind == ARTIFACT and not is_text(r) and r.path[0].key in held
         }
 
     def texts(self, n: int) -> list[Reference]:
         """The texts of artifacts that an action reads."""
-        return sorted(filter(artifacts.is_text, self.graph.steps[n].call.roots()), key=str)
+        return sorted(filter(is_text, self.graph.steps[n].call.roots()), key=str)
 
     def fill(self, n: int, references: Mapping[Reference, Any], why: Mapping[Reference, str]) -> Filled:
         """The action with values in the place of its variables; `references` are the stored values that it reads, `why`

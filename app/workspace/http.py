@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 import structlog
@@ -21,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 MAX_TYPE_CHARS: Final = 200
+SILENT_S: Final = 60.0
+"""Who sends nothing of a body for so long is gone, whether his machine said so or not."""
 
 
 class StreamedRoute(APIRoute):
@@ -61,11 +64,17 @@ async def received(request: Request, tenant: str) -> Body:
         workspaces.refuse_size(int(declared))
     async with workspaces.incoming(tenant) as upload:
         try:
-            async for chunk in request.stream():
+            chunks = aiter(request.stream())
+            while (chunk := await _next(chunks)) is not None:
                 await upload.write(chunk)
-        except ClientDisconnect as gone:
+        except (ClientDisconnect, TimeoutError) as gone:
             raise Malformed("The body was not sent to its end; nothing was written.") from gone
         return await upload.keep()
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    async with asyncio.timeout(SILENT_S):
+        return await anext(chunks, None)
 
 
 def _refuse_parts(request: Request) -> None:

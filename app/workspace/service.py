@@ -245,11 +245,8 @@ class Workspaces:
     async def fork(self, tx: Tx, thread_id: str, to: str, at: datetime | None) -> None:
         """Copies the files of a thread, as they are or were at a moment, into a new thread: rows, no bodies."""
         await store.lock(tx, to)
-        rows = await store.fork(tx, thread_id, to, at)
-        named = [r["path"] for r in rows]
-        skeletons = [paths.skeleton(path) for path in named]
-        await store.point_all(tx, to, named, [r["version"] for r in rows], skeletons)
-        await store.count(tx, to, len(rows), sum(r["size_bytes"] for r in rows))
+        made = await store.fork(tx, thread_id, to, at)
+        await store.count(tx, to, made["files"], made["bytes"])
 
 
 class Upload:

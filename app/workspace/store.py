@@ -93,12 +93,13 @@ WITH copied AS (
          WHERE tenant_id = $1 AND thread_id = $2 AND ($4::timestamptz IS NULL OR at <= $4)
          ORDER BY path, version DESC) latest
      WHERE digest IS NOT NULL
-    RETURNING path, version, size_bytes)
-SELECT path, version, size_bytes FROM copied
-"""
-POINT_ALL = """
-INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton)
-SELECT $1, $2, path, version, skeleton FROM unnest($3::text[], $4::int[], $5::text[]) AS n(path, version, skeleton)
+    RETURNING path, version, size_bytes),
+pointed AS (
+    INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton)
+    SELECT f.tenant_id, $3, f.path, c.version, f.skeleton
+      FROM copied c CROSS JOIN LATERAL (
+           SELECT * FROM workspace_files w WHERE w.tenant_id = $1 AND w.thread_id = $2 AND w.path = c.path OFFSET 0) f)
+SELECT count(*) AS files, coalesce(sum(size_bytes), 0)::bigint AS bytes FROM copied
 """
 
 
@@ -219,14 +220,9 @@ async def point(
     await tx.run(POINT, tx.tenant, thread_id, path, number, skeleton, deleted)
 
 
-async def fork(tx: Tx, thread_id: str, to: str, at: Any) -> list[Any]:
-    return await tx.fetch(FORK, tx.tenant, thread_id, to, at)
-
-
-async def point_all(
-    tx: Tx, thread_id: str, paths: list[str], versions: list[int], skeletons: list[str]
-) -> None:
-    await tx.run(POINT_ALL, tx.tenant, thread_id, paths, versions, skeletons)
+async def fork(tx: Tx, thread_id: str, to: str, at: Any) -> Any:
+    """Copies the files; how many, and their bytes."""
+    return await tx.row(FORK, tx.tenant, thread_id, to, at)
 
 
 def end_of(prefix: str) -> str:

@@ -326,6 +326,32 @@ async def test_a_directory_that_was_published_often_is_looked_through_once(
     assert changed == {ids[0]: True, ids[1]: False, ids[2]: True, ids[3]: True, ids[4]: False}
 
 
+async def test_directories_with_too_much_in_them_for_a_page_are_said_to_be(
+    api: Caller, home: str, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids: list[str] = []
+    for path in ("a", "b"):
+        await put(api, home, f"{path}/f", b"x")
+        ids.append((await publish(api, home, path, parentArtifactIds=ids))["id"])
+    await owner.execute(
+        "INSERT INTO workspace_versions (tenant_id, thread_id, path, version, digest, size_bytes, media_type, written_by) "
+        "SELECT tenant_id, thread_id, path || n, 9, digest, 1, '', '' FROM workspace_versions, generate_series(1, 5000) n"
+    )
+    await owner.execute(
+        "INSERT INTO workspace_files (tenant_id, thread_id, path, version, skeleton) "
+        "SELECT tenant_id, thread_id, path, version, path FROM workspace_versions WHERE version = 9"
+    )
+    assert await listed(api) == ids[::-1]
+    monkeypatch.setattr("app.artifacts.service.LOOKED_S", 0.002)
+    told = "The directories among these records have too many files to be looked through in time."
+    body = refused(await api.get("/artifacts"), 422, "invalid")
+    assert body["detail"] == f"{told} Ask for fewer."
+    assert body["errors"] == [{"pointer": "query:limit", "message": "ask for fewer at once"}]
+    body = refused(await api.get(f"/artifacts/{ids[1]}/lineage"), 422, "invalid")
+    assert body["detail"] == f"{told} Read the records that you need by their ids."
+    assert (await api.read(f"/artifacts/{ids[0]}"))["targetChanged"] is True
+
+
 async def test_a_body_is_uploaded_and_published_in_one_step(api: Caller, home: str) -> None:
     at = "/artifacts/verification/result.json"
     params = {"threadId": home, "title": "It works", "tag": ["x", "y"]}

@@ -242,6 +242,24 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     assert await plangate.value("SELECT (files, bytes)::text FROM workspaces") == "(2,150)"
 
 
+async def test_who_falls_silent_in_the_midst_of_a_body_is_gone(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.workspace.http.SILENT_S", 0.05)
+
+    async def silent() -> AsyncIterator[bytes]:
+        yield b"x" * 100
+        await asyncio.Event().wait()
+
+    for path, params in ((f"{at}/f", {}), ("/artifacts/design/f", {"threadId": at.split("/")[2]})):
+        answer = await api.request("PUT", path, params=params, content=silent())
+        body = refused(answer, 400, "malformed")
+        assert body["detail"] == "The body was not sent to its end; nothing was written."
+    assert (await api.read(at))["items"] == []
+    assert bodies(plangate) == []
+    assert not plangate.services.workspaces._on_the_way
+
+
 async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
     plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +362,25 @@ async def test_a_fork_copies_rows_as_they_are_or_were(plangate: World, api: Call
     assert (await api.get(f"/threads/{now}/files/a")).headers["plangate-file-version"] == "3"
     assert len(bodies(plangate)) == 4  # bodies are not copied
     assert await services.workspaces.collect() == 0
+
+
+async def test_a_fork_looks_at_no_path_again(
+    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ten thousand long ones that held up everybody for seconds."""
+    for path in ("report/copy", "gone"):
+        good(await put(api, f"{at}/{path}", b"xyz"))
+    good(await api.delete(f"{at}/gone"))
+    with monkeypatch.context() as patched:
+        patched.setattr("app.workspace.paths.skeleton", None)
+        fork = (await api.do(f"{at.removesuffix('/files')}/fork", {}))["id"]
+    body = refused(await put(api, f"/threads/{fork}/files/report/сору", b"y"), 422, "path_not_allowed")
+    assert body["detail"].endswith("it looks like 'report/copy', which is there already.")
+    counted = "SELECT (files, bytes)::text FROM workspaces WHERE thread_id = $1"
+    assert await plangate.value(counted, fork) == "(1,3)"
+    empty = await thread(api, "empty")
+    fork = (await api.do(f"/threads/{empty}/fork", {}))["id"]
+    assert await plangate.value(counted, fork) == "(0,0)"
 
 
 async def test_a_fork_at_a_write_of_the_state_has_the_files_of_that_moment(
