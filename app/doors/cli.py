@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +45,23 @@ cli.add_typer(keys, name="keys")
 cli.add_typer(remote.approvals, name="approvals")
 for command in (remote.query, remote.watch, remote.work, remote.artifacts):
     cli.command()(command)
+
+
+def told_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"plangate {metadata.version('plangate-server')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=told_version, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Plangate: an agent runtime as an HTTP service."""
+
 
 DataDir = Annotated[Path | None, typer.Option(help="Where the embedded Postgres and the local key live.")]
 Limits = Annotated[

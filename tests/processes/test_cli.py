@@ -305,6 +305,17 @@ def test_work_at_a_limit_says_which(commands: Commands, http: httpx.Client) -> N
     assert said[2] == f"waits: POST /queries/{query}/resume with a higher maxTurns"
 
 
+def test_work_names_the_program_that_a_query_waits_for(commands: Commands, http: httpx.Client) -> None:
+    query = paying(commands)
+    commands.said("approvals", "approve", pending(http, query)["id"], "--yes")
+    deadline = time.monotonic() + PATIENCE_S
+    while http.get(f"/queries/{query}").json()["reason"] != "client_call":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    said = commands.said("work", query).splitlines()
+    assert said[2] == "waits: 1 call of pay open: start the program that serves pay"
+
+
 # -- what cannot be done
 
 

@@ -152,8 +152,11 @@ def work(
             return DONE
         width, height = shutil.get_terminal_size((WIDTH, HEIGHT))
         limit = await _limit(remote, query) if found["reason"] == "limit_reached" else None
+        calls = await _calls(remote, query) if found["reason"] == "client_call" else []
         fits = None if everything else height - 1  # the prompt of the shell has a line too
-        say(*worktree.screen(found, top, artifacts, limit, plans=plans, height=fits, width=width))
+        say(
+            *worktree.screen(found, top, artifacts, limit, plans=plans, calls=calls, height=fits, width=width)
+        )
         return DONE
 
     run(Target.found(url, key_file, data_dir, tenant), shown)
@@ -164,6 +167,14 @@ async def _limit(remote: Remote, query: str) -> str | None:
     events = await events_of(remote, query, "query-status")
     limits = [event.get("limit") for event in events if event["to"] == "waiting"]
     return limits[-1] if limits else None
+
+
+async def _calls(remote: Remote, query: str) -> list[dict[str, Any]]:
+    """The calls for processes of users; none where the key may not see them."""
+    try:
+        return await remote.listed(100, "tool-calls", queryId=query)
+    except PlangateError:
+        return []
 
 
 async def _plans(remote: Remote, query: str) -> list[dict[str, Any]]:

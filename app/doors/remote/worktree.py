@@ -169,13 +169,15 @@ def screen(
     limit: str | None,
     *,
     plans: Sequence[Record] = (),
+    calls: Sequence[Record] = (),
     height: int | None,
     width: int,
 ) -> list[str]:
     """All that `plangate work` prints. `artifacts`: superseded ones too, newest first. `height`: lines that there are,
-    None where everything is wanted. `limit`: the one that the query stands at."""
+    None where everything is wanted. `limit`: the one that the query stands at. `calls`: those for processes of users that
+    it waits for."""
     tree = Tree.of(top)
-    head = _head(query, top, limit, width)
+    head = _head(query, top, limit, width) + _callers(calls, width)
     tail = [*_produced(query, plans, artifacts, width), *_cost(tree, width)]
     lines = tree.lines()
     if height is not None:
@@ -200,6 +202,21 @@ def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str
     lines += [f"waits: plangate approvals approve {safe(id)}" for id in query.get("openApprovals") or ()]
     if limit:
         lines.append(f"waits: POST /queries/{safe(query['id'])}/resume with a higher {safe(limit)}")
+    return lines
+
+
+def _callers(calls: Sequence[Record], width: int) -> list[str]:
+    """Who is to do something, where a query waits for processes of users."""
+    waits = Counter((call["status"], call["name"], call.get("claimedBy")) for call in calls)
+    lines = []
+    for (status, name, by), count in waits.items():
+        if status == "open":
+            told = f"waits: {plural(count, 'call')} of {name} open: start the program that serves {name}"
+        elif status == "claimed":
+            told = f"waits: {plural(count, 'call')} of {name} taken by {by}"
+        else:
+            continue
+        lines.append(cut(told, width))
     return lines
 
 

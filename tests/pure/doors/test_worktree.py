@@ -153,6 +153,22 @@ def test_what_waits_says_what_to_do() -> None:
     assert at_limit[2] == "waits: POST /queries/qry_1/resume with a higher maxTurns"
 
 
+def test_what_waits_for_a_program_says_for_which() -> None:
+    query = {**QUERY, "status": "waiting", "reason": "client_call", "output": None}
+    calls = [
+        {"name": "actions", "status": "open", "claimedBy": None},
+        {"name": "actions", "status": "open", "claimedBy": None},
+        {"name": "measure", "status": "claimed", "claimedBy": "ann"},
+        {"name": "measure", "status": "done", "claimedBy": "ann"},
+    ]
+    said = screen(query, tree(ms=None), [], None, calls=calls, height=40, width=100)
+    assert said[2:5] == [
+        "waits: 2 calls of actions open: start the program that serves actions",
+        "waits: 1 call of measure taken by ann",
+        "",
+    ]
+
+
 def test_what_failed_says_why() -> None:
     error = {"code": "max_turns", "message": "It did not come to an end."}
     said = shown({**QUERY, "status": "failed", "reason": "max_turns", "error": error, "output": None}, tree())
@@ -265,5 +281,7 @@ def test_no_string_of_a_record_reaches_the_terminal_as_it_is() -> None:
 
     query = bad({**QUERY, "reason": "x", "openApprovals": ["x"], "error": {"code": "x", "message": "y"}})
     plans = [bad(PLAN), bad({**PLAN, "result": None, "feedback": "x"})]
-    lines = screen(query, bad(DAY), [bad(ART)] * 9, HOSTILE, plans=plans, height=None, width=100)
+    calls = [{"name": HOSTILE, "status": status, "claimedBy": HOSTILE} for status in ("open", "claimed")]
+    top, made = bad(DAY), [bad(ART)] * 9
+    lines = screen(query, top, made, HOSTILE, plans=plans, calls=calls, height=None, width=100)
     assert all(harmless(one) and "\n" not in one for one in lines)
