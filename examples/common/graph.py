@@ -25,7 +25,7 @@ class Edges:
         return sorted({action for path in named for action in self._results.get(path, ())})
 
     def text(self, n: int) -> str:
-        """A line such as `after 2 → †state.totals, merge`, or nothing. People count from 1."""
+        """A line such as `after 1 → †state.totals, merge`, or nothing."""
         action, needs = self._actions[n], self.needs(n)
         path, method = action.get("_outputPath"), action.get("_outputMethod")
         parts = [f"after {_numbers(needs)} "] if needs else []
@@ -43,4 +43,4 @@ def meaning(variable: Mapping[str, Any]) -> str:
 
 
 def _numbers(actions: Iterable[int]) -> str:
-    return ", ".join(str(n + 1) for n in actions)
+    return ", ".join(map(str, actions))

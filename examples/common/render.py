@@ -188,9 +188,7 @@ class Screen:
     def _action(self, event: Event) -> None:
         data = event["data"]
         failed = data["to"] in ("failed", "unknown")
-        self.line(
-            None, f"  action {data['index'] + 1} {data['kind']}: {data['to']}", "red" if failed else "dim"
-        )
+        self.line(None, f"  action {data['index']} {data['kind']}: {data['to']}", "red" if failed else "dim")
 
     def _write(self, event: Event) -> None:
         data = event["data"]
@@ -241,11 +239,11 @@ class Screen:
         actions.add_column(justify="right", no_wrap=True)
         actions.add_column(ratio=1, overflow="fold")
         edges = Edges(subject)
-        for number, action in enumerate(body["actions"], 1):
+        for number, action in enumerate(body["actions"]):
             text = Text(action["kind"], "bold").append(f": {self.action_text(action)}", "not bold")
             for reference in action["references"]:
                 text.append(f" → {handle(reference)}", "not bold dim")
-            text.append(edges.text(number - 1), "not bold dim")
+            text.append(edges.text(number), "not bold dim")
             actions.add_row(str(number), text)
         references = Text()
         for reference in subject["references"]:
@@ -283,7 +281,7 @@ class Screen:
         told = None
         for action in actions:
             outcome = action["status"] if action["workId"] == told else _outcome(action)
-            self.line("action", f"{action['index'] + 1} {action['kind']}: {outcome}")
+            self.line("action", f"{action['index']} {action['kind']}: {outcome}")
             told = action["workId"]  # those that were dispatched together share what is said of them
         for where, what in wrote.items():
             self.line(where, what)

@@ -177,7 +177,7 @@ SUBJECT = {
 
 def test_an_action_says_what_it_waits_for_and_where_its_result_goes() -> None:
     edges = Edges(SUBJECT)
-    assert [edges.text(n) for n in range(3)] == ["\n→ †state.a", "\nafter 1 → †state.t, push", ""]
+    assert [edges.text(n) for n in range(3)] == ["\n→ †state.a", "\nafter 0 → †state.t, push", ""]
     plain = {"body": {"actions": [{"payload": {"text": "†input.day"}}]}}
     assert Edges(plain).text(0) == ""
 
@@ -187,8 +187,8 @@ def test_an_action_says_what_it_waits_for_and_where_its_result_goes() -> None:
     [
         ({"glimpse": {"n": 1}}, '{"n": 1}'),
         ({"glimpse": None}, "null"),
-        ({"resultOf": [2, 3]}, "the result of 3, 4"),
-        ({"glimpse": 7, "resultOf": [0]}, "the result of 1; it was 7"),
+        ({"resultOf": [2, 3]}, "the result of 2, 3"),
+        ({"glimpse": 7, "resultOf": [0]}, "the result of 0; it was 7"),
         ({}, "no value"),
     ],
 )
