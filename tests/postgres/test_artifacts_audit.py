@@ -135,9 +135,11 @@ async def test_who_called_an_agent_gets_what_prompts_need_of_a_record(api: Calle
 
 
 async def test_a_file_of_a_directory_is_the_one_of_that_path(api: Caller, home: str) -> None:
-    for path, data in (("out/a/x", b"inner"), ("out/x", b"outer"), ("out/xx", b"other")):
+    for path, data in (("out/xx", b"other"), ("out/x", b"outer"), ("out/a/x", b"inner")):
         await put(api, home, path, data)
-    id = (await publish(api, home, "out"))["id"]
+    record = await publish(api, home, "out")  # its list is by path, in whatever order they came
+    id = record["id"]
+    assert record["targetChanged"] is False
     for path, data in (("x", b"outer"), ("a/x", b"inner"), ("./a//x", b"inner"), ("xx", b"other")):
         found = await api.request("GET", f"/artifacts/{id}/content", params={"path": path})
         assert (found.status_code, found.content) == (200, data)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
+import orjson
 import pytest
 
 from app.agents import store
@@ -44,7 +45,7 @@ class Full:
     cursor: str
 
 
-async def filled(api: Caller) -> Full:
+async def filled(api: Caller, key: str = "mine") -> Full:
     agent = specs.agent(tools=["pay", "look"], toolkits=["variables"])
     await api.register(specs.scripted(PAY, LOOK, agents=[agent], data={"shop": {}}))
     await api.register(specs.planning(name="planned", references=[BASKET]))
@@ -57,7 +58,7 @@ async def filled(api: Caller) -> Full:
             ("look", {"at": MARK, "_outputPath": "†state.seen"}),
             ("look", {"at": "†state.seen", "_outputPath": "†shop.seen"}),
         ),
-        threadKey="mine",
+        threadKey=key,
         metadata={"for": MARK},
         inputs={"who": MARK},
     )
@@ -72,12 +73,18 @@ async def filled(api: Caller) -> Full:
         **BODY,
         "actions": [{**BODY["actions"][0], "references": [{"kind": "Basket", "id": basket["id"]}]}],
     }
-    second = await api.submit(specs.store_and_execute(body), runtime="planned", threadKey="mine")
+    second = await api.submit(specs.store_and_execute(body), runtime="planned", threadKey=key)
     plan = (await api.gate(second["id"]))["target"]
     await api.approve(second["id"])
     await api.serve("actions", {"entitiesAffected": 1, "summary": MARK})
     await api.ended(second["id"])
-    draft = {"runtime": "planned", "specName": "Routing", "body": body, "planId": "kept", "threadId": thread}
+    draft = {
+        "runtime": "planned",
+        "specName": "Routing",
+        "body": body,
+        "planId": f"kept-{key}",
+        "threadId": thread,
+    }
     await api.do("/plans", draft)
     for data in (b"one " + MARK.encode(), b"two " + MARK.encode()):
         good(await api.request("PUT", f"/threads/{thread}/files/{MARK}/a", content=data))
@@ -226,6 +233,54 @@ async def test_other_threads_keep_what_they_have(plangate: World, api: Caller, f
     plan = await api.read(f"/plans/{copied['planId']}")
     assert (plan["status"], plan["copiedFrom"]) == ("executed", full.plan)
     assert (await plangate.other.read(f"/threads/{theirs}"))["key"] == "mine"
+
+
+async def everything_of(api: Caller, full: Full) -> dict[str, Any]:
+    """Whatever can be read of a thread, by where it is read."""
+    thread, found = f"/threads/{full.id}", {}
+    paths = [thread, *(f"{thread}/{part}" for part in ("messages", "state", "state/log", "files"))]
+    for query in (full.query, full.planned):
+        paths += [f"/queries/{query}", f"/queries/{query}/events?limit=500", f"/queries/{query}/work"]
+        paths += [f"/tool-calls?queryId={query}", f"/work-records?queryId={query}"]
+    for part in ("", "/revisions", "/transitions", "/actions", "/graph"):
+        paths.append(f"/plans/{full.plan}{part}")
+    paths += [
+        f"/artifacts?threadId={full.id}",
+        f"/artifacts/{full.artifact}/lineage",
+        f"/artifacts?tag={MARK}",
+    ]
+    paths += [
+        f"/artifacts/{full.artifact}/content",
+        f"/plans?threadId={full.id}",
+        f"/queries?threadId={full.id}",
+    ]
+    paths += [f"{thread}/files/{MARK}/a?version={n}" for n in (1, 2)]
+    for approval in full.approvals:
+        paths += [f"/approvals/{approval['id']}", f"/approvals/{approval['id']}/subject"]
+    for path in paths:
+        answer = await api.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        found[path] = answer.content
+    return found
+
+
+async def test_nothing_of_another_thread_is_touched(
+    plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
+) -> None:
+    """One that is as full, of the same tenant."""
+    other = await filled(api, "yours")
+    held = await everything_of(api, other)
+    tag = f"/artifacts?tag={MARK}"
+    assert len(orjson.loads(held.pop(tag))["items"]) == 2
+    rows = await tables_with(owner, other.id)
+    await deleted(api, full.id)
+    await owner.execute("UPDATE blobs SET used_at = now() - interval '25 hours'")
+    await plangate.services.workspaces.collect()
+    now = await everything_of(api, other)
+    assert [a["id"] for a in orjson.loads(now.pop(tag))["items"]] == [other.artifact]
+    for path, content in held.items():
+        assert now[path] == content, path
+    assert await tables_with(owner, other.id) == rows
 
 
 # -- a query that lives
