@@ -9,7 +9,7 @@ COPY requirements.lock ./
 RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
 
 # Installed as `make setup` does it: what the tests run is what the image runs.
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY sdk/python sdk/python
 COPY app app
 COPY migrations migrations
