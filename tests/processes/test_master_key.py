@@ -30,7 +30,7 @@ def test_another_master_key_is_refused_and_a_short_one_is_not_shown(tmp_path: Pa
     short = plangate(folder, "tenants", "create", "beta", PLANGATE_SECRET_KEY="hunter2")
     assert short.returncode != 0
     assert "hunter2" not in short.stderr + short.stdout
-    assert "secret_key" in short.stderr
+    assert "PLANGATE_SECRET_KEY" in short.stderr
     again = plangate(folder, "tenants", "create", "acme")
     assert "Tenant acme exists already." in again.stdout
     wrong = plangate(folder, "tenants", "create", "Not a tenant")
