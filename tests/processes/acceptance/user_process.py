@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import sys
 import threading
 import time
@@ -56,11 +57,17 @@ class User:
         return None if answer.status_code >= 500 else answer
 
     def serve(self) -> None:
+        """Claims again with the same token until there is an answer: what a lost one gave would be held for its lease."""
         while True:
-            answer = self.post(
-                "/tool-calls/claim", {"tools": self.tools, "max": 20, "leaseMs": self.lease_ms}
-            )
-            for call in answer.json()["calls"] if answer is not None and answer.is_success else ():
+            claim = {
+                "tools": self.tools,
+                "max": 20,
+                "leaseMs": self.lease_ms,
+                "claimToken": secrets.token_hex(16),
+            }
+            while (answer := self.post("/tool-calls/claim", claim)) is None:
+                time.sleep(WAIT_S)
+            for call in answer.json()["calls"] if answer.is_success else ():
                 threading.Thread(target=self.handle, args=(call,), daemon=True).start()
             time.sleep(WAIT_S)
 
