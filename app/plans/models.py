@@ -1,4 +1,4 @@
-"""Plans as they stand in the database."""
+"""Plans as they stand in the database, and as they are told on the wire."""
 
 from __future__ import annotations
 
@@ -74,3 +74,45 @@ class Plan:
             "createdAt": rfc3339(self.created_at),
             "updatedAt": rfc3339(self.updated_at),
         }
+
+
+def action_wire(row: Any) -> dict[str, Any]:
+    return {
+        "index": row["index"],
+        "revision": row["revision"],
+        "kind": row["kind"],
+        "status": row["status"],
+        "attempts": row["attempts"],
+        "idempotencyKey": row["idempotency_key"],
+        "workId": row["work_id"],
+        "result": None if row["result"] is None else orjson.loads(row["result"]),
+        "error": None if row["error"] is None else orjson.loads(row["error"]),
+        "settledBy": row["settled_by"],
+        "updatedAt": rfc3339(row["updated_at"]),
+    }
+
+
+def revision_wire(row: Any) -> dict[str, Any]:
+    return {
+        "revision": row["revision"],
+        "body": orjson.loads(row["body"]),
+        "digest": row["digest"].hex(),
+        "storedBy": row["stored_by"],
+        "storedAt": rfc3339(row["stored_at"]),
+        "decision": row["decision"],
+        "feedback": row["feedback"],
+        "partial": None if row["partial"] is None else orjson.loads(row["partial"]),
+    }
+
+
+def transition_wire(row: Any) -> dict[str, Any]:
+    return {
+        "from": row["from_status"],
+        "to": row["to_status"],
+        "revision": row["revision"],
+        "at": rfc3339(row["at"]),
+        "by": row["by"],
+        "workId": row["work_id"],
+        "approvalId": row["approval_id"],
+        "digest": row["digest"].hex(),
+    }

@@ -15,7 +15,6 @@ from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variables import Holder, Variables, given_of
 from app.approvals.models import ApprovalRow
 from app.base import jsongate
-from app.base.clock import rfc3339
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.base.ids import new_id
@@ -27,7 +26,7 @@ from app.plans import store
 from app.plans.artifacts import Texts
 from app.plans.body import Verdict
 from app.plans.graph import Graph
-from app.plans.models import Plan
+from app.plans.models import Plan, action_wire, revision_wire, transition_wire
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
 from app.plans.variables import INPUT, checked, delivered, effective, snapshot, stored_values
 from app.queue import store as queue_store
@@ -418,45 +417,3 @@ class Plans:
     async def standing(self, tx: Tx, plan_id: str) -> tuple[Plan, list[Any]]:
         """A plan, and where its actions stand once it was approved."""
         return await self.named(tx, None, plan_id), await store.standing(tx, plan_id)
-
-
-def action_wire(row: Any) -> dict[str, Any]:
-    return {
-        "index": row["index"],
-        "revision": row["revision"],
-        "kind": row["kind"],
-        "status": row["status"],
-        "attempts": row["attempts"],
-        "idempotencyKey": row["idempotency_key"],
-        "workId": row["work_id"],
-        "result": None if row["result"] is None else orjson.loads(row["result"]),
-        "error": None if row["error"] is None else orjson.loads(row["error"]),
-        "settledBy": row["settled_by"],
-        "updatedAt": rfc3339(row["updated_at"]),
-    }
-
-
-def revision_wire(row: Any) -> dict[str, Any]:
-    return {
-        "revision": row["revision"],
-        "body": orjson.loads(row["body"]),
-        "digest": row["digest"].hex(),
-        "storedBy": row["stored_by"],
-        "storedAt": rfc3339(row["stored_at"]),
-        "decision": row["decision"],
-        "feedback": row["feedback"],
-        "partial": None if row["partial"] is None else orjson.loads(row["partial"]),
-    }
-
-
-def transition_wire(row: Any) -> dict[str, Any]:
-    return {
-        "from": row["from_status"],
-        "to": row["to_status"],
-        "revision": row["revision"],
-        "at": rfc3339(row["at"]),
-        "by": row["by"],
-        "workId": row["work_id"],
-        "approvalId": row["approval_id"],
-        "digest": row["digest"].hex(),
-    }
