@@ -40,7 +40,6 @@ from app.workspace.http import (
     condition_of,
     media_type_given,
     received,
-    refuse_unknown,
     sent,
     workspaces_of,
 )
@@ -171,7 +170,6 @@ async def upload_artifact(
     tag: Annotated[list[str] | None, Query(description="May be given several times.")] = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
 ) -> Response:
-    refuse_unknown(request, UPLOADED)
     artifacts, workspaces = artifacts_of(request), workspaces_of(request)
     path, media_type = paths.normal(f"artifacts/{channel}/{name}"), media_type_given(request)
     asked = Publication(
@@ -196,13 +194,6 @@ async def upload_artifact(
     return json_response(made.wire(), status, f"/artifacts/{made.id}")
 
 
-UPLOADED: Final = frozenset({"threadId", "kind", "title", "summary", "replaces", "parent", "tag", "workId"})
-FILTERS: Final = frozenset(
-    {"channel", "workId", "parentWorkId", "queryId", "threadId", "agent", "status", "tag", "since"}
-)
-PAGED: Final = frozenset({"limit", "cursor", "includeSuperseded"})
-
-
 @router.get(
     "/artifacts",
     summary="List artifacts, newest first",
@@ -225,7 +216,6 @@ async def list_artifacts(
     since: Annotated[datetime | None, Query(description="Published at this moment or later.")] = None,
     include_superseded: Annotated[bool, Query(alias="includeSuperseded")] = False,
 ) -> Response:
-    refuse_unknown(request, FILTERS, PAGED)
     given = {
         "channel": channel,
         "workId": work_id,
@@ -289,7 +279,6 @@ async def artifact_content(
         str | None, Query(max_length=2000, description="A file of a directory that was published.")
     ] = None,
 ) -> Response:
-    refuse_unknown(request, frozenset({"path"}))
     body = await artifacts_of(request).body(caller.tenant, artifact_id, path)
     return await sent(workspaces_of(request), caller.tenant, body, {}, condition_of(request))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response, Security
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 from pydantic import BaseModel, ConfigDict
@@ -30,6 +31,8 @@ from app.tenancy.service import Tenancy
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_PAGE = 500
+MAX_FLAWS = 20
+MAX_NAME_CHARS = 100
 
 
 class Body(BaseModel):
@@ -163,7 +166,24 @@ async def _caller(
     )
     for scope in scopes.scopes:
         caller.need(scope)
+    _refuse_unknown(request)
     return caller
+
+
+def _refuse_unknown(request: Request) -> None:
+    """A filter that is misspelt would list too much, a part of a record would be missing for ever. Raises Invalid."""
+    if not request.query_params:
+        return
+    taken = {known.alias for known in get_flat_params(request.scope["route"].dependant)}
+    names = sorted(taken - request.path_params.keys())
+    there_are = f"there are: {', '.join(names)}" if names else "there are none here"
+    flaws = [
+        Flaw(f"query:{name[:MAX_NAME_CHARS]}", f"is no parameter; {there_are}")
+        for name in request.query_params
+        if name not in names
+    ][:MAX_FLAWS]
+    if flaws:
+        raise Invalid("The request has parameters that are unknown; see errors.", flaws)
 
 
 def _resource_id(body: Any) -> str | None:

@@ -20,9 +20,9 @@ router = APIRouter(route_class=GatedRoute, tags=["work"])
 
 
 class Parameters(BaseModel):
-    """Parameters of a request; a name that is none of them is refused: a filter that is not heard would show too much."""
+    """Parameters of a request."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True)
 
 
 class WorkFilter(Parameters):

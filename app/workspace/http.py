@@ -90,15 +90,6 @@ def _refuse_parts(request: Request) -> None:
         )
 
 
-def refuse_unknown(request: Request, *known: frozenset[str]) -> None:
-    """A filter that is misspelt would list too much, a part of a record would be missing for ever. Raises Invalid."""
-    names = [name for some in known for name in sorted(some)]
-    told = f"is no parameter; there are: {', '.join(names)}"
-    flaws = [Flaw(f"query:{name}", told) for name in request.query_params if name not in names]
-    if flaws:
-        raise Invalid(f"{len(flaws)} of the parameters are unknown; see errors.", flaws)
-
-
 def condition_of(request: Request) -> Condition | None:
     """What `If-Match` or `If-None-Match` asks of the file that is there. Raises Malformed."""
     for name, wanted in (("if-match", True), ("if-none-match", False)):

@@ -17,7 +17,6 @@ from app.workspace.http import (
     condition_of,
     media_type_given,
     received,
-    refuse_unknown,
     sent,
     workspaces_of,
 )
@@ -51,7 +50,6 @@ async def list_files(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    refuse_unknown(request, frozenset({"prefix", "limit", "cursor"}))
     begins = paths.prefix_of(prefix)
     kind = f"files:{thread_id}:{begins}"
     position = before(request, kind, cursor)
@@ -82,7 +80,6 @@ async def read_file(
     caller: Annotated[Caller, calling("read")],
     version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> Response:
-    refuse_unknown(request, frozenset({"version"}))
     workspaces = workspaces_of(request)
     asked = paths.normal(path)
     async with door_of(request).db.transaction(caller.tenant) as tx:

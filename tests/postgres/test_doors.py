@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -104,6 +105,41 @@ async def test_a_body_that_is_no_object_is_refused(api: Caller, body: Any) -> No
 async def test_parameters_are_named_as_they_are(api: Caller, path: str) -> None:
     found = refused(await api.get(path), 422, "invalid")
     assert found["errors"][0]["pointer"].startswith("query:")
+
+
+def every_route() -> list[tuple[str, str]]:
+    """Method and path of each, with something in the place of what it names."""
+    return [
+        (method, re.sub(r"\{[^}]*\}", "0", route.path_format))
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in sorted(route.methods)
+    ]
+
+
+async def test_no_route_takes_a_parameter_that_it_does_not_know(api: Caller) -> None:
+    """A filter that is misspelt would show everything, and nobody would notice."""
+    assert len(every_route()) > 60
+    for method, path in every_route():
+        found = refused(await api.request(method, path, params={"quaryId": "x"}), 422, "invalid")
+        (flaw,) = found["errors"]
+        assert flaw["pointer"] == "query:quaryId", (method, path)
+        assert flaw["message"].startswith("is no parameter; there are"), (method, path)
+    found = refused(await api.get("/approvals", quaryId="x", Limit="5", limit=5), 422, "invalid")
+    known = "is no parameter; there are: cursor, kind, limit, queryId, status, threadId"
+    assert found["errors"] == [
+        {"pointer": "query:quaryId", "message": known},
+        {"pointer": "query:Limit", "message": known},
+    ]
+
+
+async def test_who_has_no_key_learns_no_parameters_and_probes_take_any(plangate: World) -> None:
+    for method, path in every_route():
+        refused(await plangate.http.request(method, path, params={"quaryId": "x"}), 401, "unauthenticated")
+    operator = plangate.operator()
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert (await operator.get(path, **{"from": "a-probe"})).is_success
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/queries/a/b/c", "//", "/runtimes/"])
