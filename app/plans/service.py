@@ -136,7 +136,6 @@ class Plans:
         else:
             plan_id, revision = await self._revise(tx, existing, spec_name, runtime)
         await store.insert_revision(tx, plan_id, revision, data, variables, who.scope.work_id)
-        await self._references.let_go(tx, plan_id)
         await self._references.pin(tx, named, plan_id)
         plan = await self.named(tx, None, plan_id)
         if revision == 1:
@@ -230,7 +229,9 @@ class Plans:
             plan.digest,
         )
         await self._tell(tx, who, [self.status_event(who.scope, runtime, plan, plan.status, to)])
-        if to in PLAN_LIFE.terminal:
+        if to is PlanStatus.APPROVED:
+            await self._references.hold(tx, plan.id, until_over=True)
+        elif to in PLAN_LIFE.terminal:
             await self._references.let_go(tx, plan.id)
         return await self.named(tx, None, plan.id)
 
@@ -273,13 +274,17 @@ class Plans:
             revision = orjson.loads(subject)["revision"]
             said = (approval.decision, approval.feedback, approval.partial)
             await store.decided(tx, approval.target, revision, *said)
-        await self._references.hold(tx, approval.target, open_gate=False)
+        await self.leave_draft(tx, approval.target)
 
     # -- the end of a query ----------------------------------------------------------------------------------
 
     async def end_of_query(self, tx: Tx, query_id: str, reason: str) -> None:
         """A query that ends while it executes plans: what was never taken is skipped, what somebody had taken is
-        unknown, and the plan is failed. Runs after the offers of the query were withdrawn."""
+        unknown, and the plan is failed. One that was approved for it and never begun is a draft that nobody will begin
+        under that approval. Runs after the offers of the query were withdrawn."""
+        for plan_id in await store.approved_drafts_of_query(tx, query_id):
+            await store.lock(tx, plan_id)
+            await self.leave_draft(tx, plan_id)
         for plan_id in await store.executing_of_query(tx, query_id):
             await store.lock(tx, plan_id)
             plan = await self.named(tx, None, plan_id)
@@ -318,10 +323,11 @@ class Plans:
         return next((t["work_id"] for t in moves if t["to_status"] == "executing"), None)
 
     async def leave_draft(self, tx: Tx, plan_id: str) -> None:
-        """What was refused at its gate is a draft like any other: its references stay for a while, not for ever."""
+        """What came to nothing at its gate, or behind it, is a draft like any other, if no other gate is open for it: its
+        references stay for a while, not for ever."""
         plan = await self.named(tx, None, plan_id)
-        if plan.status is PlanStatus.DRAFT:
-            await self._references.hold(tx, plan_id, open_gate=False)
+        if plan.status is PlanStatus.DRAFT and not await store.open_gate(tx, plan_id):
+            await self._references.hold(tx, plan_id, until_over=False)
 
     # -- settling --------------------------------------------------------------------------------------------
 

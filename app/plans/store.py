@@ -68,6 +68,11 @@ SNAPSHOT = "SELECT kind, body FROM plan_snapshots WHERE tenant_id = $1 AND work_
 EXECUTING_OF_QUERY = (
     "SELECT id FROM plans WHERE tenant_id = $1 AND query_id = $2 AND status = 'executing' ORDER BY id"
 )
+# What its approvals let through and it did not begin.
+APPROVED_DRAFTS_OF_QUERY = """
+SELECT DISTINCT p.id FROM approvals a JOIN plans p ON p.tenant_id = a.tenant_id AND p.id = a.target
+ WHERE a.tenant_id = $1 AND a.query_id = $2 AND a.kind = 'plan' AND a.status = 'approved' AND p.status = 'draft' ORDER BY p.id
+"""
 LIST = f"""
 SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND ($2::text IS NULL OR p.id < $2)
    AND ($3::text IS NULL OR p.status = $3) AND ($4::text IS NULL OR p.thread_id = $4)
@@ -190,6 +195,10 @@ async def snapshot(tx: Tx, work_id: str) -> dict[str, bytes]:
 
 async def executing_of_query(tx: Tx, query_id: str) -> list[str]:
     return [r["id"] for r in await tx.fetch(EXECUTING_OF_QUERY, tx.tenant, query_id)]
+
+
+async def approved_drafts_of_query(tx: Tx, query_id: str) -> list[str]:
+    return [r["id"] for r in await tx.fetch(APPROVED_DRAFTS_OF_QUERY, tx.tenant, query_id)]
 
 
 async def page(tx: Tx, *args: Any) -> list[Plan]:

@@ -188,7 +188,7 @@ class PlanTools:
         if rule.rule.kind != "never":
             await journal_store.append(tx, run.query.id, [told])
         await self._approvals.request(tx, request, by_policy=rule.rule.kind == "never")
-        await self._references.hold(tx, plan.id, open_gate=True)
+        await self._references.hold(tx, plan.id, until_over=True)
         return plan
 
     async def _subject(

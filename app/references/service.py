@@ -232,18 +232,21 @@ class References:
     # -- pins ------------------------------------------------------------------------------------------------
 
     async def pin(self, tx: Tx, handles: Sequence[Handle], plan_id: str) -> None:
-        """A draft keeps what it names for seven days. Missing or expired: an error."""
+        """A draft keeps what it names now for seven days, and no more what an earlier revision named alone. What that one
+        kept beyond its time is there still. Missing or expired: an error."""
         if handles:
             await self._there(tx, handles)
             await store.pin(tx, handles, plan_id, DRAFT_PIN_MS)
             await self._there(
                 tx, handles
             )  # a sweeper that was at it is done now, and the next one sees the pins
+        await store.unpin(tx, plan_id, handles)
 
-    async def hold(self, tx: Tx, plan_id: str, *, open_gate: bool) -> None:
-        """While a gate is open or a plan runs, its references stay whatever their TTL; after a decision that
-        leaves a draft, seven days more."""
-        await store.repin(tx, plan_id, None if open_gate else DRAFT_PIN_MS)
+    async def hold(self, tx: Tx, plan_id: str, *, until_over: bool) -> None:
+        """The rule of pins. From the moment at which the gate of a plan opens until it is over, or nobody will begin it
+        any more, its references stay whatever their TTL; a draft that nobody is asked about, also one whose approval
+        was given to a query that ended before it began the plan, keeps them for seven days from then."""
+        await store.repin(tx, plan_id, None if until_over else DRAFT_PIN_MS)
 
     async def let_go(self, tx: Tx, plan_id: str) -> None:
         await store.unpin(tx, plan_id)

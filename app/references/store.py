@@ -46,7 +46,11 @@ SELECT $1, r.kind, r.id, $4, now() + make_interval(secs => $5::float8 / 1000)
   JOIN reference_values r ON r.tenant_id = $1 AND r.kind = n.kind AND r.id = n.id AND {THERE}
 ON CONFLICT (tenant_id, kind, id, plan_id) DO UPDATE SET until = EXCLUDED.until
 """
-UNPIN = "DELETE FROM reference_pins WHERE tenant_id = $1 AND plan_id = $2"
+# All but these.
+UNPIN = """
+DELETE FROM reference_pins WHERE tenant_id = $1 AND plan_id = $2
+   AND (kind, id) NOT IN (SELECT * FROM unnest($3::text[], $4::text[]))
+"""
 REPIN = "UPDATE reference_pins SET until = now() + make_interval(secs => $3::float8 / 1000) WHERE tenant_id = $1 AND plan_id = $2"
 LIST = f"""
 SELECT kind, id, glimpse, size_bytes, created_at, expires_at, work_id FROM reference_values r
@@ -97,8 +101,8 @@ async def repin(tx: Tx, plan_id: str, for_ms: float | None) -> None:
     await tx.run(REPIN, tx.tenant, plan_id, for_ms)
 
 
-async def unpin(tx: Tx, plan_id: str) -> None:
-    await tx.run(UNPIN, tx.tenant, plan_id)
+async def unpin(tx: Tx, plan_id: str, but_for: Sequence[tuple[str, str]] = ()) -> None:
+    await tx.run(UNPIN, tx.tenant, plan_id, [kind for kind, _ in but_for], [id for _, id in but_for])
 
 
 async def page(tx: Tx, kind: str | None, before: Any, limit: int) -> list[Any]:

@@ -91,6 +91,58 @@ async def test_a_draft_lets_go_after_seven_days(plangate: World, api: Caller, ow
     assert await plangate.services.references.sweep() == 1
 
 
+async def days_left(w: World) -> Any:
+    """How long the pin holds; None: until its plan is over."""
+    left = await w.value("SELECT until - now() FROM reference_pins")
+    return None if left is None else left.total_seconds() / 86400
+
+
+async def test_a_plan_that_was_approved_and_never_begun_is_a_draft_again(site: Any, cluster: Any) -> None:
+    """The process that was to begin it was gone when its query was cancelled: nobody begins it under that approval."""
+    async with world(site, cluster.operator_key) as working:
+        await planning(working.api)
+        (handle,) = await seats(working.api, "1A")
+        query = await begun(working.api, [handle])
+        await working.api.gate(query)
+    async with world(site, cluster.operator_key, with_worker=False) as idle:
+        await idle.api.approve(query)
+        assert await days_left(idle) is None  # it may take its time to move on
+        await idle.api.do(f"/queries/{query}/cancel")
+        assert 6.9 < await days_left(idle) <= 7
+        (plan,) = (await idle.api.read("/plans"))["items"]
+        assert (plan["status"], plan["decision"]) == ("draft", None)
+        again = await idle.api.do(f"/plans/{plan['id']}/execute", {})
+        assert again["planId"] == plan["id"]
+    async with world(site, cluster.operator_key) as working:
+        await working.api.gate(again["id"])  # an approval of its own
+        assert await days_left(working) is None
+        await working.api.approve(again["id"])
+        await working.api.until(again["id"], "waiting", "client_call")
+        assert await days_left(working) is None
+        await working.api.serve("actions", {"entitiesAffected": 1})
+        await working.api.ended(again["id"])
+        assert await working.value("SELECT count(*) FROM reference_pins") == 0
+
+
+async def test_a_revision_names_what_the_one_before_it_still_keeps(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await planning(api)
+    kept, left = await seats(api, "1A", "2B")
+    runtime = (await api.read("/runtimes"))["items"][0]["id"]
+    body = {"runtimeId": runtime, "specName": "Routing", "threadKey": "t", "planId": "p"}
+    await api.do("/plans", {**body, "body": naming([kept, left])})
+    await owner.execute(EXPIRE)
+    plan = await api.do("/plans", {**body, "body": naming([kept])})
+    assert plan["revision"] == 2
+    assert 6.9 < await days_left(plangate) <= 7
+    good(await api.get(f"/references/Seats/{kept['id']}"))
+    refused(await api.get(f"/references/Seats/{left['id']}"), 410, "reference_expired")
+    refused(await api.post("/plans", {**body, "body": naming([kept, left])}), 410, "reference_expired")
+    await owner.execute("UPDATE reference_pins SET until = until - interval '7 days'")
+    refused(await api.post("/plans", {**body, "body": naming([kept])}), 410, "reference_expired")
+
+
 async def test_a_sweeper_and_a_pin_do_not_pass_each_other(plangate: World, api: Caller, owner: Any) -> None:
     """While a plan is being stored, the sweeper leaves what it names alone."""
     await planning(api)
