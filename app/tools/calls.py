@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -23,6 +23,13 @@ from app.queue import store as queue_store
 from app.queue.worker import one_by_one
 from app.tools import store
 from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, request_of
+
+MOST_CLAIMS: Final = 3
+"""As often as the service itself tries a call that may be repeated."""
+
+GIVEN_UP: Final = jsongate.dumps(
+    {"error": f"{MOST_CLAIMS} times a process took the call and did not answer in time."}
+)
 
 # Gives `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON, for the work
 # with this id.
@@ -121,7 +128,7 @@ class OutgoingCalls:
             if query_id is None:
                 return
             await queue_store.lock(tx, query_id)
-            row = await store.lapse(tx, work_id)
+            row = await store.lapse(tx, work_id, MOST_CLAIMS, GIVEN_UP)
             if row is None:
                 return
             if row["status"] == "open":

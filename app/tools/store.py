@@ -75,13 +75,15 @@ SETTLE = """
 UPDATE outgoing_calls SET status = $4, result = $5, done_at = now()
  WHERE tenant_id = $1 AND work_id = $2 AND sender = 'service' AND status = 'claimed' AND epoch = $3
 """
-# Only what nobody ever held was certainly not made: what lapsed and was offered again may have been.
+# Only what nobody ever held was certainly not made: what lapsed and was offered again may have been. A call that ends
+# whoever takes it is not offered for ever: not after so many claims ($3), then $4 says so.
 LAPSE = """
 UPDATE outgoing_calls SET
        status = CASE WHEN status = 'open' AND attempts = 0 THEN 'withdrawn'
-                     WHEN status = 'claimed' AND replay = 'safe' THEN 'open' ELSE 'unknown' END,
-       claim_before = CASE WHEN status = 'claimed' AND replay = 'safe' THEN now() + make_interval(secs => claim_within_ms / 1000)
-                           ELSE claim_before END,
+                     WHEN status = 'claimed' AND replay = 'safe' AND attempts < $3 THEN 'open' ELSE 'unknown' END,
+       claim_before = CASE WHEN status = 'claimed' AND replay = 'safe' AND attempts < $3
+                           THEN now() + make_interval(secs => claim_within_ms / 1000) ELSE claim_before END,
+       result = CASE WHEN status = 'claimed' AND replay = 'safe' AND attempts >= $3 THEN $4::bytea END,
        claimed_until = NULL, claimed_by = NULL
  WHERE tenant_id = $1 AND work_id = $2
    AND ((status = 'claimed' AND claimed_until <= now()) OR (status = 'open' AND claim_before <= now()))
@@ -167,8 +169,8 @@ async def query_of(tx: Tx, work_id: str) -> str | None:
     return found
 
 
-async def lapse(tx: Tx, work_id: str) -> Any:
-    return await tx.row(LAPSE, tx.tenant, work_id)
+async def lapse(tx: Tx, work_id: str, most_claims: int, why: bytes) -> Any:
+    return await tx.row(LAPSE, tx.tenant, work_id, most_claims, why)
 
 
 async def withdraw(tx: Tx, query_id: str) -> None:

@@ -472,6 +472,31 @@ async def test_where_replay_is_safe_a_lapsed_dispatch_is_offered_again(
     assert inner(output_of(await api.ended(query))[1])["status"] == "executed"
 
 
+async def test_a_dispatch_that_is_lost_three_times_waits_for_a_person_also_where_replay_is_safe(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    query = await begun(api, actionDispatcher={"kind": "client", "replay": "safe"})
+    await lapsed(plangate, owner, query)
+
+    async def lost_again(claims: int) -> str:
+        (call,) = await api.claim("actions")
+        assert call["claims"] == claims
+        await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
+        await plangate.services.calls.lapse_due()
+        return str(call["planId"])
+
+    for claims in (2, 3):
+        plan = await lost_again(claims)
+    await api.until(query, "waiting", "outcome_unknown")
+    settling = f"/plans/{plan}/actions/0"
+    await api.do(settling, {"outcome": "retry"})
+    await lost_again(4)  # a person asked for one more
+    await api.until(query, "waiting", "outcome_unknown")
+    await api.do(settling, {"outcome": "retry"})
+    await api.serve("actions", DONE)
+    assert inner(output_of(await api.ended(query))[1])["status"] == "executed"
+
+
 # -- cancelling
 
 

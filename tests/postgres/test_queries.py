@@ -277,6 +277,31 @@ async def test_a_tools_error_and_a_bad_result_are_told_to_the_model(api: Caller)
     assert "does not match its outputSchema: /n" in bad["error"]
 
 
+async def test_a_call_that_everybody_who_takes_it_loses_is_not_offered_for_ever(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(specs.scripted(specs.tool("look", replay="safe")))
+    query = await api.submit(specs.script(("look", {"n": 1})))
+    for claims in (1, 2, 3):
+        (call,) = await api.claim("look")
+        assert call["claims"] == claims
+        good(await api.post(f"/tool-calls/{call['workId']}/release", {"claimToken": call["claimToken"]}))
+        (call,) = await api.claim("look")
+        assert call["claims"] == claims  # what was given back was not lost
+        await owner.execute("UPDATE outgoing_calls SET claimed_until = now() WHERE status = 'claimed'")
+        await plangate.services.calls.lapse_due()
+    assert output_of(await api.ended(query["id"])) == [
+        {
+            "tool": "look",
+            "error": "Whether look ran is not known: 3 times a process took the call and did not answer in time. "
+            "Do not assume either; check before you repeat it.",
+        }
+    ]
+    (told,) = [e for e in await api.events(query["id"], "tool-invocation") if e["state"] == "error"]
+    assert told["error"]["code"] == "outcome_unknown"
+    assert (await api.do("/tool-calls/claim", {"tools": [{"name": "look"}]}))["calls"] == []
+
+
 async def test_a_lapsed_call_that_may_not_repeat_is_unknown_and_the_query_goes_on(
     plangate: World, api: Caller, owner: Any
 ) -> None:
