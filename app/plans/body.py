@@ -131,19 +131,27 @@ def action_flaws(
 ) -> list[Flaw]:
     """What is wrong with the fields of an action whose variables are values; pointers lead into the fields. What has no
     place, since the value is too large to say where, is wrong with them too: all else was checked."""
-    flat = {discriminator(spec.schema_): action.kind, **payload}
-    actions = {
-        "type": "array",
-        "items": (actions_schema(spec.schema_) or {}).get("items", {}),
-    }  # of any length
-    schema = {**spec.schema_, "properties": {**spec.schema_.get("properties", {}), "actions": actions}}
-    found = schemas.compile(schema).errors({**body, "actions": [flat]})
+    found = some_flaws(spec, body, [(action, payload)], schemas)
     at = "/actions/0"
     return [
         Flaw(f.pointer.removeprefix(at), f.message)
         for f in found
         if not f.pointer or f"{f.pointer}/".startswith(f"{at}/")
     ]
+
+
+def some_flaws(
+    spec: PlanSpec,
+    body: Mapping[str, Any],
+    some: Sequence[tuple[Action, dict[str, Any]]],
+    schemas: SchemaChecker,
+) -> list[Flaw]:
+    """What is wrong with a body that has only these actions, with these fields; however many it must have."""
+    field = discriminator(spec.schema_)
+    actions = {"type": "array", "items": (actions_schema(spec.schema_) or {}).get("items", {})}
+    schema = {**spec.schema_, "properties": {**spec.schema_.get("properties", {}), "actions": actions}}
+    flat = [{field: action.kind, **payload} for action, payload in some]
+    return schemas.compile(schema).errors({**body, "actions": flat})
 
 
 def reference_flaws(references: Any, pointer: str) -> list[Flaw]:

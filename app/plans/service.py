@@ -25,6 +25,7 @@ from app.plans import body as bodies
 from app.plans import store
 from app.plans.artifacts import Texts
 from app.plans.body import Verdict
+from app.plans.fitting import misfits
 from app.plans.graph import Graph
 from app.plans.models import Plan, action_wire, revision_wire, transition_wire
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
@@ -174,8 +175,9 @@ class Plans:
     async def ground(
         self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, who: Who, texts: Texts
     ) -> dict[str, bytes]:
-        """As the gate of a plan with variables opens: its inputs fit the runtime, what no action provides is there, and
-        the documents that its variables lead into are kept; `texts` are those of artifacts. Raises Invalid."""
+        """As the gate of a plan with variables opens: its inputs fit the runtime, what no action provides is there, the
+        actions that are known now fit the plan's schema, and the documents that its variables lead into are kept;
+        `texts` are those of artifacts. Raises Invalid."""
         own, schema = effective(run, inputs), run.runtime.spec.input_schema
         flaws = self.schemas.compile(schema).errors(own) if schema is not None else []
         if flaws:
@@ -185,8 +187,14 @@ class Plans:
             )
         holder = Holder.of(run)
         holder = replace(holder, given={**holder.given, INPUT: own})
-        graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
-        return await snapshot(tx, self.variables, holder, graph, who.scope.work_id, texts)
+        body, work_id = orjson.loads(plan.body), who.scope.work_id
+        graph = Graph.of(bodies.actions_of(body))
+        kept = await snapshot(tx, self.variables, holder, graph, work_id, texts)
+        spec = self._spec(run.runtime, plan.spec_name)
+        flaws = await misfits(tx, self.variables, self.schemas, spec, body, graph, kept, work_id)
+        if flaws:
+            raise Invalid("With the values of its variables the plan cannot be carried out.", flaws)
+        return kept
 
     # -- moving ----------------------------------------------------------------------------------------------
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.postgres.test_state import Pen, thread
 from tests.support import specs
-from tests.support.client import Caller, good
+from tests.support.client import Caller, good, inner, output_of
 from tests.support.graphs import (
+    SEATS,
     add,
     answering,
     begun,
+    came_to_nothing,
     count,
     did,
     executed,
@@ -18,6 +22,7 @@ from tests.support.graphs import (
     hands,
     make,
     note,
+    seats,
     state,
     statuses,
     stored,
@@ -222,20 +227,118 @@ async def test_a_variable_of_ten_thousand_characters_is_read(plangate: World, ap
 
 async def test_what_would_be_nested_too_deep_is_not_sent(api: Caller) -> None:
     await api.register(flowing())
-    deep: Any = "†input.it"
-    for _ in range(30):
-        deep = [deep]
+    deep = deep_in("†input.it")
     value: Any = 1
     for _ in range(40):
         value = [value]
     plan = await stored(api, make(deep), make("†input.it"))
+    assert await came_to_nothing(api, plan, inputs={"it": value}) == (
+        "With the values of its variables the plan cannot be carried out. /body/actions/0: With their values the "
+        "arguments are nested deeper than 64."
+    )
+    plan = await stored(api, make(value, "†state.it"), make(deep_in("†state.it")), make("†state.it"))
     async with hands(api) as mine:
-        await executed(api, plan, inputs={"it": value})
-    assert mine.order == [1]
-    assert (await told(api, plan))[0] == (
+        await executed(api, plan)
+    assert mine.order == [0, 2]
+    assert (await told(api, plan))[1] == (
         "variable_error",
         "Nothing was sent. With their values the arguments are nested deeper than 64.",
     )
+
+
+def deep_in(value: Any) -> Any:
+    for _ in range(30):
+        value = [value]
+    return value
+
+
+# -- what does not fit and is known before
+
+
+WRONG = "With the values of its variables the plan cannot be carried out. "
+
+
+async def test_nobody_is_asked_about_an_action_whose_values_do_not_fit(plangate: World, api: Caller) -> None:
+    await api.register(flowing(references=[SEATS]))
+    await Pen(plangate, await thread(api, "t")).write("†state.name", "five")
+    _, seat = await seats(api, {"rows": [1, "A"]})
+    wrong = [
+        (count("†input.n"), 'n: "†input.n" is an integer that does not match'),
+        (count("†state.name"), 'n: "†state.name" is a string, and this must be integer'),
+        (
+            count("†state.gone || †state.name"),
+            'n: "†state.gone || †state.name" is a string, and this must be integer',
+        ),
+        (add(1, f"{seat}.rows.1"), f'numbers/1: "{seat}.rows.1" is a string, and this must be integer'),
+        (add(seat), f'numbers/0: "{seat}" is an object, and this must be integer'),
+    ]
+    for action, why in wrong:
+        actions = [make("†input.n", "†state.made"), action, note("†state.made")]
+        plan = await stored(api, *actions, threadKey="t")
+        assert await came_to_nothing(api, plan, inputs={"n": 0}) == (
+            f"{WRONG}/body/actions/1: the action does not match its schema: /{why}."
+        )
+    assert await plangate.value("SELECT count(*) FROM outgoing_calls") == 0
+    assert await plangate.value("SELECT count(*) FROM plan_snapshots") == 0
+    plan = await stored(api, *(count("†input.n") for _ in range(30)), threadKey="t")
+    message = await came_to_nothing(api, plan, inputs={"n": "x" * 1000})
+    assert message.count("the action does not match its schema") == 20
+    assert "xx" not in message
+
+
+async def test_a_planner_hears_of_what_does_not_fit_and_stores_the_next_revision(api: Caller) -> None:
+    await api.register(flowing())
+    stores = [
+        ("storePlan", {"specName": "Flow", "planId": "p", "body": {"actions": [count("†input.n")]}}),
+        ("executePlan", {"planId": "p", "inputs": {"n": "one"}}),
+        ("storePlan", {"specName": "Flow", "planId": "p", "body": {"actions": [note("†input.n")]}}),
+        ("executePlan", {"planId": "p", "inputs": {"n": "one"}}),
+    ]
+    query = (await api.submit(specs.delegated(*stores)))["id"]
+    async with hands(api):
+        await api.approve(query)
+        entries = output_of(await api.ended(query))
+    told_of = 'n: "†input.n" is a string, and this must be integer.'
+    assert inner(entries[1]) == f"{WRONG}/body/actions/0: the action does not match its schema: /{told_of}"
+    assert inner(entries[2])["revision"] == 2
+    assert inner(entries[3])["status"] == "executed"
+
+
+async def test_what_fits_is_asked_about_whatever_is_not_known_yet(plangate: World, api: Caller) -> None:
+    """What an action will read of another, and a text with two daggers, is no reason not to ask."""
+    await api.register(flowing(references=[SEATS]))
+    await Pen(plangate, await thread(api, "t")).write("†state.n", "five")
+    _, seat = await seats(api, [1, 2])
+    plan = await stored(
+        api,
+        make(5, "†state.n"),
+        count("†state.n"),
+        add(f"{seat}.0", "†input.n", "†state.n"),
+        note("††state.n"),
+        count("†input.n"),
+        threadKey="t",
+    )
+    async with hands(api) as mine:
+        over = await executed(api, plan, inputs={"n": 7})
+    assert over["status"] == "executed", over["result"]
+    assert [mine.payload(n) for n in range(1, 5)] == [
+        {"n": 5},
+        {"numbers": [1, 7, 5]},
+        {"text": "†state.n"},
+        {"n": 7},
+    ]
+
+
+async def test_values_beyond_what_is_looked_at_are_checked_as_they_are_sent(
+    api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.plans.fitting.KNOWN_BYTES", 10)
+    await api.register(flowing())
+    plan = await stored(api, note("†input.text"), count("†input.text"))
+    async with hands(api) as mine:
+        over = await executed(api, plan, inputs={"text": "much too long"})
+    assert (over["status"], mine.order) == ("failed", [0])
+    assert (await told(api, plan))[1][0] == "variable_error"
 
 
 # -- other boundaries

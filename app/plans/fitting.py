@@ -1,0 +1,116 @@
+"""What is known of a plan as its gate opens, against its schema: nobody is asked about an action that could not be sent.
+
+An action is known if none of its values comes from another action. It is filled from what was kept for the approval, as
+it will be when it is sent, so what is wrong with it now would be wrong then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from plangate.spec.models import PlanSpec
+
+from app.agents.variable_values import Filled, VariableError, flaws_told, is_text
+from app.agents.variables import AT_ONCE_BYTES, Gathered, Holder, Variables
+from app.base.database import Tx
+from app.base.errors import Flaw
+from app.base.schemacheck import SchemaChecker
+from app.plans import body as bodies
+from app.plans.graph import MAX_FLAWS, REF, Graph
+from app.plans.variables import Flow, View
+
+KNOWN_BYTES: Final = 16 * 1024 * 1024
+"""Of values that are looked at here, about: an action whose own come after these is checked as it is sent. Texts of
+artifacts are too, since they are in the blob store."""
+
+AT_ONCE_ACTIONS: Final = 50
+"""That are looked at between the events of other queries: a thousand take half a second."""
+
+NOTHING_STORED: Final = Gathered({}, {}, frozenset())
+
+
+async def misfits(
+    tx: Tx,
+    variables: Variables,
+    schemas: SchemaChecker,
+    spec: PlanSpec,
+    body: Mapping[str, Any],
+    graph: Graph,
+    kept: Mapping[str, bytes],
+    work_id: str,
+) -> list[Flaw]:
+    """Of each known action that does not fit, why; pointers lead into the plan. `kept` are the documents of the gate."""
+    stored: dict[int, Gathered] = {}
+    left = KNOWN_BYTES
+    for n in _known(graph):
+        if left <= 0:
+            break
+        roots = {root for root in graph.steps[n].call.roots() if root.kind == REF}
+        read = NOTHING_STORED
+        try:
+            if roots:
+                read = await variables.gather(tx, Holder("", None, {}, None), work_id, roots)
+        except VariableError:
+            continue  # more than one dispatch carries: that is what the subject is refused for
+        stored[n] = read
+        left -= read.size
+
+    def work() -> list[Flaw]:
+        made, flaws = _filled(Flow(graph, View(kept)), stored)
+        return [*flaws, *_unmatched(schemas, spec, body, made)][:MAX_FLAWS]
+
+    size = KNOWN_BYTES - left + sum(map(len, kept.values()))
+    much = size > AT_ONCE_BYTES or len(stored) > AT_ONCE_ACTIONS
+    return await asyncio.to_thread(work) if much else work()
+
+
+def _known(graph: Graph) -> Iterable[int]:
+    for step in graph.steps:
+        if not any(map(graph.depends, step.call.found)) and not any(map(is_text, step.call.roots())):
+            yield step.index
+
+
+def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Filled], list[Flaw]]:
+    made: dict[int, Filled] = {}
+    flaws = []
+    left = KNOWN_BYTES
+    for n, read in stored.items():
+        if left <= 0:
+            break
+        try:
+            made[n] = flow.fill(n, {**flow.records(n), **read.values()}, read.why)
+        except VariableError as error:
+            flaws.append(Flaw(f"/body/actions/{n}", str(error).rstrip(".")))
+        else:
+            left -= sum(source.size_bytes for source in made[n].sources)
+    return made, flaws
+
+
+def _unmatched(
+    schemas: SchemaChecker, spec: PlanSpec, body: Mapping[str, Any], made: Mapping[int, Filled]
+) -> list[Flaw]:
+    """One look at all of them, then at those that it names, each as it would be sent."""
+    actions = bodies.actions_of(body)
+    numbers = list(made)
+    found = bodies.some_flaws(spec, body, [(actions[n], made[n].args) for n in numbers], schemas)
+    named = sorted(
+        {numbers[int(f.pointer.split("/")[2])] for f in found if f.pointer.startswith("/actions/")}
+    )
+    return list(_told(schemas, spec, body, actions, made, named or (numbers if found else [])))
+
+
+def _told(
+    schemas: SchemaChecker,
+    spec: PlanSpec,
+    body: Mapping[str, Any],
+    actions: Sequence[bodies.Action],
+    made: Mapping[int, Filled],
+    suspects: Iterable[int],
+) -> Iterable[Flaw]:
+    for n in suspects:
+        flaws = bodies.action_flaws(spec, body, actions[n], made[n].args, schemas)
+        if flaws:
+            listed, _ = flaws_told(flaws, made[n].sources)
+            yield Flaw(f"/body/actions/{n}", f"the action does not match its schema: {listed}")
