@@ -161,6 +161,11 @@ class Plans:
             raise Conflict(f"The plan {current.called} is a {current.spec_name}, not a {spec_name}.")
         if await store.open_gate(tx, current.id):
             raise PlanGateOpen(f"The plan {current.called} waits for a decision; store a revision after it.")
+        if await store.about_to_begin(tx, current.thread_id, current.id):
+            raise PlanAlreadyApproved(
+                f"The plan {current.called} was approved and is about to be carried out: what was approved does not "
+                "change. Store a new plan."
+            )
         return current.id, await store.next_revision(tx, current.id, runtime.id)
 
     def _spec(self, runtime: Runtime, name: str) -> PlanSpec:
@@ -172,21 +177,24 @@ class Plans:
             )
         return spec
 
-    async def ground(
-        self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, who: Who, texts: Texts
-    ) -> dict[str, bytes]:
-        """As the gate of a plan with variables opens: its inputs fit the runtime, what no action provides is there, the
-        actions that are known now fit the plan's schema, and the documents that its variables lead into are kept;
-        `texts` are those of artifacts. Raises Invalid."""
-        own, schema = effective(run, inputs), run.runtime.spec.input_schema
-        flaws = self.schemas.compile(schema).errors(own) if schema is not None else []
+    def check_inputs(self, run: QueryRun, inputs: Any) -> None:
+        """The inputs of an execution, over those of its query, fit the runtime. Raises Invalid."""
+        schema = run.runtime.spec.input_schema
+        flaws = self.schemas.compile(schema).errors(effective(run, inputs)) if schema is not None else []
         if flaws:
             raise Invalid(
                 "The inputs do not match the runtime's inputSchema.",
                 [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
             )
+
+    async def ground(
+        self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, who: Who, texts: Texts
+    ) -> dict[str, bytes]:
+        """As the gate of a plan with variables opens: what no action provides is there, the actions that are known now
+        fit the plan's schema, and the documents that its variables lead into are kept; `texts` are those of artifacts.
+        Raises Invalid."""
         holder = Holder.of(run)
-        holder = replace(holder, given={**holder.given, INPUT: own})
+        holder = replace(holder, given={**holder.given, INPUT: effective(run, inputs)})
         body, work_id = orjson.loads(plan.body), who.scope.work_id
         graph = Graph.of(bodies.actions_of(body))
         kept = await snapshot(tx, self.variables, holder, graph, work_id, texts)

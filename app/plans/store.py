@@ -41,6 +41,14 @@ UPDATE plan_revisions SET decision = $4, feedback = $5, partial = $6 WHERE tenan
 OPEN_GATE = """
 SELECT id FROM approvals WHERE tenant_id = $1 AND kind = 'plan' AND target = $2 AND status = 'pending'
 """
+# The query that works in the thread was told yes, and the call that asked is not over: it begins the plan next.
+ABOUT_TO_BEGIN = """
+SELECT EXISTS (SELECT FROM queries q
+  JOIN approvals a ON a.tenant_id = q.tenant_id AND a.query_id = q.id
+  JOIN work_records w ON w.tenant_id = a.tenant_id AND w.id = a.work_id
+ WHERE q.tenant_id = $1 AND q.thread_id = $2 AND q.status IN ('running', 'waiting')
+   AND a.kind = 'plan' AND a.target = $3 AND a.status = 'approved' AND w.ended_at IS NULL)
+"""
 INSERT_ACTIONS = """
 INSERT INTO plan_actions (tenant_id, plan_id, index, revision, kind, status, idempotency_key)
 SELECT $1, $2, n - 1, $3, kind, 'pending', key FROM unnest($4::text[], $5::text[]) WITH ORDINALITY AS t (kind, key, n)
@@ -145,6 +153,11 @@ async def decided(tx: Tx, *args: Any) -> None:
 async def open_gate(tx: Tx, plan_id: str) -> str | None:
     found: str | None = await tx.value(OPEN_GATE, tx.tenant, plan_id)
     return found
+
+
+async def about_to_begin(tx: Tx, thread_id: str, plan_id: str) -> bool:
+    """Whether a draft was approved, and who asked for it will begin it. Asked after `open_gate`: no decision falls between."""
+    return bool(await tx.value(ABOUT_TO_BEGIN, tx.tenant, thread_id, plan_id))
 
 
 async def insert_actions(

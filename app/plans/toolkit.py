@@ -170,6 +170,7 @@ class PlanTools:
             )
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
+        self._plans.check_inputs(run, inputs)
         rule = plan_rule(run.runtime.spec, agent, standing.floor)
         kept = await self._plans.ground(tx, run, plan, inputs, who, texts) if plan.variables else None
         subject, glimpses = await self._subject(tx, run, plan, inputs, kept)

@@ -10,6 +10,7 @@ from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World, world
 
+TAMPER = "UPDATE plan_revisions SET body = body || ' '::bytea, digest = sha256(body || ' '::bytea)"
 STORE = {"specName": "Routing", "body": specs.BODY, "planId": "p1", "threadKey": "t"}
 
 
@@ -80,15 +81,54 @@ async def test_a_revision_that_nobody_decided_about_may_be_presented_again(
     assert await revisions(api, plan["id"]) == [(1, None, None)]
 
 
-async def test_a_plan_that_was_approved_and_changed_meanwhile_does_not_run(
+async def test_what_was_approved_and_is_about_to_begin_is_not_stored_over(
     cluster: Any, site: Any, idle: World, gated: dict[str, Any]
 ) -> None:
+    """The decision was taken while no process was there to begin the plan: it takes effect all the same."""
+    api = idle.api
+    refused(await api.post("/plans", STORE), 409, "plan_gate_open")
+    good(await api.decide(gated["id"]))
+    problem = refused(await api.post("/plans", STORE), 409, "plan_already_approved")
+    assert problem["detail"] == (
+        "The plan p1 was approved and is about to be carried out: what was approved does not change. Store a new plan."
+    )
+    async with world(site, cluster.operator_key) as process:
+        await process.api.serve("actions", None)
+        _, executed = map(inner, output_of(await api.ended(gated["queryId"])))
+        assert executed["status"] == "executed"
+    assert await revisions(api, gated["target"]) == [(1, None, None)]
+
+
+async def test_a_plan_that_was_approved_and_is_another_now_does_not_run(
+    cluster: Any, site: Any, idle: World, owner: Any, gated: dict[str, Any]
+) -> None:
+    """Somebody wrote to the database behind the service's back. After that, a draft may be stored over again."""
     api = idle.api
     good(await api.decide(gated["id"]))
-    again = await api.do("/plans", {**STORE, "body": {"actions": [specs.BOOK]}})
-    assert again["revision"] == 2
+    await owner.execute(TAMPER)
     async with world(site, cluster.operator_key) as process:
         _, refusal = map(inner, output_of(await api.ended(gated["queryId"])))
         assert "is not what was approved" in refusal
         assert await process.value("SELECT count(*) FROM outgoing_calls") == 0
+    again = await api.do("/plans", {**STORE, "body": {"actions": [specs.BOOK]}})
+    assert again["revision"] == 2
     assert await revisions(api, gated["target"]) == [(1, None, None), (2, None, None)]
+
+
+async def test_in_the_query_whose_approved_plan_could_not_begin_the_next_revision_is_stored(
+    api: Caller, plangate: World, owner: Any
+) -> None:
+    await api.register(specs.planning())
+    stored = {"specName": "Routing", "planId": "p1", "body": specs.BODY}
+    calls = [("storePlan", stored), ("executePlan", {"planId": "p1"})] * 2
+    query = (await api.submit(specs.delegated(*calls)))["id"]
+    first = await api.gate(query)
+    await owner.execute(TAMPER)
+    good(await api.decide(first["id"]))
+    second = await api.gate(query, not_=first["id"])
+    assert second["glimpses"]["revision"] == 2
+    good(await api.decide(second["id"]))
+    await api.serve("actions", None)
+    results = [inner(entry) for entry in output_of(await api.ended(query))]
+    assert "is not what was approved" in results[1]
+    assert results[3]["status"] == "executed"

@@ -392,6 +392,20 @@ async def test_after_a_gate_that_came_to_nothing_a_draft_pins_for_seven_days(
     assert 6.9 < left.total_seconds() / 86400 <= 7
 
 
+async def test_inputs_of_an_execution_fit_the_runtime_also_where_no_variable_reads_them(api: Caller) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+    await api.register(specs.planning(inputSchema=schema))
+    ended = await api.run(specs.store_and_execute(inputs={"n": "one"}), inputs={"n": 1})
+    assert inner(output_of(ended)[1]) == (
+        'The inputs do not match the runtime\'s inputSchema. /inputs/n: must be integer, not "one".'
+    )
+    assert (await api.read("/approvals"))["items"] == []
+    query = (await api.submit(specs.store_and_execute(inputs={"n": 2})))["id"]
+    await api.approve(query)
+    assert (await api.serve("actions", DONE))["inputs"] == {"n": 2}
+    await api.ended(query)
+
+
 # -- unknown outcomes
 
 
