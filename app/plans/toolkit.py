@@ -170,6 +170,11 @@ class PlanTools:
             )
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
+        wanted = plan.spec_name if agent is None else run.runtime.agents[agent].plan_name
+        if plan.spec_name != wanted:  # the rule of one executor is not for the plans of another
+            raise Invalid(
+                f"{agent} executes plans of {wanted!r} only, and {plan.called} is a {plan.spec_name}."
+            )
         self._plans.check_inputs(run, inputs)
         rule = plan_rule(run.runtime.spec, agent, standing.floor)
         kept = await self._plans.ground(tx, run, plan, inputs, who, texts) if plan.variables else None

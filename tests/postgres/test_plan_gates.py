@@ -132,3 +132,21 @@ async def test_in_the_query_whose_approved_plan_could_not_begin_the_next_revisio
     results = [inner(entry) for entry in output_of(await api.ended(query))]
     assert "is not what was approved" in results[1]
     assert results[3]["status"] == "executed"
+
+
+async def test_an_executor_takes_no_plan_that_is_another_ones(api: Caller, plangate: World) -> None:
+    """The rule is the executing agent's: whoever is sent to the more lenient one would pass by the other's."""
+    spec = specs.planning(approvalOverrides={"agents": {"noter": {"plans": "never"}}})
+    spec["agents"][0]["routes"].append("noter")
+    spec["agents"].append(specs.agent("noter", "executor", plan="Notes"))
+    spec["plans"].append({**specs.ROUTING, "name": "Notes"})
+    await api.register(spec)
+    plan = await api.do("/plans", {**STORE, "runtime": "default"})
+    asked = {"tool": "executePlan", "args": {"planId": "p1"}}
+    around = specs.script(("call_agent", {"agent": "noter", "prompt": asked}))
+    refusal = inner(output_of(await api.run(around, threadKey="t"))[0])
+    assert refusal == "noter executes plans of 'Notes' only, and p1 is a Routing."
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "draft"
+    assert await plangate.value("SELECT count(*) FROM approvals") == 0
+    straight = specs.script(("call_agent", {"agent": "doer", "prompt": asked}))
+    await api.gate((await api.submit(straight, threadKey="t"))["id"])
