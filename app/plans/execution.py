@@ -35,12 +35,16 @@ from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
 from app.plans.variables import Flow, delivered, parsed
 from app.runtimes.models import Runtime
 from app.state import store as state_store
+from app.state.glimpses import cut
 from app.state.models import WriteRow
 from app.state.writing import WriteRefused
 from app.tools.calls import Taken
 from app.tools.models import CallOutcome, OutgoingCall
 
 MAX_PARALLEL = 8
+MOST_ENTITIES = 2**63 - 1  # what JSON holds here; there are no more
+SUMMARY_CHARS = 4_000
+ERROR_CHARS = 1_000
 NO_TEXTS = Gathered({}, {}, frozenset())
 
 
@@ -402,12 +406,13 @@ def unsent(error: VariableError) -> Verdict:
 
 def summary(rows: list[Any]) -> dict[str, Any]:
     """What executePlan answers: the actions, how many entities they touched, in words. The rows of one dispatch
-    share a result, which counts once. A failure whose error went to a path is handled: the plan may still be executed."""
+    share a result, which counts once. A failure whose error went to a path is handled: the plan may still be executed.
+    It goes to a model and to everybody who follows the query, so long words are cut; the rows have all of them."""
     results = {r["work_id"]: orjson.loads(r["result"]) for r in rows if r["result"] is not None}
     errors = {r["index"]: orjson.loads(r["error"]) for r in rows if r["error"] is not None}
     handled = {n for n, error in errors.items() if error.get("writtenTo")}
     failed = [r for r in rows if r["status"] not in ("succeeded", "skipped") and r["index"] not in handled]
-    affected = sum(r.get("entitiesAffected", 0) for r in results.values())
+    affected = min(sum(r.get("entitiesAffected", 0) for r in results.values()), MOST_ENTITIES)
     words = [r["summary"] for r in results.values() if r.get("summary")]
     done = sum(r["status"] == "succeeded" for r in rows)
     return {
@@ -417,10 +422,14 @@ def summary(rows: list[Any]) -> dict[str, Any]:
                 "index": r["index"],
                 "kind": r["kind"],
                 "status": r["status"],
-                **({"error": errors[r["index"]]} if r["index"] in errors else {}),
+                **({"error": _shortened(errors[r["index"]])} if r["index"] in errors else {}),
             }
             for r in rows
         ],
         "entitiesAffected": affected,
-        "summary": " ".join(words) or f"{done} of {len(rows)} actions took effect.",
+        "summary": cut(" ".join(words), SUMMARY_CHARS) or f"{done} of {len(rows)} actions took effect.",
     }
+
+
+def _shortened(error: dict[str, Any]) -> dict[str, Any]:
+    return {**error, "message": cut(error["message"], ERROR_CHARS)} if "message" in error else error

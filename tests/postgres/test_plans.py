@@ -406,6 +406,34 @@ async def test_inputs_of_an_execution_fit_the_runtime_also_where_no_variable_rea
     await api.ended(query)
 
 
+async def test_whatever_dispatchers_say_the_answer_is_one_that_can_be_kept_and_read(api: Caller) -> None:
+    """More entities than a number holds, and more words than anybody reads; the rows have it all."""
+    await api.register(
+        specs.planning(
+            actionDispatcher=None,
+            actionDispatchers={"book": "client", "refund": "client"},
+            approvalPolicies={"plans": "never"},
+        )
+    )
+    body = {"actions": [*[specs.BOOK] * 3, specs.REFUND]}
+    plan = await api.do("/plans", {"runtime": "default", "specName": "Routing", "body": body})
+    query = (await api.do(f"/plans/{plan['id']}/execute", {}))["id"]
+    for _ in range(3):
+        await api.serve("actions.book", {"entitiesAffected": 2**63 - 1, "summary": "s" * 50_000})
+    await api.serve("actions.refund", error="e" * 20_000)
+    await api.ended(query)
+    over = await api.read(f"/plans/{plan['id']}")
+    assert over["status"] == "failed"
+    answer = over["result"]
+    assert [a["status"] for a in answer["actions"]] == ["succeeded"] * 3 + ["failed"]
+    assert answer["entitiesAffected"] == 2**63 - 1
+    assert len(answer["summary"]) < 5_000
+    assert len(answer["actions"][3]["error"]["message"]) < 1_100
+    rows = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    assert [len(r["result"]["summary"]) for r in rows[:3]] == [50_000] * 3
+    assert len(rows[3]["error"]["message"]) == 20_000
+
+
 # -- unknown outcomes
 
 
