@@ -80,6 +80,10 @@ class HostPlans:
         plan = await self._plans.named(tx, None, plan_id)
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
+        if plan.status is PlanStatus.DRAFT and plan.decision is not None:
+            raise PlanRejected(
+                f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."
+            )
         runtime = await self._queries.runtime_for(tx, Submission("", plan.runtime_id))
         if plan.status is not PlanStatus.DRAFT or thread != plan.thread_id:
             work_id = new_id("wrk_")
@@ -96,10 +100,6 @@ class HostPlans:
                 plan.id,
                 variables=plan.variables,
                 given=given_of(runtime.spec, {}),
-            )
-        elif plan.decision is not None:
-            raise PlanRejected(
-                f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."
             )
         asked = Submission(
             "", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs, traceparent=traceparent

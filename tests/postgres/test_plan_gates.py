@@ -55,8 +55,10 @@ async def test_a_decision_marks_its_revision_as_it_is_taken(
     plan = await api.read(f"/plans/{gated['target']}")
     assert (plan["status"], plan["decision"], plan["partial"]) == ("draft", word, partial)
     assert await revisions(api, gated["target"]) == [(1, word, "Cheaper.")]
-    body = refused(await api.post(f"/plans/{gated['target']}/execute", {}), 409, "plan_rejected")
-    assert f"Revision 1 was answered with '{word}'" in body["detail"]
+    for where in ({}, {"threadKey": "another"}):  # nor in a copy of it
+        body = refused(await api.post(f"/plans/{gated['target']}/execute", where), 409, "plan_rejected")
+        assert f"Revision 1 was answered with '{word}'" in body["detail"]
+    assert len((await api.read("/plans"))["items"]) == 1
 
 
 async def test_a_revision_that_nobody_decided_about_may_be_presented_again(
