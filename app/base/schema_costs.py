@@ -40,7 +40,9 @@ class _Estimate:
 
     def visit(self, schema: Any, value: Any) -> None:
         """Spend what the errors of `schema` at `value`, and below, cost. Raises _Spent."""
-        if isinstance(schema, Mapping):
+        if isinstance(schema, Mapping) and len(schema) == 1 and "$ref" in schema:
+            self._left -= _VISIT_BYTES
+        elif isinstance(schema, Mapping):
             self._left -= self._price(schema) + self._size(value)
         else:
             self._left -= _VISIT_BYTES if schema is True else _ERROR_BYTES + self._size(value)

@@ -13,6 +13,8 @@ from app.base.jsongate import NotJson, canonical
 MESSAGE_CHARS: Final = 200
 _VALUE_CHARS: Final = 60  # of an offending value that a message repeats
 _BRANCHES_SHOWN: Final = 4
+LENIENT: Final = "or:"
+"""In a schema for values with holes, what is allowed beside a rule has a name that begins so."""
 
 
 def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) -> str:
@@ -32,6 +34,8 @@ def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) ->
     elif name in ("enum", "const"):
         options = kind.options if name == "enum" else [kind.expected_value]
         text = f"must be {_listed([_text(option) for option in options])}, not {described(error.instance)}"
+    elif name == "not" and isinstance(kind.schema, Mapping) and "$ref" in kind.schema:
+        text = f"{described(error.instance)} matches what is excluded here"
     elif name in ("anyOf", "oneOf") and kind.context and not nested:
         text = _branches(error, kind)
     else:
@@ -47,10 +51,27 @@ def _branches(error: jsonschema_rs.ValidationError, kind: Any) -> str:
     reasons = []
     for number, failures in enumerate(kind.context[:_BRANCHES_SHOWN], 1):
         if failures:
-            below = pointer_of(failures[0].instance_path[depth:])
-            reason = cut(message_of(failures[0], nested=True), _VALUE_CHARS)
+            first = _innermost(failures[0])
+            below = pointer_of(first.instance_path[depth:])
+            reason = cut(message_of(first, nested=True), _VALUE_CHARS)
             reasons.append(f"({number}) {f'{below}: ' if below else ''}{reason}")
     return f"matches none of {len(kind.context)} alternatives: {'; '.join(reasons)}"
+
+
+def of_rule(error: jsonschema_rs.ValidationError) -> Sequence[jsonschema_rs.ValidationError]:
+    """The errors of a rule beside which something else is allowed that the value is not either; of others none."""
+    context: Sequence[Any] = getattr(error.kind, "context", None) or ()
+    if len(context) != 2 or error.schema_path[-1:] != ["anyOf"] or not context[1]:
+        return ()
+    name = [*map(str, context[1][0].schema_path[:2])]
+    rule: Sequence[jsonschema_rs.ValidationError] = context[0]
+    return rule if name[:1] == ["$defs"] and name[1].startswith(LENIENT) else ()
+
+
+def _innermost(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
+    while rule := of_rule(error):
+        error = rule[0]
+    return error
 
 
 def schema_message(error: jsonschema_rs.ValidationError) -> str:

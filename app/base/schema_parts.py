@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
-from app.base.schema_messages import escaped
+from app.base.schema_messages import LENIENT, escaped
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
@@ -19,6 +19,21 @@ _DATA: Final = frozenset({"const", "enum", "default", "examples"})
 _MAPS: Final = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
+
+HOLE: Final = "\0"
+"""A string that begins so stands for a value that is still to come (schema_holes.py): no JSON that comes in has this
+character."""
+
+HOLE_NAME: Final = f"{LENIENT}hole"
+AT_A_HOLE: Final = {"$ref": f"#/$defs/{HOLE_NAME}"}
+
+
+def rule_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a schema says of its place where that may be a hole too."""
+    parts = schema.get("anyOf")
+    if isinstance(parts, list) and parts[1:] == [AT_A_HOLE] and isinstance(parts[0], Mapping):
+        return parts[0]
+    return schema
 
 
 def held_by(schema: Mapping[str, Any], keyword: str) -> Sequence[Any]:

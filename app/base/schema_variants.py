@@ -9,8 +9,8 @@ from typing import Any, Final
 import jsonschema_rs
 
 from app.base.errors import Flaw
-from app.base.schema_messages import MESSAGE_CHARS, cut, described, message_of, pointer_of, shown
-from app.base.schema_parts import References
+from app.base.schema_messages import MESSAGE_CHARS, cut, described, message_of, of_rule, pointer_of, shown
+from app.base.schema_parts import HOLE, References, rule_of
 
 _UNIONS: Final = ("oneOf", "anyOf")
 _MAX_HOPS: Final = 32  # references that lead to a variant
@@ -18,6 +18,10 @@ _MAX_HOPS: Final = 32  # references that lead to a variant
 
 def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> Iterator[Flaw]:
     """The flaws that an error of the validator stands for."""
+    if rule := of_rule(error):
+        for failure in rule:
+            yield from flaws_of(references, failure)
+        return
     union = _union(references, error)
     if union is None:
         yield Flaw(pointer_of(error.instance_path), message_of(error))
@@ -32,6 +36,8 @@ def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> It
         failures: Sequence[Any] = error.kind.context[kinds[value[field]]]  # type: ignore[attr-defined]
         for failure in failures:
             yield from flaws_of(references, failure)
+    elif isinstance(value[field], str) and value[field].startswith(HOLE):
+        yield _flaw(error, (), message_of(error))
     else:
         yield _flaw(error, (field,), f"{described(value[field])} is not {_listed(kinds)}")
 
@@ -44,10 +50,18 @@ def _union(references: References, error: jsonschema_rs.ValidationError) -> tupl
         return None
     variants: Sequence[Any] = getattr(error.kind, "context", None) or ()
     schema = references.at(error.schema_path[:-1])
-    declared = schema.get("discriminator") if isinstance(schema, Mapping) else None
+    kinds = kinds_apart(references, schema, keyword) if isinstance(schema, Mapping) else None
+    return kinds if kinds is not None and len(schema[keyword]) == len(variants) else None
+
+
+def kinds_apart(
+    references: References, schema: Mapping[str, Any], keyword: str
+) -> tuple[str, dict[str, int]] | None:
+    """The field that tells the variants of a union apart, and which of them each of its values means; None where the
+    schema does not say."""
+    declared, written = schema.get("discriminator"), schema.get(keyword)
     field = declared.get("propertyName") if isinstance(declared, Mapping) else None
-    written = schema.get(keyword) if isinstance(schema, Mapping) else None
-    if not isinstance(field, str) or not isinstance(written, list) or len(written) != len(variants):
+    if not isinstance(field, str) or not isinstance(written, list):
         return None
     kinds: dict[str, int] = {}
     for number, variant in enumerate(written):
@@ -72,6 +86,7 @@ def _kinds(references: References, variant: Any, field: str) -> list[str]:
 
 
 def _constants(references: References, schema: Mapping[str, Any]) -> list[str]:
+    schema = rule_of(schema)
     for held in (schema, *references.of(schema)):
         if isinstance(held, Mapping):
             values = [held["const"]] if "const" in held else held.get("enum")

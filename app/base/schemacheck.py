@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -35,6 +36,7 @@ from app.base.errors import Flaw
 from app.base.jsongate import NotJson, canonical
 from app.base.schema_bounds import SchemaRefused, refuse_bombs, refuse_foreign
 from app.base.schema_costs import affordable
+from app.base.schema_holes import with_holes
 from app.base.schema_messages import MESSAGE_CHARS, cut, pointer_of, schema_message
 from app.base.schema_parts import References, Schema
 from app.base.schema_slices import first_flaws
@@ -96,18 +98,19 @@ class SchemaChecker:
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, CompiledSchema] = OrderedDict()
 
-    def compile(self, schema: Schema) -> CompiledSchema:
-        """The compiled schema. Raises SchemaRefused with the place and the reason."""
+    def compile(self, schema: Schema, *, holes: bool = False) -> CompiledSchema:
+        """The compiled schema, or with `holes` that of values of which some are still to come (schema_holes.py). Raises
+        SchemaRefused with the place and the reason."""
         try:
             text = canonical(schema if isinstance(schema, bool) else dict(schema))
         except NotJson as error:
             raise SchemaRefused("", cut(str(error), MESSAGE_CHARS)) from error
-        digest = hashlib.sha256(text).digest()
+        digest = hashlib.sha256(b"holes" + text if holes else text).digest()
         with self._lock:
             if (kept := self._kept.get(digest)) is not None:
                 self._kept.move_to_end(digest)
                 return kept
-        compiled = _compiled(orjson.loads(text), digest)
+        compiled = _compiled(orjson.loads(text), digest, holes=holes)
         with self._lock:
             self._kept[digest] = compiled
             while len(self._kept) > self._capacity:
@@ -115,19 +118,25 @@ class SchemaChecker:
         return compiled
 
 
-def _compiled(schema: Schema, digest: bytes) -> CompiledSchema:
+def _compiled(schema: Schema, digest: bytes, *, holes: bool) -> CompiledSchema:
     """`schema` is our own copy, so nobody changes it behind the cache."""
     refuse_foreign(schema)
     references = References(schema)
     refuse_bombs(references, schema)
-    plain: Any = schema
     try:
-        validator = jsonschema_rs.validator_cls_for(plain)(
-            plain, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions(), offline=True
-        )
+        validator = _validator(schema)
+        if holes and isinstance(schema, Mapping):
+            opened = with_holes(references, schema)
+            references, validator = References(opened), _validator(opened)
     except jsonschema_rs.ValidationError as error:
         pointer = pointer_of(error.instance_path) or references.first_dangling()
         raise SchemaRefused(pointer, schema_message(error)) from error
     except ValueError as error:
         raise SchemaRefused("", cut(f"the schema cannot be compiled: {error}", MESSAGE_CHARS)) from error
     return CompiledSchema(references, validator, digest)
+
+
+def _validator(schema: Any) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_cls_for(schema)(
+        schema, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions(), offline=True
+    )

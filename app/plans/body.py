@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plangate.spec.models import PlanSpec, RuntimeSpec
 from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
-from plangate.spec.problems import json_pointer
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
-from plangate.spec.variables import DAGGER, variables_of
+from plangate.spec.variables import DAGGER, Expression, NotAVariable, parse, replaced
 
 from app.base.errors import Flaw
 from app.base.jsongate import canonical, dumps
+from app.base.schema_parts import HOLE
 from app.base.schemacheck import SchemaChecker
 from app.plans.states import ActionStatus
 from app.tools.models import CallOutcome
@@ -23,6 +24,8 @@ from app.tools.models import CallOutcome
 META = (OUTPUT_PATH, OUTPUT_METHOD)
 TAKEN_OUT = ("references", *META)
 MAX_ACTIONS = 1_000
+_HOLE_SHOWN = "\\u0000"
+_IN_AN_ACTION = re.compile(r"/actions/\d+/")
 MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
 
 
@@ -106,12 +109,30 @@ def _schema_flaws(
 ) -> list[Flaw]:
     """What is wrong with a body, but for the values that its variables will have: those are checked before each action
     is sent."""
-    compiled = schemas.compile(_explaining(spec.schema_))
-    places = [found.place for found in variables_of(body["actions"])[0]] if variables else []
-    if not places:
-        return compiled.errors(body)
-    open_ = {json_pointer(("actions", *place[:n])) for place in places for n in range(2, len(place) + 1)}
-    return [f for f in compiled.errors(body, limit=20 + 2 * len(places)) if f.pointer not in open_][:20]
+    schema = _explaining(spec.schema_)
+    actions = body["actions"]
+    if variables:
+        actions = [replaced(action, _come) if isinstance(action, dict) else action for action in actions]
+    holes = actions != body["actions"]
+    found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
+    return list(map(_as_written, found)) if holes else found
+
+
+def _as_written(flaw: Flaw) -> Flaw:
+    """With variables, and literals that begin with a dagger, as the body has them."""
+    message = flaw.message
+    if _IN_AN_ACTION.match(flaw.pointer):
+        message = message.replace(f'"{DAGGER}', f'"{DAGGER}{DAGGER}')
+    return Flaw(flaw.pointer, message.replace(_HOLE_SHOWN, "").replace(HOLE, ""))
+
+
+def _come(text: str) -> str:
+    """A string that begins with a dagger, as long as values are still to come: a hole, or what is meant literally."""
+    try:
+        parsed = parse(text)
+    except NotAVariable:  # which is told beside
+        return HOLE + text
+    return HOLE + text if isinstance(parsed, Expression) else parsed
 
 
 def _explaining(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,7 +99,10 @@ class Plans:
         if done is not None:
             return await self.named(tx, None, done)
         spec = self._spec(runtime, spec_name)
-        normal, flaws = bodies.normalise(spec, body, self.schemas, variables=variables)
+        # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
+        normal, flaws = await asyncio.to_thread(
+            bodies.normalise, spec, body, self.schemas, variables=variables
+        )
         if flaws:
             raise Invalid(
                 f"The body does not match the plan {spec_name}.",

@@ -240,7 +240,72 @@ async def test_what_is_no_variable_is_checked_as_ever(api: Caller) -> None:
         ("/4/n", 'must be integer, not "††input.n"'),
         ("/5/n", "0 is less than the minimum of 1"),
         ("/6/kind", '"fly" is not one of "make", "add", "note", "count"'),
+        ("/7/text", "must be string, not an array of 1 items"),
     ]
+
+
+ORDER: specs.Spec = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "cents": {"type": "integer"}, "unit": {"enum": ["EUR", "USD"]}},
+    "required": ["id", "cents"],
+    "additionalProperties": False,
+}
+
+
+async def test_what_is_around_a_variable_is_checked_as_ever(api: Caller) -> None:
+    """In the same object, in objects of the same array, in definitions and unions, to any depth."""
+    pay = specs.variant("pay", orders={"items": {"$ref": "#/$defs/order"}}, how={"$ref": "#/$defs/how"})
+    card = {"properties": {"by": {"const": "card"}, "card": {"type": "integer"}}, "required": ["by", "card"]}
+    both = {"properties": {"by": {"const": "both"}, "ways": {"items": {"$ref": "#/$defs/how"}}}}
+    how = {"oneOf": [card, both], "discriminator": {"propertyName": "by"}}
+    schema = {
+        "properties": {"n": {"type": "integer"}, "actions": {"type": "array", "items": pay}},
+        "$defs": {"order": ORDER, "how": how},
+    }
+    await api.register({**flowing(), "plans": [{"name": "Flow", "schema": schema, "variables": True}]})
+    good_one = {"id": "†input.id", "cents": 1, "unit": "†input.unit"}
+    orders = [
+        good_one,
+        "†input.order",
+        {**good_one, "unit": "GBP"},
+        {"id": "†input.id"},
+        {**good_one, "x": 1},
+    ]
+    card_of = {"by": "card", "card": "†input.card"}
+    actions = [
+        {
+            "kind": "pay",
+            "orders": [good_one, "†input.o"],
+            "how": {"by": "both", "ways": [card_of, "†input.way"]},
+        },
+        {"kind": "pay", "orders": orders, "how": card_of},
+        {
+            "kind": "pay",
+            "orders": [],
+            "how": {"by": "both", "ways": [card_of, {"by": "card", "car": "†input.a"}]},
+        },
+        {"kind": "pay", "orders": [], "how": {"by": "cash", "card": "†input.card"}},
+        "†input.action",
+    ]
+    assert await flaws(api, *actions) == [
+        ("/1/orders/2/unit", 'must be "EUR" or "USD", not "GBP"'),
+        ("/1/orders/3", 'the property "cents" is missing'),
+        ("/1/orders/4", 'these properties are not allowed: "x"'),
+        ("/2/how/ways/1", 'the property "card" is missing'),
+        ("/3/how/by", '"cash" is not one of "card", "both"'),
+        ("/4", 'must be object, not "†input.action"'),
+    ]
+    body = {"actions": actions[:1], "n": "†input.n"}
+    problem = refused(
+        await api.post("/plans", {"specName": "Flow", "runtime": "default", "body": body}), 422, "invalid"
+    )
+    assert problem["errors"] == [{"pointer": "/body/n", "message": 'must be integer, not "†input.n"'}]
+
+
+async def test_flaws_of_the_last_of_many_actions_with_variables_are_found(api: Caller) -> None:
+    await api.register(flowing())
+    many = [add("†input.n", *range(100)) for _ in range(999)]
+    assert await flaws(api, *many, add("†input.n", "x")) == [("/999/numbers/1", 'must be integer, not "x"')]
 
 
 # -- plans without variables

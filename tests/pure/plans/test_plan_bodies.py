@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from plangate.spec.assembly import assemble
 from plangate.spec.models import PlanSpec
 
+from app.base.errors import Flaw
 from app.base.schemacheck import SchemaChecker
 from app.plans import body as bodies
 from app.tools.models import CallOutcome
@@ -65,6 +66,15 @@ def test_every_flaw_has_its_place(body: Any, pointers: list[str]) -> None:
     normal, flaws = bodies.normalise(SPEC, body, SCHEMAS)
     assert normal == {}
     assert [f.pointer for f in flaws] == pointers
+
+
+def test_a_literal_with_a_dagger_is_checked_as_what_it_is_and_told_as_it_is_written() -> None:
+    spec = PlanSpec.model_validate({**specs.ROUTING, "variables": True, "schema": {
+        "properties": {"actions": {"type": "array", "items": specs.variant("say", to={"enum": ["†a", "b"]})}}}})  # fmt: skip
+    said, _ = bodies.normalise(spec, {"actions": [{"kind": "say", "to": "††a"}]}, SCHEMAS, variables=True)
+    assert said["actions"][0]["payload"] == {"to": "††a"}
+    said, flaws = bodies.normalise(spec, {"actions": [{"kind": "say", "to": "††c"}]}, SCHEMAS, variables=True)
+    assert flaws == [Flaw("/actions/0/to", 'must be "††a" or "b", not "††c"')]
 
 
 @given(
