@@ -19,6 +19,7 @@ from app.base.jsongate import canonical, dumps
 from app.base.schema_parts import HOLE
 from app.base.schemacheck import SchemaChecker
 from app.plans.states import ActionStatus
+from app.state.glimpses import cut
 from app.tools.models import CallOutcome
 
 META = (OUTPUT_PATH, OUTPUT_METHOD)
@@ -27,6 +28,7 @@ MAX_ACTIONS = 1_000
 _HOLE_SHOWN = "\\u0000"
 _IN_AN_ACTION = re.compile(r"/actions/\d+/")
 MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
+MAX_SUMMARY_CHARS = 2_000  # of the summary of a larger one
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +326,10 @@ def _kept(result: dict[str, Any]) -> bytes:
     if len(data) <= MAX_KEPT_BYTES:
         return data
     note = f"The result had {len(data)} bytes; the record of the call has it."
-    return dumps({"entitiesAffected": result.get("entitiesAffected", 0), "details": {"note": note}})
+    kept = {"entitiesAffected": result.get("entitiesAffected", 0), "details": {"note": note}}
+    if "summary" in result:
+        kept["summary"] = cut(result["summary"], MAX_SUMMARY_CHARS)
+    return dumps(kept)
 
 
 def flat(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:

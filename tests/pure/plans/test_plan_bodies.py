@@ -153,3 +153,20 @@ def test_a_large_result_is_kept_by_the_call_and_not_by_each_of_its_actions() -> 
     assert kept["details"]["note"].startswith("The result had 1000")
     small = CallOutcome("done", output={"entitiesAffected": 3, "details": "x"})
     assert json.loads(bodies.judged(small).parts()["result"]) == small.output
+
+
+def test_of_a_large_result_each_row_keeps_what_the_answer_is_made_of() -> None:
+    large = {
+        "entitiesAffected": 3,
+        "summary": "Three were told. " * 200,
+        "details": "x" * bodies.MAX_KEPT_BYTES,
+    }
+    kept = json.loads(bodies.judged(CallOutcome("done", large)).parts()["result"])
+    assert (kept["entitiesAffected"], len(kept["summary"]), kept["summary"][:16]) == (
+        3,
+        2000,
+        "Three were told.",
+    )
+    assert "the record of the call has it" in kept["details"]["note"]
+    silent = {key: held for key, held in large.items() if key != "summary"}
+    assert "summary" not in json.loads(bodies.judged(CallOutcome("done", silent)).parts()["result"])
