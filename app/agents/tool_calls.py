@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 from plangate.spec.builtin import BuiltinTool as BuiltinDefinition
+from plangate.spec.gate_checks import TOOL_RESULT
 from plangate.spec.models import AgentSpec, ToolSpec
 from plangate.spec.variable_schemas import own_schema, told_schema
 
@@ -277,7 +278,7 @@ class ToolCalls:
         tenant = run.lease.tenant
         try:
             prepared = await through_outages(
-                lambda: self._references.prepare_unchecked(tenant, "ToolResult", value, glimpse)
+                lambda: self._references.prepare_unchecked(tenant, TOOL_RESULT, value, glimpse)
             )
         except TooLarge as error:
             return ToolError(f"{tool} ran, but its result cannot be kept. {error.detail}", "bad_result")

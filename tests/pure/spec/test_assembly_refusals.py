@@ -370,6 +370,13 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "reference 'R' is declared differently at /agents/0/references/0",
     ),
     (
+        "the service's own kind of reference",
+        [agent(references=[{"name": "ToolResult", "schema": {}}])],
+        {},
+        "/agents/0/references/0/name",
+        "reference 'ToolResult' is the service's own, of results that are too large for a prompt",
+    ),
+    (
         "a plan without actions",
         [agent("p", "planner", plan={"name": "P", "schema": OBJECT})],
         {},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from plangate.spec.base import SpecModel, did_you_mean
 from plangate.spec.drafts import Draft, Placed
@@ -17,13 +17,24 @@ from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import ToolDispatcher
 from plangate.spec.variable_schemas import data_name_problem
 
+TOOL_RESULT: Final = "ToolResult"
+"""The kind of reference that a result becomes which is too large for a prompt."""
+
 Declared = TypeVar("Declared", PlanSpec, ReferenceSpec)
 
 
 def check_declarations(draft: Draft) -> Iterator[Problem]:
-    """A name of a plan or reference has one meaning, however often agents declare it; plans hold actions."""
+    """A name of a plan or reference has one meaning, however often agents declare it, and is none of the service's; plans
+    hold actions."""
     yield from _conflicts(draft.plans, "plan", len(draft.spec.plans))
     yield from _conflicts(draft.references, "reference", len(draft.spec.references))
+    for reference in draft.references:
+        if reference.value.name == TOOL_RESULT:
+            yield Problem(
+                reference.at("name"),
+                f"reference {TOOL_RESULT!r} is the service's own, of results that are too large for a prompt: choose "
+                "another name",
+            )
     for plan in draft.plans:
         if not check_schema(plan.value.schema_) and actions_schema(plan.value.schema_) is None:
             yield Problem(
