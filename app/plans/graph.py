@@ -102,6 +102,15 @@ class Paths:
             found |= node.here
         return found | node.below
 
+    def inside(self, path: Reference) -> bool:
+        """Whether anybody writes a part of what is at the path."""
+        node = self._root
+        for key in _keys(path):
+            if key not in node.children:
+                return False
+            node = node.children[key]
+        return bool(node.children)
+
 
 def _escaped(value: Any) -> bool:
     """Whether a string in it begins with a dagger."""
@@ -128,10 +137,14 @@ class Graph:
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
         self._paths = Paths()
+        self._added = Paths()  # what is written to, and not set
         self._writers: dict[Reference, int] = {}
         for step in steps:
+            adds = self._method(step.index) != "set"
             for path in step.writes():
                 self._paths.add(path, step.index)
+                if adds:
+                    self._added.add(path, step.index)
         self.needs = tuple(frozenset(_bits(self._writers_of(step.reads()))) for step in steps)
 
     @classmethod
@@ -160,6 +173,12 @@ class Graph:
     def producers(self, reference: Reference) -> list[int]:
         """The same, in their order."""
         return list(_bits(self.writers(reference)))
+
+    def overwritten(self, reference: Reference) -> bool:
+        """Whether nothing of what is at the path before the plan runs is ever read there: whoever writes it sets all of
+        it."""
+        parts = self._paths.inside(reference) or self._added.near(reference)
+        return bool(self.writers(reference)) and not parts
 
     def _writers_of(self, references: Iterable[Reference]) -> int:
         found = 0

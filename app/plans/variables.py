@@ -196,7 +196,7 @@ def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
 
 async def described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
     """What the approved bytes say of each path that is read: the digest of its value at that moment and a glimpse of it,
-    and the actions whose result it is."""
+    and the actions whose result it is; where these leave nothing of that value, they alone."""
     large = sum(map(len, kept.values())) > AT_ONCE_BYTES
     return await asyncio.to_thread(_described, graph, kept) if large else _described(graph, kept)
 
@@ -212,7 +212,7 @@ def _described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
             told.append(one | text)
             continue
         value = follow(documents.get(reference.kind, MISSING), reference.path)
-        if value is not MISSING:
+        if value is not MISSING and not graph.overwritten(reference):
             one |= seen.get(id(value)) or seen.setdefault(id(value), _looked_at(value))
         producers = graph.producers(reference)
         if producers:

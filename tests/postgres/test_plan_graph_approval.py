@@ -118,6 +118,38 @@ async def test_a_value_from_before_that_the_plan_will_write_is_shown_as_both(
     assert mine.payload(1) == {"value": {"old": 1, "new": 2}}
 
 
+async def test_a_value_from_before_that_the_plan_will_overwrite_is_not_shown(
+    plangate: World, api: Caller
+) -> None:
+    """Nobody will read it: not even where the plan is executed again, and finds what it wrote the first time."""
+    await api.register(flowing())
+    await Pen(plangate, await thread(api, "t")).write("†state.rows", [1])
+    plan = await stored(
+        api,
+        make(2, "†state.n"),
+        make({"x": 3}, "†state.m || †state.k"),
+        make(4, "†state.rows", "push"),
+        make(["†state.n", "†state.m.x", "†state.k || †state.m", "†state.rows"]),
+        threadKey="t",
+    )
+    seen = []
+    for _ in range(2):
+        query = await begun(api, plan)
+        approval = await api.gate(query["id"])
+        told = (await subject(api, approval))["variables"]
+        seen.append({one["variable"]: (one.get("glimpse"), one["resultOf"]) for one in told})
+        async with hands(api):
+            good(await api.decide(approval["id"]))
+            await api.ended(query["id"])
+    fresh = {
+        "†state.n": (None, [0]),
+        "†state.m.x": (None, [1]),
+        "†state.k": (None, [1]),
+        "†state.m": (None, [1]),
+    }
+    assert seen == [{**fresh, "†state.rows": ([1], [2])}, {**fresh, "†state.rows": ([1, 4], [2])}]
+
+
 async def test_the_event_of_a_gate_shows_fifty_variables_and_the_subject_all(api: Caller) -> None:
     await api.register(flowing())
     inputs = {f"n{n}": n for n in range(60)}
