@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 from plangate.spec.base import did_you_mean
 from plangate.spec.problems import json_pointer
-from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_METHODS, OUTPUT_PATH
+from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_METHODS, OUTPUT_PATH, READ_ONLY
 from plangate.spec.variables import (
     DAGGER,
     MISSING,
@@ -38,7 +38,6 @@ MAX_REFERENCES: Final = 100  # stored references behind them: each is read by it
 MAX_PATH_CHARS: Final = 2000
 LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
 ARTIFACT: Final = "artifact"
-READ_ONLY: Final = ("input", "ref", ARTIFACT)
 CONTENT: Final = "content"  # of an artifact: the text of its file
 _NAMES_SHOWN: Final = 100
 _NAME_CHARS: Final = 60

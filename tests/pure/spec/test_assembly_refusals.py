@@ -218,6 +218,21 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "/tools/0/name",
         "tool 'artifact_publish' is built in (toolkit 'artifacts')",
     ),
+    *(
+        (
+            "a result that has nowhere to go",
+            [agent(tools=["t"], toolkits=["variables"])],
+            {"tools": [tool("t", inputSchema={"properties": {"_outputPath": {"const": path}}})]},
+            "/tools/0/inputSchema/properties/_outputPath",
+            f"agent 'helper' has variables, and the results of its tool 't' have nowhere to go: {why}",
+        )
+        for path, why in [
+            ("state.x", "'state.x' is no path: it begins with one †"),
+            ("††state.x", "'††state.x' is no path: it begins with one †"),
+            ("†state..x", "'†state..x' is no path: at character 7: a segment is missing here"),
+            ("†state.x && †input.x", "'†input.x' cannot be written: †input is read-only"),
+        ]
+    ),
     (
         "a name like a builtin one",
         [agent()],

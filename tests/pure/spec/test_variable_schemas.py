@@ -65,6 +65,11 @@ def test_meta_parameters_are_taken_out_of_what_a_call_is_checked_against() -> No
     assert own_schema(SCHEMA) == SCHEMA
     assert prescribed_path(written) == "†state.x"
     assert prescribed_path({"properties": {"_outputPath": VARIABLE}}) is None
+    shared = {
+        "properties": {"_outputPath": {"$ref": "#/$defs/kept"}},
+        "$defs": {"kept": {"const": "†state.x"}},
+    }
+    assert prescribed_path(shared) == "†state.x"
     assert told_schema("t", written)["properties"]["_outputPath"] == {"const": "†state.x"}
 
 

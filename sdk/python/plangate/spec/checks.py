@@ -16,6 +16,7 @@ from plangate.spec.problems import Problem
 from plangate.spec.prompts import render_layers
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS
 from plangate.spec.transport_checks import transport_flaws
+from plangate.spec.variable_schemas import OUTPUT_PATH, has_variables, prescribed_path_problem
 
 MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
 IMPLICIT_PROVIDERS: Final = frozenset({"anthropic", "openai", "scripted", "mock", "noop"})
@@ -108,6 +109,7 @@ def _check_plan(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
 def _check_tools_of(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
     name = agent.value.name
     seen: set[str] = set()
+    paths = {one.value.name: one for one in draft.tools} if has_variables(agent.value) else {}
     for index, tool in enumerate(agent.value.tools):
         if tool in seen:
             yield Problem(agent.at("tools", index), f"agent {name!r} names the tool {tool!r} twice: keep one")
@@ -124,6 +126,11 @@ def _check_tools_of(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]
             yield Problem(
                 agent.at("tools", index),
                 f"agent {name!r} names the tool {tool!r}, which is not in 'tools'{hint}",
+            )
+        elif tool in paths and (why := prescribed_path_problem(paths[tool].value.input_schema)) is not None:
+            yield Problem(
+                paths[tool].at("inputSchema", "properties", OUTPUT_PATH),
+                f"agent {name!r} has variables, and the results of its tool {tool!r} have nowhere to go: {why}",
             )
 
 

@@ -10,11 +10,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from plangate.spec.models import AgentSpec
-from plangate.spec.variables import DAGGER, PATTERN
+from plangate.spec.plan_schemas import resolve
+from plangate.spec.variables import DAGGER, PATTERN, Expression, NotAVariable, parse
 
 TOOLKIT: Final = "variables"
 OUTPUT_PATH: Final = "_outputPath"
 OUTPUT_METHOD: Final = "_outputMethod"
+READ_ONLY: Final = ("input", "ref", "artifact")
+"""Kinds that no result goes to."""
+
 OUTPUT_METHODS: Final = ("set", "merge", "assign", "push", "concat")
 KEPT_AS_WRITTEN: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"storePlan": ("body",)})
 """Tool -> the parameters in which nothing is replaced: what is in a plan is not the call's."""
@@ -40,7 +44,7 @@ _METHOD_SCHEMA: Final = {
 }
 
 
-_RESERVED: Final = frozenset({"input", "state", "ref", "artifact"})
+_RESERVED: Final = frozenset({"state", *READ_ONLY})
 _DATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -114,6 +118,22 @@ def meta_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 def prescribed_path(schema: Mapping[str, Any]) -> str | None:
     """Where the tool itself says that its results go: the `const` of its `_outputPath`."""
     properties = schema.get("properties")
-    held = properties.get(OUTPUT_PATH) if isinstance(properties, Mapping) else None
-    path = held.get("const") if isinstance(held, Mapping) else None
+    path = resolve(schema, properties.get(OUTPUT_PATH) if isinstance(properties, Mapping) else None).get(
+        "const"
+    )
     return path if isinstance(path, str) else None
+
+
+def prescribed_path_problem(schema: Mapping[str, Any]) -> str | None:
+    """Why no result can go where the tool itself says, if so."""
+    path = prescribed_path(schema)
+    if path is None:
+        return None
+    try:
+        parsed = parse(path)
+    except NotAVariable as error:
+        return f"{path!r} is no path: {error}"
+    if not isinstance(parsed, Expression):
+        return f"{path!r} is no path: it begins with one {DAGGER}"
+    fixed = next((one for one in parsed.references() if one.kind in READ_ONLY), None)
+    return None if fixed is None else f"{str(fixed)!r} cannot be written: {DAGGER}{fixed.kind} is read-only"
