@@ -150,12 +150,17 @@ def _explaining(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def action_flaws(
-    spec: PlanSpec, body: Mapping[str, Any], action: Action, payload: dict[str, Any], schemas: SchemaChecker
+    spec: PlanSpec, body: Mapping[str, Any], n: int, payload: dict[str, Any], schemas: SchemaChecker
 ) -> list[Flaw]:
-    """What is wrong with the fields of an action whose variables are values; pointers lead into the fields. What has no
+    """What is wrong with the fields of action `n` whose variables are values; pointers lead into the fields. What has no
     place, since the value is too large to say where, is wrong with them too: all else was checked."""
-    found = some_flaws(spec, body, [(action, payload)], schemas)
-    at = "/actions/0"
+    schema = _explaining(spec.schema_)
+    flat = {discriminator(schema): body["actions"][n]["kind"], **payload}
+    items = {"type": "array", "items": (actions_schema(schema) or {}).get("items", {})}  # of any length
+    alone = {**schema, "properties": {**schema.get("properties", {}), "actions": items}}
+    at, found = "/actions/0", schemas.compile(alone).errors({**body, "actions": [flat]})
+    if any(not flaw.pointer for flaw in found):  # a rule may be about all actions together
+        at, found = f"/actions/{n}", filled_flaws(spec, body, {n: payload}, schemas)
     return [
         Flaw(f.pointer.removeprefix(at), f.message)
         for f in found
@@ -163,18 +168,18 @@ def action_flaws(
     ]
 
 
-def some_flaws(
-    spec: PlanSpec,
-    body: Mapping[str, Any],
-    some: Sequence[tuple[Action, dict[str, Any]]],
-    schemas: SchemaChecker,
+def filled_flaws(
+    spec: PlanSpec, body: Mapping[str, Any], filled: Mapping[int, dict[str, Any]], schemas: SchemaChecker
 ) -> list[Flaw]:
-    """What is wrong with a body that has only these actions, with these fields; however many it must have."""
-    field = discriminator(spec.schema_)
-    actions = {"type": "array", "items": (actions_schema(spec.schema_) or {}).get("items", {})}
-    schema = {**spec.schema_, "properties": {**spec.schema_.get("properties", {}), "actions": actions}}
-    flat = [{field: action.kind, **payload} for action, payload in some]
-    return schemas.compile(schema).errors({**body, "actions": flat})
+    """What is wrong with a body in which these actions have fields whose variables are values, while the values of all
+    others are still to come."""
+    schema = _explaining(spec.schema_)
+    field = discriminator(schema)
+    actions = [
+        {field: a["kind"], **(filled[n] if n in filled else replaced(a["payload"], _come))}
+        for n, a in enumerate(body["actions"])
+    ]
+    return schemas.compile(schema, holes=True).errors({**body, "actions": actions})
 
 
 def reference_flaws(references: Any, pointer: str) -> list[Flaw]:

@@ -301,7 +301,7 @@ class Execution:
         except VariableError as error:
             return unsent(error)
         spec = self._runtime.plans[self._plan.spec_name]
-        flaws = bodies.action_flaws(spec, self._body, self._actions[n], made.args, self._plans.schemas)
+        flaws = bodies.action_flaws(spec, self._body, n, made.args, self._plans.schemas)
         if flaws:
             listed, _ = flaws_told(flaws, made.sources)
             return Verdict.failed(

@@ -7,7 +7,7 @@ it will be when it is sent, so what is wrong with it now would be wrong then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from plangate.spec.models import PlanSpec
@@ -90,27 +90,12 @@ def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Fille
 
 def _unmatched(
     schemas: SchemaChecker, spec: PlanSpec, body: Mapping[str, Any], made: Mapping[int, Filled]
-) -> list[Flaw]:
-    """One look at all of them, then at those that it names, each as it would be sent."""
-    actions = bodies.actions_of(body)
-    numbers = list(made)
-    found = bodies.some_flaws(spec, body, [(actions[n], made[n].args) for n in numbers], schemas)
-    named = sorted(
-        {numbers[int(f.pointer.split("/")[2])] for f in found if f.pointer.startswith("/actions/")}
-    )
-    return list(_told(schemas, spec, body, actions, made, named or (numbers if found else [])))
-
-
-def _told(
-    schemas: SchemaChecker,
-    spec: PlanSpec,
-    body: Mapping[str, Any],
-    actions: Sequence[bodies.Action],
-    made: Mapping[int, Filled],
-    suspects: Iterable[int],
-) -> Iterable[Flaw]:
-    for n in suspects:
-        flaws = bodies.action_flaws(spec, body, actions[n], made[n].args, schemas)
+) -> Iterator[Flaw]:
+    """One look at the plan with all of them, then at those that it names, each as it would be sent."""
+    found = bodies.filled_flaws(spec, body, {n: filled.args for n, filled in made.items()}, schemas)
+    named = {int(f.pointer.split("/")[2]) for f in found if f.pointer.startswith("/actions/")}
+    for n in sorted(named & made.keys()) or (made if found else ()):
+        flaws = bodies.action_flaws(spec, body, n, made[n].args, schemas)
         if flaws:
             listed, _ = flaws_told(flaws, made[n].sources)
             yield Flaw(f"/body/actions/{n}", f"the action does not match its schema: {listed}")

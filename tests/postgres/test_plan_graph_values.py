@@ -71,6 +71,26 @@ async def test_a_value_of_the_wrong_type_is_told_and_the_action_is_not_sent(
     ]
 
 
+async def test_a_value_is_judged_by_its_own_kind_and_the_plan_as_a_whole(api: Caller) -> None:
+    """No discriminator is named, and the schema says how many actions a plan of each mode has."""
+    kinds = {
+        "items": {"anyOf": [specs.variant("make", value={}), specs.variant("count", n={"type": "integer"})]}
+    }
+    one = {"properties": {"mode": {"const": "one"}, "actions": {"maxItems": 1}}}
+    many = {"properties": {"mode": {"const": "many"}, "actions": {"minItems": 2}}}
+    schema = {"properties": {"mode": {}, "actions": {"type": "array", **kinds}}, "oneOf": [one, many]}
+    await api.register({**flowing(), "plans": [{"name": "Flow", "schema": schema, "variables": True}]})
+    actions = [make("five", "†state.a"), count("†state.a"), make("†state.a")]
+    plan = await stored(api, body={"mode": "many", "actions": actions})
+    async with hands(api):
+        await executed(api, plan)
+    assert await statuses(api, plan) == ["succeeded", "failed", "succeeded"]
+    assert (await told(api, plan))[1] == (
+        "variable_error",
+        'Nothing was sent: the action does not match its schema: /n: "†state.a" is a string, and this must be integer',
+    )
+
+
 async def test_a_value_out_of_bounds_names_the_variable_and_not_the_value(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, make(0, "†state.a"), count("†state.a"))

@@ -12,6 +12,10 @@ from app.plans import body as bodies
 from app.plans.body import Action
 from tests.support import specs
 
+KINDS = [
+    specs.variant("count", n={"type": "integer"}),
+    specs.variant("sum", of={"type": "object", "additionalProperties": {"type": "integer"}}),
+]
 SPEC = PlanSpec.model_validate(
     {
         "name": "Sums",
@@ -24,12 +28,7 @@ SPEC = PlanSpec.model_validate(
                     "type": "array",
                     "minItems": 2,
                     "items": {
-                        "oneOf": [
-                            specs.variant("count", n={"type": "integer"}),
-                            specs.variant(
-                                "sum", of={"type": "object", "additionalProperties": {"type": "integer"}}
-                            ),
-                        ],
+                        "oneOf": KINDS,
                         "discriminator": {"propertyName": "kind"},
                     },
                 },
@@ -39,12 +38,14 @@ SPEC = PlanSpec.model_validate(
     }
 )
 SCHEMAS = SchemaChecker()
-BODY: dict[str, Any] = {"reason": "r", "actions": [{}, {}]}
 
 
-def flaws(kind: str, **payload: Any) -> list[tuple[str, str]]:
-    action = Action(kind, dict.fromkeys(payload, "†state.x"), ())
-    return [(f.pointer, f.message) for f in bodies.action_flaws(SPEC, BODY, action, payload, SCHEMAS)]
+def flaws(kind: str, spec: PlanSpec = SPEC, **payload: Any) -> list[tuple[str, str]]:
+    """Of the second of three actions, whose fields were variables as it was stored."""
+    other = Action("count", {"n": "†state.n"}, ()).wire()
+    action = Action(kind, dict.fromkeys(payload, "†state.x"), ()).wire()
+    body = {"reason": "r", "actions": [other, action, other]}
+    return [(f.pointer, f.message) for f in bodies.action_flaws(spec, body, 1, payload, SCHEMAS)]
 
 
 @pytest.mark.parametrize("members", [1, 1_000, 100_000])
@@ -64,3 +65,23 @@ def test_what_is_too_large_to_say_where_it_does_not_match_is_not_let_through() -
     assert flaws("sum", of={**value, "last": "x"}) == [
         ("", "the value does not match the schema, and is too large or too deep to say where")
     ]
+
+
+def test_kinds_are_told_apart_where_no_discriminator_is_named() -> None:
+    schema = dict(SPEC.schema_)
+    schema["properties"] = {"reason": {}, "actions": {"items": {"anyOf": KINDS}, "type": "array"}}
+    assert flaws("count", SPEC.model_copy(update={"schema_": schema}), n="5") == [
+        ("/n", 'must be integer, not "5"')
+    ]
+
+
+def test_a_rule_about_all_actions_together_is_not_asked_of_each_alone() -> None:
+    """And holds still: where the value of one breaks it, that one is told."""
+    many = {"properties": {"actions": {"minItems": 3}}, "required": ["actions"]}
+    small = {"properties": {"actions": {"items": {"properties": {"n": {"maximum": 9}}}}}}
+    spec = SPEC.model_copy(
+        update={"schema_": {**SPEC.schema_, "oneOf": [{"required": ["no"]}, {"allOf": [many, small]}]}}
+    )
+    assert flaws("count", spec, n=5) == []
+    ((pointer, message),) = flaws("count", spec, n=10)
+    assert (pointer, "/actions/1/n: 10 is greater than" in message) == ("", True)
