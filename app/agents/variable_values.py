@@ -34,6 +34,9 @@ from app.state.writing import MAX_DEPTH, Method, depth_of, kind_of
 MAX_REPLACED_BYTES: Final = 16 * 1024 * 1024  # of the arguments of one call, as JSON
 UNHURRIED_BYTES: Final = 256 * 1024
 MAX_VARIABLES: Final = 1_000  # in the arguments of one call, every alternative of an expression counted
+MAX_PARTS: Final = (
+    50_000  # of all paths of one call or one plan: nobody else may wait for long while they are read
+)
 MAX_REFERENCES: Final = 100  # stored references behind them: each is read by itself
 MAX_PATH_CHARS: Final = 2000
 LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
@@ -137,6 +140,10 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
     path, method = args.get(OUTPUT_PATH, prescribed), args.get(OUTPUT_METHOD, MISSING)
     if prescribed is not None and path != prescribed:
         raise VariableError(f"{OUTPUT_PATH}: the results of this tool go to {prescribed}; leave it out.")
+    if parts_of(plain) > MAX_PARTS:
+        raise VariableError(
+            f"The variables of one call may have {MAX_PARTS} parts together: make several calls."
+        )
     found, problems = variables_of(plain)
     if sum(len(alternative) for one in found for alternative in one.expression.alternatives) > MAX_VARIABLES:
         raise VariableError(f"One call may have {MAX_VARIABLES} variables: make several calls.")
@@ -146,6 +153,13 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
             f"{listed}. A text that begins with {DAGGER} and is no variable is written with two of them."
         )
     return Written(plain, left, tuple(found), _output(path, method))
+
+
+def parts_of(value: Any) -> int:
+    """About how many parts the paths of all variables in a value have: known before any of them is read."""
+    texts: list[str] = []
+    replaced(value, texts.append)
+    return sum(text.count(".") + text.count(DAGGER) for text in texts if not text.startswith(DAGGER, 1))
 
 
 def _output(path: Any, method: Any) -> Output | None:

@@ -12,7 +12,7 @@ from plangate.spec.models import PlanSpec, RuntimeSpec
 from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
-from plangate.spec.variables import DAGGER, Expression, NotAVariable, parse, replaced
+from plangate.spec.variables import DAGGER, replaced
 
 from app.base.errors import Flaw
 from app.base.jsongate import canonical, dumps
@@ -130,11 +130,7 @@ def _as_written(flaw: Flaw) -> Flaw:
 
 def _come(text: str) -> str:
     """A string that begins with a dagger, as long as values are still to come: a hole, or what is meant literally."""
-    try:
-        parsed = parse(text)
-    except NotAVariable:  # which is told beside
-        return HOLE + text
-    return HOLE + text if isinstance(parsed, Expression) else parsed
+    return text[1:] if text.startswith(DAGGER, 1) else HOLE + text
 
 
 def _explaining(schema: Mapping[str, Any]) -> Mapping[str, Any]:

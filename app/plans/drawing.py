@@ -11,7 +11,7 @@ import orjson
 from plangate.spec.variables import Reference
 
 from app.plans.body import actions_of
-from app.plans.graph import Graph, Step
+from app.plans.graph import Graph
 from app.plans.models import Plan
 from app.plans.states import ActionStatus
 from app.state.glimpses import cut
@@ -117,7 +117,7 @@ def drawn(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     actions = actions_of(orjson.loads(plan.body))
     graph = Graph.of(actions) if plan.variables else None
     steps = graph.steps if graph else ()
-    reads = [_texts(_read(step)) for step in steps] or [()] * len(actions)
+    reads = [_texts(step.names()) for step in steps] or [()] * len(actions)
     writes = [_texts(step.writes()) for step in steps] or [()] * len(actions)
     by_index = {row["index"]: row for row in rows}
     nodes = []
@@ -138,12 +138,6 @@ def _edges(graph: Graph) -> tuple[tuple[Edge, ...], int]:
             edges += [Edge(writer, step.index, path) for writer in writers]
             left_out += graph.writers(read).bit_count() - len(writers)
     return tuple(edges), left_out
-
-
-def _read(step: Step) -> Iterator[Reference]:
-    """What an action reads, stored values too."""
-    for found in step.call.found:
-        yield from found.expression.references()
 
 
 def _texts(references: Iterator[Reference]) -> tuple[str, ...]:

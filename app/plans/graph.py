@@ -15,7 +15,7 @@ from plangate.spec.plan_schemas import resolve
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
 from plangate.spec.variables import Found, Reference, replaced
 
-from app.agents.variable_values import VariableError, Written, shown, written
+from app.agents.variable_values import MAX_PARTS, VariableError, Written, parts_of, shown, written
 from app.base.errors import Flaw
 from app.plans.body import Action
 
@@ -26,7 +26,6 @@ REF: Final = "ref"
 
 MAX_FLAWS: Final = 20
 MAX_LINKS: Final = 50_000
-
 Refusal = Callable[[Reference], str | None]
 """Why a reference has no value before the plan runs; None where it has one, or may have."""
 
@@ -38,12 +37,14 @@ class Step:
     index: int
     call: Written
 
+    def names(self) -> Iterator[Reference]:
+        """What it reads, stored values too."""
+        for found in self.call.found:
+            yield from found.expression.references()
+
     def reads(self) -> Iterator[Reference]:
         """The paths that it reads, but for stored references."""
-        for found in self.call.found:
-            for reference in found.expression.references():
-                if reference.kind != REF:
-                    yield reference
+        return (reference for reference in self.names() if reference.kind != REF)
 
     def writes(self) -> Iterator[Reference]:
         """The paths that its result may go to."""
@@ -53,6 +54,9 @@ class Step:
 
 def steps_of(actions: Sequence[Action]) -> tuple[list[Step], list[Flaw]]:
     """The actions with their variables and output paths; and what is wrong with the way in which these are written."""
+    if parts_of([[action.payload, action.output_path] for action in actions]) > MAX_PARTS:
+        told = f"the paths that they read and write have more than {MAX_PARTS} parts together: make several plans"
+        return [], [Flaw("/actions", told)]
     steps, flaws = [], []
     for n, action in enumerate(actions):
         meta = {OUTPUT_PATH: action.output_path, OUTPUT_METHOD: action.output_method}
@@ -192,8 +196,7 @@ class Graph:
 
     def stored(self) -> set[Reference]:
         """The stored references that variables lead to, or into."""
-        founds = (found for step in self.steps for found in step.call.found)
-        return {ref for one in founds for ref in one.expression.references() if ref.kind == REF}
+        return {reference for step in self.steps for reference in step.names() if reference.kind == REF}
 
     def roots(self) -> set[Reference]:
         """The documents that the plan reads or writes."""

@@ -420,3 +420,16 @@ async def test_a_tangle_is_refused(api: Caller) -> None:
             "read whole documents, or make several plans",
         }
     ]
+
+
+@pytest.mark.parametrize("path", ["†state.a", "†state" + ".a" * 90], ids=["many", "long"])
+async def test_more_paths_than_a_plan_can_be_read_with_at_once_are_refused(api: Caller, path: str) -> None:
+    """Unread: of a plan of a megabyte that takes seconds, at every step of it. A literal is no path."""
+    await api.register(flowing())
+    fits = 50_000 // (path.count(".") + 1) // 100
+    actions = [make([path] * 100, "†out.x", "push") for _ in range(fits + 1)]
+    assert await flaws(api, *actions) == [
+        ("", "the paths that they read and write have more than 50000 parts together: make several plans")
+    ]
+    plan = await stored(api, note("††" + "." * 100_000))
+    assert len(plan["body"]["actions"]) == 1

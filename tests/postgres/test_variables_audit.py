@@ -340,12 +340,18 @@ async def test_an_expression_of_countless_alternatives_is_refused_in_few_words(a
     await api.register(spec())
     query = await api.run(
         specs.script(
-            ("look", {"a": " || ".join(f"†state.no{n}" for n in range(30_000))}),
+            ("look", {"a": " || ".join(f"†state.no{n}" for n in range(20_000))}),
             ("look", {"a": " || ".join(f"†state.no{n}" for n in range(900))}),
+            ("look", {"a": " || ".join(["†a.b"] * 25_001)}),
+            ("look", {"a": "†state" + ".a" * 50_000}),
         )
     )
-    first, second = (result["error"] for result in output_of(query))
+    first, second, *unread = (result["error"] for result in output_of(query))
     assert first == "The call was not made. One call may have 1000 variables: make several calls."
+    many = (
+        "The call was not made. The variables of one call may have 50000 parts together: make several calls."
+    )
+    assert unread == [many, many]
     assert second.endswith("; and 895 more alternatives.")
     assert len(second) < 1000
 
