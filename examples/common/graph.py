@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from plangate.spec.variables import DAGGER, variables_of
+from plangate.visible import visible_json
 
 __all__ = ["DAGGER", "Edges", "meaning"]
 
@@ -31,12 +32,12 @@ class Edges:
         parts = [f"after {_numbers(needs)} "] if needs else []
         if path:
             parts.append(f"→ {path}" + (f", {method}" if method else ""))
-        return "".join(["\n", *parts]) if parts else ""
+        return "".join(parts)
 
 
 def meaning(variable: Mapping[str, Any]) -> str:
     """What a variable of an approval stands for."""
-    now = json.dumps(variable["glimpse"], ensure_ascii=False) if "glimpse" in variable else None
+    now = visible_json(json.dumps(variable["glimpse"], ensure_ascii=False)) if "glimpse" in variable else None
     if "resultOf" in variable:
         return f"the result of {_numbers(variable['resultOf'])}" + (f"; it was {now}" if now else "")
     return now or "no value"

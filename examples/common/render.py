@@ -1,7 +1,8 @@
 """Events for the eyes of a person: who speaks, what is called, what stays outside, what is decided and done.
 
-Everything is plain text first; colours only help. Text of models and services is never read as markup. What
-only an example knows, such as what its actions mean, its own screen says: a subclass of `Screen`.
+Everything is plain text first; colours only help. Text of models and services is never read as markup, nor obeyed by
+the terminal; of what is approved every character can be seen. What only an example knows, such as what its actions
+mean, its own screen says: a subclass of `Screen`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from plangate.visible import visible, visible_json
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
@@ -95,6 +97,7 @@ class Screen:
 
     def show(self, event: Event) -> None:
         """One event, or nothing where a person needs none of it."""
+        event = harmless(event)
         self.seen.query_id = event.get("queryId") or self.seen.query_id
         if event["type"] == "text":
             self._hear(event)
@@ -222,11 +225,13 @@ class Screen:
             shown, title = [_arguments(subject["args"])], f"The call of {subject['tool']}"
         else:
             shown, title = self._planned(subject), self.title(subject)
-        note = Text(f"\nsha256 {approval['digest']}: what is shown is what is approved, to the byte.", "dim")
+        note = Text(
+            f"\nsha256 {approval['digest']} of the bytes that are approved; above they are in words.", "dim"
+        )
         self.console.print(
             Panel(
                 Group(*shown, note),
-                title=Text(f"{title}: approve it?"),
+                title=Text(f"{harmless(title)}: approve it?"),
                 title_align="left",
                 border_style="yellow",
             )
@@ -240,19 +245,21 @@ class Screen:
         actions.add_column(ratio=1, overflow="fold")
         edges = Edges(subject)
         for number, action in enumerate(body["actions"]):
-            text = Text(action["kind"], "bold").append(f": {self.action_text(action)}", "not bold")
+            text = Text(visible(action["kind"]), "bold")
+            text.append(f": {harmless(self.action_text(action))}", "not bold")
             for reference in action["references"]:
                 text.append(f" → {handle(reference)}", "not bold dim")
-            text.append(edges.text(number), "not bold dim")
+            if waits := edges.text(number):
+                text.append(f"\n{visible(waits)}", "not bold dim")
             actions.add_row(str(number), text)
         references = Text()
         for reference in subject["references"]:
             self.seen.references[f"{reference['kind']}/{reference['id']}"] = reference.get("sizeBytes")
             size = f", {reference['sizeBytes']:,} bytes" if "sizeBytes" in reference else ""
             references.append(f"\n{handle(reference)}{size}\n", "bold")
-            references.append(self.glimpse_text(reference), "dim")
+            references.append(harmless(self.glimpse_text(reference)), "dim")
         parts = [references, *self._stands_for(subject)]
-        return [Text(body["summary"] + "\n"), actions, *(part for part in parts if part)]
+        return [Text(visible(body["summary"]) + "\n"), actions, *(part for part in parts if part)]
 
     def _stands_for(self, subject: Mapping[str, Any]) -> list[Any]:
         """What each variable of a plan stands for: its glimpse, which is the value if that is short, or whose result
@@ -261,7 +268,7 @@ class Screen:
         table.add_column(no_wrap=True)
         table.add_column(ratio=1, overflow="fold")
         for variable in subject.get("variables", ()):
-            table.add_row(Text(variable["variable"], "bold"), Text(meaning(variable)))
+            table.add_row(Text(visible(variable["variable"]), "bold"), Text(meaning(variable)))
         return [Text(" "), table] if table.row_count else []
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -279,7 +286,7 @@ class Screen:
         else:
             self.line("plan", Text.assemble((seen.plan_label, "bold"), f"  {seen.plan_id}"))
         told = None
-        for action in actions:
+        for action in harmless(actions):
             outcome = action["status"] if action["workId"] == told else _outcome(action)
             self.line("action", f"{action['index']} {action['kind']}: {outcome}")
             told = action["workId"]  # those that were dispatched together share what is said of them
@@ -352,7 +359,20 @@ def key_from_file(path: Path) -> str:
 
 
 def plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """The whole of a value on a line, every character to be seen."""
+    return visible(value) if isinstance(value, str) else visible_json(json.dumps(value, ensure_ascii=False))
+
+
+def harmless(value: Any) -> Any:
+    """The same, with nothing in its strings that a terminal would obey: white space is a space."""
+    match value:
+        case str():
+            return "".join(c if c.isprintable() else " " if c.isspace() else visible(c) for c in value)
+        case Mapping():
+            return {key: harmless(part) for key, part in value.items()}
+        case list():
+            return [harmless(part) for part in value]
+    return value
 
 
 def cut(text: str, limit: int) -> str:
@@ -373,7 +393,7 @@ def _arguments(args: Mapping[str, Any]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     for key, value in args.items():
-        table.add_row(Text(key, "bold"), Text(plain(value)))
+        table.add_row(Text(visible(key), "bold"), Text(plain(value)))
     return table
 
 

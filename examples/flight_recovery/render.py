@@ -16,7 +16,7 @@ class FlightScreen(Screen):
     values: ClassVar[str] = "the flights"
 
     def title(self, subject: Mapping[str, Any]) -> str:
-        return f"{subject['specName']} of {subject['body']['day']}, revision {subject['revision']}"
+        return f"{subject['specName']} of {plain(subject['body']['day'])}, revision {subject['revision']}"
 
     def action_text(self, action: Mapping[str, Any]) -> str:
         payload = action["payload"]
@@ -27,9 +27,9 @@ class FlightScreen(Screen):
                 if end
                 else f"{payload['from_minutes']} minutes late or more"
             )
-            return f"{payload['amount']} {payload['currency']} for each flight {late}"
+            return f"{plain(payload['amount'])} {plain(payload['currency'])} for each flight {late}"
         if action["kind"] == "notify_operations":
-            return f"the desks of {', '.join(payload['carriers'])}, of each of their flights"
+            return f"the desks of {', '.join(map(plain, payload['carriers']))}, of each of their flights"
         return plain(payload)
 
     def glimpse_text(self, reference: Mapping[str, Any]) -> str:

@@ -23,12 +23,12 @@ class GraphScreen(Screen):
                 return f"departures of {told['day']}, {told['limit_minutes']} minutes late or more"
             case "split":
                 carriers = action["payload"]["carriers"]
-                return f"{told['flights']} by carrier: {', '.join(carriers)}, the rest as other"
+                return f"{told['flights']} by carrier: {', '.join(map(plain, carriers))}, the rest as other"
             case "price":
                 return (
                     f"{told['group']}: {told['amount']} {told['currency']} for each of {told['flights']}, "
                     f"{told['severe_amount']} from {SEVERE_MINUTES} minutes on"
                 )
             case "summarise":
-                return f"{told['totals']} of {', '.join(action['payload']['groups'])}"
+                return f"{told['totals']} of {', '.join(map(plain, action['payload']['groups']))}"
         return plain(action["payload"])

@@ -177,7 +177,7 @@ SUBJECT = {
 
 def test_an_action_says_what_it_waits_for_and_where_its_result_goes() -> None:
     edges = Edges(SUBJECT)
-    assert [edges.text(n) for n in range(3)] == ["\n→ †state.a", "\nafter 0 → †state.t, push", ""]
+    assert [edges.text(n) for n in range(3)] == ["→ †state.a", "after 0 → †state.t, push", ""]
     plain = {"body": {"actions": [{"payload": {"text": "†input.day"}}]}}
     assert Edges(plain).text(0) == ""
 

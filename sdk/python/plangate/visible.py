@@ -1,0 +1,48 @@
+"""Other people's strings, where somebody decides about them: every character can be seen, and none taken for another.
+
+What cannot be seen is written out as JSON writes it (`\\u3164`), so that a string between quotes means the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LOOKS_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and signs, by what Unicode says, of which nothing can be seen."""
+
+_MARKS: Final = frozenset(
+    map(
+        chr, (0x34F, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+    )
+)
+"""Marks that choose how the letter before them looks, which mostly cannot be seen."""
+
+_SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_HIDDEN_BLANKS: Final = re.compile("^ +| +$| {9,}")
+"""At an end nobody sees them, and so many push out of sight what follows."""
+
+
+def visible(text: str) -> str:
+    """A line that shows the whole of a text: two texts that differ never look the same. A backslash is two."""
+    return _written(text.replace("\\", "\\\\"))
+
+
+def visible_json(text: str) -> str:
+    """A JSON text as it stands there, but for what cannot be seen in its strings: it still means the same."""
+    return _STRING.sub(lambda string: f'"{_written(string[0][1:-1])}"', text)
+
+
+def _written(text: str) -> str:
+    seen = "".join(c if _is_seen(c) else _SHORT.get(c) or _escaped(c) for c in text)
+    return _HIDDEN_BLANKS.sub(lambda blanks: "\\u0020" * len(blanks[0]), seen)
+
+
+def _is_seen(char: str) -> bool:
+    return char.isprintable() and char not in LOOKS_BLANK and char not in _MARKS
+
+
+def _escaped(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[n : n + 4]}" for n in range(0, len(units), 4))
