@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,20 @@ from typing import Any
 import asyncpg
 
 from app.artifacts.verify import exported, exported_heads, heads, problems
-from app.assembly import assemble, find_site
+from app.assembly import Services, assemble, find_site
 from app.base import embedded_postgres
-from app.base.errors import NotFound
+from app.base.database import TENANT_ID
+from app.base.errors import NotFound, Unauthenticated
 from app.base.migrate import migrate
 from app.doors.http import create_app
 from app.doors.serving import check_master_key
 from app.settings import Settings
+from app.tenancy import store as tenancy_store
 from app.tenancy.models import Caller
+from app.tenancy.service import key_wire
 from app.tenancy.store import SET_TENANT
+
+NO_TENANT = "There is no tenant {!r}; make it with `plangate tenants create`."
 
 
 def openapi_text() -> str:
@@ -31,18 +38,8 @@ async def create_tenant(
     settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
 ) -> bool:
     """Makes a tenant; False if it exists, and then nothing changes."""
-    site = find_site(settings)
-    try:
-        await migrate(site.migrate_dsn)
-        await check_master_key(site)
-        services = assemble(settings, site)
-        try:
-            async with services.db.transaction("") as tx:
-                return await services.tenancy.create_tenant(tx, tenant, limits, floor)
-        finally:
-            await services.db.aclose()
-    finally:
-        site.release()
+    async with opened(settings) as services, services.db.transaction("") as tx:
+        return await services.tenancy.create_tenant(tx, tenant, limits, floor)
 
 
 async def set_tenant(
@@ -57,7 +54,7 @@ async def set_tenant(
         try:
             new = [None if value is None else json.dumps(value) for value in (limits, floor)]
             if not await connection.fetchval(SET_TENANT, tenant, *new):
-                raise NotFound(f"There is no tenant {tenant!r}; make it with `plangate tenants create`.")
+                raise NotFound(NO_TENANT.format(tenant))
         finally:
             await connection.close()
     finally:
@@ -77,43 +74,73 @@ async def verify(settings: Settings, export: Path | None, against: Path | None) 
     not write, OSError for one that cannot be read or written, NotFound where there is no database: one that was made to
     be verified would be sound."""
     expected = {} if against is None else exported_heads(await asyncio.to_thread(against.read_bytes))
-    if settings.database_url is None and not embedded_postgres.is_there(settings.data_dir):
-        raise NotFound(
-            f"There is no database in {settings.data_dir} to verify. Say with --data-dir where the service keeps its "
-            "data, or set DATABASE_URL and PLANGATE_SECRET_KEY as the service has them."
-        )
-    site = find_site(settings)
-    try:
-        await migrate(site.migrate_dsn)
-        await check_master_key(site)
-        services = assemble(settings, site)
-        try:
-            ends = await heads(services.db)
-            found = [p async for p in problems(services.db, services.chainer, expected)]
-        finally:
-            await services.db.aclose()
-    finally:
-        site.release()
+    _need_database(settings, " to verify")
+    async with opened(settings) as services:
+        ends = await heads(services.db)
+        found = [p async for p in problems(services.db, services.chainer, expected)]
     if export is not None and not found:
         await asyncio.to_thread(export.write_bytes, exported(ends))
     return Verified(found, sum(len(chains) for chains in ends.values()))
 
 
-async def create_key(
-    settings: Settings, tenant: str, principal: str, scopes: list[str], tools: list[str] | None
-) -> str:
+def _need_database(settings: Settings, what_for: str = "") -> None:
+    """Raises NotFound where none is, before an empty one is made in a directory that nobody meant."""
+    if settings.database_url is None and not embedded_postgres.is_there(settings.data_dir):
+        raise NotFound(
+            f"There is no database in {settings.data_dir}{what_for}. Say with --data-dir where the service keeps its "
+            "data, or set DATABASE_URL and PLANGATE_SECRET_KEY as the service has them."
+        )
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Services]:
+    """The services of the database that the settings name, its schema up to date, without a process that works."""
     site = find_site(settings)
     try:
         await migrate(site.migrate_dsn)
         await check_master_key(site)
         services = assemble(settings, site)
-        operator = Caller(tenant, "operator", frozenset({"admin"}), "cli")
         try:
-            await services.tenancy.tenant(tenant)
-            async with services.db.transaction(tenant) as tx:
-                shown, _ = await services.tenancy.create_key(tx, operator, principal, scopes, tools, None)
-            return shown
+            yield services
         finally:
             await services.db.aclose()
     finally:
         site.release()
+
+
+async def _existing(services: Services, tenant: str) -> None:
+    if TENANT_ID.match(tenant):
+        with contextlib.suppress(Unauthenticated):
+            await services.tenancy.tenant(tenant)
+            return
+    raise NotFound(NO_TENANT.format(tenant))
+
+
+async def create_key(
+    settings: Settings, tenant: str, principal: str, scopes: list[str], tools: list[str] | None
+) -> str:
+    async with opened(settings) as services:
+        operator = Caller(tenant, "operator", frozenset({"admin"}), "cli")
+        await _existing(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            shown, _ = await services.tenancy.create_key(tx, operator, principal, scopes, tools, None)
+        return shown
+
+
+async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[str, Any]]:
+    """The newest keys of a tenant, as `GET /keys` gives them. Raises NotFound for a tenant that there is not."""
+    _need_database(settings)
+    async with opened(settings) as services:
+        await _existing(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            return [key_wire(row) for row in await tenancy_store.keys(tx, None, limit)]
+
+
+async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
+    """Has a key stop working within five seconds. Raises NotFound."""
+    _need_database(settings)
+    async with opened(settings) as services:
+        await _existing(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            if not await tenancy_store.revoke_key(tx, key_id):
+                raise NotFound(f"There is no key {key_id!r} of the tenant {tenant!r}.")

@@ -16,7 +16,12 @@ from app.base.embedded.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
 from app.base.later import later
 from app.doors.remote import commands as remote
-from app.doors.remote.connection import Stop, failed
+from app.doors.remote.approving import approvals
+from app.doors.remote.connection import Stop, failed, say_json
+from app.doors.remote.listing import cut_off, minute, say_table
+from app.doors.remote.options import Json, Limit
+from app.doors.remote.queries import queries
+from app.doors.remote.runtimes import runtimes
 from app.doors.remote.text import safe
 from app.tenancy.models import DEFAULT_LIMITS
 
@@ -42,7 +47,9 @@ tenants = typer.Typer(no_args_is_help=True, help="Tenants.")
 keys = typer.Typer(no_args_is_help=True, help="API keys.")
 cli.add_typer(tenants, name="tenants")
 cli.add_typer(keys, name="keys")
-cli.add_typer(remote.approvals, name="approvals")
+cli.add_typer(approvals, name="approvals")
+cli.add_typer(queries, name="queries")
+cli.add_typer(runtimes, name="runtimes")
 for command in (remote.query, remote.watch, remote.work, remote.artifacts):
     cli.command()(command)
 
@@ -64,7 +71,7 @@ def common(
 
 
 DataDir = Annotated[Path | None, typer.Option(help="Where the embedded Postgres and the local key live.")]
-Limits = Annotated[
+TenantLimits = Annotated[
     str | None, typer.Option(help="JSON, such as '{\"runningQueries\": 50}'; {} is none.", metavar="JSON")
 ]
 ApprovalFloor = Annotated[
@@ -110,7 +117,7 @@ def migrate(data_dir: DataDir = None) -> None:
 
 @tenants.command("create")
 def create_tenant(
-    tenant: str, data_dir: DataDir = None, limits: Limits = None, approval_floor: ApprovalFloor = None
+    tenant: str, data_dir: DataDir = None, limits: TenantLimits = None, approval_floor: ApprovalFloor = None
 ) -> None:
     """Make a tenant."""
     made = asyncio.run(
@@ -124,7 +131,7 @@ def create_tenant(
 
 @tenants.command("set")
 def set_tenant(
-    tenant: str, data_dir: DataDir = None, limits: Limits = None, approval_floor: ApprovalFloor = None
+    tenant: str, data_dir: DataDir = None, limits: TenantLimits = None, approval_floor: ApprovalFloor = None
 ) -> None:
     """Replace a tenant's limits, its approval floor, or both; what is not given stays."""
     if limits is None and approval_floor is None:
@@ -175,6 +182,38 @@ def create_key(
 ) -> None:
     """Make an API key; it is printed this once."""
     typer.echo(asyncio.run(admin.create_key(settings(data_dir=data_dir), tenant, principal, scope, tool)))
+
+
+@keys.command("list")
+def list_keys(tenant: str, limit: Limit = 50, data_dir: DataDir = None, as_json: Json = False) -> None:
+    """List the keys of a tenant, newest first; never their text."""
+    found = asyncio.run(admin.list_keys(settings(data_dir=data_dir), tenant, limit + 1))
+    shown = cut_off(found, limit)
+    if as_json:
+        say_json(shown)
+    else:
+        say_table([key_row(key) for key in shown], [0, 40, 60, 0, 0], "key")
+
+
+def key_row(key: dict[str, Any]) -> list[str]:
+    scopes = ",".join(key["scopes"]) + (f" for {','.join(key['tools'])}" if key["tools"] is not None else "")
+    ends = [
+        f"{what} {minute(key[at])}"
+        for what, at in (("revoked", "revokedAt"), ("until", "expiresAt"))
+        if key[at]
+    ]
+    return [key["id"], key["principal"], scopes, minute(key["createdAt"]), *(ends or [""])[:1]]
+
+
+@keys.command("revoke")
+def revoke_key(
+    tenant: str,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The id of a key (key_...), not its text.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Revoke a key: it stops working within five seconds, and its streams end."""
+    asyncio.run(admin.revoke_key(settings(data_dir=data_dir), tenant, key))
+    typer.echo(f"Key {safe(key)} is revoked.")
 
 
 @cli.command()

@@ -25,6 +25,7 @@ from app.tenancy.http import (
     reading,
 )
 from app.tenancy.models import Caller
+from app.tenancy.service import key_wire
 
 router = APIRouter(route_class=GatedRoute, tags=["keys and secrets"])
 
@@ -71,7 +72,7 @@ async def create_key(
         shown, row = await tenancy.create_key(
             tx, caller, body.principal, body.scopes, body.tools, body.expires_at
         )
-        return Reply({**_key(row), "key": shown}, 201, f"/keys/{row['id']}", row["id"], secret=True)
+        return Reply({**key_wire(row), "key": shown}, 201, f"/keys/{row['id']}", row["id"], secret=True)
 
     return await answer(request, caller, create)
 
@@ -84,7 +85,7 @@ async def list_keys(
 
     async def listed(tx: Tx) -> Any:
         rows = await store.keys(tx, str(position[0]) if position else None, limit + 1)
-        return page(request, "keys", [_key(r) for r in rows], limit, lambda r: [r["id"]])
+        return page(request, "keys", [key_wire(r) for r in rows], limit, lambda r: [r["id"]])
 
     return await reading(request, caller, listed)
 
@@ -153,17 +154,3 @@ async def delete_secret(
         return {"name": name, "deleted": True}
 
     return await reading(request, caller, delete)
-
-
-def _key(row: Any) -> dict[str, Any]:
-    expires, revoked = row["expires_at"], row["revoked_at"]
-    return {
-        "id": row["id"],
-        "principal": row["principal"],
-        "scopes": list(row["scopes"]),
-        "tools": None if row["tools"] is None else list(row["tools"]),
-        "createdAt": rfc3339(row["created_at"]),
-        "createdBy": row["created_by"],
-        "expiresAt": rfc3339(expires) if expires else None,
-        "revokedAt": rfc3339(revoked) if revoked else None,
-    }

@@ -7,16 +7,25 @@ sequence or a change of writing direction, and nothing of them may begin a line 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from plangate.visible import LOOKS_BLANK, visible, visible_json
+
 CUT = "..."
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
 
 
 def safe(text: object) -> str:
-    """One line: white space is a space, and what a terminal does not print is written out (`\\x1b`, `\\u202e`)."""
-    return "".join(c if c.isprintable() else _written(c) for c in " ".join(str(text).split()))
+    """One line: white space is a space, and what nobody would see is written out (`\\x1b`, `\\u202e`). Texts that differ
+    may look the same: where somebody decides about one, `shown_json`."""
+    return _printed(" ".join(str(text).split()))
+
+
+def _printed(line: str) -> str:
+    return "".join(c if c.isprintable() and c not in LOOKS_BLANK else _written(c) for c in line)
 
 
 def _written(char: str) -> str:
@@ -27,11 +36,26 @@ def _written(char: str) -> str:
 
 
 def safe_lines(text: str) -> list[str]:
-    """The lines of a text, each safe, with the spaces that it begins with."""
-    lines = []
-    for line in text.replace("\r\n", "\n").split("\n"):
-        begins = len(line) - len(line.lstrip(" "))
-        lines.append(" " * begins + safe(line))
+    """The lines of a text, each safe, with its blanks."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return [_printed(re.sub(r"\s", " ", line.expandtabs(4))).rstrip() for line in lines]
+
+
+def shown_json(text: str) -> list[str]:
+    """A JSON text for somebody who decides about it, in lines: each of its strings and numbers as it stands there, but
+    what cannot be seen as JSON's escapes. The lines together are JSON that means the same. What is no JSON is a line."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return [visible(text)]
+    lines, depth = [""], 0
+    parts = TOKEN.findall(visible_json(text))
+    for before, part in zip(["", *parts], parts, strict=False):
+        depth -= part in ("}", "]")
+        if before and (before in "[{," or part in ("}", "]")) and before + part not in ("{}", "[]"):
+            lines.append("  " * depth)
+        lines[-1] += ": " if part == ":" else part
+        depth += part in ("{", "[")
     return lines
 
 

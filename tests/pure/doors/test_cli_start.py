@@ -70,7 +70,7 @@ def test_help_loads_nothing_of_the_service() -> None:
 @pytest.mark.parametrize(
     "command",
     [("query", "hi"), ("watch", "qry_1"), ("work", "qry_1"), ("artifacts",), ("approvals", "list"),
-     ("approvals", "reject", "apr_1")],
+     ("approvals", "reject", "apr_1"), ("queries", "list"), ("queries", "cancel", "qry_1"), ("runtimes", "list")],
     ids=" ".join,
 )  # fmt: skip
 def test_a_command_that_asks_a_service_loads_nothing_of_it(url: str, command: tuple[str, ...]) -> None:

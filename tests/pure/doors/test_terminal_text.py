@@ -9,6 +9,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plangate.visible import visible
 
 from app.doors.remote import text
 
@@ -45,8 +46,80 @@ def test_json_is_ascii_and_means_the_same(value: object) -> None:
     assert json.loads(said) == value
 
 
-def test_lines_keep_how_far_they_are_in() -> None:
+def test_lines_keep_their_blanks() -> None:
     assert text.safe_lines('{\n  "a": 1\r\n}') == ["{", '  "a": 1', "}"]
+    assert text.safe_lines("id\tname   cost\n\xa01  \rx  ") == ["id  name   cost", " 1   x"]
+
+
+def test_letters_that_show_nothing_are_written_out() -> None:
+    assert text.safe("a\u3164b\u115f\u1160\uffa0\u2800") == r"a\u3164b\u115f\u1160\uffa0\u2800"
+    assert text.safe("✈\ufe0f") == "✈\ufe0f"  # how an emoji is written
+
+
+# -- what somebody decides about
+
+UNSEEN = [
+    "\u3164", "\u115f", "\u1160", "\uffa0", "\u2800", "\u034f", "\ufe0f", "\U000e0100", "\u180b", "\xa0", "\u3000",
+    "\u200b", "\u2060", "\ufeff", "\u200e", "\u200f", "\u202e", "\u2066", "\xad", "\x1b", "\x7f", "\x9b", "\u2028",
+    "\U000e0041", "\t", "\n", "\r", "\x00", "\ud800",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("char", UNSEEN, ids=lambda char: f"{ord(char):04x}")
+def test_what_cannot_be_seen_is_written_as_json_writes_it(char: str) -> None:
+    said = visible(f"pay{char}me")
+    assert said.isascii()
+    assert json.loads(f'"{said}"') == f"pay{char}me"
+    (line,) = text.shown_json(json.dumps(f"pay{char}me", ensure_ascii=False))
+    assert line == f'"{said}"'
+
+
+@pytest.mark.parametrize(
+    ("given_text", "said"),
+    [
+        (" a b ", r"\u0020a b\u0020"),
+        ("a  b", "a  b"),
+        (f"a{' ' * 9}b", "a" + r"\u0020" * 9 + "b"),
+        (" ", r"\u0020"),
+        (r"\u3164", r"\\u3164"),
+        ("\\\u3164", r"\\\u3164"),
+        ("Zoë 航空 ✈", "Zoë 航空 ✈"),
+    ],
+)
+def test_blanks_and_backslashes_are_told_apart(given_text: str, said: str) -> None:
+    assert visible(given_text) == said
+
+
+SEEN = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from([*UNSEEN[:-1], " ", "\\", '"', "u", "0"])
+)
+
+
+@given(st.recursive(SEEN | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.none(),
+                    lambda inner: st.lists(inner) | st.dictionaries(SEEN, inner)))  # fmt: skip
+def test_a_subject_is_shown_to_the_last_character(value: object) -> None:
+    lines = text.shown_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    assert json.loads("\n".join(lines)) == value
+    shown = "".join(lines)
+    assert shown.isprintable()
+    assert not any(char in shown for char in UNSEEN)
+    assert all(line == line.rstrip() for line in lines)
+
+
+@given(SEEN, SEEN)
+def test_texts_that_differ_look_different(one: str, other: str) -> None:
+    assert (visible(one) == visible(other)) == (one == other)
+
+
+def test_numbers_are_shown_as_they_stand() -> None:
+    assert text.shown_json('{"a":[1.0,1,1e5,-0.0,12345678901234567890],"b":[],"c":{},"a":2}') == [
+        "{", '  "a": [', "    1.0,", "    1,", "    1e5,", "    -0.0,", "    12345678901234567890", "  ],", '  "b": [],',
+        '  "c": {},', '  "a": 2', "}",
+    ]  # fmt: skip
+
+
+def test_what_is_no_json_is_a_line() -> None:
+    assert text.shown_json('{"a": 1}\n{"b": \x1b') == [r'{"a": 1}\n{"b": \u001b']
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,232 @@
+"""The commands that list runtimes, queries and keys, and those that end a query or have it go on."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.processes.test_cli import NOBODY, PATIENCE_S, Commands, client, env, harmless, pending
+from tests.support import specs
+from tests.support.service import ROOT, Service, folder, plain_environment, serving
+
+__all__ = ["env"]
+
+PAY = specs.tool("pay", approval="always")
+MINUTE = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+
+
+@pytest.fixture(scope="module")
+def data() -> Iterator[Path]:
+    with folder() as at:
+        yield at
+
+
+@pytest.fixture(scope="module")
+def service(data: Path) -> Iterator[Service]:
+    with serving(data) as running:
+        with client(running) as http:
+            for version, reply in (("1", "Good morning."), ("2", "Good evening.")):
+                tenant = {"resourceId": "local", "version": version}
+                spec = specs.mock(reply, name="polite") | {"tenant": tenant}
+                http.post("/runtimes", json=spec).raise_for_status()
+            write = {**PAY, "name": "note", "inputSchema": {"type": "object"}}
+            tools = specs.scripted(PAY, write, tenant="local", name="tools")
+            http.post("/runtimes", json=tools).raise_for_status()
+        yield running
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    with client(service) as made:
+        yield made
+
+
+@pytest.fixture
+def commands(service: Service, data: Path, env: pytest.MonkeyPatch) -> Commands:
+    return Commands(service, data)
+
+
+def waited(http: httpx.Client, query: str, status: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while http.get(f"/queries/{query}").json()["status"] != status:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def asked(commands: Commands, runtime: str, prompt: str, *more: str) -> str:
+    return commands.said("query", prompt, "--runtime", runtime, "--detach", *more).strip()
+
+
+# -- what is approved
+
+
+def test_a_subject_is_shown_to_the_last_character(commands: Commands, http: httpx.Client) -> None:
+    args = {"to": "ann\u3164", "text": " a\tb\n\xa0\u200b ", "path": r"C:\u3164", "\u2800": 1.0}
+    query = asked(commands, "tools", specs.script(("note", args)))
+    said = commands.said("approvals", "approve", pending(http, query)["id"], "--yes")
+    lines = said.splitlines()
+    subject = "\n".join(line[2:] for line in lines[1:-2])
+    assert json.loads(subject)["args"] == args
+    assert r'"to": "ann\u3164"' in said
+    assert r'"text": "\u0020a\tb\n\u00a0\u200b\u0020"' in said
+    assert r'"path": "C:\\u3164"' in said
+    assert r'"\u2800": 1.0' in said
+
+
+# -- lists
+
+
+def test_runtimes_are_listed_newest_first(commands: Commands, http: httpx.Client) -> None:
+    lines = commands.said("runtimes", "list").splitlines()
+    told = [re.fullmatch(rf"(rt_\w{{26}})  (\w+) +version (\d)  {MINUTE}", line) for line in lines]
+    assert [(m[2], m[3]) for m in told if m] == [("tools", "1"), ("polite", "2"), ("polite", "1")]
+    (only,) = commands.said("runtimes", "list", "--name", "tools").splitlines()
+    assert only == lines[0].replace("tools ", "tools")
+    listed = commands.json("runtimes", "list", "--limit", "2")
+    assert listed == http.get("/runtimes", params={"limit": 2}).json()["items"]
+
+
+def test_more_than_is_shown_is_said_and_so_is_nothing(commands: Commands) -> None:
+    found = commands.result("runtimes", "list", "--limit", "2")
+    assert (found.exit_code, found.stdout.count("\n")) == (0, 2)
+    assert found.stderr == "There are more than 2: --limit shows more of them.\n"
+    for words, of in (
+        (("runtimes", "list", "--name", "x"), "runtime"),
+        (("queries", "list", "--agent", "nobody"), "query"),
+        (("artifacts", "--tag", "x"), "artifact"),
+        (("approvals", "list", "--query", NOBODY), "approval"),
+    ):
+        none = commands.result(*words)
+        assert (none.exit_code, none.stdout, none.stderr) == (0, "", f"There is no such {of}.\n")
+        assert commands.json(*words) == []
+
+
+def test_queries_are_listed_newest_first(commands: Commands, http: httpx.Client) -> None:
+    first = asked(commands, "polite", "Good\x1b[2J morning!", "--thread", "t1")
+    waited(http, first, "succeeded")
+    second = asked(commands, "tools", specs.script(("pay", {"n": 1})))
+    pending(http, second)
+    waited(http, second, "waiting")
+    lines = commands.said("queries", "list", "--limit", "2").splitlines()
+    assert re.fullmatch(rf"{second}  waiting \(approval\)  solo  {MINUTE}  \{{\"script\".*\.\.\.", lines[0])
+    assert re.fullmatch(rf"{first}  succeeded +solo  {MINUTE}  Good\\x1b\[2J morning!", lines[1])
+    thread = http.get(f"/queries/{first}").json()["threadId"]
+    for filters, found in (
+        (("--status", "waiting"), second),
+        (("--thread", thread), first),
+        (("--runtime", "polite"), first),
+        (("--runtime", http.get(f"/queries/{second}").json()["runtimeId"]), second),
+    ):
+        assert commands.json("queries", "list", *filters)[0]["id"] == found
+        assert commands.said("queries", "list", *filters).startswith(found)
+    old = http.get("/runtimes", params={"name": "polite"}).json()["items"][-1]["id"]
+    third = asked(commands, old, "Hi")
+    assert [q["id"] for q in commands.json("queries", "list", "--runtime", "polite")][:2] == [third, first]
+
+
+# -- one query
+
+
+def test_a_query_is_cancelled(commands: Commands, http: httpx.Client) -> None:
+    query = asked(commands, "tools", specs.script(("pay", {"n": 1})))
+    pending(http, query)
+    assert commands.said("queries", "cancel", query) == f"{query} is cancelled.\n"
+    assert http.get(f"/queries/{query}").json()["status"] == "cancelled"
+
+
+def test_a_query_goes_on_from_a_limit(commands: Commands, http: httpx.Client) -> None:
+    query = asked(commands, "tools", specs.script(("nothing", {})), "--limits", '{"maxTurns": 1}')
+    waited(http, query, "waiting")
+    needs = commands.result("queries", "resume", query)
+    assert "Give the limit that is to be higher, such as --max-turns" in str(needs.exception)
+    (line,) = [line for line in commands.said("work", query).splitlines() if line.startswith("waits: ")]
+    words = line.removeprefix("waits: plangate ").removesuffix(", higher than it was").split()
+    assert words == ["queries", "resume", query, "--max-turns", "N"]
+    said = commands.said(*words[:-1], "9")
+    assert re.fullmatch(rf"{query} is (queued|running|succeeded)\.\n", said)
+    commands.said("watch", query)
+    refused = commands.refused("queries", "resume", query, "--max-cost-usd", "1", code=1)
+    assert refused.startswith(
+        "plangate: The query is succeeded; only one that waits at a limit can be resumed."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("queries", "cancel", NOBODY), f"There is no query '{NOBODY}'. (404 not_found)"),
+        (("queries", "resume", NOBODY, "--max-turns", "1"), f"There is no query '{NOBODY}'. (404 not_found)"),
+        (("queries", "resume", NOBODY, "--max-tokens", "0"), "greater than or equal to 1"),
+        (("queries", "list", "--status", "done"), "query:status: Input should be 'queued',"),
+        (("queries", "list", "--runtime", "x"), "There is no runtime named 'x': `plangate runtimes list`"),
+    ],
+)
+def test_what_is_refused_is_said_in_a_line(commands: Commands, words: tuple[str, ...], told: str) -> None:
+    assert told in commands.refused(*words, code=1)
+
+
+# -- keys
+
+
+def operator(data: Path, *words: str) -> tuple[int, str, str]:
+    """A command that opens the database itself, beside the service."""
+    command = [sys.executable, "-m", "app", *words, "--data-dir", str(data / "data")]
+    ended = subprocess.run(
+        command, cwd=ROOT, env=plain_environment(), capture_output=True, text=True, check=False
+    )
+    assert harmless(ended.stdout + ended.stderr)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_keys_are_listed_and_revoked(service: Service, data: Path) -> None:
+    scopes = ("--scope", "tools:serve", "--scope", "read", "--tool", "pay")
+    assert operator(data, "tenants", "create", "acme")[0] == 0
+    assert operator(data, "keys", "list", "acme") == (0, "", "There is no such key.\n")
+    code, text, _ = operator(data, "keys", "create", "acme", "--principal", "ann\u202e", *scopes)
+    assert code == 0
+    code, said, _ = operator(data, "keys", "list", "acme")
+    (line,) = said.splitlines()
+    told = re.fullmatch(rf"(key_\w{{26}})  ann\\u202e  tools:serve,read for pay  {MINUTE}", line)
+    assert told, line
+    assert text.strip() not in said
+    with httpx.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {text.strip()}"}, trust_env=False
+    ) as caller:
+        assert caller.get("/queries").status_code == 200
+        assert operator(data, "keys", "revoke", "acme", told[1]) == (0, f"Key {told[1]} is revoked.\n", "")
+        deadline = time.monotonic() + 5
+        while caller.get("/queries").status_code != 401:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert re.search(rf"  revoked {MINUTE}\n$", operator(data, "keys", "list", "acme")[1])
+    (key,) = json.loads(operator(data, "keys", "list", "acme", "--json")[1])
+    assert (key["id"], key["principal"], key["tools"]) == (told[1], "ann\u202e", ["pay"])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("list", "nobody"), "There is no tenant 'nobody'; make it with `plangate tenants create`."),
+        (("list", "A B"), "There is no tenant 'A B'; make it with `plangate tenants create`."),
+        (("revoke", "local", "key_1"), "There is no key 'key_1' of the tenant 'local'."),
+        (
+            ("create", "nobody", "--principal", "x", "--scope", "read"),
+            "There is no tenant 'nobody'; make it with",
+        ),
+    ],
+)
+def test_what_is_no_key_is_said_in_a_line(
+    service: Service, data: Path, words: tuple[str, ...], told: str
+) -> None:
+    code, said, error = operator(data, "keys", *words)
+    assert (code, said) == (1, "")
+    assert error.startswith(f"plangate: {told}")
+    assert error.count("\n") == 1
