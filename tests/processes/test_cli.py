@@ -273,14 +273,14 @@ def test_work_says_what_was_done_what_it_produced_and_what_it_cost(
     said = commands.said("work", query).splitlines()
     assert re.fullmatch(rf"{query}  succeeded after \S+ (s|ms), by chief", said[0])
     done = said[3 : said.index("produced:") - 1]
-    assert [line[:26].rstrip() for line in done] == [
+    assert [line.partition("  succeeded")[0].rstrip() for line in done] == [
         "chief (3 model calls)",
         "  planner (2 model calls)",
         "    storePlan",
         "  doer (2 model calls)",
         "    executePlan",
         "      plan Routing",
-        "        action actions",
+        "        actions 0 book, 1 refund",
     ]
     assert all("succeeded" in line for line in done)
     assert re.fullmatch(
@@ -302,7 +302,7 @@ def test_work_at_a_limit_says_which(commands: Commands, http: httpx.Client) -> N
         time.sleep(0.05)
     said = commands.said("work", query).splitlines()
     assert said[0] == f"{query}  waiting (limit_reached: maxTurns), by solo"
-    assert said[2] == f"waits: POST /queries/{query}/resume with a higher maxTurns"
+    assert said[2] == f"waits: plangate queries resume {query} --max-turns N, higher than it was"
 
 
 def test_work_names_the_program_that_a_query_waits_for(commands: Commands, http: httpx.Client) -> None:
@@ -484,8 +484,9 @@ def test_artifacts_are_a_line_each(env: pytest.MonkeyPatch) -> None:
     ]
     filters = {"queryId": ["qry_1"], "channel": ["design"], "includeSuperseded": ["true"]}
     assert Artifacts.asked == [
-        {**filters, "limit": ["50"]},
-        {**filters, "limit": ["49"], "cursor": ["more"]},
-        {"limit": ["1"]},
+        {**filters, "limit": ["51"]},
+        {**filters, "limit": ["50"], "cursor": ["more"]},
+        {"limit": ["2"]},
+        {"limit": ["1"], "cursor": ["more"]},
     ]
     assert [a["id"] for a in json.loads(listed.stdout)] == ["art_1"]

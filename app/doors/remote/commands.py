@@ -1,13 +1,10 @@
-"""The commands `query`, `watch`, `work`, `artifacts` and `approvals`."""
+"""The commands `query`, `watch`, `work` and `artifacts`."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import sys
 from contextlib import aclosing
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,21 +13,11 @@ from plangate.events import TERMINAL_TYPES
 from plangate.journal import Journal
 
 from app.doors.remote import worktree
-from app.doors.remote.connection import DONE, NOT_SUCCEEDED, USAGE, Remote, Stop, Target, run, say, say_json
-from app.doors.remote.text import as_json, cut, safe, safe_lines, table
+from app.doors.remote.connection import DONE, NOT_SUCCEEDED, Remote, Stop, Target, run, say, say_json
+from app.doors.remote.listing import newest, say_table
+from app.doors.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, given_object
+from app.doors.remote.text import as_json, safe
 from app.doors.remote.watching import ENDED_WELL, Watcher
-
-approvals = typer.Typer(no_args_is_help=True, help="What waits for a person: list it and decide.")
-
-Url = Annotated[str | None, typer.Option(help="The service; else PLANGATE_URL, else that of this machine.")]
-KeyFile = Annotated[Path | None, typer.Option(help="A file with an API key; else PLANGATE_API_KEY.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where the service of this machine keeps its key.")]
-Tenant = Annotated[str | None, typer.Option(help="The tenant, where the key is the operator's.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-QueryId = Annotated[str, typer.Argument(metavar="QUERY", help="The id of a query (qry_...).")]
-ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of an approval (apr_...).")]
-Feedback = Annotated[str | None, typer.Option(help="What the agent is told.")]
-Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")]
 
 NAMED = 50
 WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
@@ -62,7 +49,7 @@ def query(
             body["runtimeId" if runtime.startswith("rt_") else "runtime"] = runtime
         if thread is not None:
             body["threadId" if thread.startswith("thr_") else "threadKey"] = thread
-        body |= {"inputs": _object("--inputs", inputs), "limits": _object("--limits", limits)}
+        body |= {"inputs": given_object("--inputs", inputs), "limits": given_object("--limits", limits)}
         body = {name: value for name, value in body.items() if value is not None}
         if not detach:
             await remote.get("healthz")  # whether it is there is said at once
@@ -146,7 +133,8 @@ def work(
         found = await remote.get("queries", query)
         top = await remote.get("work-records", "wrk_" + query.removeprefix("qry_"), tree="true")
         artifacts = await _published(remote, query)
-        plans = await _plans(remote, query)
+        changes = await events_of(remote, query, "plan-status-change,action-status-change")
+        plans = [await remote.get("plans", id) for id in dict.fromkeys(e["data"]["planId"] for e in changes)]
         if as_json:
             say_json({"query": found, "work": top, "plans": plans, "artifacts": artifacts})
             return DONE
@@ -155,7 +143,17 @@ def work(
         calls = await _calls(remote, query) if found["reason"] == "client_call" else []
         fits = None if everything else height - 1  # the prompt of the shell has a line too
         say(
-            *worktree.screen(found, top, artifacts, limit, plans=plans, calls=calls, height=fits, width=width)
+            *worktree.screen(
+                found,
+                top,
+                artifacts,
+                limit,
+                plans=plans,
+                calls=calls,
+                actions=_actions(changes),
+                height=fits,
+                width=width,
+            )
         )
         return DONE
 
@@ -177,19 +175,22 @@ async def _calls(remote: Remote, query: str) -> list[dict[str, Any]]:
         return []
 
 
-async def _plans(remote: Remote, query: str) -> list[dict[str, Any]]:
-    """The plans that the query stored or executed, as they are now."""
-    events = await events_of(remote, query, "plan-status-change")
-    ids = dict.fromkeys(event["data"]["planId"] for event in events)
-    return [await remote.get("plans", id) for id in ids]
+def _actions(changes: list[dict[str, Any]]) -> dict[str, list[worktree.Action]]:
+    """The actions of plans by the work record that carries them out."""
+    found: dict[str, dict[worktree.Action, None]] = {}
+    for event in changes:
+        if event["type"] == "action-status-change":
+            data = event["data"]
+            found.setdefault(event["workId"], {})[data["index"], str(data["kind"])] = None
+    return {work: list(actions) for work, actions in found.items()}
 
 
-async def events_of(remote: Remote, query: str, type_: str) -> list[dict[str, Any]]:
-    """All events of a type that the journal has by now."""
+async def events_of(remote: Remote, query: str, types: str) -> list[dict[str, Any]]:
+    """All events of some types that the journal has by now."""
     found: list[dict[str, Any]] = []
     after = None
     while True:
-        page = await remote.get("queries", query, "events", types=type_, limit=500, after=after)
+        page = await remote.get("queries", query, "events", types=types, limit=500, after=after)
         found += page["events"]
         if page["done"] or not page["events"]:
             return found
@@ -198,13 +199,9 @@ async def events_of(remote: Remote, query: str, type_: str) -> list[dict[str, An
 
 async def _published(remote: Remote, query: str) -> list[dict[str, Any]]:
     try:
-        return await _artifacts(remote, 500, queryId=query, includeSuperseded="true")
+        return await remote.listed(500, "artifacts", queryId=query, includeSuperseded="true")
     except NotFound:  # the query is there, so it is the route that is not: a service without artifacts
         return []
-
-
-async def _artifacts(remote: Remote, limit: int, **filters: Any) -> list[dict[str, Any]]:
-    return await remote.listed(limit, "artifacts", **filters)
 
 
 def artifacts(
@@ -226,163 +223,13 @@ def artifacts(
     async def listed(remote: Remote) -> int:
         given = {"queryId": query, "threadId": thread, "channel": channel, "agent": agent, "tag": tag}
         more = {"includeSuperseded": "true"} if superseded else {}
-        found = await _artifacts(remote, limit, **given, **more)
+        found = await newest(remote, limit, "artifacts", **given, **more)
         if as_json:
             say_json(found)
-            return DONE
-        say(*(worktree.artifact_line(a) for a in found))
+        elif found:
+            say(*(worktree.artifact_line(a) for a in found))
+        else:
+            say_table([], [], "artifact")
         return DONE
 
     run(Target.found(url, key_file, data_dir, tenant), listed)
-
-
-@approvals.command("list")
-def list_approvals(
-    status: Annotated[
-        str, typer.Option(help="pending, approved, rejected, revised, expired, cancelled or all.")
-    ] = "pending",
-    query: Annotated[str | None, typer.Option(help="Only those of this query.")] = None,
-    limit: Limit = 50,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-) -> None:
-    """List approvals, newest first."""
-
-    async def listed(remote: Remote) -> int:
-        wanted = None if status == "all" else status
-        found = await remote.listed(limit, "approvals", status=wanted, queryId=query)
-        if as_json:
-            say_json(found)
-            return DONE
-        rows = [
-            [
-                a["id"],
-                a["status"],
-                f"{a['kind']} {a['target']}",
-                a["agent"] or "-",
-                a["queryId"],
-                f"until {str(a['expiresAt'])[:16].replace('T', ' ')} UTC" if a["status"] == "pending" else "",
-            ]
-            for a in found
-        ]
-        say(*table([[safe(cell) for cell in row] for row in rows], [0, 10, 40, 20, 0, 30]))
-        return DONE
-
-    run(Target.found(url, key_file, data_dir, tenant), listed)
-
-
-@approvals.command("approve")
-def approve(
-    approval: ApprovalId,
-    digest: Annotated[
-        str | None, typer.Option(help="Approve if the subject has this digest; ask nobody.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve what is shown without asking.")] = False,
-    feedback: Feedback = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-) -> None:
-    """Approve the exact bytes that are shown."""
-
-    async def approved(remote: Remote) -> int:
-        found = await remote.get("approvals", approval)
-        if digest is None and found["status"] != "pending":  # with a digest it may be the same decision again
-            by = f" by {cut(found['decidedBy'], 60)}" if found["decidedBy"] else ""
-            raise Stop(f"There is nothing to decide: {approval} is {safe(found['status'])}{by}.")
-        subject = await remote.bytes_of("approvals", approval, "subject")
-        seen = hashlib.sha256(subject).hexdigest()
-        if digest is not None and digest.lower() != seen:
-            raise Stop(
-                f"{approval} is about something else than {digest}: its subject has the digest {seen}."
-            )
-        if not as_json:
-            say(*_shown(found, subject, seen))
-        if digest is None and not yes:
-            if as_json or not sys.stdin.isatty():
-                raise Stop("There is nobody to ask: give --digest of what was read, or --yes.", USAGE)
-            if not typer.confirm("Approve exactly this?"):
-                raise Stop("Nothing was decided.")
-        return await _decide(remote, approval, "approve", as_json, digest=seen, feedback=feedback)
-
-    run(Target.found(url, key_file, data_dir, tenant), approved)
-
-
-@approvals.command("reject")
-def reject(
-    approval: ApprovalId,
-    feedback: Feedback = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-) -> None:
-    """Reject: what was asked for is not done."""
-    target = Target.found(url, key_file, data_dir, tenant)
-    run(target, lambda remote: _decide(remote, approval, "reject", as_json, feedback=feedback))
-
-
-@approvals.command("revise")
-def revise(
-    approval: ApprovalId,
-    feedback: Annotated[str, typer.Option(help="What is to be different.")],
-    partial: Annotated[str | None, typer.Option(metavar="JSON", help="What may stay.")] = None,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data_dir: DataDir = None,
-    tenant: Tenant = None,
-    as_json: Json = False,
-) -> None:
-    """Ask for another plan."""
-
-    async def revised(remote: Remote) -> int:
-        kept = None if partial is None else _json("--partial", partial)
-        return await _decide(remote, approval, "revise", as_json, feedback=feedback, partial=kept)
-
-    run(Target.found(url, key_file, data_dir, tenant), revised)
-
-
-def _shown(found: dict[str, Any], subject: bytes, digest: str) -> list[str]:
-    who = f" by {safe(found['agent'])}" if found["agent"] else ""
-    lines = [
-        f"{safe(found['id'])}: {safe(found['kind'])} {cut(found['target'], 80)}{who} in {safe(found['queryId'])}"
-    ]
-    try:
-        text = json.dumps(json.loads(subject), indent=2, ensure_ascii=False)
-    except ValueError:
-        text = subject.decode(errors="backslashreplace")
-    return [*lines, *(f"  {line}" for line in safe_lines(text)), f"digest: {digest}"]
-
-
-async def _decide(remote: Remote, approval: str, decision: str, printed_as_json: bool, **parts: Any) -> int:
-    said = {name: value for name, value in parts.items() if value is not None}
-    answer = await remote.post({"decision": decision, **said}, "approvals", approval)
-    if printed_as_json:
-        say_json(answer)
-        return DONE
-    by = f" by {cut(answer['decidedBy'], 60)}" if answer.get("decidedBy") else ""
-    votes = f", {len(answer['votes'])} of its votes are in" if answer["status"] == "pending" else ""
-    say(f"{safe(answer['id'])} is {safe(answer['status'])}{by}{votes}.")
-    return DONE
-
-
-def _json(option: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise Stop(f"{option} is not JSON: {error}.", USAGE) from error
-
-
-def _object(option: str, text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    value = _json(option, text)
-    if not isinstance(value, dict):
-        raise Stop(f"{option} must be a JSON object.", USAGE)
-    return value

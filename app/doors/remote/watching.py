@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +58,8 @@ class Watcher:
 
     def _query_status(self, event: Event, _: Any) -> str:
         why = event.get("reason")
-        which = f" ({safe(event['limit'])})" if event.get("limit") else ""
+        limit = event.get("limit")
+        which = f" ({safe(limit)}): {higher(event['queryId'], limit)}" if limit else ""
         return f"the query is {safe(event['to'])}{f': {safe(why)}' if why else ''}{which}"
 
     def _text(self, event: Event, _: Any) -> None:
@@ -181,6 +183,12 @@ def _error(of: Any, width: int = TEXT_WIDTH) -> str:
     if not isinstance(error, dict):
         return cut(error, width)
     return cut(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)), width)
+
+
+def higher(query: object, limit: object) -> str:
+    """The command that has a query go on from a limit, such as `maxTurns`."""
+    option = re.sub("([A-Z])", r"-\1", safe(limit)).lower()
+    return f"plangate queries resume {safe(query)} --{option} N, higher than it was"
 
 
 def output_lines(output: Any) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from app.doors.remote.text import cut, duration, money, plural, safe, size, table, tokens, wrapped
-from app.doors.remote.watching import output_lines
+from app.doors.remote.watching import higher, output_lines
 
 FEWEST_LINES = 8  # of the tree, however small the screen
 OUTPUT_LINES = 3
@@ -19,11 +20,13 @@ MOST_PUBLISHED = 6
 IN_VAIN = ("failed", "cancelled")
 
 Record = dict[str, Any]
+Action = tuple[int, str]
+"""An action of a plan: its index and its kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the tree: a record, or several of one name that ended alike."""
+    """A line of the tree: a record, or several of one name that ended alike; of actions, those of one kind."""
 
     depth: int
     what: str
@@ -31,13 +34,20 @@ class Line:
     ms: float | None
     rollup: Record | None = None
     count: int = 1
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def alike(self) -> tuple[object, ...]:
+        """What is the same in lines that may become one."""
+        return self.depth, sorted({kind for _, kind in self.actions}) or self.what, self.status
 
     def cells(self) -> list[str]:
         spent = self.rollup or {}
         used = tokens(spent["usage"]) if spent.get("modelCalls") else 0
-        times = f" x{self.count}" if self.count > 1 else ""
+        times = f" x{self.count}" if self.count > 1 and not self.actions else ""
+        what = named(self.actions) if self.actions else self.what
         return [
-            "  " * self.depth + safe(self.what) + times,
+            "  " * self.depth + safe(what) + times,
             safe(self.status),
             duration(self.ms),
             plural(used, "token") if used else "",
@@ -45,18 +55,33 @@ class Line:
         ]
 
 
+def named(actions: Sequence[Action]) -> str:
+    """`action 3 notify`, `actions 0-7 notify, 8 refund`: by index and kind, as the API and `plangate watch` name them."""
+    parts = []
+    for (_, kind), run in groupby(
+        enumerate(sorted(actions)), key=lambda found: (found[1][0] - found[0], found[1][1])
+    ):
+        first, *more = [index for _, (index, _) in run]
+        parts.append(f"{first}-{more[-1]} {kind}" if more else f"{first} {kind}")
+    return f"action{'' if len(actions) == 1 else 's'} {', '.join(parts)}"
+
+
 @dataclass(slots=True)
 class Tree:
-    """The records below a query by their parents."""
+    """The records below a query by their parents, and which actions those of dispatches carry out."""
 
     top: Record
+    actions: Mapping[str, Sequence[Action]] = field(default_factory=dict)
     children: dict[str | None, list[Record]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, top: Record) -> Tree:
-        tree = cls(top)
+    def of(cls, top: Record, actions: Mapping[str, Sequence[Action]] | None = None) -> Tree:
+        tree = cls(top, actions or {})
         for record in top["below"]:
             tree.children.setdefault(record["parentId"], []).append(record)
+        for below in tree.children.values():  # those that were dispatched together began in no order
+            if all(record["id"] in tree.actions for record in below):
+                below.sort(key=lambda record: min(tree.actions[record["id"]]))
         return tree
 
     def below(self, record: Record, *kinds: str) -> list[Record]:
@@ -85,7 +110,9 @@ class Tree:
             what = f"{what} ({plural(calls, 'model call')})" if calls else what
         elif shown["kind"] in ("plan_execution", "action", "predicate"):
             what = f"{ {'plan_execution': 'plan'}.get(shown['kind'], shown['kind']) } {what}"
-        return Line(depth, what, record["status"], record["durationMs"], record["rollup"])
+        carried_out = tuple(self.actions.get(shown["id"], ()))
+        status, ms = record["status"], record["durationMs"]
+        return Line(depth, what, status, ms, record["rollup"], actions=carried_out)
 
 
 def folded(lines: Sequence[Line], room: int) -> list[Line]:
@@ -116,11 +143,7 @@ def _alike(lines: Sequence[Line]) -> Iterator[Line]:
     held: Line | None = None
     for n, line in enumerate(lines):
         has_below = n + 1 < len(lines) and lines[n + 1].depth > line.depth
-        same = held is not None and (held.depth, held.what, held.status) == (
-            line.depth,
-            line.what,
-            line.status,
-        )
+        same = held is not None and held.alike == line.alike
         if same and held is not None and not has_below:
             held = _together(held, line)
             continue
@@ -144,7 +167,8 @@ def _together(one: Line, other: Line) -> Line:
         "usage": usage,
         "costUsd": sum(costs) if costs else None,
     }
-    return replace(one, count=one.count + other.count, ms=ms, rollup=rollup)
+    count, actions = one.count + other.count, one.actions + other.actions
+    return replace(one, count=count, ms=ms, rollup=rollup, actions=actions)
 
 
 def in_vain(tree: Tree) -> tuple[int, float | None]:
@@ -170,13 +194,14 @@ def screen(
     *,
     plans: Sequence[Record] = (),
     calls: Sequence[Record] = (),
+    actions: Mapping[str, Sequence[Action]] | None = None,
     height: int | None,
     width: int,
 ) -> list[str]:
     """All that `plangate work` prints. `artifacts`: superseded ones too, newest first. `height`: lines that there are,
     None where everything is wanted. `limit`: the one that the query stands at. `calls`: those for processes of users that
-    it waits for."""
-    tree = Tree.of(top)
+    it waits for. `actions`: by the work record that carries them out."""
+    tree = Tree.of(top, actions)
     head = _head(query, top, limit, width) + _callers(calls, width)
     tail = [*_produced(query, plans, artifacts, width), *_cost(tree, width)]
     lines = tree.lines()
@@ -201,7 +226,7 @@ def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str
         lines += [f"error: {first}", *(f"       {line}" for line in more)]
     lines += [f"waits: plangate approvals approve {safe(id)}" for id in query.get("openApprovals") or ()]
     if limit:
-        lines.append(f"waits: POST /queries/{safe(query['id'])}/resume with a higher {safe(limit)}")
+        lines.append(f"waits: {higher(query['id'], limit)}")
     return lines
 
 
@@ -275,6 +300,9 @@ def _cost(tree: Tree, width: int) -> list[str]:
     if kept:
         lines.append(f"kept out of prompts: {size(kept)}")
     counts = Counter(r["kind"] for r in tree.top["below"])
+    counts["action"] = sum(
+        len(tree.actions.get(r["id"], "1")) for r in tree.top["below"] if r["kind"] == "action"
+    )
     done = [
         plural(counts[kind], name)
         for kind, name in (

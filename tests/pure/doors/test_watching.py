@@ -55,7 +55,7 @@ LINES: list[tuple[dict[str, Any], str | None]] = [
     (event("query-status", to="waiting", reason="approval"), "the query is waiting: approval"),
     (
         event("query-status", to="waiting", reason="limit_reached", limit="maxTurns"),
-        "the query is waiting: limit_reached (maxTurns)",
+        "the query is waiting: limit_reached (maxTurns): plangate queries resume qry_1 --max-turns N, higher than it was",
     ),
     (event("step-retry", turn=1, reason="overloaded"), "asks its model again: overloaded"),
     (

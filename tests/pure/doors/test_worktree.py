@@ -102,6 +102,36 @@ cost:
     )
 
 
+DISPATCHES = (
+    record("p", "root", "plan_execution", "Notices"),
+    record("z", "p", "action", "actions.notify"),
+    record("y", "p", "action", "actions.refund", "unknown"),
+    *(record(f"x{n}", "p", "action", "actions.notify", rollup=rollup(1, 5)) for n in range(2)),
+)
+NOTIFY = {"z": [(3, "notify")], "y": [(2, "refund")], "x0": [(0, "notify")], "x1": [(1, "notify")]}
+
+
+def test_actions_are_named_by_index_and_kind_in_the_order_of_the_plan() -> None:
+    lines = Tree.of(tree(*DISPATCHES), NOTIFY).lines()
+    assert [line.cells()[0].strip() for line in lines] == [
+        "plan Notices",
+        "action 0 notify",
+        "action 1 notify",
+        "action 2 refund",
+        "action 3 notify",
+    ]
+    short = [one.cells() for one in folded(lines, 4)]
+    assert short[1] == ["  actions 0-1 notify", "succeeded", "200 ms", "10 tokens", ""]
+    assert short[2][:2] == ["  action 2 refund", "unknown"]
+
+
+def test_actions_that_were_sent_together_are_all_named_and_counted() -> None:
+    batch = [*((n, "notify") for n in range(40)), (41, "notify"), (40, "refund")]
+    lines = screen(QUERY, tree(*DISPATCHES[:2]), [], None, actions={"z": batch}, height=40, width=100)
+    assert "  actions 0-39 notify, 40 refund, 41 notify  succeeded  100 ms" in lines
+    assert lines[-1] == "  42 dispatched actions"
+
+
 PLAN = {"id": "pln_1", "specName": "Notices", "status": "executed", "result": {"summary": "Two were sent."}}
 
 
@@ -150,7 +180,7 @@ def test_what_waits_says_what_to_do() -> None:
     query |= {"reason": "limit_reached", "openApprovals": []}
     at_limit = screen(query, DAY, [], "maxTurns", height=40, width=100)
     assert at_limit[0] == "qry_1  waiting (limit_reached: maxTurns) after 12.3 s, by chief"
-    assert at_limit[2] == "waits: POST /queries/qry_1/resume with a higher maxTurns"
+    assert at_limit[2] == "waits: plangate queries resume qry_1 --max-turns N, higher than it was"
 
 
 def test_what_waits_for_a_program_says_for_which() -> None:
@@ -283,5 +313,8 @@ def test_no_string_of_a_record_reaches_the_terminal_as_it_is() -> None:
     plans = [bad(PLAN), bad({**PLAN, "result": None, "feedback": "x"})]
     calls = [{"name": HOSTILE, "status": status, "claimedBy": HOSTILE} for status in ("open", "claimed")]
     top, made = bad(DAY), [bad(ART)] * 9
-    lines = screen(query, top, made, HOSTILE, plans=plans, calls=calls, height=None, width=100)
+    actions = {"x": [(0, HOSTILE), (1, HOSTILE)]}
+    lines = screen(
+        query, top, made, HOSTILE, plans=plans, calls=calls, actions=actions, height=None, width=100
+    )
     assert all(harmless(one) and "\n" not in one for one in lines)
