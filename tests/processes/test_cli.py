@@ -9,13 +9,10 @@ import re
 import select
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
 
 import httpx
 import pytest
@@ -327,6 +324,9 @@ NOBODY = "qry_" + "0" * 26
     [
         (("watch", NOBODY), 1, f"There is no query '{NOBODY}'. (404 not_found)"),
         (("work", NOBODY), 1, f"There is no query '{NOBODY}'. (404 not_found)"),
+        (("work", "qry_1/x"), 1, " should be the address of a service alone, and an id has no '/'."),
+        (("query", "\udcff", "--runtime", "polite", "--detach"), 2, "this cannot be sent as JSON: "),
+        (("queries", "list", "--agent", "\udcff"), 2, "What is given has to be UTF-8: there are other bytes"),
         (("work", ".."), 2, "'..' is no id: an id is a string such as 'qry_...', alone"),
         (("approvals", "approve", "apr_1", "--yes"), 1, "There is no approval 'apr_1'. (404 not_found)"),
         (("query", "x", "--runtime", "nobody", "--detach"), 1, "There is no runtime named 'nobody';"),
@@ -370,6 +370,12 @@ def test_a_service_that_is_not_there(env: pytest.MonkeyPatch, tmp_path: Path) ->
         (["--url", "plangate"], "'plangate' is no address: one is http://127.0.0.1:8700."),
         (["--url", "http://127.0.0.1:99999"], "'http://127.0.0.1:99999' is no address"),
         (["--url", "http://[::1"], "'http://[::1' is no address"),
+        (["--url", "http://999.1.1.1"], "'http://999.1.1.1' is no address"),
+        (["--url", "http://ann:x@127.0.0.1:8700"], "'http://ann:x@127.0.0.1:8700' is no address"),
+        (["--url", "http://127.0.0.1:8700?a=1"], "'http://127.0.0.1:8700?a=1' is no address"),
+        (["--url", "http://a b"], "'http://a b' is no address"),
+        (["--tenant", "é"], "--tenant: 'é' is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'."),
+        (["--tenant", "a\nb"], "--tenant: 'a\\nb' is no tenant"),
         (
             ["--url", "https://plangate.example"],
             "A key is needed for https://plangate.example: set PLANGATE_API_KEY",
@@ -426,67 +432,3 @@ def test_the_command_itself_ends_with_the_code(service: Service, tmp_path: Path)
         )
         assert (ended.returncode, ended.stdout) == (code, "")
         assert ended.stderr.startswith(told)
-
-
-# -- artifacts, by the wire form alone
-
-
-class Artifacts(BaseHTTPRequestHandler):
-    """Two pages of records, as the service gives them."""
-
-    asked: ClassVar[list[dict[str, list[str]]]] = []
-
-    def do_GET(self) -> None:
-        query = parse_qs(urlsplit(self.path).query)
-        self.asked.append(query)
-        number = 2 if "cursor" in query else 1
-        record = {
-            "id": f"art_{number}",
-            "version": 1,
-            "channel": "design",
-            "kind": "report",
-            "path": f"tasks/{number}/plan\x1b[2J.md",
-            "title": "The plan" if number == 1 else None,
-            "summary": "never shown",
-            "producer": {"workId": "wrk_1", "kind": "agent", "threadId": "thr_1", "agent": "planner"},
-            "status": "active",
-        }
-        body = json.dumps({"items": [record], "nextCursor": "more" if number == 1 else None}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-def test_artifacts_are_a_line_each(env: pytest.MonkeyPatch) -> None:
-    env.setenv("PLANGATE_API_KEY", "plg_key")
-    Artifacts.asked.clear()
-    server = HTTPServer(("127.0.0.1", 0), Artifacts)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        at = ["--url", f"http://127.0.0.1:{server.server_port}"]
-        found = CliRunner().invoke(
-            cli, ["artifacts", "--query", "qry_1", "--channel", "design", "--superseded", *at]
-        )
-        listed = CliRunner().invoke(cli, ["artifacts", "--limit", "1", "--json", *at])
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    assert found.stdout.splitlines() == [
-        r"tasks/1/plan\x1b[2J.md (design, planner, art_1): The plan",
-        r"tasks/2/plan\x1b[2J.md (design, planner, art_2)",
-    ]
-    filters = {"queryId": ["qry_1"], "channel": ["design"], "includeSuperseded": ["true"]}
-    assert Artifacts.asked == [
-        {**filters, "limit": ["51"]},
-        {**filters, "limit": ["50"], "cursor": ["more"]},
-        {"limit": ["2"]},
-        {"limit": ["1"], "cursor": ["more"]},
-    ]
-    assert [a["id"] for a in json.loads(listed.stdout)] == ["art_1"]

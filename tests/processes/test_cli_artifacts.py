@@ -8,11 +8,17 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from typer.testing import CliRunner
 
+from app.doors.cli import cli
 from tests.processes.test_cli import Commands, client, env
 from tests.support import specs
 from tests.support.service import ROOT, Service, folder, plain_environment, serving
@@ -137,3 +143,67 @@ def test_no_command_colours_what_it_says(commands: Commands) -> None:
         said = on_a_terminal(commands, *words)
         assert said or words[0] == "approvals"
         assert all(c.isprintable() or c in "\r\n" for c in said), said
+
+
+# -- artifacts, by the wire form alone
+
+
+class Artifacts(BaseHTTPRequestHandler):
+    """Two pages of records, as the service gives them."""
+
+    asked: ClassVar[list[dict[str, list[str]]]] = []
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        self.asked.append(query)
+        number = 2 if "cursor" in query else 1
+        record = {
+            "id": f"art_{number}",
+            "version": 1,
+            "channel": "design",
+            "kind": "report",
+            "path": f"tasks/{number}/plan\x1b[2J.md",
+            "title": "The plan" if number == 1 else None,
+            "summary": "never shown",
+            "producer": {"workId": "wrk_1", "kind": "agent", "threadId": "thr_1", "agent": "planner"},
+            "status": "active",
+        }
+        body = json.dumps({"items": [record], "nextCursor": "more" if number == 1 else None}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_artifacts_are_a_line_each(env: pytest.MonkeyPatch) -> None:
+    env.setenv("PLANGATE_API_KEY", "plg_key")
+    Artifacts.asked.clear()
+    server = HTTPServer(("127.0.0.1", 0), Artifacts)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        at = ["--url", f"http://127.0.0.1:{server.server_port}"]
+        found = CliRunner().invoke(
+            cli, ["artifacts", "--query", "qry_1", "--channel", "design", "--superseded", *at]
+        )
+        listed = CliRunner().invoke(cli, ["artifacts", "--limit", "1", "--json", *at])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert found.stdout.splitlines() == [
+        r"tasks/1/plan\x1b[2J.md (design, planner, art_1): The plan",
+        r"tasks/2/plan\x1b[2J.md (design, planner, art_2)",
+    ]
+    filters = {"queryId": ["qry_1"], "channel": ["design"], "includeSuperseded": ["true"]}
+    assert Artifacts.asked == [
+        {**filters, "limit": ["51"]},
+        {**filters, "limit": ["50"], "cursor": ["more"]},
+        {"limit": ["2"]},
+        {"limit": ["1"], "cursor": ["more"]},
+    ]
+    assert [a["id"] for a in json.loads(listed.stdout)] == ["art_1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import httpx
 import typer
 from plangate.client import ServiceClient, listed, path
-from plangate.errors import PlangateError, ServiceUnavailable
+from plangate.errors import NotFound, PlangateError, ServiceUnavailable
 
 from app.base.later import later
 from app.doors.remote.text import as_json, safe_lines
@@ -34,6 +36,8 @@ NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
 NO_ANSWER: Final = 4
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 5.0
+
+TENANT: Final = re.compile("[a-z0-9][a-z0-9_-]{0,62}")
 
 
 class Stop(Exception):
@@ -60,6 +64,8 @@ class Target:
         address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{settings.Settings().port}"
         if not _is_address(address):
             raise Stop(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
+        if tenant is not None and not TENANT.fullmatch(tenant):
+            raise Stop(f"--tenant: {tenant!r} is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'.", USAGE)
         return cls(address, _key(address, key_file, data_dir), tenant)
 
 
@@ -94,11 +100,15 @@ def _checked(text: str, where: str) -> str:
 
 
 def _is_address(text: str) -> bool:
+    """Of a service and nothing else: a name in it would be sent in the place of the key."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets without an address in them, a port that is none
+        port = parts.port
+        httpx.URL(text)
+    except (ValueError, httpx.InvalidURL):  # brackets without an address in them, a port that is none
         return False
+    more = "@" in parts.netloc or parts.query or parts.fragment or not text.isprintable() or " " in text
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and not more
 
 
 def _is_loopback(address: str) -> bool:
@@ -152,7 +162,15 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
     except ServiceUnavailable as error:
         code = failed(str(error), NO_ANSWER)
     except PlangateError as error:
-        code = failed(str(error), REFUSED)
+        nowhere = isinstance(error, NotFound) and error.detail.startswith("There is no such route")
+        where = (
+            f" {target.url} should be the address of a service alone, and an id has no '/'."
+            if nowhere
+            else ""
+        )
+        code = failed(f"{error}{where}", REFUSED)
+    except UnicodeEncodeError:
+        code = failed("What is given has to be UTF-8: there are other bytes in it.", USAGE)
     except ValueError as error:
         code = failed(str(error), USAGE)
     except KeyboardInterrupt:
