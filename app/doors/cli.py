@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +19,7 @@ from app.base.errors import Invalid, PlangateError
 from app.base.later import later
 from app.doors.remote import commands as remote
 from app.doors.remote.approving import approvals
-from app.doors.remote.connection import Stop, failed, say_json
+from app.doors.remote.connection import Stop, failed, say_json, say_no_more
 from app.doors.remote.listing import cut_off, minute, say_table
 from app.doors.remote.options import Json, Limit
 from app.doors.remote.queries import queries
@@ -259,6 +261,9 @@ def variable(field: int | str) -> str:
 
 def main() -> None:
     """Runs the command. What a person can act on is a line, not a trace."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started the command: nobody listens
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
     try:
         cli()
     except (PlangateError, EmbeddedPostgresError) as error:
@@ -274,6 +279,9 @@ def main() -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.filename:  # a file, not the database
             raise SystemExit(f"plangate: {error.filename} cannot be used: {error.strerror}.") from error
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            say_no_more()
+            raise SystemExit(f"plangate: nothing more can be written: {error.strerror}.") from error
         if not database.is_outage(error):
             raise
         raise SystemExit(f"plangate: the database cannot be reached: {error}") from error

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import subprocess
 import sys
 import time
@@ -229,28 +227,6 @@ def test_a_revision_says_what_and_may_keep_a_part(commands: Commands, http: http
     assert said == f"{approval['id']} is revised by operator.\n"
     kept = http.get(f"/approvals/{approval['id']}").json()
     assert (kept["feedback"], kept["partial"]) == ("no refunds", {"a": 1})
-
-
-@pytest.mark.parametrize(("answer", "code", "status"), [(b"y\n", 0, "approved"), (b"n\n", 1, "pending")])
-def test_a_person_at_a_terminal_is_asked(
-    commands: Commands, http: httpx.Client, answer: bytes, code: int, status: str
-) -> None:
-    approval = pending(http, paying(commands))
-    ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "app", "approvals", "approve", approval["id"], *commands.at]
-    with subprocess.Popen(
-        words, cwd=ROOT, env=plain_environment(), stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        seen = b""
-        while b"Approve exactly this? [y/N]:" not in seen:
-            assert select.select([ours], [], [], PATIENCE_S)[0], seen
-            seen += os.read(ours, 65536)
-        assert approval["digest"].encode() in seen
-        os.write(ours, answer)
-        assert process.wait(PATIENCE_S) == code
-    os.close(ours)
-    assert http.get(f"/approvals/{approval['id']}").json()["status"] == status
 
 
 # -- work

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -93,11 +94,23 @@ def approve(
         if digest is None and not yes:
             if as_json or not sys.stdin.isatty():
                 raise Stop("There is nobody to ask: give --digest of what was read, or --yes.", USAGE)
-            if not typer.confirm("Approve exactly this?"):
+            if not _agreed():
                 raise Stop("Nothing was decided.")
         return await _decide(remote, approval, "approve", as_json, digest=seen, feedback=feedback)
 
     run(Target.found(url, key_file, data_dir, tenant), approved)
+
+
+def _agreed() -> bool:
+    """What the person at the terminal says. An interrupt is a no, at once: asyncio would only hear it after the answer."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm("Approve exactly this?")
+    except typer.Abort:  # interrupted, or the input has ended
+        say("")
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @approvals.command("reject")

@@ -176,9 +176,17 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:  # whoever read what we print has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say_no_more()
         code = 128 + signal.SIGPIPE
+    except OSError as error:
+        say_no_more()
+        code = failed(f"Nothing more can be written: {error.strerror}.", REFUSED)
     raise typer.Exit(code)
+
+
+def say_no_more() -> None:
+    """Nobody takes what is still to be printed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def failed(message: str, code: int) -> int:
