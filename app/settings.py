@@ -9,6 +9,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.base.egress import EgressPolicy
+
 
 def default_data_dir() -> Path:
     """`$XDG_DATA_HOME/plangate`, else `~/.local/share/plangate`."""
@@ -105,6 +107,19 @@ class Settings(BaseSettings):
         str, Field(pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error.")
     ] = "info"
 
+    @field_validator("database_url", "migrate_url", "listen_url")
+    @classmethod
+    def _postgres(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("postgresql://", "postgres://")):
+            raise ValueError("must begin with postgresql://; where there is none, leave the variable out")
+        return value
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _allowed(cls, value: list[str]) -> list[str]:
+        EgressPolicy.of(value)
+        return value
+
     @field_validator("allow_hosts", mode="before")
     @classmethod
     def _hosts(cls, value: object) -> object:
@@ -117,5 +132,5 @@ class Settings(BaseSettings):
             return value
         pairs = [p.strip().partition("=") for p in value.split(",") if p.strip()]
         if any(not host for _, _, host in pairs):
-            raise ValueError("PLANGATE_PROVIDER_ENVS is VARIABLE=host, separated by commas")
+            raise ValueError("must be VARIABLE=host, separated by commas")
         return {name.strip(): host.strip() for name, _, host in pairs}

@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.util
+import signal
 import sys
 from types import ModuleType
+from typing import Any
+
+
+class _Whole(importlib.abc.Loader):
+    """Loads a module whole or ends the process: Python clears an interrupt that comes while `from` loads a module late,
+    and goes on with half of it. Nothing is held yet that had to be given back."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: Any) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if heard:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            self._loader.exec_module(module)
+        finally:
+            if heard:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def later(name: str) -> ModuleType:
@@ -15,7 +42,7 @@ def later(name: str) -> ModuleType:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    spec.loader = importlib.util.LazyLoader(spec.loader)
+    spec.loader = importlib.util.LazyLoader(_Whole(spec.loader))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

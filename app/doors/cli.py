@@ -273,7 +273,8 @@ def main() -> None:
         raise SystemExit(failed(str(error), error.code)) from error
     except ValidationError as error:
         found = "; ".join(
-            f"{'.'.join(map(variable, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
+            f"{'.'.join(map(variable, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors(include_input=False)
         )
         raise SystemExit(f"plangate: a setting is not valid: {found}") from error
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
 import signal
@@ -129,16 +130,21 @@ class _Operations(uvicorn.Server):
         yield
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, choose: str = "--port") -> socket.socket:
+    """A socket there. `choose` is what another port is chosen with."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
     except OSError as error:
-        raise SystemExit(
-            f"Cannot listen on {host}:{port} ({error.strerror}). Is another Plangate running? Choose another --port."
-        ) from error
+        listening.close()
+        told = f"Is another Plangate running? Choose another {choose}."
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            told = (
+                "PLANGATE_HOST, or --host, is to be an address of this machine, such as 127.0.0.1 or 0.0.0.0."
+            )
+        raise SystemExit(f"Cannot listen on {host}:{port} ({error.strerror}). {told}") from error
     listening.listen(2048)
     listening.setblocking(False)
     return listening
@@ -239,7 +245,11 @@ def work(settings: Settings) -> None:
         asyncio.run(check_master_key(site))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             services = assemble(settings, site)
-            listening = None if settings.worker_port is None else _listen(settings.host, settings.worker_port)
+            listening = (
+                None
+                if settings.worker_port is None
+                else _listen(settings.host, settings.worker_port, "PLANGATE_WORKER_PORT")
+            )
             runner.run(_with_database(site, services, _work(services, listening)))
     finally:
         site.release()

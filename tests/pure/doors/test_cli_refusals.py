@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from app.doors import serving
 from app.doors.cli import main
 from app.settings import Settings
 
@@ -73,3 +75,34 @@ def test_a_port_that_cannot_be(
 ) -> None:
     assert said(monkeypatch, "serve", "--port", "70000", "--data-dir", str(tmp_path)) == 2
     assert "Input should be less than or equal to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("DATABASE_URL", "", "must begin with postgresql://; where there is none, leave the variable out"),
+        ("DATABASE_URL", "mysql://ann:secret@db/x", "must begin with postgresql://"),
+        ("PLANGATE_MIGRATE_URL", "db", "must begin with postgresql://"),
+        ("PLANGATE_LISTEN_URL", "db", "must begin with postgresql://"),
+        ("PLANGATE_ALLOW_HOSTS", "http://x/", "'http://x/' is not a host or host:port"),
+        ("PLANGATE_PROVIDER_ENVS", "KEY", "must be VARIABLE=host, separated by commas"),
+    ],
+)
+def test_a_setting_that_cannot_be_says_what_it_should_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    refused = str(said(monkeypatch, "migrate", "--data-dir", str(tmp_path)))
+    assert refused.startswith(f"plangate: a setting is not valid: {name}: {told}")
+    assert "secret" not in refused
+
+
+def test_a_place_to_listen_that_cannot_be_names_what_to_change() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            SystemExit, match=r"Is another Plangate running\? Choose another PLANGATE_WORKER_PORT\."
+        ):
+            serving._listen("127.0.0.1", port, "PLANGATE_WORKER_PORT")
+    with pytest.raises(SystemExit, match="PLANGATE_HOST, or --host, is to be an address of this machine"):
+        serving._listen("192.0.2.1", 0)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+
+from tests.support.service import ROOT
 
 SERVICE = ("sqlalchemy", "asyncpg", "fastapi", "starlette", "uvicorn", "structlog", "cryptography", "jsonschema_rs",
            "anthropic", "openai", "pydantic_settings")  # fmt: skip
@@ -79,3 +83,14 @@ def test_a_command_that_asks_a_service_loads_nothing_of_it(url: str, command: tu
 
 def test_a_command_of_the_service_loads_it(url: str) -> None:
     assert loaded("openapi").startswith("['sqlalchemy', 'asyncpg', 'fastapi'")
+
+
+def test_an_interrupt_while_the_service_is_loaded_ends_the_process(tmp_path: Path) -> None:
+    """Python would clear it, and go on with half of a module."""
+    (tmp_path / "half.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nwhole = True\n"
+    )
+    code = "from app.base.later import later\nlater('half')\nfrom half import whole"
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
