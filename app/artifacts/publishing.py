@@ -9,6 +9,7 @@ from app.base.errors import Conflict
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.queue import store as queue_store
+from app.workspace.service import thread_held
 
 
 class WorkOver(Conflict):
@@ -17,11 +18,12 @@ class WorkOver(Conflict):
     kind, title = "work_over", "The query of this work is over"
 
 
-async def hold(tx: Tx, producer: Producer) -> None:
-    """Locks the query that publishes, if one does. Agents write and publish under this lock: who locks anything of a
-    workspace or a chain locks the query before."""
-    if producer.query_id is not None:
-        await queue_store.lock(tx, producer.query_id)
+async def hold(tx: Tx, thread_id: str, query_id: str | None) -> None:
+    """Locks the thread, and the query that publishes, if one does. Agents write and publish under the lock of their query:
+    who locks anything of a workspace or a chain locks the query before. Raises NotFound."""
+    await thread_held(tx, thread_id)
+    if query_id is not None:
+        await queue_store.lock(tx, query_id)
 
 
 async def published(
@@ -33,10 +35,10 @@ async def published(
     scope: Scope | None,
     epoch: int | None = None,
 ) -> Artifact:
-    """Publishes, and tells the query of the work in the scope. Without an epoch, which the query is held under, the query
-    is locked first, as everywhere. Raises WorkOver, and what `Artifacts.publish` raises."""
+    """Publishes, and tells the query of the work in the scope. Without an epoch, which the query is held under, thread and
+    query are locked first, as everywhere. Raises WorkOver, and what `Artifacts.publish` raises."""
     if epoch is None:
-        await hold(tx, producer)
+        await hold(tx, producer.thread_id, producer.query_id)
     made, new = await artifacts.publish(tx, asked, target, producer)
     if new and scope is not None:
         told = event(scope, "artifact-published", data=made.wire())

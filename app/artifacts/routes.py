@@ -181,8 +181,8 @@ async def upload_artifact(
         await artifacts.check(tx, asked)
     body = await received(request, caller.tenant)
     async with door_of(request).db.transaction(caller.tenant) as tx:
-        if by is not None:
-            await hold(tx, by)
+        await hold(tx, thread_id, by.query_id if by is not None else None)
+        await artifacts.lock(tx, thread_id)
         row, _ = await workspaces.write(
             tx, thread_id, path, body, Author(caller.principal), media_type=media_type
         )

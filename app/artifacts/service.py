@@ -99,6 +99,11 @@ class Artifacts:
         await store.add(tx, link, record, target, producer, at)
         return await self.read(tx, link.id), True
 
+    async def lock(self, tx: Tx, thread_id: str) -> None:
+        """For who writes a file and publishes it in one transaction: the chain is locked before any body. The caller holds
+        the thread."""
+        await store.lock(tx, thread_id)
+
     async def check(self, tx: Tx, asked: Publication, *, is_directory: bool = False) -> None:
         """Raises Invalid for what is out of bounds, and for records that it names and that are not there."""
         flaws = asked.flaws(is_directory=is_directory) or await self._foreign(tx, asked)

@@ -1,0 +1,84 @@
+"""Who writes to a thread and who deletes it, beside each other: the one waits for the other, and nobody for both."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import httpx
+import pytest
+
+from tests.support import specs
+from tests.support.client import Caller, eventually, good, refused
+
+
+@asynccontextmanager
+async def held(owner: asyncpg.Connection, sql: str, *args: Any) -> AsyncIterator[None]:
+    """Somebody has these rows until the end of the block."""
+    async with owner.transaction():
+        await owner.execute(sql, *args)
+        yield
+
+
+async def waiting(
+    owner: asyncpg.Connection, asked: Coroutine[Any, Any, httpx.Response], n: int
+) -> asyncio.Task[Any]:
+    """The request, once it is the n-th that waits for a lock."""
+    made = asyncio.create_task(asked)
+    sql = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
+
+    async def there() -> bool:
+        assert not made.done()
+        return bool(await owner.fetchval(sql) == n)
+
+    await eventually(there, f"{n} wait for a lock")
+    return made
+
+
+@pytest.mark.parametrize("way", ["POST", "PUT"])
+async def test_work_of_a_query_that_is_over_publishes_while_its_thread_is_deleted(
+    api: Caller, owner: asyncpg.Connection, way: str
+) -> None:
+    await api.register(specs.mock())
+    query = await api.run()
+    thread, work = query["threadId"], query["id"].replace("qry_", "wrk_")
+    good(await api.request("PUT", f"/threads/{thread}/files/a", content=b"a"))
+    publishing = (
+        api.post("/artifacts", {"threadId": thread, "channel": "design", "path": "a", "workId": work})
+        if way == "POST"
+        else api.request("PUT", f"/artifacts/design/a?threadId={thread}&workId={work}", content=b"a")
+    )
+    async with held(owner, "SELECT FROM queries WHERE id = $1 FOR UPDATE", query["id"]):
+        published = await waiting(owner, publishing, 1)
+        deleted = await waiting(owner, api.delete(f"/threads/{thread}"), 2)
+    refused(await published, 409, "work_over")
+    good(await deleted)
+    refused(await api.get(f"/threads/{thread}"), 404)
+
+
+async def test_an_upload_of_the_very_list_of_a_directory_that_is_published(
+    api: Caller, owner: asyncpg.Connection
+) -> None:
+    """Both name one body that is new, and both add to one chain."""
+    thread = (await api.do("/threads", {}))["id"]
+    good(await api.request("PUT", f"/threads/{thread}/files/d/a", content=b"a"))
+    publish = {"threadId": thread, "channel": "design", "path": "d"}
+    await api.do("/artifacts", {**publish, "path": "d/a"})
+    listed = f"{hashlib.sha256(b'a').hexdigest()}  a\n".encode()
+    taken = owner.transaction()
+    await taken.start()
+    columns = (
+        "record, previous, mac, channel, path, is_directory, digest, body_bytes, work_id, created_at, "
+        "tenant_id, thread_id"
+    )
+    await owner.execute(f"INSERT INTO artifacts (id, n, {columns}) SELECT 'x', 2, {columns} FROM artifacts")
+    published = await waiting(owner, api.post("/artifacts", publish), 1)  # for the next number of the chain
+    uploading = api.request("PUT", f"/artifacts/design/l?threadId={thread}", content=listed)
+    uploaded = await waiting(owner, uploading, 2)
+    await taken.rollback()
+    good(await published)
+    good(await uploaded)
