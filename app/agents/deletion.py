@@ -8,7 +8,7 @@ from typing import Final
 from app.agents import store
 from app.artifacts.service import Artifacts
 from app.base.database import Database, TookTooLong
-from app.base.errors import Conflict, NotFound
+from app.base.errors import Conflict, InTheWay, NotFound
 from app.base.ids import is_id
 from app.queue.worker import one_by_one
 
@@ -40,7 +40,7 @@ class Deletions:
         is removed afterwards, by `finish_due`. Raises NotFound, ThreadBusy."""
         try:
             await self._begin(tenant, thread_id, SLICE_ROWS)
-        except TookTooLong:
+        except (TookTooLong, InTheWay):  # in the way is another thread that is deleted, of the same bodies
             await self._begin(tenant, thread_id, 0)
 
     async def _begin(self, tenant: str, thread_id: str, rows: int) -> None:

@@ -10,7 +10,7 @@ from app.agents.run import QueryRun, through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, ToolCall, ToolError
 from app.base import patterns
 from app.base.blobs import BlobLost, StoreUnavailable
-from app.base.errors import PlangateError
+from app.base.errors import PlangateError, Unavailable
 from app.base.patterns import Pattern, PatternRefused
 from app.workspace import paths, store
 from app.workspace.models import Author, Body, FileRow
@@ -190,9 +190,9 @@ def acted_on(verb: BuiltinTool) -> BuiltinTool:
             return ToolError(error.detail, error.kind)
         except PatternRefused as error:
             return ToolError(f"The pattern cannot be used: {error}.", "bad_pattern")
+        except Unavailable:
+            raise
         except PlangateError as error:
-            if error.kind == "unavailable":
-                raise
             return ToolError(error.detail, error.kind)
 
     return told_to_model

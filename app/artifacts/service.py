@@ -255,9 +255,9 @@ class Artifacts:
     # -- the end ---------------------------------------------------------------------------------------------
 
     async def forget(self, tx: Tx, thread_id: str) -> None:
-        """Removes the records of a thread that is deleted; a tombstone stays. Raises Conflict if somebody published
-        meanwhile."""
-        head = await store.head(tx, thread_id)
+        """Removes the records of a thread that is deleted, of very many the newest; a tombstone stays. Raises Conflict if
+        somebody published meanwhile."""
+        head = await store.head(tx, thread_id, deleted=True)
         if head is None:
             return
         if not await store.forget(tx, thread_id, head, self._chainer.seal(tx.tenant, thread_id, head)):

@@ -124,8 +124,10 @@ VALUES ($1, $2, $3, 'host', 'publish', '', 'succeeded', now())
 """
 
 TENANTS = "SELECT tenant_id FROM tenant_ids()"
-CHAINS = """
-SELECT thread_id, n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+# Of a thread that is deleted the tombstone counts: of many records the last go, and with them the chain, only later.
+KEPT = "NOT EXISTS (SELECT FROM due_deletions(2147483647) g WHERE g.tenant_id = c.tenant_id AND g.id = c.thread_id)"
+CHAINS = f"""
+SELECT thread_id, n, mac FROM artifact_chains c WHERE tenant_id = $1 AND thread_id > $2 AND {KEPT} ORDER BY thread_id LIMIT $3
 """
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
@@ -135,12 +137,13 @@ SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, dig
        ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id) AS parents
   FROM artifacts a WHERE tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
 """
-TOMBSTONES = """
+TOMBSTONES = f"""
 SELECT thread_id, n, mac, seal,
-       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = t.tenant_id AND c.thread_id = t.thread_id) AS is_back
-  FROM artifact_tombstones t WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = d.tenant_id AND c.thread_id = d.thread_id AND {KEPT}) AS is_back
+  FROM artifact_tombstones d WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
-HEAD = "SELECT n, mac FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2"
+HEAD = "SELECT n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = $2"
+HEAD_KEPT = f"{HEAD} AND {KEPT}"
 FORGET = "SELECT forget_artifacts($1, $2, $3, $4)"
 
 
@@ -356,8 +359,9 @@ async def tombstones(tx: Tx, after: str, limit: int) -> list[Any]:
     return await tx.fetch(TOMBSTONES, tx.tenant, after, limit)
 
 
-async def head(tx: Tx, thread_id: str) -> Head | None:
-    row = await tx.row(HEAD, tx.tenant, thread_id)
+async def head(tx: Tx, thread_id: str, *, deleted: bool = False) -> Head | None:
+    """Where a chain ends. `deleted`: also that of a thread that is deleted."""
+    row = await tx.row(HEAD if deleted else HEAD_KEPT, tx.tenant, thread_id)
     return None if row is None else Head(row["n"], row["mac"])
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from app.base.errors import Unavailable
+from app.base.errors import InTheWay, Unavailable
 from app.base.metrics import Metrics, ModelUse
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
@@ -202,6 +202,10 @@ class Database:
         except (DBAPIError, *GONE) as error:
             if not is_outage(error):
                 raise
+            if isinstance(error, asyncpg.exceptions.DeadlockDetectedError):
+                raise InTheWay(
+                    "Another request was in the way, and nothing was done; send it again."
+                ) from error
             self.metrics.database_unavailable.inc()
             raise Unavailable("The database cannot be reached; try again in a moment.") from error
 

@@ -101,3 +101,9 @@ class Unavailable(PlangateError):
     def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class InTheWay(Unavailable):
+    """Two transactions waited for each other, and the database ended this one: nothing of it was done."""
+
+    kind, title = "in_the_way", "Another request was in the way"

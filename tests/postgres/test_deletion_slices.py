@@ -15,11 +15,12 @@ import httpx
 import pytest
 
 from app.agents import deletion
+from app.artifacts.verify import heads, problems
 from app.assembly import Site
 from app.base.sealing import derive
 from tests.postgres.test_deletion import MARK, Full, deleted, filled, gone, tables_with, writes
 from tests.support import specs
-from tests.support.client import Caller, eventually, good
+from tests.support.client import Caller, eventually, good, refused
 from tests.support.cluster import Cluster
 from tests.support.world import World, world
 
@@ -102,6 +103,30 @@ async def test_of_very_many_queries_the_oldest_go_by_and_by(
     gone(await idle.api.get(f"/queries/{full.query}"))
     assert await tables_with(owner, MARK) == {"approval_grants": 1}
     assert await owner.fetchval("SELECT count(*) FROM approvals WHERE subject IS NOT NULL") == 0
+
+
+async def test_of_very_many_artifacts_the_oldest_go_by_and_by(
+    idle: World, full: Full, owner: asyncpg.Connection
+) -> None:
+    services = idle.services
+    before = await heads(services.db)
+    await owner.execute(
+        "INSERT INTO artifact_tags SELECT tenant_id, 't' || g, id FROM artifacts, generate_series(1, 60000) g WHERE id = $1",
+        full.artifact,
+    )
+    await deleted(idle.api, full.id)
+    left = "SELECT count(*) FROM artifacts WHERE thread_id = $1"
+    assert await owner.fetchval(left, full.id) > 0
+    # The tombstone speaks for them from the beginning.
+    problems_of = [p async for p in problems(services.db, services.chainer, before)]
+    assert problems_of == []
+    assert await heads(services.db) == {}
+    while await services.deletions.finish_due():
+        pass
+    refused(await idle.api.get(f"/artifacts/{full.artifact}"), 404)
+    assert [p async for p in problems(services.db, services.chainer, before)] == []
+    assert "artifact_chains" not in await tables_with(owner, full.id)
+    assert await owner.fetchval("SELECT count(*) FROM artifact_tags") == 0
 
 
 async def test_a_slice_that_takes_too_long_is_made_smaller(

@@ -82,3 +82,22 @@ async def test_an_upload_of_the_very_list_of_a_directory_that_is_published(
     await taken.rollback()
     good(await published)
     good(await uploaded)
+
+
+async def test_threads_of_which_each_has_as_a_file_what_the_other_published_are_deleted(
+    api: Caller, owner: asyncpg.Connection
+) -> None:
+    """Each holds a body that the other wants too: one is told nothing of it, and goes again."""
+    threads = []
+    for name, other in ("ab", "ba"):
+        thread = (await api.do("/threads", {}))["id"]
+        listed = f"{hashlib.sha256(b'x').hexdigest()}  {other}\n".encode()
+        for path, body in ((f"d/{name}", b"x"), ("l", listed)):
+            good(await api.request("PUT", f"/threads/{thread}/files/{path}", content=body))
+        await api.do("/artifacts", {"threadId": thread, "channel": "design", "path": "d"})
+        threads.append(thread)
+    async with held(owner, "SELECT FROM workspace_files FOR UPDATE"):
+        deleted = [await waiting(owner, api.delete(f"/threads/{t}"), n) for n, t in enumerate(threads, 1)]
+    for one in deleted:
+        good(await one)
+    assert (await api.read("/threads"))["items"] == []
