@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
 
-from app.base.blobs import BlobStore, Spool
+from app.base.blobs import BlobStore, Spool, StoreUnavailable
 from app.base.clock import uptime_s
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge, TooManyRequests
@@ -83,11 +83,17 @@ class Workspaces:
     async def stored(self, tenant: str, spool: Spool) -> Body:
         body = Body(await spool.end(), spool.size)
         async with self._db.transaction(tenant) as tx:
-            counted = await store.want(tx, body.digest, body.size)
-            if counted is not None and counted[1] is not None and counted[0] > counted[1]:
+            found = await store.want(tx, body.digest, body.size)
+            if found["doubtful"]:
+                raise StoreUnavailable(
+                    "A body of the same bytes is being deleted, and the blob store has not said that it is gone: nothing was "
+                    "written. Send it again in a minute.",
+                    retry_after_s=60,
+                )
+            if found["too_much"]:
                 raise StorageFull(
-                    f"With this file those of the tenant would have {counted[0]} bytes, all versions together, more than "
-                    f"{counted[1]}: nothing was written. Delete threads, or ask the operator for more."
+                    f"With this file those of the tenant would have {found['blob_bytes']} bytes, all versions together, more "
+                    f"than {found['most']}: nothing was written. Delete threads, or ask the operator for more."
                 )
         await self.blobs.keep(tenant, spool)
         return body
@@ -101,7 +107,8 @@ class Workspaces:
         return b"".join([piece async for piece in self.body(tenant, body)])
 
     async def collect(self) -> int:
-        """Removes bodies that nothing names; gives how many."""
+        """Removes bodies that nothing names; gives how many. Raises StoreUnavailable for one that cannot be deleted: the next
+        time it stands behind the others."""
         if uptime_s() >= self._sweep_at:
             self._sweep_at = uptime_s() + SWEEP_EVERY_S
             await self.blobs.sweep(UPLOAD_S)
@@ -117,9 +124,15 @@ class Workspaces:
             if await store.is_named(tx, digest):
                 await store.named(tx, digest)
                 return False
-            await self.blobs.delete(tenant, digest)
-            await store.drop(tx, digest)
-            return True
+            try:
+                await self.blobs.delete(tenant, digest)
+            except StoreUnavailable as error:
+                failed = error
+                await store.put_off(tx, digest)
+            else:
+                await store.drop(tx, digest)
+                return True
+        raise failed
 
     # -- files -----------------------------------------------------------------------------------------------
 

@@ -11,12 +11,17 @@ from app.workspace.models import Author, FileRow
 # Whoever wants a body says so before it is put into the store: from here on the collector leaves it alone for a day. A
 # collector that is at this very body holds its row: this waits for it, and the body is put there again afterwards.
 # One that is new (no transaction updated its row before: xmax) counts against its tenant, whose row orders those who add.
+# One that was last wanted in the future may be deleted at any moment until then (PUT_OFF).
 WANT = """
 WITH wanted AS (
     INSERT INTO blobs (tenant_id, digest, size_bytes) VALUES ($1, $2, $3)
-    ON CONFLICT (tenant_id, digest) DO UPDATE SET used_at = now() RETURNING xmax = 0 AS is_new)
-UPDATE tenants SET blob_bytes = blob_bytes + $3 WHERE tenant_id = $1 AND (SELECT is_new FROM wanted)
-RETURNING blob_bytes AS bytes, (limits ->> 'bytes')::bigint AS most
+    ON CONFLICT (tenant_id, digest) DO UPDATE SET used_at = greatest(blobs.used_at, now())
+    RETURNING xmax = 0 AS is_new, used_at > clock_timestamp() AS doubtful),
+counted AS (
+    UPDATE tenants SET blob_bytes = blob_bytes + $3 WHERE tenant_id = $1 AND (SELECT is_new FROM wanted)
+    RETURNING blob_bytes, (limits ->> 'bytes')::bigint AS most)
+SELECT w.doubtful, coalesce(c.blob_bytes > c.most, false) AS too_much, c.blob_bytes, c.most
+  FROM wanted w LEFT JOIN counted c ON true
 """
 NAMED = "UPDATE blobs SET named = true WHERE tenant_id = $1 AND digest = $2 AND NOT named"
 DUE = "SELECT tenant_id, digest FROM due_blobs($1)"
@@ -24,6 +29,9 @@ DUE = "SELECT tenant_id, digest FROM due_blobs($1)"
 TAKE = """
 SELECT 1 FROM blobs WHERE tenant_id = $1 AND digest = $2 AND NOT named AND used_at < now() - interval '24 hours' FOR UPDATE
 """
+# What is not known to be gone may go a while after it was asked to: nobody puts it there again before. It is tried again a
+# day later, after all that are due now.
+PUT_OFF = "UPDATE blobs SET used_at = now() + interval '1 minute' WHERE tenant_id = $1 AND digest = $2"
 IS_NAMED = """
 SELECT EXISTS (SELECT FROM workspace_versions v WHERE v.tenant_id = $1 AND v.digest = $2)
     OR EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = $1 AND a.digest = $2)
@@ -103,10 +111,10 @@ SELECT count(*) AS files, coalesce(sum(size_bytes), 0)::bigint AS bytes FROM cop
 """
 
 
-async def want(tx: Tx, digest: bytes, size: int) -> tuple[int, int | None] | None:
-    """Of a body that is new: the bytes of all bodies of the tenant with it, and how many there may be."""
-    row = await tx.row(WANT, tx.tenant, digest, size)
-    return None if row is None else (row["bytes"], row["most"])
+async def want(tx: Tx, digest: bytes, size: int) -> Any:
+    """Whether the body is `doubtful`, and whether with it, if it is new, the bodies of the tenant are `too_much`:
+    `blob_bytes`, of at `most`."""
+    return await tx.row(WANT, tx.tenant, digest, size)
 
 
 async def named(tx: Tx, digest: bytes) -> None:
@@ -119,6 +127,10 @@ async def due(db: Database, limit: int) -> list[tuple[str, str]]:
 
 async def take(tx: Tx, digest: bytes) -> bool:
     return await tx.value(TAKE, tx.tenant, digest) is not None
+
+
+async def put_off(tx: Tx, digest: bytes) -> None:
+    await tx.run(PUT_OFF, tx.tenant, digest)
 
 
 async def is_named(tx: Tx, digest: bytes) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.base.blobs import StoreUnavailable
 from app.base.local_blobs import LocalBlobs
 from app.workspace.models import Author, Limits
 from app.workspace.service import Workspaces
@@ -461,6 +462,56 @@ async def test_a_body_that_is_wanted_while_it_is_collected_is_there_afterwards(
     assert await collecting == 1
     good(await writing)
     assert (await api.get(f"/threads/{thread_id}/files/a")).content == b"wanted again"
+
+
+class NoAnswer(LocalBlobs):
+    """Deletes, but for one body, which it deletes when it likes and says nothing of."""
+
+    def __init__(self, root: Path, late: bytes) -> None:
+        super().__init__(root)
+        self.late = late
+
+    async def delete(self, tenant: str, digest: bytes) -> None:
+        if digest == self.late:
+            raise StoreUnavailable("The blob store cannot be used: it does not answer.")
+        await super().delete(tenant, digest)
+
+
+async def test_a_body_that_cannot_be_deleted_is_put_behind_the_others(
+    idle: World, owner: asyncpg.Connection
+) -> None:
+    workspaces = Workspaces(idle.services.db, NoAnswer(Path(idle.site.blobs), hashlib.sha256(b"0").digest()))
+    for n in range(3):
+        await workspaces.keep("acme", str(n).encode())
+        await owner.execute("UPDATE blobs SET used_at = used_at - interval '25 hours'")
+    order = "UPDATE blobs SET used_at = used_at - interval '1 hour' WHERE digest = $1"
+    await owner.execute(order, hashlib.sha256(b"0").digest())
+    with pytest.raises(StoreUnavailable):
+        await workspaces.collect()
+    assert await workspaces.collect() == 2
+    assert await owner.fetchval("SELECT count(*) FROM blobs") == 1
+    await age(owner, 25)
+    with pytest.raises(StoreUnavailable):
+        await workspaces.collect()
+
+
+async def test_a_body_that_may_still_be_deleted_is_not_taken(idle: World, owner: asyncpg.Connection) -> None:
+    """Who deletes has had no answer: the store may do it when the same body has been kept again."""
+    api, late = idle.api, hashlib.sha256(b"late").digest()
+    workspaces = Workspaces(idle.services.db, NoAnswer(Path(idle.site.blobs), late))
+    thread_id = await thread(api)
+    await workspaces.keep("acme", b"late")
+    await age(owner, 25)
+    with pytest.raises(StoreUnavailable):
+        await workspaces.collect()
+    for _ in range(2):
+        asked = await put(api, f"/threads/{thread_id}/files/a", b"late")
+        refused(asked, 503, "store_unavailable")
+        assert asked.headers["retry-after"] == "60"
+    await LocalBlobs(Path(idle.site.blobs)).delete("acme", late)
+    await age(owner, 0)  # a minute later
+    good(await put(api, f"/threads/{thread_id}/files/a", b"late"))
+    assert (await api.get(f"/threads/{thread_id}/files/a")).content == b"late"
 
 
 async def test_a_body_that_is_lost_is_said_to_be(plangate: World, api: Caller, at: str) -> None:
