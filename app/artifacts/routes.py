@@ -28,7 +28,6 @@ from app.tenancy.http import (
     before,
     calling,
     door_of,
-    json_response,
     reading,
     repeated,
 )
@@ -36,6 +35,8 @@ from app.tenancy.models import Caller
 from app.workspace import paths
 from app.workspace.http import (
     BINARY,
+    IN_PARTS,
+    PART,
     StreamedRoute,
     condition_of,
     media_type_given,
@@ -149,7 +150,8 @@ async def publish_artifact(
     status_code=201,
     summary="Upload a body and publish it in one step",
     description="It becomes the file `artifacts/{channel}/{name}` of the thread's workspace. The same body again, with the "
-    "same parameters, is no new artifact.",
+    "same parameters, is no new artifact. With `If-Match` or `If-None-Match: *` only over the file that you know, or over "
+    "none.",
     response_model=ArtifactInfo,
     responses={200: {"model": ArtifactInfo, "description": "This was published already."}},
     openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY}}},
@@ -172,6 +174,7 @@ async def upload_artifact(
 ) -> Response:
     artifacts, workspaces = artifacts_of(request), workspaces_of(request)
     path, media_type = paths.normal(f"artifacts/{channel}/{name}"), media_type_given(request)
+    when = condition_of(request)
     asked = Publication(
         channel, path, kind, title, summary, media_type, replaces, tuple(parent or ()), tuple(tag or ())
     )
@@ -180,18 +183,22 @@ async def upload_artifact(
         by = await _unit(tx, artifacts, thread_id, work_id)
         await artifacts.check(tx, asked)
     body = await received(request, caller.tenant)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
+
+    async def publish(tx: Tx) -> Reply:
         await hold(tx, thread_id, by.query_id if by is not None else None)
         await artifacts.lock(tx, thread_id)
         row, _ = await workspaces.write(
-            tx, thread_id, path, body, Author(caller.principal), media_type=media_type
+            tx, thread_id, path, body, Author(caller.principal), media_type=media_type, when=when
         )
         made = await artifacts.same(tx, thread_id, asked, row, by)
         status = 200
         if made is None:
             target = artifacts.target(row)
             made, status = await _published(tx, artifacts, asked, target, thread_id, work_id), 201
-    return json_response(made.wire(), status, f"/artifacts/{made.id}")
+        return Reply(made.wire(), status, f"/artifacts/{made.id}", made.id)
+
+    params = sorted(request.query_params.multi_items())
+    return await answer(request, caller, publish, orjson.dumps([body.digest.hex(), media_type, params]))
 
 
 @router.get(
@@ -262,13 +269,16 @@ async def read_artifact(
     return await reading(request, caller, read)
 
 
+@router.head("/artifacts/{artifact_id}/content", include_in_schema=False)
 @router.get(
     "/artifacts/{artifact_id}/content",
     summary="The bytes as they were published",
-    description="Of a directory: the list of its files with their SHA-256, as `sha256sum` writes it; with `path`, one of them.",
+    description="Of a directory: the list of its files with their SHA-256, as `sha256sum` writes it; with `path`, one of "
+    f"them.\n\n{IN_PARTS}",
     response_class=Response,
     responses={
-        200: {"description": "The bytes; `ETag` is their SHA-256.", "content": {DEFAULT_TYPE: BINARY}}
+        200: {"description": "The bytes; `ETag` is their SHA-256.", "content": {DEFAULT_TYPE: BINARY}},
+        **PART,
     },
 )
 async def artifact_content(
@@ -280,7 +290,7 @@ async def artifact_content(
     ] = None,
 ) -> Response:
     body = await artifacts_of(request).body(caller.tenant, artifact_id, path)
-    return await sent(workspaces_of(request), caller.tenant, body, {}, condition_of(request))
+    return await sent(request, caller.tenant, body, {})
 
 
 @router.get(

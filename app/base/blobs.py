@@ -11,13 +11,15 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from types import TracebackType
 from typing import Final, Protocol, TypeVar
 
 from app.base.errors import Unavailable
 
 T = TypeVar("T")
+Part = tuple[int, int]
+"""Where it begins in a body, and the first byte after it. It is not empty."""
 
 PIECE_BYTES: Final = 256 * 1024
 """What one reader holds of a body."""
@@ -55,8 +57,11 @@ class BlobStore(Protocol):
         """Makes the spooled body durable under its digest; one that is there already is replaced by the same bytes."""
         ...
 
-    def read(self, tenant: str, digest: bytes, size: int) -> AsyncIterator[bytes]:
-        """The body in pieces, its last one only once all of it is known to be what was kept. Raises BlobLost."""
+    def read(
+        self, tenant: str, digest: bytes, size: int, part: Part | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The body in pieces, its last one only once all of it is known to be what was kept. Of a part that is known only
+        for the size of the body. Raises BlobLost."""
         ...
 
     async def delete(self, tenant: str, digest: bytes) -> None:
@@ -197,14 +202,18 @@ def place_of(tenant: str, digest: bytes) -> tuple[str, str, str]:
 
 
 class Checker:
-    """Lets the pieces of a body through, the last one only if all of it is what its digest says."""
+    """Lets the pieces of a body through, the last one only if all of it is what its digest says. Without the whole of it
+    nobody knows."""
 
-    def __init__(self, digest: bytes) -> None:
+    def __init__(self, digest: bytes, *, whole: bool) -> None:
         self._digest = digest
         self._hash = hashlib.sha256()
+        self._whole = whole
 
     def take(self, piece: bytes, *, last: bool) -> bytes:
         """Raises BlobLost."""
+        if not self._whole:
+            return piece
         self._hash.update(piece)
         if last and self._hash.digest() != self._digest:
             raise BlobLost(self._digest, "is not what was kept")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final
@@ -19,7 +19,7 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import S3Store
 
-from app.base.blobs import PIECE_BYTES, BlobLost, Checker, Spool, StoreUnavailable, place_of
+from app.base.blobs import PIECE_BYTES, BlobLost, Checker, Part, Spool, StoreUnavailable, place_of
 
 PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_AT_ONCE: Final = 2
@@ -76,28 +76,34 @@ class BucketBlobs:
                     max_concurrency=PARTS_AT_ONCE,
                 )
 
-    async def read(self, tenant: str, digest: bytes, size: int) -> AsyncIterator[bytes]:
+    async def read(
+        self, tenant: str, digest: bytes, size: int, part: Part | None = None
+    ) -> AsyncGenerator[bytes, None]:
         try:
             with told(*GONE):
                 async with asyncio.timeout(ANSWER_S):
-                    found = await obstore.get_async(self._store, self._key(tenant, digest))
+                    found = await obstore.get_async(
+                        self._store,
+                        self._key(tenant, digest),
+                        options=None if part is None else {"range": part},
+                    )
         except GONE as error:
             raise BlobLost(digest, "is not there") from error
         if found.meta["size"] != size:
             raise BlobLost(digest, "is not what was kept")
-        checker, at = Checker(digest), 0
+        checker, (at, end) = Checker(digest, whole=part is None), part or (0, size)
         if size == 0:
             yield checker.take(b"", last=True)
             return
         pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
-        while at < size:
+        while at < end:
             with told():
                 async with asyncio.timeout(ANSWER_S):
                     data = bytes(await anext(pieces, b""))
             if not data:
                 raise BlobLost(digest, "was cut short")
             at += len(data)
-            yield checker.take(data, last=at >= size)
+            yield checker.take(data, last=at >= end)
 
     async def delete(self, tenant: str, digest: bytes) -> None:
         with told(), suppress(*GONE):

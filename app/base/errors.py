@@ -73,6 +73,16 @@ class UnsupportedMediaType(PlangateError):
     kind, title = "unsupported_media_type", "The body must be application/json"
 
 
+class RangeNotSatisfiable(PlangateError):
+    """Nothing of the body is in the part that was asked for."""
+
+    kind, title = "range_not_satisfiable", "The body has no such part"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"The body has {size} bytes: ask for some of these, or for all without Range.")
+        self.headers = {"content-range": f"bytes */{size}"}
+
+
 class Invalid(PlangateError):
     """Well-formed but not acceptable; `flaws` says where."""
 

@@ -13,12 +13,12 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from app.base.blobs import PIECE_BYTES, BlobLost, Checker, File, Spool, place_of, told
+from app.base.blobs import PIECE_BYTES, BlobLost, Checker, File, Part, Spool, place_of, told
 
 INCOMING: Final = "incoming"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -66,19 +66,22 @@ class LocalBlobs:
         with told():
             await asyncio.to_thread(work)
 
-    async def read(self, tenant: str, digest: bytes, size: int) -> AsyncIterator[bytes]:
+    async def read(
+        self, tenant: str, digest: bytes, size: int, part: Part | None = None
+    ) -> AsyncGenerator[bytes, None]:
         file = await File.opened(lambda: self._open(tenant, digest, size))
-        checker = Checker(digest)
+        checker = Checker(digest, whole=part is None)
         try:
-            at = 0
+            at, end = part or (0, size)
             while True:
+                most = min(PIECE_BYTES, end - at)
                 with told():
-                    piece = await file.use(lambda fd, at=at: os.pread(fd, PIECE_BYTES, at))  # type: ignore[misc]
+                    piece = await file.use(lambda fd, at=at, most=most: os.pread(fd, most, at))  # type: ignore[misc]
                 at += len(piece)
-                if not piece and at < size:
+                if not piece and at < end:
                     raise BlobLost(digest, "was cut short")
-                yield checker.take(piece, last=at >= size)
-                if at >= size:
+                yield checker.take(piece, last=at >= end)
+                if at >= end:
                     return
         finally:
             await file.aclose()

@@ -26,6 +26,7 @@ STATUS: dict[type[errors.PlangateError], int] = {
     errors.PreconditionFailed: 412,
     errors.TooLarge: 413,
     errors.UnsupportedMediaType: 415,
+    errors.RangeNotSatisfiable: 416,
     errors.Invalid: 422,
     errors.TooManyRequests: 429,
     errors.Unavailable: 503,
@@ -63,7 +64,7 @@ async def of_plangate(request: Request, error: Exception) -> Response:
     extra: dict[str, Any] = dict(error.extra)
     if isinstance(error, errors.Invalid):
         extra["errors"] = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = dict(getattr(error, "headers", {}))
     retry = getattr(error, "retry_after_s", None)
     if retry is not None:
         headers["retry-after"] = str(retry)

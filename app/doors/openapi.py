@@ -82,8 +82,11 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "read_reference": (410,),
     "read_glimpse": (410,),
     "claim": (404, 410),  # the references that an action carries
-    "write_file": (409,),  # the workspace is full
-    "upload_artifact": (409,),
+    "write_file": (409, 412),  # the workspace is full; If-Match
+    "delete_file": (412,),
+    "upload_artifact": (409, 412),
+    "read_file": (412, 416),  # If-Match; Range
+    "artifact_content": (412, 416),
     "publish_artifact": (404,),  # thread, path, work
     "readyz": (503,),
 }
@@ -124,10 +127,32 @@ HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
         "with another body it is a 409.",
         "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
     },
+    "If-Match": {
+        "description": "ETags: the file must be there and have one of them; else 412, and nothing is done.",
+        "schema": {"type": "string"},
+    },
+    "If-None-Match": {
+        "description": "ETags that the file may not have, or *: it may not be there.",
+        "schema": {"type": "string"},
+    },
+    "Range": {"description": "One part of the body, such as bytes=100-199.", "schema": {"type": "string"}},
+    "If-Range": {
+        "description": "The ETag of the body of which `Range` is wanted; of another one all is given.",
+        "schema": {"type": "string"},
+    },
     "Last-Event-ID": {
         "description": "The cursor of the last event seen, as `after`; it wins over `after`.",
         "schema": {"type": "string"},
     },
+}
+
+CONDITIONS = ("If-Match", "If-None-Match")
+MORE_HEADERS: dict[str, tuple[str, ...]] = {
+    "read_file": (*CONDITIONS, "Range", "If-Range"),
+    "artifact_content": (*CONDITIONS, "Range", "If-Range"),
+    "write_file": CONDITIONS,
+    "delete_file": CONDITIONS,
+    "upload_artifact": (*CONDITIONS, "Idempotency-Key"),
 }
 
 DONE = {"200": "Done.", "201": "Made.", "202": "On record; the work follows."}
@@ -228,6 +253,7 @@ def _take_headers(method: str, operation: dict[str, Any]) -> None:
         names.append("Idempotency-Key")
     if "after" in {p.get("name") for p in parameters}:
         names.append("Last-Event-ID")
+    names += MORE_HEADERS.get(operation["operationId"], ())
     parameters += [{"$ref": f"#/components/parameters/{name}"} for name in names]
 
 

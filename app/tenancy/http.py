@@ -214,9 +214,12 @@ def json_response(body: Any, status: int = 200, location: str | None = None) -> 
     return Response(data, status, headers, media_type="application/json")
 
 
-async def answer(request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Reply]]) -> Response:
-    """Runs a verb in one transaction, with the request's Idempotency-Key if it has one."""
-    key = await _key(request, caller)
+async def answer(
+    request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Reply]], said: bytes | None = None
+) -> Response:
+    """Runs a verb in one transaction, with the request's Idempotency-Key if it has one. `said` is what the request says, where
+    that is not its body alone."""
+    key = await _key(request, caller, said)
     db = door_of(request).db
     if key is None:
         async with db.transaction(caller.tenant) as tx:
@@ -245,11 +248,11 @@ async def repeated(request: Request, caller: Caller) -> Response | None:
     return None if stored is None else _again(stored)
 
 
-async def _key(request: Request, caller: Caller) -> idempotency.Key | None:
+async def _key(request: Request, caller: Caller, said: bytes | None = None) -> idempotency.Key | None:
     given = request.headers.get("idempotency-key")
     if given is None:
         return None
-    path, body = path_of(request), await request.body()
+    path, body = path_of(request), await request.body() if said is None else said
     return idempotency.Key.of(caller.principal, request.method, path, given, body)
 
 

@@ -13,14 +13,23 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
+from app.base.blobs import Part
 from app.base.errors import Flaw, Invalid, Malformed, PlangateError, UnsupportedMediaType
 from app.tenancy.http import refuse_nul_in_query
-from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition
+from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition, part_of
 from app.workspace.service import FileChanged, Workspaces
 
 log = structlog.get_logger(__name__)
 
 BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+IN_PARTS: Final = (
+    "`HEAD` gives the headers alone. With `Range` one part is given, with `If-Range` only if the body is still the one with "
+    "that `ETag`, else all of it, as also where several parts are asked for. All of a body is compared with its digest while "
+    "it is sent, and the connection ends early if it differs; a part is not: the `ETag` is the SHA-256 of the whole."
+)
+PART: Final[dict[int | str, dict[str, Any]]] = {
+    206: {"description": "The part that `Content-Range` says.", "content": {DEFAULT_TYPE: BINARY}}
+}
 MAX_TYPE_CHARS: Final = 200
 SILENT_S: Final = 60.0
 """Who sends nothing of a body for so long is gone, whether his machine said so or not."""
@@ -99,34 +108,48 @@ def condition_of(request: Request) -> Condition | None:
     return None
 
 
-async def sent(
-    workspaces: Workspaces, tenant: str, body: Body, headers: dict[str, str], known: Condition | None = None
-) -> Response:
-    """A stored body as an answer. It is never given as something that a browser would show or run. `known`: what
-    the caller has of it already."""
+async def sent(request: Request, tenant: str, body: Body, headers: dict[str, str]) -> Response:
+    """A stored body, or the part of it that is asked for, as an answer. It is never given as something that a browser would
+    show or run."""
     tag = f'"{body.digest.hex()}"'
+    known = condition_of(request)
     if known is not None and not known.holds(body.digest):
         if known.wanted:
             raise FileChanged("The file is not what the request is about: read it without If-Match.")
         return Response(status_code=304, headers={"etag": tag, **headers})
-    pieces = workspaces.body(tenant, body)
+    part = _part_of(request, tag, body.size)
+    pieces = workspaces_of(request).body(tenant, body, part)
     first = await anext(pieces)  # what is not there is a problem, not an answer cut short
+    begin, end = part or (0, body.size)
+    told = {
+        "content-length": str(end - begin),
+        "etag": tag,
+        "accept-ranges": "bytes",
+        "content-disposition": "attachment",
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "default-src 'none'; sandbox",
+        "cache-control": "no-store",
+        **({} if part is None else {"content-range": f"bytes {begin}-{end - 1}/{body.size}"}),
+        **headers,
+    }
+    if request.method == "HEAD":
+        await pieces.aclose()
+        return Response(headers=told, media_type=DEFAULT_TYPE)
 
     async def all_of_it() -> Any:
         yield first
         async for piece in pieces:
             yield piece
 
-    told = {
-        "content-length": str(body.size),
-        "etag": tag,
-        "content-disposition": "attachment",
-        "x-content-type-options": "nosniff",
-        "content-security-policy": "default-src 'none'; sandbox",
-        "cache-control": "no-store",
-        **headers,
-    }
-    return Pieces(all_of_it(), headers=told, media_type=DEFAULT_TYPE)
+    return Pieces(all_of_it(), 200 if part is None else 206, told, DEFAULT_TYPE)
+
+
+def _part_of(request: Request, tag: str, size: int) -> Part | None:
+    """The part of a body that is asked for, with `If-Range` only of the body that the caller knows. Raises
+    RangeNotSatisfiable."""
+    if request.method != "GET" or request.headers.get("if-range", tag).strip() != tag:
+        return None
+    return part_of(request.headers.get("range", ""), size)
 
 
 def media_type_given(request: Request) -> str | None:

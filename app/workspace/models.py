@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from app.base.blobs import Part
 from app.base.clock import rfc3339
-from app.base.errors import Malformed
+from app.base.errors import Malformed, RangeNotSatisfiable
 
 DEFAULT_TYPE: Final = "application/octet-stream"
 MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")
 _ETAG: Final = re.compile(r'(W/)?"[!#-~]*"')
+_RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.IGNORECASE | re.ASCII)
 
 # What the machine's own tables say differs between machines.
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
@@ -78,6 +80,23 @@ class Condition:
         """`digest` is that of the file, None where there is none."""
         found = digest is not None and not self.tags.isdisjoint(("*", digest.hex()))
         return found == self.wanted
+
+
+def part_of(header: str, size: int) -> Part | None:
+    """The part of a body of this size that `Range` asks for. None is the whole body: also where several parts are asked for,
+    or what cannot be read. Raises RangeNotSatisfiable."""
+    asked = _RANGE.fullmatch(header.strip())
+    if asked is None or asked[1] == asked[2] == "" or size == 0:
+        return None
+    if asked[1] == "":  # so many, the last ones
+        begin, end = max(0, size - int(asked[2])), size
+    else:
+        begin, end = int(asked[1]), min(size, int(asked[2]) + 1 if asked[2] else size)
+        if asked[2] and int(asked[2]) < begin:
+            return None
+    if begin >= size:
+        raise RangeNotSatisfiable(size)
+    return begin, end
 
 
 @dataclass(frozen=True, slots=True)

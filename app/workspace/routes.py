@@ -13,6 +13,8 @@ from app.tenancy.models import Caller
 from app.workspace import paths, views
 from app.workspace.http import (
     BINARY,
+    IN_PARTS,
+    PART,
     StreamedRoute,
     condition_of,
     media_type_given,
@@ -62,15 +64,18 @@ async def list_files(
     return await reading(request, caller, listed)
 
 
+@streamed.head("/threads/{thread_id}/files/{path:path}", include_in_schema=False)
 @streamed.get(
     "/threads/{thread_id}/files/{path:path}",
     summary="A file of a thread, as it is or as it was in a version",
+    description=IN_PARTS,
     response_class=Response,
     responses={
         200: {
             "description": "The bytes. `ETag` is their SHA-256, `Plangate-File-Version` the version.",
             "content": {DEFAULT_TYPE: BINARY},
-        }
+        },
+        **PART,
     },
 )
 async def read_file(
@@ -84,8 +89,7 @@ async def read_file(
     asked = paths.normal(path)
     async with door_of(request).db.transaction(caller.tenant) as tx:
         row = await workspaces.file(tx, thread_id, asked, version)
-    headers = {"plangate-file-version": str(row.version)}
-    return await sent(workspaces, caller.tenant, row.body, headers, condition_of(request))
+    return await sent(request, caller.tenant, row.body, {"plangate-file-version": str(row.version)})
 
 
 @streamed.put(

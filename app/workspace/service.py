@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
 
-from app.base.blobs import BlobStore, Spool, StoreUnavailable
+from app.base.blobs import BlobStore, Part, Spool, StoreUnavailable
 from app.base.clock import uptime_s
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge, TooManyRequests
@@ -98,9 +98,9 @@ class Workspaces:
         await self.blobs.keep(tenant, spool)
         return body
 
-    def body(self, tenant: str, body: Body) -> AsyncIterator[bytes]:
+    def body(self, tenant: str, body: Body, part: Part | None = None) -> AsyncGenerator[bytes, None]:
         """In pieces; no transaction is open meanwhile."""
-        return self.blobs.read(tenant, body.digest, body.size)
+        return self.blobs.read(tenant, body.digest, body.size, part)
 
     async def whole(self, tenant: str, body: Body) -> bytes:
         """For bodies that the caller knows to be small."""

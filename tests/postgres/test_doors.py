@@ -206,6 +206,7 @@ def test_every_error_has_its_status_its_slug_and_its_title() -> None:
             412,
             413,
             415,
+            416,
             422,
             429,
             503,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -132,12 +134,16 @@ class Artifacts:
         }
         data = _bytes(body)
         params = {**asked, "threadId": await thread_of(self._client, thread_id), "workId": self._work_id}
+        sent = {key: value for key, value in params.items() if value is not None}
+        where = path("artifacts", channel, name)
+        said = {**sent, "mediaType": media_type, "digest": hashlib.sha256(data).hexdigest()}
         record: Record = await self._client.request(
             "PUT",
-            path("artifacts", channel, name),
-            params={key: value for key, value in params.items() if value is not None},
+            where,
+            params=sent,
             data=data,
             media_type=media_type,
+            key=uuid.uuid4().hex if self._keys is None else self._keys.of(where, said),
         )
         return record
 
@@ -258,7 +264,7 @@ class ArtifactsOfCall:
         return self._bridge.run(self._artifacts.publish(self._thread_id, channel, path, **parts))
 
     def upload(self, channel: str, name: str, body: bytes | str, **parts: Any) -> Any:
-        """As `Artifacts.upload`."""
+        """As `Artifacts.upload`. A call that is made again after a crash gets the same record."""
         return self._bridge.run(self._artifacts.upload(self._thread_id, channel, name, body, **parts))
 
     def get(self, id: str) -> Any:

@@ -144,7 +144,7 @@ class ServiceClient:
             once: The service does not keep this answer for repetitions: no key is sent.
             raw: Gives the bytes of the answer as they came.
             accept: The media type of the answer.
-            key: The Idempotency-Key of a POST; a new one by default.
+            key: The Idempotency-Key; of a POST a new one by default.
             data: A body that is not JSON, of `media_type`.
             patience_s: For how long it is sent again; 0 is never.
             timeout_s: How long one answer may take.
@@ -156,7 +156,7 @@ class ServiceClient:
             ValueError: if the body is no JSON.
         """
         headers = {"Accept": accept}
-        if method == "POST" and not once:
+        if key is not None or (method == "POST" and not once):
             headers["Idempotency-Key"] = key or uuid.uuid4().hex
         if body is not None:
             media_type, data = _JSON, to_json(body)

@@ -223,7 +223,7 @@ class CallContext:
         artifacts: `publish(channel, path, ...)`, `upload(channel, name, body, ...)`, `get(id)`, `list(...)`,
             `read(id)` and `lineage(id)`, as on `Artifacts` but without a `thread_id`: it is that of the call.
             What is published belongs to the agent's run that made the call; a call that is made again
-            publishes nothing twice, if it uploads one body only under each name.
+            publishes nothing twice.
         state: The state of the thread, which is `†state` for a model: `get(place=None, default=None)`,
             `set(place, value)`, `merge`, `assign`, `push` and `concat`. A place is written `totals.net`.
             A call that is made again writes nothing twice; one that is over writes nothing.

@@ -57,6 +57,21 @@ async def test_a_body_comes_out_as_it_went_in(blobs: LocalBlobs, size: int) -> N
         await whole(blobs, digest, size)
 
 
+async def test_a_part_of_a_body(blobs: LocalBlobs) -> None:
+    data = os.urandom(2 * PIECE_BYTES + 1)
+    digest = await kept(blobs, data)
+    for begin, end in (
+        (0, 1),
+        (PIECE_BYTES - 1, PIECE_BYTES + 1),
+        (1, len(data)),
+        (len(data) - 1, len(data)),
+    ):
+        pieces = [piece async for piece in blobs.read("acme", digest, len(data), (begin, end))]
+        assert b"".join(pieces) == data[begin:end]
+    with pytest.raises(BlobLost):
+        await anext(blobs.read("acme", digest, len(data) + 1, (0, 1)))
+
+
 async def test_pieces_are_small(blobs: LocalBlobs) -> None:
     digest = await kept(blobs, bytes(3_000_000))
     assert max([len(p) async for p in blobs.read("acme", digest, 3_000_000)]) == PIECE_BYTES

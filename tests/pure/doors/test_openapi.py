@@ -132,6 +132,10 @@ def test_headers_are_named_where_they_are_read(path: str, method: str, found: di
         expected.add("Idempotency-Key")
     if path.endswith("/events"):
         expected.add("Last-Event-ID")
+    if path.endswith(("/files/{path}", "/artifacts/{channel}/{name}", "/content")):
+        expected |= {"If-Match", "If-None-Match"}
+        expected |= {"Range", "If-Range"} if method == "get" else set()
+        expected |= {"Idempotency-Key"} if "channel" in path else set()
     assert named == expected
     assert named <= HEADER_PARAMETERS.keys()
 

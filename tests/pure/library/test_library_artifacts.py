@@ -146,6 +146,8 @@ async def test_a_handler_publishes_and_writes_under_its_call(sync: bool) -> None
     keys = [headers["idempotency-key"] for headers in service.headers("POST", "/artifacts")]
     assert len(set(keys)) == 4 and [key.split(".")[0] for key in keys] == list(calls)
     assert keys[:2] == [f"{keys[0][:-2]}.1", f"{keys[0][:-2]}.2"]
+    uploaded = [headers["idempotency-key"] for headers in service.headers("PUT", "/artifacts/design/a.md")]
+    assert [key.split(".")[0] for key in uploaded] == ["wrk_0", "wrk_1"]
     assert asked(service, "PUT", "/artifacts/design/a.md")[0] == {
         "kind": "report",
         "threadId": "thr_1",
@@ -168,6 +170,25 @@ def test_keys_are_the_same_when_a_call_is_made_again() -> None:
     assert (
         OnceKeys("wrk_2").of("/x", {"a": 1}) not in keys and OnceKeys("wrk_1").of("/y", {"a": 1}) not in keys
     )
+
+
+async def test_uploads_of_a_call_have_keys_by_what_they_say() -> None:
+    """So that a call that is made again gets the records of before, in whatever order it asks."""
+
+    async def upload(args: Any, ctx: Any) -> Any:
+        for body, title in (("a", "1"), ("b", "1"), ("a", "1"), ("a", "2")):
+            await ctx.artifacts.upload("design", "a.md", body, title=title)
+
+    async with fake_service() as service:
+        kept(service)
+        async with service.runtime(spec(define_tool("keep", {}, handler=upload))) as runtime:
+            (served,) = service.bodies("POST", "/tool-calls/claim")[0]["tools"]
+            await service.outcome({**served, "args": {}, "context": {"threadId": "thr_1", "agent": "helper"}})
+            for _ in range(2):
+                await runtime.artifacts.upload("t", "design", "a.md", "a", title="1")
+    keys = [headers["idempotency-key"] for headers in service.headers("PUT", "/artifacts/design/a.md")]
+    assert len(set(keys)) == 6
+    assert keys[0][:-2] == keys[2][:-2] and [keys[0][-2:], keys[2][-2:]] == [".1", ".2"]
 
 
 @pytest.mark.parametrize("method", ["set", "merge", "assign", "push", "concat"])
