@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.base import errors, jsongate
 from app.base.database import is_outage
@@ -124,6 +126,32 @@ async def of_outage(request: Request, error: Exception) -> Response:
     return await of_plangate(
         request, errors.Unavailable("The database cannot be reached; try again in a moment.")
     )
+
+
+class Ended:
+    """What is still under way when a service that ends has waited for it: a body that comes slowly, above all. Who asked is
+    told, and the log is not: it is no defect."""
+
+    def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
+        self._app = app
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if not self._draining.is_set() or scope["type"] != "http":
+                raise
+            if not begun:  # else the connection ends short of the answer
+                over = errors.Unavailable("The service is shutting down: send the request again.")
+                await (await of_plangate(Request(scope), over))(scope, receive, send)
 
 
 def place_of(request: Request) -> dict[str, str]:
