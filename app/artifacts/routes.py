@@ -59,8 +59,8 @@ SKEW_MS: Final = 600_000
 
 
 class PublishArtifact(Body):
-    """Something at a path of a thread's workspace. With `workId`, what published it is the unit of work that this work
-    record belongs to, and its query is told; else it is the caller, as a host."""
+    """Something at a path of a thread's workspace. With `workId`, a call that the caller answers at the moment, what
+    published it is the agent's run that made the call, and its query is told; else it is the caller, as a host."""
 
     thread_id: Id
     channel: str
@@ -102,12 +102,18 @@ async def _published(
     target: Target,
     thread_id: str,
     work_id: str | None,
+    caller: Caller,
 ) -> Artifact:
-    """Publishes for a host, or for the unit of work that a work record belongs to."""
+    """Publishes for a host, or for the unit of work that a call which the caller has belongs to."""
     producer = await _unit(tx, artifacts, thread_id, work_id)
     if work_id is None or producer is None:
         return await published(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
-    return await published(tx, artifacts, asked, target, producer, await journal_store.scope_of(tx, work_id))
+    scope = await journal_store.scope_of(tx, work_id)
+    made = await published(tx, artifacts, asked, target, producer, scope)
+    await artifacts.refuse_foreign(
+        tx, work_id, caller.principal
+    )  # the query is locked: it has the call until the end
+    return made
 
 
 async def _unit(tx: Tx, artifacts: Artifacts, thread_id: str, work_id: str | None) -> Producer | None:
@@ -139,7 +145,7 @@ async def publish_artifact(
     target = await artifacts.prepare(caller.tenant, body.thread_id, body.path)
 
     async def publish(tx: Tx) -> Reply:
-        made = await _published(tx, artifacts, body.asked(), target, body.thread_id, body.work_id)
+        made = await _published(tx, artifacts, body.asked(), target, body.thread_id, body.work_id, caller)
         return Reply(made.wire(), 201, f"/artifacts/{made.id}", made.id)
 
     return await answer(request, caller, publish)
@@ -194,7 +200,7 @@ async def upload_artifact(
         status = 200
         if made is None:
             target = artifacts.target(row)
-            made, status = await _published(tx, artifacts, asked, target, thread_id, work_id), 201
+            made, status = await _published(tx, artifacts, asked, target, thread_id, work_id, caller), 201
         return Reply(made.wire(), status, f"/artifacts/{made.id}", made.id)
 
     params = sorted(request.query_params.multi_items())

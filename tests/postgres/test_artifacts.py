@@ -562,6 +562,35 @@ async def test_a_tool_of_the_users_publishes_for_the_agent_that_called_it(api: C
     assert body["errors"] == [{"pointer": "/workId", "message": "must be a work record of the thread"}]
 
 
+async def test_nobody_publishes_as_work_of_others(plangate: World, api: Caller, home: str) -> None:
+    await api.register(specs.scripted(specs.tool("build")))
+    query = await api.submit(specs.script(("build", {"n": 1})), threadKey="t")
+    await api.until(query["id"], "waiting", "client_call")
+    server = await plangate.key("tools:serve", "data:write", principal="bob")
+    other = await plangate.key("data:write", principal="eve")
+    work = (await api.read(f"/queries/{query['id']}/work"))["items"]
+    (call_id,) = [w["id"] for w in work if w["kind"] == "tool_call"]
+    asked = {"threadId": home, "channel": "design", "path": "a.md"}
+
+    async def refused_to(caller: Caller, work_id: str, status: int) -> None:
+        refused(await caller.post("/artifacts", {**asked, "workId": work_id}), status)
+        params = {"threadId": home, "workId": work_id}
+        refused(await caller.request("PUT", "/artifacts/design/b", params=params, content=b"x"), status)
+
+    await refused_to(server, call_id, 409)  # nobody has it yet
+    (call,) = await server.claim("build")
+    await refused_to(other, call_id, 403)
+    for record in work:
+        if record["id"] != call_id:
+            await refused_to(server, record["id"], 403)
+    assert await listed(api) == []
+    assert (await api.read(f"/threads/{home}/files"))["items"][0]["path"] == "a.md"
+    made = await publish(server, home, "a.md", workId=call_id)
+    good(await server.result(call, 1))
+    await api.ended(query["id"])
+    assert await listed(api, agent="solo") == [made["id"]]
+
+
 async def test_what_an_action_publishes_is_its_agents_or_that_of_the_plan_of_a_host(
     plangate: World, api: Caller
 ) -> None:
