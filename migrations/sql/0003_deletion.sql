@@ -1,11 +1,13 @@
 -- Records of artifacts go in slices with the other rows of a thread that is deleted, however many there are.
 
 -- Removes records of a thread that is deleted, with tags and parents about as many rows as it may, the newest first; with the
--- last one goes the chain. Gives how many rows more could be.
+-- last one goes the chain. None without a tombstone. Gives how many rows more could be.
 CREATE FUNCTION forget_records(p_thread text, p_rows int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     v_tenant text := current_setting('plangate.tenant'); v_left int := p_rows; v_ids text[]; v_gone bytea[]; v_digests bytea[];
 BEGIN
+    PERFORM FROM artifact_tombstones WHERE tenant_id = v_tenant AND thread_id = p_thread;
+    IF NOT FOUND THEN RETURN p_rows; END IF;
     WHILE v_left > 0 LOOP
         v_ids := ARRAY(SELECT id FROM artifacts WHERE tenant_id = v_tenant AND thread_id = p_thread
                         ORDER BY n DESC LIMIT least(v_left, 100));

@@ -189,6 +189,18 @@ async def test_records_go_with_their_thread_and_not_without_it(
     assert await owner.fetchval("SELECT count(*) FROM artifact_tombstones") == 0
 
 
+async def test_without_a_tombstone_the_rest_of_a_thread_stays(
+    plangate: World, home: str, api: Caller, owner: asyncpg.Connection
+) -> None:
+    """Whoever has the service's role, and deletes a thread by the functions that the service has for it."""
+    await publish(api, home, "a.md")
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        async with plangate.services.db.transaction("acme") as tx:
+            await tx.run("SELECT forget_thread($1, 10)", home)
+            await tx.run("SELECT forget_rest($1, 1000)", home)
+    assert await owner.fetchval("SELECT count(*) FROM artifacts") == 1
+
+
 async def test_the_key_of_the_chains_is_not_in_the_database(
     plangate: World, api: Caller, home: str, owner: asyncpg.Connection
 ) -> None:
