@@ -70,7 +70,7 @@ class TooLarge(PlangateError):
 
 
 class UnsupportedMediaType(PlangateError):
-    kind, title = "unsupported_media_type", "The body must be application/json"
+    kind, title = "unsupported_media_type", "The body is not of a kind that is taken here"
 
 
 class RangeNotSatisfiable(PlangateError):

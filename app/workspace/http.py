@@ -93,6 +93,10 @@ def _refuse_parts(request: Request) -> None:
         raise Malformed("A file is written as a whole: send all of it, without Content-Range.")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMediaType("The body is kept as it is sent: send it without Content-Encoding.")
+    if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
+        raise UnsupportedMediaType(
+            "The body is kept as it is sent: send it with no Transfer-Encoding but chunked."
+        )
     if headers.get("content-type", "").strip().lower().startswith("multipart/form-data"):
         raise UnsupportedMediaType(
             "The body is the file itself, not a form: with curl, send it by --data-binary @file or -T file."

@@ -49,6 +49,11 @@ async def put(api: Caller, path: str, data: bytes = b"x", **parts: Any) -> Any:
             "The body is kept as it is sent: send it without Content-Encoding.",
         ),
         (
+            {"transfer-encoding": "gzip, chunked"},
+            415,
+            "The body is kept as it is sent: send it with no Transfer-Encoding but chunked.",
+        ),
+        (
             {"content-type": "multipart/form-data; boundary=x"},
             415,
             "The body is the file itself, not a form: with curl, send it by --data-binary @file or -T file.",
