@@ -126,9 +126,21 @@ VALUES ($1, $2, $3, 'host', 'publish', '', 'succeeded', now())
 
 TENANTS = "SELECT tenant_id FROM tenant_ids()"
 # Of a thread that is deleted the tombstone counts: of many records the last go, and with them the chain, only later.
-KEPT = "NOT EXISTS (SELECT FROM due_deletions(2147483647) g WHERE g.tenant_id = c.tenant_id AND g.id = c.thread_id)"
+KEPT = """NOT (
+ EXISTS (SELECT FROM artifact_tombstones s WHERE s.tenant_id = c.tenant_id AND s.thread_id = c.thread_id)
+ AND EXISTS (SELECT FROM due_deletions(2147483647) g WHERE g.tenant_id = c.tenant_id AND g.id = c.thread_id))"""
 CHAINS = f"""
 SELECT thread_id, n, mac FROM artifact_chains c WHERE tenant_id = $1 AND thread_id > $2 AND {KEPT} ORDER BY thread_id LIMIT $3
+"""
+# Threads that have records, from one to the next along the index, and whether they have a chain.
+WITH_RECORDS = """
+WITH RECURSIVE t(id) AS (
+    (SELECT thread_id FROM artifacts WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT a.thread_id FROM artifacts a WHERE a.tenant_id = $1 AND a.thread_id > t.id ORDER BY a.thread_id LIMIT 1)
+      FROM t WHERE t.id IS NOT NULL)
+SELECT t.id, EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = t.id) AS chained
+  FROM t WHERE t.id IS NOT NULL LIMIT $3
 """
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
@@ -355,6 +367,11 @@ async def tenants(db: Database) -> list[str]:
 async def chains(tx: Tx, after: str, limit: int) -> list[tuple[str, Head]]:
     rows = await tx.fetch(CHAINS, tx.tenant, after, limit)
     return [(r["thread_id"], Head(r["n"], r["mac"])) for r in rows]
+
+
+async def with_records(tx: Tx, after: str, limit: int) -> list[tuple[str, bool]]:
+    """Threads that have records, in the order of their ids, and whether they have a chain."""
+    return [(r["id"], r["chained"]) for r in await tx.fetch(WITH_RECORDS, tx.tenant, after, limit)]
 
 
 async def links(tx: Tx, thread_id: str, after: int, limit: int) -> list[Any]:

@@ -71,6 +71,11 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
             expected.pop(thread_id, None)
             for problem in check.end(end, known):
                 yield tenant, problem
+        async for thread_id in _strays(db, tenant):
+            yield (
+                tenant,
+                f"records of thread {thread_id} are in no chain: they were inserted, or it was removed",
+            )
         async for row in _tombstones(db, tenant):
             thread_id, at = row["thread_id"], Head(row["n"], row["mac"])
             known = expected.pop(thread_id, None)
@@ -96,6 +101,20 @@ async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, Head]]:
             rows = await store.chains(tx, after, PAGE)
         for thread_id, head in rows:
             yield thread_id, head
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][0]
+
+
+async def _strays(db: Database, tenant: str) -> AsyncIterator[str]:
+    """Threads with records and without a chain."""
+    after = ""
+    while True:
+        async with db.transaction(tenant) as tx:
+            rows = await store.with_records(tx, after, PAGE)
+        for thread_id, chained in rows:
+            if not chained:
+                yield thread_id
         if len(rows) < PAGE:
             return
         after = rows[-1][0]

@@ -304,6 +304,32 @@ async def test_records_of_a_deleted_thread_that_come_back_are_reported(
     assert await found(plangate) == [f"thread {thread} was deleted, and records of it are there again"]
 
 
+async def test_records_without_a_chain_are_reported(
+    plangate: World, api: Caller, thread: str, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.artifacts.verify.PAGE", 1)
+    other = str((await api.do("/threads", {}))["id"])
+    await publish(api, other, 1)
+    columns = "record, previous, mac, channel, path, is_directory, digest, body_bytes, work_id, created_at, tenant_id"
+    await tamper(
+        owner,
+        f"INSERT INTO artifacts (id, n, thread_id, {columns}) SELECT 'art_x', 1, 'thr_0', {columns} FROM artifacts LIMIT 1",
+        f"DELETE FROM artifact_chains WHERE thread_id = '{other}'",
+    )
+    told = "records of thread {} are in no chain: they were inserted, or it was removed"
+    assert await found(plangate) == [told.format(id) for id in ("thr_0", other)]
+
+
+async def test_a_thread_that_is_marked_as_deleted_is_looked_at(
+    idle: World, owner: asyncpg.Connection
+) -> None:
+    """Without a tombstone it was not the service that deleted it."""
+    made = str((await idle.api.do("/threads", {}))["id"])
+    await publish(idle.api, made, 1)
+    await tamper(owner, "UPDATE threads SET deleted = true", "UPDATE artifacts SET channel = 'x'")
+    assert await found(idle) == [f"{await id_of(owner, 1)} (record 1 of thread {made}) was changed: channel"]
+
+
 async def test_the_length_of_a_directorys_list_is_checked(
     plangate: World, api: Caller, owner: asyncpg.Connection
 ) -> None:
