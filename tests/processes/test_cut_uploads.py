@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,17 +50,17 @@ def test_who_sends_or_reads_slowly_is_told_and_no_defect_is_logged(at: Path) -> 
             files = f"/threads/{thread}/files"
             assert http.put(f"{files}/large", content=b"x" * SIZE).status_code == 201
         slow = [
+            opened(service, "POST /queries Content-Type:application/json Content-Length:100"),
             opened(service, f"PUT {files}/a Content-Length:100"),
             opened(service, f"PUT /artifacts/design/a?threadId={thread} Content-Length:100"),
-            opened(service, "POST /queries Content-Type:application/json Content-Length:100"),
         ]
         for connection in slow:
             connection.sendall(b"{")
         reader = opened(service, f"GET {files}/large")
         assert reader.recv(15) == b"HTTP/1.1 200 OK"
         incoming = at / "data" / "blobs" / "incoming"
-        while len(list(incoming.iterdir())) < 2:  # both uploads have begun
-            pass
+        while len(list(incoming.iterdir())) < 2:  # both uploads have begun, and what came before them
+            time.sleep(0.01)
         os.kill(service.pid, signal.SIGTERM)
         for connection in slow:
             head, _, body = received(connection).partition(b"\r\n\r\n")
