@@ -110,9 +110,8 @@ async def _published(
         return await published(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
     scope = await journal_store.scope_of(tx, work_id)
     made = await published(tx, artifacts, asked, target, producer, scope)
-    await artifacts.refuse_foreign(
-        tx, work_id, caller.principal
-    )  # the query is locked: it has the call until the end
+    # The query is locked now: who has the call has it until the end.
+    await artifacts.refuse_foreign(tx, work_id, caller.principal)
     return made
 
 
