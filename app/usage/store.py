@@ -166,27 +166,27 @@ GROUPINGS = {
         newest_first=True,
     ),
 }
-# What a model call `c` led to: of the artifacts that its run published, or else the nearest run above it that published
-# any (`m`), the next one after it began, or else the last one. So each call is in the cost of one artifact.
-MADE = """(SELECT {column} FROM artifacts a WHERE a.tenant_id = $1 AND a.work_id = m.maker
- ORDER BY a.created_at < c.started_at, CASE WHEN a.created_at >= c.started_at THEN a.created_at END, a.created_at DESC, a.id
- LIMIT 1)"""
+CHANNEL = "(SELECT a.channel FROM artifacts a WHERE a.tenant_id = $1 AND a.id = {artifact})"
 GROUPINGS |= {
     "artifact": Grouping(
-        MADE.format(column="a.id"),
+        "l.artifact",
         "NULL::text",
         newest_first=True,
         by_artifact=True,
         of_artifact="u.artifact_id",
     ),
     "channel": Grouping(
-        MADE.format(column="a.channel"),
+        CHANNEL.format(artifact="l.artifact"),
         "NULL::text",
         by_artifact=True,
-        of_artifact="(SELECT a.channel FROM artifacts a WHERE a.tenant_id = $1 AND a.id = u.artifact_id)",
+        of_artifact=CHANNEL.format(artifact="u.artifact_id"),
     ),
 }
-MAKERS = """above AS (
+# What a model call led to: of the artifacts that its run published, or else the nearest run above it that published any
+# (its maker), the next one after the call began, or else the last one. So each call is in the cost of one artifact. In
+# the order of a maker's `moments`, the latest first, an artifact stands in front of the calls that led to it: with them
+# it has its `place`.
+LED = """above AS (
     SELECT DISTINCT parent_id AS run, parent_id AS id, 0 AS distance FROM calls
     UNION ALL
     SELECT b.run, w.parent_id, b.distance + 1 FROM above b JOIN work_records w ON w.tenant_id = $1 AND w.id = b.id
@@ -194,13 +194,28 @@ MAKERS = """above AS (
 ), makers AS (
     SELECT DISTINCT ON (b.run) b.run, b.id AS maker FROM above b
      WHERE EXISTS (SELECT FROM artifacts a WHERE a.tenant_id = $1 AND a.work_id = b.id) ORDER BY b.run, b.distance
+), moments AS (
+    SELECT m.maker, c.started_at AS at, c.id AS call, NULL::text AS made
+      FROM calls c FULL JOIN makers m ON m.run = c.parent_id
+    UNION ALL
+    SELECT a.work_id, a.created_at, NULL, a.id
+      FROM (SELECT DISTINCT maker FROM makers) m JOIN artifacts a ON a.tenant_id = $1 AND a.work_id = m.maker
+), placed AS (
+    SELECT maker, call, made,
+           count(made) OVER (PARTITION BY maker ORDER BY at DESC, made IS NULL, made DESC) AS place,
+           first_value(made) OVER (PARTITION BY maker ORDER BY made IS NULL, at DESC, made) AS last
+      FROM moments
+), led AS (
+    SELECT call, coalesce(first_value(made) OVER (PARTITION BY maker, place ORDER BY made), last) AS artifact FROM placed
 ), """
 # The model calls that began in the range. They were in vain where they failed, or something above them did: the run that
 # made them, a run that had called it, the query. `up` goes up from each run as far as that.
+# The planner knows nothing of the size of what is made here. So what belongs together is put together by FULL JOIN, for
+# which there is no nested loop, although nothing is without its call: many calls cost what each of them does.
 USAGE = """
 WITH RECURSIVE calls AS (
-    SELECT c.parent_id, c.query_id, c.thread_id, c.agent, c.model, c.status, c.started_at, c.input_tokens, c.output_tokens,
-           c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens, c.cost_usd
+    SELECT c.id, c.parent_id, c.query_id, c.thread_id, c.agent, c.model, c.status, c.started_at, c.input_tokens,
+           c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens, c.cost_usd
       FROM work_records c
      WHERE c.tenant_id = $1 AND c.kind = 'model_call' AND c.started_at >= $2 AND c.started_at < $3
 ), up AS (
@@ -209,14 +224,16 @@ WITH RECURSIVE calls AS (
     UNION ALL
     SELECT u.run, p.parent_id, p.status IN ('failed', 'cancelled')
       FROM up u JOIN work_records p ON p.tenant_id = $1 AND p.id = u.parent_id WHERE NOT u.failed
-), {makers}entries AS (
+), vain AS (
+    SELECT DISTINCT run FROM up WHERE failed
+), {made}entries AS (
     SELECT {of_call} COLLATE "C" AS key, 1 AS model_calls, c.input_tokens, c.output_tokens, c.cache_read_tokens,
            c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
            + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls,
-           c.status IN ('failed', 'cancelled') OR c.parent_id IN (SELECT run FROM up WHERE up.failed) AS failed,
+           c.status IN ('failed', 'cancelled') OR v.run IS NOT NULL AS failed,
            0 AS uses, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes,
            0 AS artifact_uses, 0 AS artifact_size_bytes, 0 AS artifact_prompt_bytes, 0 AS artifact_kept_out_bytes
-      FROM calls c {maker}
+      FROM calls c FULL JOIN vain v ON v.run = c.parent_id {led}
     UNION ALL
     SELECT {of_use} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false,
            1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0), 0, 0, 0, 0
@@ -255,8 +272,9 @@ def _sums() -> str:
 def usage_sql(name: str) -> str:
     by = GROUPINGS[name]
     order, beyond = ("DESC", "<") if by.newest_first else ("ASC", ">")
-    makers, maker = (MAKERS, "LEFT JOIN makers m ON m.run = c.parent_id") if by.by_artifact else ("", "")
-    keys = {"of_call": by.of_call, "of_use": by.of_use, "makers": makers, "maker": maker}
+    joined = "FULL JOIN (SELECT call, artifact FROM led WHERE call IS NOT NULL) l ON l.call = c.id"
+    made, led = (LED, joined) if by.by_artifact else ("", "")
+    keys = {"of_call": by.of_call, "of_use": by.of_use, "made": made, "led": led}
     return USAGE.format(
         **keys, of_artifact=by.of_artifact or by.of_use, sums=_sums(), order=order, beyond=beyond
     )
