@@ -120,7 +120,8 @@ class OpenTelemetry:
 
     def export(self, span: Span) -> None:
         """Hands a span to the SDK, which sends it with others later, or drops it."""
-        self._measure(span)
+        if not span.again:
+            self._measure(span)
         sampled = self._provider.sampler.should_sample(None, span.trace_id, span.name).decision
         if sampled is not Decision.RECORD_AND_SAMPLE:
             return

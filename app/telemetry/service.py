@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -38,6 +39,14 @@ class Exporter(Protocol):
     def close(self) -> None: ...
 
 
+class Waiting(NamedTuple):
+    """A record that is to be told. `again`: by the process that took its query over from the one that ended it."""
+
+    tenant: str
+    id: str
+    again: bool
+
+
 class Spans:
     """One a process, and only where an exporter is configured."""
 
@@ -49,7 +58,7 @@ class Spans:
         self._exporter: Exporter | None = None
         self._metrics = metrics
         self._content = content
-        self._waiting: deque[tuple[str, str]] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._again: deque[tuple[str, str]] = deque()  # queries taken over
         self._heard = asyncio.Event()
         self._idle = asyncio.Event()
@@ -77,7 +86,7 @@ class Spans:
             if len(self._waiting) >= MAX_WAITING:
                 self._metrics.spans.labels("dropped").inc()
                 continue
-            self._waiting.append((tenant, one.id))
+            self._waiting.append(Waiting(tenant, one.id, again=False))
         self._wake()
 
     def taken_over(self, tenant: str, query_id: str) -> None:
@@ -124,27 +133,27 @@ class Spans:
             except Unavailable:
                 self._again.appendleft((tenant, query_id))
                 raise
-            self._waiting.extend((tenant, row["id"]) for row in found)
+            self._waiting.extend(Waiting(tenant, row["id"], again=True) for row in found)
             return
-        tenant = self._waiting[0][0]
+        tenant, _, again = self._waiting[0]
         ids: list[str] = []
-        while self._waiting and self._waiting[0][0] == tenant and len(ids) < BATCH:
-            ids.append(self._waiting.popleft()[1])
+        while self._waiting and self._waiting[0][::2] == (tenant, again) and len(ids) < BATCH:
+            ids.append(self._waiting.popleft().id)
         try:
             async with self._db.transaction(tenant) as tx:
                 rows = await store.ended(tx, ids, content=self._content)
         except Unavailable:
-            self._waiting.extendleft((tenant, id) for id in reversed(ids))
+            self._waiting.extendleft(Waiting(tenant, id, again) for id in reversed(ids))
             raise
         except Exception:
             self._metrics.spans.labels("failed").inc(len(ids))
             raise
         for row in rows:
-            self._told(exporter, tenant, row)
+            self._told(exporter, tenant, row, again)
 
-    def _told(self, exporter: Exporter, tenant: str, row: Any) -> None:
+    def _told(self, exporter: Exporter, tenant: str, row: Any, again: bool) -> None:
         try:
-            exporter.export(span_of(tenant, row, content=self._content))
+            exporter.export(replace(span_of(tenant, row, content=self._content), again=again))
         except Exception:
             self._metrics.spans.labels("failed").inc()
             log.exception("telemetry.span_failed")

@@ -46,6 +46,7 @@ class Span:
     message: str | None = None  # content: what the error says
     link: tuple[int, int] | None = None  # the span of the caller that started the query
     model: str | None = None  # that was called, as the price table names it
+    again: bool = False  # another process ended it, and may have told it: two spans of one id are one, two measures are not
 
 
 def span_of(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:

@@ -79,6 +79,19 @@ def receiver() -> Iterator[OtlpReceiver]:
     made.close()
 
 
+def durations(told: Told) -> list[Any]:
+    data: Any = told.reader.get_metrics_data()
+    scopes = [s for r in data.resource_metrics for s in r.scope_metrics] if data else []
+    metrics = {m.name: m for s in scopes for m in s.metrics}
+    found = metrics.get("gen_ai.client.operation.duration")
+    return list(found.data.data_points) if found else []
+
+
+def measured(told: Told) -> int:
+    """How many calls to models this process measured."""
+    return sum(point.count for point in durations(told))
+
+
 def of_work(span: ReadableSpan) -> str:
     assert span.attributes is not None
     return str(span.attributes["plangate.work.id"])
@@ -207,10 +220,8 @@ async def test_the_calls_to_models_are_measured_under_labels_that_have_an_end(to
     await api.register(specs.mock("five words are said here"))
     query = await api.run()
     await told.spans(query["id"], "chat m")
-    data: Any = told.reader.get_metrics_data()
-    metrics = {m.name: m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
-    (duration,) = metrics["gen_ai.client.operation.duration"].data.data_points
-    assert duration.count == 1
+    (duration,) = durations(told)
+    assert duration.count == measured(told) == 1
     assert dict(duration.attributes) == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "mock",
@@ -267,6 +278,7 @@ async def test_the_last_words_of_a_process_that_went_are_said_again_under_the_sa
             again = await second.spans(query["id"], "chat m")
             assert again["chat m"].context == spans["chat m"].context
             assert again["chat m"].to_json() == spans["chat m"].to_json()
+            assert (measured(first), measured(second)) == (1, 0), "a call is measured where it ended"
             await second.world.api.do(f"/queries/{query['id']}/cancel")
 
 
