@@ -52,14 +52,15 @@ SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND kind = 'model_c
  ORDER BY position DESC LIMIT 1
 """
 LOCK_FOR_END = "SELECT status, thread_id, agent, lease_epoch FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
-# A higher epoch fences off whoever works on it: ending a query from outside needs nobody's consent.
+# A higher epoch fences off whoever works on it: ending a query from outside needs nobody's consent. It ends by the clock:
+# until its row was locked it went on, and what is closed here may have begun after this transaction did.
 END = """
-UPDATE queries SET status = $5, reason = $3, error = $4, ended_at = now(), lease_epoch = lease_epoch + 1,
+UPDATE queries SET status = $5, reason = $3, error = $4, ended_at = clock_timestamp(), lease_epoch = lease_epoch + 1,
        lease_owner = NULL, lease_expires_at = NULL
- WHERE tenant_id = $1 AND id = $2
+ WHERE tenant_id = $1 AND id = $2 RETURNING ended_at
 """
 CLOSE_WORK = """
-UPDATE work_records SET ended_at = now(), status = CASE kind WHEN 'query' THEN $3 ELSE 'cancelled' END,
+UPDATE work_records SET ended_at = $5, status = CASE kind WHEN 'query' THEN $3 ELSE 'cancelled' END,
        error = CASE kind WHEN 'query' THEN $4 ELSE error END
  WHERE tenant_id = $1 AND query_id = $2 AND ended_at IS NULL
 RETURNING id, parent_id, kind, name, agent, status, provider, input_tokens, output_tokens, cache_read_tokens,
@@ -158,8 +159,8 @@ async def lock_for_end(tx: Tx, query_id: str) -> Any:
 
 
 async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:
-    await tx.run(END, tx.tenant, query_id, reason, error, status)
-    rows = await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error)
+    ended_at = await tx.value(END, tx.tenant, query_id, reason, error, status)
+    rows = await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error, ended_at)
     tx.ended_work += [ended(Work(**r)) for r in rows]
     await tx.run(TELL_WAKE, query_id)
 

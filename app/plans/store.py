@@ -232,7 +232,7 @@ VALUES ($1, $2, $3, $4, $5, 'action', $6, $7, 'running')
 ON CONFLICT (tenant_id, id) DO UPDATE SET status = 'running', ended_at = NULL, attempts = work_records.attempts + 1
 """
 CLOSE_WORK = """
-UPDATE work_records SET status = $3, output = $4, error = $5, ended_at = now() WHERE tenant_id = $1 AND id = $2
+UPDATE work_records SET status = $3, output = $4, error = $5, ended_at = clock_timestamp() WHERE tenant_id = $1 AND id = $2
 RETURNING id, kind, status
 """
 
