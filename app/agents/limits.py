@@ -32,10 +32,12 @@ class Limits:
             given.get("maxDurationMs"),
         )
 
-    def reached(self, turns: int, tokens: int, cost_usd: float) -> str | None:
-        """The name of the first limit that leaves no room for another model call, or None."""
-        if turns >= self.turns:
-            return "maxTurns"
+    def out_of_turns(self, turns: int) -> str | None:
+        """The name of the limit that leaves no room for another model call, or None."""
+        return "maxTurns" if turns >= self.turns else None
+
+    def spent_up(self, tokens: int, cost_usd: float) -> str | None:
+        """The name of the first limit that leaves nothing to spend on a model call, be it made again, or None."""
         if self.tokens is not None and tokens >= self.tokens:
             return "maxTokens"
         if self.cost_usd is not None and cost_usd >= self.cost_usd:

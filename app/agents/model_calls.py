@@ -91,6 +91,7 @@ async def ask_model(
             if smaller is None and (not fault.retryable or work.attempts - cuts >= MAX_ATTEMPTS):
                 final = _too_large(fault) if isinstance(fault, ContextOverflow) else fault
                 raise TurnFailed(final, _failed(work, scope, final)) from fault
+            await run.within_spending(Entry(work=[work]))
             work = replace(work, attempts=work.attempts + 1)
             told = [event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")]
             if smaller is not None:

@@ -103,13 +103,9 @@ class QueryRun:
         self._ended: BaseException | None = None
         self._further = False
         self._busy_agents: set[str] = set()
-        self._spent: dict[str, tuple[str | None, Usage, float | None]] = {
-            row.id: (row.parent_id, row.usage, row.cost_usd)
-            for rows in tree.children.values()
-            for row in rows
-            if row.kind == "model_call" and row.over
-        }
-        self._turns = len(self._spent)  # those that were begun
+        asked = [row for rows in tree.children.values() for row in rows if row.kind == "model_call"]
+        self._spent = {row.id: (row.parent_id, row.usage, row.cost_usd) for row in asked}
+        self._turns = sum(row.over for row in asked)  # one that is open counts when it is made again
         self._began = time.monotonic()
         self._stopped_at: str | None = None  # the limit that a branch waits at
         self.limits = Limits.of(runtime.spec.limits, query.request.get("limits"))
@@ -186,15 +182,22 @@ class QueryRun:
     # -- spending --------------------------------------------------------------------------------------------
 
     def spend(self, entry: Entry) -> None:
-        """Remembers what the model calls of an entry used, by the agent's run they belong to."""
+        """Remembers what the model calls of an entry used so far, by the agent's run they belong to."""
         for work in entry.work:
-            if work.kind == "model_call" and work.status != "running":
+            if work.kind == "model_call":
                 self._spent[work.id] = (work.parent_id, usage_of(work), work.cost_usd)
 
     async def within_limits(self) -> None:
         """Returns when the query may make another model call, which then counts."""
         await self._below(self._limit_reached)
         self._turns += 1
+
+    async def within_spending(self, entry: Entry) -> None:
+        """Returns when a model call that came to nothing may be made again; its record is written if that must wait."""
+        self.spend(entry)
+        if self._spent_up():
+            await self.commit(entry)
+            await self._below(self._spent_up)
 
     async def within_time(self, work_id: str) -> None:
         """Returns when the query may make this tool call. One that has begun is brought to its end."""
@@ -219,10 +222,13 @@ class QueryRun:
         return asked
 
     def _limit_reached(self) -> str | None:
+        return self.limits.out_of_turns(self._turns) or self._spent_up()
+
+    def _spent_up(self) -> str | None:
         usage = sum((s[1] for s in self._spent.values()), Usage())
         tokens = usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         cost = sum(s[2] or 0 for s in self._spent.values())
-        return self.limits.reached(self._turns, tokens, cost) or self._out_of_time()
+        return self.limits.spent_up(tokens, cost) or self._out_of_time()
 
     def _out_of_time(self) -> str | None:
         return self.limits.out_of_time(self.query.worked_ms + (time.monotonic() - self._began) * 1000)
@@ -231,8 +237,7 @@ class QueryRun:
         """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no
         cost, never zero."""
         mine = [s for s in self._spent.values() if agent_work_id in (None, s[0])]
-        usage = sum((s[1] for s in mine), Usage())
-        costs = [s[2] for s in mine if s[2] is not None]
+        usage, costs = sum((s[1] for s in mine), Usage()), [s[2] for s in mine if s[2] is not None]
         return {
             "usage": {
                 "inputTokens": usage.input_tokens,

@@ -5,9 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import pytest
+
+from app.llm.messages import ModelRequest, TurnDone, Usage
+from app.llm.provider import Overloaded
 from tests.support import specs
-from tests.support.client import Caller, good
+from tests.support.client import Caller, eventually, good
+from tests.support.models import says, thinks
 from tests.support.world import World
+
+PRICED = {"id": "gpt-4o-mini", "provider": "openai"}  # 0.15 dollars for a million tokens in
 
 
 def moment(text: str) -> datetime:
@@ -58,3 +65,84 @@ async def test_a_query_that_was_cancelled_as_it_began_did_not_end_before_that(
         await api.claim("add")
         await plangate.services.queries.cancel(tx, query)
     await in_order(api, query)
+
+
+# -- limits
+
+
+class Failing:
+    """A model that fails so many times, each time after a million tokens, and then answers."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.asked = 0
+
+    def __call__(self, _: ModelRequest) -> TurnDone:
+        self.asked += 1
+        self.left -= 1
+        if self.left < 0:
+            return says("done", Usage(1_000_000))
+        raise Overloaded("busy", usage=Usage(1_000_000))
+
+
+async def the_call(api: Caller, query: str) -> dict[str, Any]:
+    (call,) = (await api.read("/work-records", queryId=query, kind="model_call"))["items"]
+    found: dict[str, Any] = call
+    return found
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call is made again at once."""
+    monkeypatch.setattr("app.agents.model_calls.BACKOFF_FIRST_S", 0.001)
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("limit", ["maxTokens", "maxCostUsd"])
+async def test_a_call_is_not_made_again_when_its_attempts_used_up_what_there_was(
+    plangate: World, api: Caller, limit: str
+) -> None:
+    """It is on record with what it used, and made again once somebody raised the limit."""
+    most, more = {"maxTokens": (2_000_000, 9_000_000), "maxCostUsd": (0.3, 9.0)}[limit]
+    await api.register(specs.spec(specs.agent(model=PRICED), limits={limit: most}))
+    model = Failing(3)
+    thinks(plangate, model, kind="openai")
+    query = (await api.submit())["id"]
+    await api.until(query, "waiting", "limit_reached")
+    assert (await api.events(query, "query-status"))[-1]["limit"] == limit
+    call = await the_call(api, query)
+    assert (model.asked, call["attempts"], call["usage"]["inputTokens"]) == (2, 2, 2_000_000)
+    assert call["status"] == "waiting"
+    await api.do(f"/queries/{query}/resume", {"limits": {limit: more}})
+    assert (await api.ended(query))["output"] == "done"
+    call = await the_call(api, query)
+    assert (model.asked, call["attempts"], call["usage"]["inputTokens"]) == (4, 4, 4_000_000)
+    retries = await api.events(query, "step-retry")
+    assert [e["turn"] for e in retries] == [1] * 3, (
+        "each attempt but the first takes back what was said before"
+    )
+
+
+@pytest.mark.usefixtures("quickly")
+async def test_what_the_attempts_of_an_open_call_used_counts_when_the_query_goes_on(
+    plangate: World, api: Caller
+) -> None:
+    """Whoever goes on, and whatever else was raised meanwhile."""
+    await api.register(specs.mock(limits={"maxTokens": 1_000_000}))
+    model = Failing(1)
+    thinks(plangate, model)
+    query = (await api.submit())["id"]
+    await api.until(query, "waiting", "limit_reached")
+    await api.do(f"/queries/{query}/resume", {"limits": {"maxTurns": 9}})
+
+    async def said_again() -> bool:
+        told = await api.events(query, "query-status")
+        return [e.get("limit") for e in told if e["to"] == "waiting"] == ["maxTokens"] * 2
+
+    await eventually(said_again, "it stops at the same limit")
+    assert model.asked == 1
+    await api.do(f"/queries/{query}/resume", {"limits": {"maxTokens": 1_000_001}})
+    ended = await api.ended(query)
+    assert (ended["output"], ended["usage"]["inputTokens"], model.asked) == ("done", 2_000_000, 2)
+    (told,) = await api.events(query, "data-cost-summary")
+    assert told["data"]["modelCalls"] == 1
