@@ -23,7 +23,7 @@ from app.base.telling import at_work
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
 from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage
-from app.llm.prices import Cost, price
+from app.llm.prices import Cost, price, together
 from app.llm.provider import BrokenTurn, ContextOverflow, Provider, ProviderFault
 
 MAX_ATTEMPTS = 6
@@ -231,8 +231,8 @@ def _spent(asked: Asked, work: Work, usage: Usage, model: str | None = None) -> 
         return used
     # What had no price before: the vendor says only with an answer which model it is.
     late = _cost(asked, before, model) if work.cost_usd is None and before != Usage() else None
-    usd = (work.cost_usd or 0.0) + (late.usd if late else 0.0) + cost.usd
-    return replace(used, cost_usd=usd, price_date=cost.date)
+    before_usd = late.usd if late else work.cost_usd
+    return replace(used, cost_usd=together((before_usd or 0.0, cost.usd)), price_date=cost.date)
 
 
 def _cost(asked: Asked, usage: Usage, model: str | None) -> Cost | None:

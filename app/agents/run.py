@@ -25,6 +25,7 @@ from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Lease, LeaseLost, QueryChange, Scope, event
 from app.journal.writer import JournalWriter, ParkRefused
 from app.llm.messages import Usage
+from app.llm.prices import together
 from app.queue.worker import Running
 from app.runtimes.models import Runtime
 
@@ -227,8 +228,8 @@ class QueryRun:
     def _spent_up(self) -> str | None:
         usage = sum((s[1] for s in self._spent.values()), Usage())
         tokens = usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
-        cost = sum(s[2] or 0 for s in self._spent.values())
-        return self.limits.spent_up(tokens, cost) or self._out_of_time()
+        cost = together(s[2] for s in self._spent.values() if s[2] is not None)
+        return self.limits.spent_up(tokens, cost or 0) or self._out_of_time()
 
     def _out_of_time(self) -> str | None:
         return self.limits.out_of_time(self.query.worked_ms + (time.monotonic() - self._began) * 1000)
@@ -246,7 +247,7 @@ class QueryRun:
                 "cacheWriteTokens": usage.cache_write_tokens,
                 "reasoningTokens": usage.reasoning_tokens,
             },
-            "costUsd": sum(costs) if costs else None,
+            "costUsd": together(costs),
             "modelCalls": len(mine),
         }
 

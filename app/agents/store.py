@@ -180,7 +180,7 @@ async def thread_by_id(tx: Tx, thread_id: str) -> Any:
 USAGE = """coalesce(sum(w.input_tokens), 0)::bigint AS input_tokens, coalesce(sum(w.output_tokens), 0)::bigint AS output_tokens,
  coalesce(sum(w.cache_read_tokens), 0)::bigint AS cache_read_tokens,
  coalesce(sum(w.cache_write_tokens), 0)::bigint AS cache_write_tokens,
- coalesce(sum(w.reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(w.cost_usd) AS cost_usd"""
+ coalesce(sum(w.reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(w.cost_usd::numeric)::float8 AS cost_usd"""
 QUERY = """q.id, q.thread_id, q.runtime_id, q.kind, q.agent, q.status, q.reason, q.principal, q.prompt, q.request, q.output,
  q.error, q.created_at, q.started_at, q.ended_at"""
 TOTALS = f"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +15,7 @@ from app.llm.messages import Usage
 
 TABLE_NAMES: Final = {"anthropic": "anthropic", "openai": "openai", "bedrock": "aws", "vertex": "google"}
 """What the table calls a kind of provider."""
+EXACT_DIGITS: Final = 15  # of a float; Postgres takes as many when it makes a numeric of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,13 @@ class Cost:
 
     usd: float
     date: str  # '2026-11-21 genai-prices 0.2.3'
+
+
+def together(costs: Iterable[float]) -> float | None:
+    """What these cost together, None where there are none. They are added as decimals, as the database adds them: prices
+    are decimals, so that the sum is the same in whatever order, and 0.15 and 0.3 are 0.45."""
+    exact = [Decimal(f"{usd:.{EXACT_DIGITS}g}") for usd in costs]
+    return float(sum(exact)) if exact else None
 
 
 @cache

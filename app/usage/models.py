@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from app.base.clock import rfc3339
+from app.llm.prices import together
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 TOKEN_NAMES = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens")
@@ -55,8 +56,7 @@ class Sum:
         return cls(int(called), **tokens, cost_usd=row["cost_usd"], unpriced_calls=int(unpriced))
 
     def add(self, other: Sum) -> None:
-        if other.cost_usd is not None:
-            self.cost_usd = (self.cost_usd or 0.0) + other.cost_usd
+        self.cost_usd = together(c for c in (self.cost_usd, other.cost_usd) if c is not None)
         self.model_calls += other.model_calls
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens

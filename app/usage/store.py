@@ -53,7 +53,7 @@ SPENT = """count(*) FILTER (WHERE kind = 'model_call') AS model_calls,
  coalesce(sum(input_tokens), 0)::bigint AS input_tokens, coalesce(sum(output_tokens), 0)::bigint AS output_tokens,
  coalesce(sum(cache_read_tokens), 0)::bigint AS cache_read_tokens,
  coalesce(sum(cache_write_tokens), 0)::bigint AS cache_write_tokens,
- coalesce(sum(reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(cost_usd) AS cost_usd,
+ coalesce(sum(reasoning_tokens), 0)::bigint AS reasoning_tokens, sum(cost_usd::numeric)::float8 AS cost_usd,
  count(*) FILTER (WHERE kind = 'model_call' AND cost_usd IS NULL AND input_tokens + output_tokens
                   + cache_read_tokens + cache_write_tokens > 0) AS unpriced_calls"""
 USED = """count(*) AS uses, coalesce(sum(size_bytes), 0)::bigint AS size_bytes,
@@ -263,7 +263,8 @@ KEPT_OUT = (*_USE, *(f"artifact_{name}" for name in _USE))
 
 
 def _sums() -> str:
-    out = ["sum(cost_usd) AS cost_usd", "sum(cost_usd) FILTER (WHERE failed) AS failed_cost_usd"]
+    cost = "sum(cost_usd::numeric)"  # as decimals: app/llm/prices.py says why
+    out = [f"{cost}::float8 AS cost_usd", f"({cost} FILTER (WHERE failed))::float8 AS failed_cost_usd"]
     out += [f"coalesce(sum({name}), 0)::bigint AS {name}" for name in (*SUMMED, *KEPT_OUT)]
     out += [f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}" for name in SUMMED]
     return ", ".join(out)

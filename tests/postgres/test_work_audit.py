@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
+from app.usage import store
 from tests.support import specs
 from tests.support.client import Caller, eventually, good
-from tests.support.models import says, thinks
+from tests.support.models import calls, says, thinks, turn_of
 from tests.support.world import World
 
 PRICED = {"id": "gpt-4o-mini", "provider": "openai"}  # 0.15 dollars for a million tokens in
@@ -146,3 +148,43 @@ async def test_what_the_attempts_of_an_open_call_used_counts_when_the_query_goes
     assert (ended["output"], ended["usage"]["inputTokens"], model.asked) == ("done", 2_000_000, 2)
     (told,) = await api.events(query, "data-cost-summary")
     assert told["data"]["modelCalls"] == 1
+
+
+# -- sums
+
+
+@pytest.mark.usefixtures("quickly")
+async def test_what_something_cost_is_one_number_wherever_it_is_told(plangate: World, api: Caller) -> None:
+    """0.15 and 0.3 dollars: as binary fractions they add up to 0.44999999999999996, and more of them to what depends on
+    their order."""
+    chief = specs.agent("chief", "coordinator", stateful=False, routes=["helper"], model=PRICED)
+    await api.register(specs.spec(chief, specs.agent("helper", model=PRICED)))
+    faults = [Overloaded("busy", usage=Usage(1_000_000))] * 2
+
+    def answer(request: ModelRequest) -> TurnDone:
+        if "You are helper." in request.system:
+            if faults:
+                raise faults.pop()
+            return says("helped", Usage(2_000_000))  # 0.15 + 0.15 + 0.3, then 0.3
+        ask = ("call_agent", {"agent": "helper", "prompt": "go"})
+        if turn_of(request) == 1:
+            return calls(ask, usage=Usage(1_000_000))
+        return calls(ask, usage=Usage(2_000_000)) if turn_of(request) == 2 else says("done")
+
+    thinks(plangate, answer, kind="openai")
+    query = await api.run()
+    assert query["costUsd"] == 1.35
+    (told,) = await api.events(query["id"], "data-cost-summary")
+    helped = await api.events(query["id"], "data-tool-agent")
+    assert (told["data"]["costUsd"], [e["data"]["costUsd"] for e in helped]) == (1.35, [0.6, 0.3])
+    root = "wrk_" + query["id"].removeprefix("qry_")
+    top = await api.read(f"/work-records/{root}", tree="true")
+    assert (top["rollup"]["costUsd"], max(w.get("costUsd") or 0 for w in top["below"])) == (1.35, 0.6)
+    for work in [top, *top["below"]]:
+        assert (await api.read(f"/work-records/{work['id']}"))["rollup"] == work["rollup"]
+    for by in store.GROUPINGS:
+        found = await api.read("/usage", groupBy=by)
+        assert found["totals"]["costUsd"] == 1.35
+        assert sum(Decimal(str(i["costUsd"])) for i in found["items"]) == Decimal("1.35")
+    of_chief, of_helper = (await api.read("/usage", groupBy="agent"))["items"]
+    assert (of_chief["costUsd"], of_helper["costUsd"]) == (0.45, 0.9)
