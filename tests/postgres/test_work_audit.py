@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from app.assembly import Site
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
+from app.queue import store as queue_store
 from app.usage import store
 from tests.support import specs
 from tests.support.client import Caller, eventually, good
+from tests.support.cluster import Cluster
 from tests.support.models import calls, says, thinks, turn_of
-from tests.support.world import World
+from tests.support.world import World, world
 
 PRICED = {"id": "gpt-4o-mini", "provider": "openai"}  # 0.15 dollars for a million tokens in
 
@@ -148,6 +151,32 @@ async def test_what_the_attempts_of_an_open_call_used_counts_when_the_query_goes
     assert (ended["output"], ended["usage"]["inputTokens"], model.asked) == ("done", 2_000_000, 2)
     (told,) = await api.events(query, "data-cost-summary")
     assert told["data"]["modelCalls"] == 1
+
+
+async def test_the_time_that_a_process_worked_before_it_was_killed_counts(
+    idle: World, owner: Any, site: Site, cluster: Cluster
+) -> None:
+    """Up to when it last renewed its lease; once. What then was given back in good order is not added again."""
+    await idle.api.register(specs.mock(limits={"maxDurationMs": 600_000}))
+    query = (await idle.api.submit())["id"]
+    db = idle.services.db
+    (killed,) = await queue_store.claim(db, "killed", 10, 10.0)
+    began, renewed = "now() - interval '10 min 15 s'", "now() - interval '14 s'"
+    await owner.execute(
+        f"UPDATE queries SET resumed_at = {began}, lease_expires_at = {renewed} + interval '10 s'"
+    )
+    (released,) = await queue_store.claim(db, "released", 10, 10.0)
+    assert (killed.epoch, released.epoch) == (1, 2)
+    worked = "SELECT worked_ms FROM queries WHERE id = $1"
+    assert await owner.fetchval(worked, query) == 601_000
+    await queue_store.release(db, "released", [query], [released.epoch])
+    assert 601_000 <= await owner.fetchval(worked, query) < 611_000
+    async with world(site, cluster.operator_key) as other:
+        await other.api.until(query, "waiting", "limit_reached")
+        assert (await other.api.events(query, "query-status"))[-1]["limit"] == "maxDurationMs"
+        assert (await other.api.read("/work-records", queryId=query, kind="model_call"))["items"] == []
+        await other.api.do(f"/queries/{query}/resume", {"limits": {"maxDurationMs": 3_600_000}})
+        assert (await other.api.ended(query))["status"] == "succeeded"
 
 
 # -- sums

@@ -1,0 +1,10 @@
+"""The time that a process worked on a query counts when it is killed, too."""
+
+from app.base.migrate import run_file
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    run_file("0004_functions.sql")
