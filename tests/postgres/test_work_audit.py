@@ -217,3 +217,93 @@ async def test_what_something_cost_is_one_number_wherever_it_is_told(plangate: W
         assert sum(Decimal(str(i["costUsd"])) for i in found["items"]) == Decimal("1.35")
     of_chief, of_helper = (await api.read("/usage", groupBy="agent"))["items"]
     assert (of_chief["costUsd"], of_helper["costUsd"]) == (0.45, 0.9)
+
+
+async def test_tokens_of_a_cache_have_a_price_too_and_no_tokens_have_none(
+    plangate: World, api: Caller
+) -> None:
+    """Of a model that nobody knows: what was written to a cache or read from it is not priced either."""
+    await api.register(specs.mock())
+    used = [Usage(), Usage(cache_read_tokens=1), Usage(cache_write_tokens=1)]
+    for usage in used:
+        thinks(plangate, lambda _, usage=usage: says("done", usage))
+        query = (await api.run())["id"]
+        root = "wrk_" + query.removeprefix("qry_")
+        for tree in ("true", "false"):
+            rollup = (await api.read(f"/work-records/{root}", tree=tree))["rollup"]
+            assert (rollup["unpricedCalls"], rollup["costUsd"]) == (int(usage != Usage()), None)
+    totals = (await api.read("/usage"))["totals"]
+    assert (totals["modelCalls"], totals["unpricedCalls"], totals["costUsd"]) == (3, 2, None)
+
+
+async def test_the_range_is_that_of_uses_too(api: Caller, owner: Any) -> None:
+    moments = (
+        "2026-01-31T23:59:59.999Z",
+        "2026-02-01T00:00:00Z",
+        "2026-02-01T23:59:59.999Z",
+        "2026-02-02T00:00:00Z",
+    )
+    for n, when in enumerate(moments):
+        await owner.execute(
+            "INSERT INTO reference_uses (tenant_id, work_id, use, kind, id, size_bytes, at) "
+            "VALUES ('acme', $1, 'create', 'K', 'x', 1, $2)",
+            f"wrk_{n}",
+            moment(when),
+        )
+        await owner.execute(
+            "INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes, at) "
+            "VALUES ('acme', $1, 'art_1', 1, 1, $2)",
+            f"wrk_{n}",
+            moment(when),
+        )
+    for by in store.GROUPINGS:
+        found = await api.read("/usage", groupBy=by, **{"from": "2026-02-01", "to": "2026-02-02"})
+        for told in (found["totals"], {k: _added(found["items"], k) for k in ("references", "artifacts")}):
+            assert (told["references"]["uses"], told["artifacts"]["uses"]) == (2, 2), by
+
+
+def _added(groups: list[dict[str, Any]], what: str) -> dict[str, int]:
+    return {"uses": sum(group[what]["uses"] for group in groups)}
+
+
+RECORD = """
+INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, input_tokens)
+VALUES ('acme', 'wrk_' || $1, 'qry_1', 'thr_1', 'wrk_' || $2, $3, 'x', 'a', $4, 1)
+"""
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+@pytest.mark.parametrize("which", ["query", "chief", "call", "helper", "asked"])
+async def test_a_call_was_in_vain_whichever_of_those_above_it_was(
+    api: Caller, owner: Any, which: str, status: str
+) -> None:
+    chain = ("query", "agent", "tool_call", "agent", "model_call")
+    names = ("query", "chief", "call", "helper", "asked")
+    for n, (name, kind) in enumerate(zip(names, chain, strict=True)):
+        above = names[n - 1] if n else None
+        await owner.execute(RECORD, name, above, kind, status if name == which else "succeeded")
+    await owner.execute(
+        RECORD,
+        "fine",
+        "chief" if which in ("helper", "asked", "call") else "other",
+        "model_call",
+        "succeeded",
+    )
+    found = (await api.read("/usage"))["totals"]
+    assert (found["modelCalls"], found["failed"]["modelCalls"]) == (2, 1)
+    assert found["failed"]["usage"]["inputTokens"] == 1
+
+
+async def test_what_belongs_to_none_is_on_the_last_page(plangate: World, api: Caller, owner: Any) -> None:
+    """No model made the uses of references."""
+    await api.register(specs.mock())
+    await api.run()
+    await owner.execute(
+        "INSERT INTO reference_uses (tenant_id, work_id, use, kind, id, size_bytes) "
+        "VALUES ('acme', 'wrk_1', 'create', 'K', 'x', 1)"
+    )
+    first = await api.read("/usage", groupBy="model", limit=1)
+    last = await api.read("/usage", groupBy="model", limit=1, cursor=first["nextCursor"])
+    assert [i["key"] for i in (*first["items"], *last["items"])] == ["m", None]
+    assert (last["items"][0]["references"]["uses"], last["nextCursor"]) == (1, None)
+    assert last["totals"] == first["totals"]
