@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ from app.llm.provider import Overloaded
 from app.queue import store as queue_store
 from app.usage import store
 from tests.support import specs
-from tests.support.client import Caller, eventually, good
+from tests.support.client import Caller, eventually, good, refused
 from tests.support.cluster import Cluster
 from tests.support.models import calls, says, thinks, turn_of
 from tests.support.world import World, world
@@ -177,6 +178,76 @@ async def test_the_time_that_a_process_worked_before_it_was_killed_counts(
         assert (await other.api.read("/work-records", queryId=query, kind="model_call"))["items"] == []
         await other.api.do(f"/queries/{query}/resume", {"limits": {"maxDurationMs": 3_600_000}})
         assert (await other.api.ended(query))["status"] == "succeeded"
+
+
+def at_a_gate_and_a_limit(plangate: World) -> dict[str, Any]:
+    """The spec, and a model, of a query of which one branch comes to a gate, and another to the end of its turns."""
+    chief = specs.agent("chief", "coordinator", stateful=False, routes=["helper"], tools=["pay"])
+    both = calls(("pay", {"n": 1}), ("call_agent", {"agent": "helper", "prompt": "go"}))
+    asked_chief = "You are chief."
+    thinks(plangate, lambda r: both if asked_chief in r.system and turn_of(r) == 1 else says("done"))
+    pay = specs.tool("pay", approval="always")
+    return specs.spec(chief, specs.agent("helper"), tools=[pay], interpreter="mock", limits={"maxTurns": 1})
+
+
+async def test_a_limit_waits_behind_a_gate_and_is_raised_after_it(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """What a person is asked for first is the approval; the days that a limit has count from when it is what is left."""
+    await api.register(at_a_gate_and_a_limit(plangate))
+    query = (await api.submit())["id"]
+    await api.until(query, "waiting", "approval")
+    await owner.execute("UPDATE queries SET parked_at = now() - interval '8 days'")
+    await plangate.services.queries.fail_due_limits()
+    refused(await api.post(f"/queries/{query}/resume", {"limits": {"maxTurns": 9}}), 409, "conflict")
+    await api.approve(query)
+    await api.serve("pay", "paid")
+    await api.until(query, "waiting", "limit_reached")
+    await plangate.services.queries.fail_due_limits()
+    await api.do(f"/queries/{query}/resume", {"limits": {"maxTurns": 3}})
+    assert (await api.ended(query))["output"] == "done"
+    works = await in_order(api, query)
+    assert {w["status"] for w in works} == {"succeeded"}
+    assert sum(w["kind"] == "model_call" for w in works) == 3
+
+
+async def test_a_cancel_ends_what_waits_at_a_gate_and_at_a_limit(plangate: World, api: Caller) -> None:
+    await api.register(at_a_gate_and_a_limit(plangate))
+    query = (await api.submit())["id"]
+    gate = await api.gate(query)
+    await api.until(query, "waiting", "approval")
+    await api.do(f"/queries/{query}/cancel")
+    refused(await api.post(f"/queries/{query}/resume", {"limits": {"maxTurns": 9}}), 409, "conflict")
+    refused(await api.decide(gate["id"], digest=gate["digest"]), 409)
+    works = await in_order(api, query)
+    assert {(w["kind"], w["status"]) for w in works} == {
+        ("query", "cancelled"),
+        ("agent", "cancelled"),
+        ("tool_call", "cancelled"),
+        ("model_call", "succeeded"),
+    }
+
+
+async def test_of_many_who_raise_a_limit_at_once_one_does(plangate: World, api: Caller, owner: Any) -> None:
+    await api.register(specs.mock(limits={"maxTurns": 1}))
+    model = thinks(plangate, lambda r: calls(("nothing", {})) if turn_of(r) < 3 else says("done"))
+    query = (await api.submit())["id"]
+    await api.until(query, "waiting", "limit_reached")
+    body = {"limits": {"maxTurns": 3}}
+    async with plangate.services.db.transaction("acme") as tx:  # nobody goes on before all of them asked
+        await tx.run("SELECT FROM queries WHERE id = $1 FOR NO KEY UPDATE", query)
+        asked = [asyncio.ensure_future(api.post(f"/queries/{query}/resume", body)) for _ in range(3)]
+        await eventually(lambda: blocked(owner, 3), "all of them wait for the row")
+    assert sorted(r.status_code for r in await asyncio.gather(*asked)) == [200, 409, 409]
+    assert (await api.ended(query))["status"] == "succeeded"
+    assert len(model.heard) == 3
+    told = [e["to"] for e in await api.events(query, "query-status")]
+    assert told.count("running") == 2
+
+
+async def blocked(owner: Any, count: int) -> bool:
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return bool(await owner.fetchval(sql) == count)
 
 
 # -- sums
