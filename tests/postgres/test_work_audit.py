@@ -14,6 +14,7 @@ from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
 from app.queue import store as queue_store
 from app.usage import store
+from app.usage.models import TOKEN_NAMES
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.cluster import Cluster
@@ -288,6 +289,31 @@ async def test_what_something_cost_is_one_number_wherever_it_is_told(plangate: W
         assert sum(Decimal(str(i["costUsd"])) for i in found["items"]) == Decimal("1.35")
     of_chief, of_helper = (await api.read("/usage", groupBy="agent"))["items"]
     assert (of_chief["costUsd"], of_helper["costUsd"]) == (0.45, 0.9)
+
+
+async def test_each_kind_of_tokens_is_added_up_by_itself(plangate: World, api: Caller) -> None:
+    """In a record's own sums, in a tree, for the query, in its events, in usage, and for a limit."""
+    chief = specs.agent("chief", "coordinator", stateful=False, routes=["helper"])
+    await api.register(specs.spec(chief, specs.agent("helper"), interpreter="mock"))
+    ask = ("call_agent", {"agent": "helper", "prompt": "go"})
+
+    def answer(request: ModelRequest) -> TurnDone:
+        if "You are helper." in request.system:
+            return says("helped", Usage(2, 20, 200, 2_000, 9))
+        used = Usage(1, 10, 100, 1_000, 5)
+        return calls(ask, usage=used) if turn_of(request) == 1 else says("done", used)
+
+    thinks(plangate, answer)
+    query = await api.run(limits={"maxTokens": 3_334})
+    expected = dict(zip(TOKEN_NAMES, (4, 40, 400, 4_000, 19), strict=True))
+    assert query["usage"] == expected
+    root = "wrk_" + query["id"].removeprefix("qry_")
+    for tree in ("true", "false"):
+        assert (await api.read(f"/work-records/{root}", tree=tree))["rollup"]["usage"] == expected
+    (told,) = await api.events(query["id"], "data-cost-summary")
+    assert told["data"]["usage"] == (await api.read("/usage"))["totals"]["usage"] == expected
+    stopped = (await api.submit(limits={"maxTokens": 3_333}))["id"]  # reasoning is a part of what came out
+    await api.until(stopped, "waiting", "limit_reached")
 
 
 async def test_tokens_of_a_cache_have_a_price_too_and_no_tokens_have_none(
