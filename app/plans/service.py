@@ -300,8 +300,8 @@ class Plans:
 
     async def end_of_query(self, tx: Tx, query_id: str, reason: str) -> None:
         """A query that ends while it executes plans: what was never taken is skipped, what somebody had taken is
-        unknown, and the plan is failed. One that was approved for it and never begun is a draft that nobody will begin
-        under that approval. Runs after the offers of the query were withdrawn."""
+        unknown, on its record too, and the plan is failed. One that was approved for it and never begun is a draft that
+        nobody will begin under that approval. Runs after the offers of the query were withdrawn."""
         for plan_id in await store.approved_drafts_of_query(tx, query_id):
             await store.lock(tx, plan_id)
             await self.leave_draft(tx, plan_id)
@@ -311,11 +311,17 @@ class Plans:
             runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
             scope = await self.scope_of_execution(tx, plan)
             actions = bodies.actions_of(orjson.loads(plan.body))
+            closed = set[str]()  # the actions of one dispatch share a record
             for row in await store.actions(tx, plan_id):
                 if row["status"] in ("pending", "dispatched"):
                     any_value = bodies.takes_any_value(runtime.spec, actions[row["index"]])
                     left = await self._left_behind(tx, row, any_value=any_value)
-                    await self.move_actions(tx, plan_id, scope, [row], left.status, **left.parts())
+                    parts = left.parts()
+                    await self.move_actions(tx, plan_id, scope, [row], left.status, **parts)
+                    if left.status is not ActionStatus.SKIPPED and row["work_id"] not in closed:
+                        closed.add(row["work_id"])
+                        said = parts.get("result"), parts.get("error")
+                        await store.close_action_work(tx, row["work_id"], left.status, *said)
             result = jsongate.dumps({"status": "failed", "reason": reason})
             await self.move(tx, runtime, plan, PlanStatus.FAILED, Who(scope, "service"), result=result)
 

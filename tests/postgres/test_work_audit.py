@@ -74,6 +74,42 @@ async def test_a_query_that_was_cancelled_as_it_began_did_not_end_before_that(
     await in_order(api, query)
 
 
+# -- outcomes
+
+
+@pytest.mark.parametrize(
+    ("taken", "answer", "status"),
+    [
+        (False, None, "cancelled"),
+        (True, None, "unknown"),
+        (True, {"output": {"entitiesAffected": 2}}, "succeeded"),
+        (True, {"error": "no seat is left"}, "failed"),
+    ],
+)
+async def test_the_record_of_an_action_says_what_its_plan_says_when_its_query_is_cancelled(
+    plangate: World, api: Caller, owner: Any, taken: bool, answer: dict[str, Any] | None, status: str
+) -> None:
+    """One dispatch of two actions: nobody took it, or somebody did and said nothing, or what is not heard yet."""
+    await api.register(specs.planning())
+    plan = await api.do("/plans", {"specName": "Routing", "body": specs.BODY, "runtime": "default"})
+    query = (await api.do(f"/plans/{plan['id']}/execute", {}))["id"]
+    await api.approve(query)
+    await api.until(query, "waiting", "client_call")
+    await plangate.services.worker.drain(0)  # nobody hears an answer
+    if taken:
+        (call,) = await api.claim("actions")
+        if answer is not None:
+            good(await api.result(call, **answer))
+    counted = plangate.services.metrics.work_ended.labels("action", status)._value.get
+    assert counted() == 0
+    await api.do(f"/queries/{query}/cancel")
+    (work,) = [w for w in await in_order(api, query) if w["kind"] == "action"]
+    actions = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    told = "skipped" if status == "cancelled" else status
+    assert (work["status"], [a["status"] for a in actions], counted()) == (status, [told] * 2, 1)
+    assert (work.get("output"), work.get("error")) == (actions[0]["result"], actions[0]["error"])
+
+
 # -- limits
 
 
