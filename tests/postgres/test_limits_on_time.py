@@ -124,3 +124,19 @@ async def test_a_limit_that_is_raised_too_little_stops_it_again(plangate: World,
         return [e["limit"] for e in told if e["to"] == "waiting"] == ["maxTurns", "maxTokens"]
 
     await eventually(said_again, "it stops at the other limit")
+
+
+async def test_what_the_query_itself_asked_for_holds_when_another_limit_is_raised(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(specs.mock())
+    thinks(plangate, lambda r: calls(("nothing", {}), usage=Usage(10)) if turn_of(r) < 3 else says("done"))
+    query = (await api.submit(limits={"maxTokens": 20, "maxTurns": 1}))["id"]
+    assert await stands_at(api, query) == "maxTurns"
+    await resumed(api, query, maxTurns=9)
+
+    async def said_again() -> bool:
+        told = await api.events(query, "query-status")
+        return [e["limit"] for e in told if e["to"] == "waiting"] == ["maxTurns", "maxTokens"]
+
+    await eventually(said_again, "it stops at the limit that nobody raised")

@@ -18,10 +18,11 @@ from opentelemetry.trace import StatusCode
 
 from app.assembly import Site, exporter_of
 from app.base import traces
+from app.base.errors import Unavailable
 from app.base.ids import with_prefix
 from app.base.metrics import Metrics
 from app.settings import Settings
-from app.telemetry import service
+from app.telemetry import service, store
 from app.telemetry.otel import OpenTelemetry
 from app.telemetry.spans import Span
 from tests.support import specs
@@ -329,6 +330,28 @@ async def test_a_process_goes_on_without_an_exporter_that_cannot_be_built(
         spans = running.services.spans
         assert spans is not None
         assert not spans._waiting, "nothing is kept for nobody"
+
+
+async def test_what_ended_while_the_database_was_away_is_told_when_it_is_back(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each span once, and the call is measured once."""
+    read, outages = store.ended, 2
+    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+
+    async def away(*args: Any, **parts: Any) -> list[Any]:
+        nonlocal outages
+        outages -= 1
+        if outages >= 0:
+            raise Unavailable("The database cannot be reached; try again in a moment.")
+        return await read(*args, **parts)
+
+    monkeypatch.setattr(store, "ended", away)
+    await told.world.api.register(specs.mock())
+    query = await told.world.api.run()
+    await told.spans(query["id"], "chat m", "invoke_agent solo", "invoke_workflow default")
+    assert outages < 0
+    assert (len(told.exporter.get_finished_spans()), measured(told)) == (3, 1)
 
 
 async def test_more_than_can_wait_is_dropped_and_counted(

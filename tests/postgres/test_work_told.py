@@ -7,13 +7,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from app.agents.model_calls import work_data
 from app.base.ids import new_id
 from app.journal.models import Work
+from app.llm.messages import ModelRequest, TurnDone, Usage
+from app.llm.provider import Refused
 from tests.postgres.test_work_records import PRICED, delegates_twice, root_of, team, usage
 from tests.support import specs
 from tests.support.client import Caller, output_of
-from tests.support.models import thinks
+from tests.support.models import calls, thinks, turn_of
 from tests.support.world import World
 
 EVERY = {
@@ -115,6 +119,35 @@ async def test_what_a_run_and_the_query_used_is_told(plangate: World, api: Calle
     assert finish["usage"] == query["usage"] == usage(2_002_000, 1_000_020)
     took = moment(query["endedAt"]) - moment(query["createdAt"])
     assert 0 <= latency["data"]["elapsedMs"] <= took.total_seconds() * 1000 + 1000
+
+
+@pytest.mark.parametrize("model", [PRICED, {"id": "m", "provider": "openai"}])
+@pytest.mark.parametrize("how", ["failed", "cancelled"])
+async def test_what_a_query_used_is_told_before_it_ends_early(
+    plangate: World, api: Caller, how: str, model: dict[str, str]
+) -> None:
+    """Of a model that nobody knows there is no cost, never zero."""
+    await api.register(specs.spec(specs.agent(model=model, tools=["find"]), tools=[specs.tool("find")]))
+
+    def answer(request: ModelRequest) -> TurnDone:
+        if turn_of(request) == 1:
+            return calls(("find", {"n": 1}), usage=Usage(1_000_000))
+        raise Refused("no", usage=Usage(1_000_000))
+
+    thinks(plangate, answer, kind="openai")
+    query = (await api.submit())["id"]
+    if how == "failed":
+        await api.serve("find", 1)
+    else:
+        await api.claim("find")
+        await api.do(f"/queries/{query}/cancel")
+    ended = await api.ended(query)
+    count = 2 if how == "failed" else 1
+    cost = 0.15 * count if model is PRICED else None
+    assert (ended["status"], ended["usage"], ended["costUsd"]) == (how, usage(count * 1_000_000, 0), cost)
+    told, latency, status, error = (await api.events(query))[-4:]
+    assert told["data"] == {"usage": ended["usage"], "costUsd": cost, "modelCalls": count}
+    assert (latency["type"], status["to"], error["type"]) == ("data-latency-summary", how, "error")
 
 
 def moment(text: str) -> datetime:
