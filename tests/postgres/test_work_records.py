@@ -11,7 +11,7 @@ import pytest
 
 from app.base.database import Tx
 from app.base.ids import new_id
-from app.llm.messages import ModelRequest, TurnDone, Usage
+from app.llm.messages import ModelRequest, Text, TurnDone, Usage
 from app.llm.provider import Overloaded, Refused
 from app.usage import store
 from app.usage.service import BODY_BYTES, LOOKED_AT, MOST_IN_A_TREE, page
@@ -159,6 +159,25 @@ async def test_each_attempt_has_a_price_of_its_own(plangate: World, api: Caller)
     query = await api.run()
     assert (query["status"], query["usage"]) == ("succeeded", usage(300_000, 0))
     assert query["costUsd"] == pytest.approx(2 * 0.45)
+
+
+async def test_the_vendor_says_with_its_answer_what_the_attempts_before_cost(
+    plangate: World, api: Caller
+) -> None:
+    """The name that was asked for is the tenant's own; the model that answers has a price."""
+    await api.register(specs.spec(specs.agent(model={"id": "ours", "provider": "openai"})))
+    answered = TurnDone((Text("done"),), "end_turn", Usage(1_000_000), PRICED["id"])
+    attempts = [Overloaded("busy", usage=Usage(1_000_000)), answered]
+
+    def answers(_: ModelRequest) -> TurnDone:
+        attempt = attempts.pop(0)
+        if isinstance(attempt, Overloaded):
+            raise attempt
+        return attempt
+
+    thinks(plangate, answers, kind="openai")
+    query = await api.run()
+    assert (query["status"], query["usage"], query["costUsd"]) == ("succeeded", usage(2_000_000, 0), 0.3)
 
 
 @pytest.mark.parametrize(
