@@ -18,6 +18,7 @@ from app.base.database import Tx
 from app.base.errors import Flaw, Invalid
 from app.base.ids import floor_id
 from app.journal import store as journal_store
+from app.queue.held_calls import need_call
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -111,7 +112,7 @@ async def _published(
     scope = await journal_store.scope_of(tx, work_id)
     made = await published(tx, artifacts, asked, target, producer, scope)
     # The query is locked now: who has the call has it until the end.
-    await artifacts.refuse_foreign(tx, work_id, caller.principal)
+    await need_call(tx, work_id, caller.principal, undone="The artifact was not published")
     return made
 
 

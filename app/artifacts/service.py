@@ -10,7 +10,7 @@ from app.artifacts.chain import Chainer, Link
 from app.artifacts.models import Artifact, Producer, Publication, Target, record_of
 from app.base import jsongate
 from app.base.database import Database, TookTooLong, Tx
-from app.base.errors import Conflict, Flaw, Forbidden, Invalid, NotFound
+from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.workspace import paths
 from app.workspace.models import Body, FileRow
@@ -165,17 +165,6 @@ class Artifacts:
             row["model"],
             call_id,
         )
-
-    async def refuse_foreign(self, tx: Tx, work_id: str, principal: str) -> None:
-        """For who publishes from outside as work: it is a call that he has at the moment. Of one that the service sent it is
-        only known that somebody has it. Raises Forbidden, Conflict."""
-        call = await store.call(tx, work_id)
-        if call is None or (call["sender"] == "client" and call["claimed_by"] not in (None, principal)):
-            raise Forbidden(
-                "The artifact was not published: workId is a call that you answer, or is left out by a host."
-            )
-        if call["status"] != "claimed":
-            raise Conflict(f"The artifact was not published: nobody has the call {work_id} any more.")
 
     async def host(self, tx: Tx, thread_id: str) -> Producer:
         """A record of work for a host that publishes. Raises NotFound."""

@@ -118,7 +118,6 @@ SELECT up.*, (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.qu
   FROM up
  ORDER BY up.kind = 'agent' DESC, up.kind NOT IN ('tool_call', 'model_call', 'action', 'predicate') DESC, up.depth LIMIT 1
 """
-CALL = "SELECT sender, status, claimed_by FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
 HOST = """
 INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)
 VALUES ($1, $2, $3, 'host', 'publish', '', 'succeeded', now())
@@ -349,11 +348,6 @@ async def descendants(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str
 
 async def unit(tx: Tx, work_id: str) -> Any:
     return await tx.row(UNIT, tx.tenant, work_id)
-
-
-async def call(tx: Tx, work_id: str) -> Any:
-    """Who has this call, if it is one that somebody outside answers."""
-    return await tx.row(CALL, tx.tenant, work_id)
 
 
 async def add_host(tx: Tx, work_id: str, thread_id: str) -> None:

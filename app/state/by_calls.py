@@ -10,11 +10,12 @@ import orjson
 from plangate.spec.variables import Expression, NotAVariable, Reference, parse
 
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, Flaw, Invalid, NotFound
+from app.base.errors import Flaw, Invalid, NotFound
 from app.base.helpers import LARGE_BYTES
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.queue import store as queue_store
+from app.queue.held_calls import need_call
 from app.state import store
 from app.state.models import EMPTY, STATE, Author, Document, DocumentId, WriteRow
 from app.state.service import Documents, Made
@@ -27,6 +28,7 @@ class CallWrite:
 
     thread_id: str
     work_id: str
+    principal: str
     target: Reference
     method: Method
     value: Any
@@ -74,11 +76,11 @@ async def ahead(
 async def write(
     tx: Tx, documents: Documents, asked: CallWrite, schema: Mapping[str, Any] | None, made: Made | None
 ) -> WriteRow:
-    """Adds the write to the log and tells the query of the call. Raises Invalid, Conflict where the call is over."""
+    """Adds the write to the log and tells the query of the call. Raises Invalid; Forbidden and Conflict where the call is
+    not the writer's, or nobody's any more."""
     scope = await _scope(tx, asked)
     await queue_store.lock(tx, scope.query_id)  # before any document, as everywhere
-    if not await store.call_goes_on(tx, asked.work_id):
-        raise Conflict(f"The call {asked.work_id} is over: nothing was written.")
+    await need_call(tx, asked.work_id, asked.principal, undone="Nothing was written")
     author = Author(asked.work_id, scope.query_id, scope.agent, await store.next_own_part(tx, asked.work_id))
     try:
         row = await documents.write(

@@ -90,7 +90,8 @@ class WriteState(Body):
     "/threads/{thread_id}/state/log",
     status_code=201,
     summary="Write to a thread's state from within a call",
-    description="The call must go on, and be one of this thread. Its query is told, as of a result that goes to a path.",
+    description="The call is one of this thread that the caller answers at the moment. Its query is told, as of a result that "
+    "goes to a path.",
     response_model=views.WriteView,
 )
 async def write_state(
@@ -105,7 +106,7 @@ async def write_state(
     services, db = request.app.state.services, door_of(request).db
     documents: Documents = services.documents
     target = by_calls.target_of(body.path)
-    asked = by_calls.CallWrite(thread_id, body.work_id, target, body.method, body.value)
+    asked = by_calls.CallWrite(thread_id, body.work_id, caller.principal, target, body.method, body.value)
     async with db.transaction(caller.tenant) as tx:
         runtime_id = await by_calls.runtime_of(tx, asked)
     schema = (await services.runtimes.get(caller.tenant, runtime_id)).spec.state_schema

@@ -60,9 +60,6 @@ WRITTEN_AT = "SELECT at FROM document_writes WHERE tenant_id = $1 AND owner_id =
 NEXT_OWN_PART = """
 SELECT least(min(part), 0) - 1 FROM document_writes WHERE tenant_id = $1 AND work_id = $2
 """
-GOES_ON = """
-SELECT ended_at IS NULL AND kind IN ('tool_call', 'action') FROM work_records WHERE tenant_id = $1 AND id = $2
-"""
 RUNTIME_OF = "SELECT runtime_id FROM queries WHERE tenant_id = $1 AND id = $2"
 THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2"
 KEEP_CALL = """
@@ -116,10 +113,6 @@ async def next_own_part(tx: Tx, work_id: str) -> int:
     """Of the next write that the handler of a call makes; under the lock of its query."""
     part: int = await tx.value(NEXT_OWN_PART, tx.tenant, work_id)
     return part
-
-
-async def call_goes_on(tx: Tx, work_id: str) -> bool:
-    return bool(await tx.value(GOES_ON, tx.tenant, work_id))
 
 
 async def runtime_of_query(tx: Tx, query_id: str) -> Any:

@@ -107,14 +107,17 @@ async def test_a_call_that_is_over_writes_nothing(api: Caller) -> None:
     called = await Called.made(api)
     await called.end(7)
     body = refused(await called.post("†state.n", 1), 409, "conflict")
-    assert body["detail"] == f"The call {called.work_id} is over: nothing was written."
+    assert body["detail"] == (
+        f"Nothing was written: nobody has the call {called.work_id}; it is over, was not taken yet, or its claim has lapsed."
+    )
     assert await called.document() == {}
 
 
 async def test_only_a_call_writes(plangate: World, api: Caller) -> None:
     called = await Called.made(api)
     root = "wrk_" + called.query_id.removeprefix("qry_")
-    refused(await called.post("†state.n", 1, workId=root), 409, "conflict")
+    body = refused(await called.post("†state.n", 1, workId=root), 403, "forbidden")
+    assert body["detail"] == f"Nothing was written: {root} is no call that you answer."
     nobody = "wrk_" + "0" * 26
     body = refused(await called.post("†state.n", 1, workId=nobody), 404, "not_found")
     assert body["detail"] == f"There is no work record '{nobody}' of a query."
@@ -123,6 +126,16 @@ async def test_only_a_call_writes(plangate: World, api: Caller) -> None:
     body = refused(await api.post(f"/threads/{other}/state/log", asked), 422)
     assert body["errors"] == [{"pointer": "/workId", "message": "workId is work of another thread"}]
     refused(await plangate.other.post(f"/threads/{called.thread_id}/state/log", asked), 404, "not_found")
+
+
+async def test_only_who_has_the_call_writes(plangate: World, api: Caller) -> None:
+    called = await Called.made(api)
+    asked = {"workId": called.work_id, "path": "†state.n", "value": 1}
+    eve = await plangate.key("data:write", principal="eve")
+    refused(await eve.post(f"/threads/{called.thread_id}/state/log", asked), 403, "forbidden")
+    assert await called.document() == {}
+    await called.write("†state.n", 1)
+    assert await called.document() == {"n": 1}
 
 
 @pytest.mark.parametrize(
