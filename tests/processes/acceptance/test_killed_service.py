@@ -185,14 +185,14 @@ def test_a_dispatcher_that_dies_with_the_claim(house: House) -> None:
     """`safe` is offered again under the same key; `never` is unknown until a person says what became of it."""
     ledger = house.ledger()
     ledger.hold()
-    first = house.user(ledger, *NAMES)
+    first = house.user(ledger, *NAMES, lease_ms=6000)
     forms = [*FORMS, ("never", False), ("never", False)]
     readers = dispatching(house, forms)
     eventually(lambda: len(ledger.lines("arrivals")) == 18, "all actions have arrived")
     first.kill()
     house.restart()
     ledger.let_go()
-    house.user(ledger, *NAMES)
+    house.user(ledger, *NAMES, lease_ms=6000)
     outcomes = iter(("succeeded", "succeeded", "failed", "retry"))
     for (replay, graph), reader in zip(forms, readers, strict=True):
         if replay == "safe":
