@@ -27,7 +27,7 @@ class Settings(BaseSettings):
         str | None,
         Field(
             validation_alias="DATABASE_URL",
-            description="A Postgres 15 or newer; without it an own one is started.",
+            description="A Postgres 15 or newer; without it one of its own is started.",
         ),
     ] = None
     migrate_url: Annotated[
@@ -37,9 +37,9 @@ class Settings(BaseSettings):
         str | None,
         Field(description="A direct address for LISTEN, where DATABASE_URL leads through a pooler."),
     ] = None
-    data_dir: Annotated[Path, Field(description="Where the embedded Postgres and the local key live.")] = (
-        Field(default_factory=default_data_dir)
-    )
+    data_dir: Annotated[
+        Path, Field(description="Where the embedded Postgres and the operator's key live.")
+    ] = Field(default_factory=default_data_dir)
     blobs: Annotated[
         str | None,
         Field(

@@ -46,7 +46,7 @@ cli = typer.Typer(
     help="Plangate: an agent runtime as an HTTP service.",
 )
 tenants = typer.Typer(no_args_is_help=True, help="Tenants.")
-keys = typer.Typer(no_args_is_help=True, help="API keys.")
+keys = typer.Typer(no_args_is_help=True, help="API keys of tenants, in the database itself.")
 cli.add_typer(tenants, name="tenants")
 cli.add_typer(keys, name="keys")
 cli.add_typer(approvals, name="approvals")
@@ -72,7 +72,9 @@ def common(
     """Plangate: an agent runtime as an HTTP service."""
 
 
-DataDir = Annotated[Path | None, typer.Option(help="Where the embedded Postgres and the local key live.")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where the embedded Postgres and the operator's key live.")
+]
 TenantLimits = Annotated[
     str | None, typer.Option(help="JSON, such as '{\"runningQueries\": 50}'; {} is none.", metavar="JSON")
 ]
@@ -178,8 +180,15 @@ def given_json(option: str, text: str) -> dict[str, Any]:
 def create_key(
     tenant: str,
     principal: Annotated[str, typer.Option(help="The person or program behind the key.")],
-    scope: Annotated[list[str], typer.Option(help="A scope; may be given several times.")],
-    tool: Annotated[list[str] | None, typer.Option(help="The only names it may serve.")] = None,
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            help="A scope, such as read or queries:write (docs/security.md has all); may be given several times."
+        ),
+    ],
+    tool: Annotated[
+        list[str] | None, typer.Option(help="A tool that it may serve; may be given several times; else all.")
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Make an API key; it is printed this once."""

@@ -66,7 +66,8 @@ class RevisionList(WholeList):
 
 
 class TransitionView(View):
-    """One change of a plan's status. `from` is null when it was first stored."""
+    """One change of a plan's status. `from` is null when it was first stored. `by` is the agent, or the principal of the host,
+    whose work changed it; who decided is `decidedBy` of the approval."""
 
     from_: PlanStatus | None = Field(alias="from")
     to: PlanStatus

@@ -69,6 +69,7 @@ async def _answer(console: Console, question: str, parse: Callable[[str], Answer
         parsed = parse(line.strip())
         if parsed is not None:
             return parsed
+        console.print("That is no answer to this.", style="dim")
 
 
 async def _line() -> str:

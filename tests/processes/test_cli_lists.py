@@ -189,7 +189,7 @@ def operator(data: Path, *words: str) -> tuple[int, str, str]:
 def test_keys_are_listed_and_revoked(service: Service, data: Path) -> None:
     scopes = ("--scope", "tools:serve", "--scope", "read", "--tool", "pay")
     assert operator(data, "tenants", "create", "acme")[0] == 0
-    assert operator(data, "keys", "list", "acme") == (0, "", "There is no such key.\n")
+    assert operator(data, "keys", "list", "acme") == (0, "", "Nothing to list: there is no key like that.\n")
     code, text, _ = operator(data, "keys", "create", "acme", "--principal", "ann\u202e", *scopes)
     assert code == 0
     code, said, _ = operator(data, "keys", "list", "acme")

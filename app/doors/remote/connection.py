@@ -73,7 +73,7 @@ def _key(address: str, key_file: Path | None, data_dir: Path | None) -> str:
     if key_file is not None:
         return _read(key_file)
     given = os.environ.get("PLANGATE_API_KEY")
-    if given and data_dir is None:
+    if given and (data_dir is None or not _is_loopback(address)):
         return _checked(given, "PLANGATE_API_KEY")
     if not _is_loopback(address):  # the operator's key of this machine is for no other one
         raise Stop(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)

@@ -26,7 +26,7 @@ def cut_off(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
 def say_table(rows: Sequence[Sequence[str]], widths: Sequence[int], of: str) -> None:
     """The lines of a list. That there are none is said where no program reads it."""
     if not rows:
-        typer.echo(f"There is no such {of}.", err=True)
+        typer.echo(f"Nothing to list: there is no {of} like that.", err=True)
     say(*table([[safe(cell) for cell in row] for row in rows], widths))
 
 

@@ -11,9 +11,17 @@ import typer
 from app.doors.remote.connection import USAGE, Stop
 
 Url = Annotated[str | None, typer.Option(help="The service; else PLANGATE_URL, else that of this machine.")]
-KeyFile = Annotated[Path | None, typer.Option(help="A file with an API key; else PLANGATE_API_KEY.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where the service of this machine keeps its key.")]
-Tenant = Annotated[str | None, typer.Option(help="The tenant, where the key is the operator's.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file with an API key; else PLANGATE_API_KEY, else the operator's key of this machine."
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Where the service of this machine keeps the operator's key, which is then used."),
+]
+Tenant = Annotated[str | None, typer.Option(help="The tenant, where the key is the operator's; else local.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 QueryId = Annotated[str, typer.Argument(metavar="QUERY", help="The id of a query (qry_...).")]
 ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of an approval (apr_...).")]
