@@ -56,11 +56,17 @@ GONE = (
 )
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """What the driver said, where SQLAlchemy wrapped it."""
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        return error.orig.__cause__ or error.orig
+    return error
+
+
 def is_outage(error: BaseException) -> bool:
     """Whether this error says that the database cannot be used now, rather than that a statement was wrong."""
     if isinstance(error, DBAPIError) and error.orig is not None:
-        cause = error.orig.__cause__ or error.orig
-        return error.connection_invalidated or isinstance(cause, GONE)
+        return error.connection_invalidated or isinstance(cause_of(error), GONE)
     if isinstance(error, asyncpg.InterfaceError):  # also what a wrong argument raises
         return "clos" in str(error) or "not connected" in str(error)
     return isinstance(error, GONE)
@@ -202,7 +208,7 @@ class Database:
         except (DBAPIError, *GONE) as error:
             if not is_outage(error):
                 raise
-            if isinstance(error, asyncpg.exceptions.DeadlockDetectedError):
+            if isinstance(cause_of(error), asyncpg.exceptions.DeadlockDetectedError):
                 raise InTheWay(
                     "Another request was in the way, and nothing was done; send it again."
                 ) from error

@@ -6,6 +6,7 @@ import importlib.abc
 import importlib.util
 import signal
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +25,8 @@ class _Whole(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        main = threading.current_thread() is threading.main_thread()  # others hear no signals
+        heard = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if heard:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:

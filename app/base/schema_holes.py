@@ -1,8 +1,8 @@
 """A schema for values of which some are still to come: in their places stand holes, and all around them is checked.
 
 Two forms of each part of a schema: one that a value may still match, whatever fills its holes, and one that it surely
-matches, for what stands in `not`, `if` and the "no more than one" of `oneOf`. Each part is there once in each form and
-refers to the others, so a document is a few times as large as its schema and costs a few times as much.
+matches, for what stands in `not`, `if` and the "no more than one" of `oneOf`. Each part is there once in each form, in its
+place or, if it has several, on a shelf, so a document is a few times as large as its schema and costs a few times as much.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _BELOW: Final = (
     "prefixItems",
     "additionalItems",
     "contains",
-    "unevaluatedProperties",
-    "unevaluatedItems",
 )
+"""Not `unevaluated...`: what counts as evaluated may be up to a condition that nobody knows the outcome of yet."""
+
 _BESIDE: Final = ("allOf", "anyOf", "dependentSchemas", "dependencies")
 _UNSURE: Final = ("not", "oneOf", "maxContains", "uniqueItems", "unevaluatedProperties", "unevaluatedItems")
 """Where a schema has one of these, no value with a hole is said to match it for sure."""
@@ -56,7 +56,8 @@ _CONTAINER_NAME: Final = f"{LENIENT}container"
 
 def with_holes(references: References, root: Mapping[str, Any]) -> dict[str, Any]:
     """The schema, which was accepted, for values with holes: what can match `root` matches, and what cannot, whatever
-    fills its holes, does not, but for combinations of `not`, `if`, `oneOf` and the like inside one another."""
+    fills its holes, does not, but for combinations of `not`, `if`, `oneOf` and the like inside one another, and for what
+    `unevaluated...` would refuse."""
     return _Opening(references, str(root.get("$schema", ""))).document(root)
 
 
@@ -74,6 +75,8 @@ class _Opening:
             _CONTAINER_NAME: {"type": ["object", "array"]},
         }
         self._names: dict[tuple[int, bool], str] = {}
+        self._uses: dict[str, list[dict[str, Any]]] = {}
+        self._stays: set[str] = set()
         self._waiting: list[tuple[str, Mapping[str, Any], bool]] = []
 
     def document(self, root: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,17 +84,29 @@ class _Opening:
         while self._waiting:
             name, schema, sure = self._waiting.pop()
             self._shelf[name] = self._sure(schema) if sure else self._open(schema)
+        self._put_into_place()
         return {**self._dialect, "allOf": [whole], "$defs": self._shelf}
 
-    def _part(self, schema: Any, *, sure: bool) -> Any:
-        """What stands for a schema in the same place of a value."""
+    def _put_into_place(self) -> None:
+        """What is used once stands where it is used: references cost a validator time to make, and memory to keep."""
+        for name, uses in self._uses.items():
+            if len(uses) == 1 and name not in self._stays:
+                uses[0].clear()
+                uses[0].update(self._shelf.pop(name))
+
+    def _part(self, schema: Any, *, sure: bool, stays: bool = False) -> Any:
+        """What stands for a schema in the same place of a value. `stays`: as a reference, whatever else uses it."""
         if not isinstance(schema, Mapping):
             return schema
         name = self._names.get((id(schema), sure))
         if name is None:
             name = self._names[id(schema), sure] = str(len(self._names))
             self._waiting.append((name, schema, sure))
-        return {"$ref": _SHELF + name}
+        if stays:
+            self._stays.add(name)
+        use = {"$ref": _SHELF + name}
+        self._uses.setdefault(name, []).append(use)
+        return use
 
     def _below(self, schema: Any, *, sure: bool) -> Any:
         """The same for a place of its own, where a hole may be."""
@@ -124,7 +139,7 @@ class _Opening:
         if "propertyNames" in schema:
             made["propertyNames"] = self._part(schema["propertyNames"], sure=False)  # no name is a hole
         links = {key: held for key, held in schema.items() if key in self._links}
-        targets = [self._part(target, sure=sure) for target in self._references.of(links)]
+        targets = [self._part(target, sure=sure, stays=True) for target in self._references.of(links)]
         if "$ref" in schema:  # before 2019 nothing else counts beside it
             made["$ref"] = self._shelved(targets.pop(0))
         return made, targets
@@ -140,7 +155,7 @@ class _Opening:
                 else:
                     made[key] = schema[key]
         if "not" in schema:
-            made["not"] = self._part(schema["not"], sure=True)
+            made["not"] = self._part(schema["not"], sure=True, stays=True)  # which its message goes by
         if "maxContains" in schema and "contains" in schema:
             counted = self._below(schema["contains"], sure=True)
             rules.append({"contains": counted, "minContains": 0, "maxContains": schema["maxContains"]})

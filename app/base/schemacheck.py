@@ -27,7 +27,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import jsonschema_rs
 import orjson
@@ -41,6 +41,10 @@ from app.base.schema_messages import MESSAGE_CHARS, cut, pointer_of, schema_mess
 from app.base.schema_parts import References, Schema
 from app.base.schema_slices import first_flaws
 from app.base.schema_variants import flaws_of
+
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""Of JSON, whose compiled form takes about eighty times as much memory."""
+HOLES_WEIGH: Final = 4  # a form with holes, against its schema
 
 
 class CompiledSchema:
@@ -92,11 +96,13 @@ class CompiledSchema:
 class SchemaChecker:
     """Compiles schemas and keeps the most recently used ones, by digest. Safe to share between threads."""
 
-    def __init__(self, capacity: int = 512) -> None:
-        """`capacity` is the number of compiled schemas that are kept."""
+    def __init__(self, capacity: int = 512, capacity_bytes: int = KEPT_BYTES) -> None:
+        """Of compiled schemas so many are kept at most, and as many as have so many bytes of JSON together."""
         self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._bytes = 0
         self._lock = threading.Lock()
-        self._kept: OrderedDict[bytes, CompiledSchema] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[CompiledSchema, int]] = OrderedDict()
 
     def compile(self, schema: Schema, *, holes: bool = False) -> CompiledSchema:
         """The compiled schema, or with `holes` that of values of which some are still to come (schema_holes.py). Raises
@@ -109,12 +115,17 @@ class SchemaChecker:
         with self._lock:
             if (kept := self._kept.get(digest)) is not None:
                 self._kept.move_to_end(digest)
-                return kept
+                return kept[0]
         compiled = _compiled(orjson.loads(text), digest, holes=holes)
+        size = len(text) * (HOLES_WEIGH if holes else 1)
         with self._lock:
-            self._kept[digest] = compiled
-            while len(self._kept) > self._capacity:
-                self._kept.popitem(last=False)
+            if digest not in self._kept:  # else somebody compiled it meanwhile
+                self._kept[digest] = compiled, size
+                self._bytes += size
+            while len(self._kept) > self._capacity or (
+                self._bytes > self._capacity_bytes and len(self._kept) > 1
+            ):
+                self._bytes -= self._kept.popitem(last=False)[1][1]
         return compiled
 
 

@@ -147,11 +147,10 @@ class Ended:
         try:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
-            if not self._draining.is_set() or scope["type"] != "http":
-                raise
-            if not begun:  # else the connection ends short of the answer
-                over = errors.Unavailable("The service is shutting down: send the request again.")
-                await (await of_plangate(Request(scope), over))(scope, receive, send)
+            if begun or not self._draining.is_set() or scope["type"] != "http":
+                raise  # an answer that had begun ends short: its connection is closed
+            over = errors.Unavailable("The service is shutting down: send the request again.")
+            await (await of_plangate(Request(scope), over))(scope, receive, send)
 
 
 def place_of(request: Request) -> dict[str, str]:

@@ -125,7 +125,11 @@ def _as_written(flaw: Flaw) -> Flaw:
     message = flaw.message
     if _IN_AN_ACTION.match(flaw.pointer):
         message = message.replace(f'"{DAGGER}', f'"{DAGGER}{DAGGER}')
-    return Flaw(flaw.pointer, message.replace(_HOLE_SHOWN, "").replace(HOLE, ""))
+    return Flaw(flaw.pointer, _without_holes(message))
+
+
+def _without_holes(message: str) -> str:
+    return message.replace(_HOLE_SHOWN, "").replace(HOLE, "")
 
 
 def _come(text: str) -> str:
@@ -175,7 +179,8 @@ def filled_flaws(
         {field: a["kind"], **(filled[n] if n in filled else replaced(a["payload"], _come))}
         for n, a in enumerate(body["actions"])
     ]
-    return schemas.compile(schema, holes=True).errors({**body, "actions": actions})
+    found = schemas.compile(schema, holes=True).errors({**body, "actions": actions})
+    return [Flaw(f.pointer, _without_holes(f.message)) for f in found]
 
 
 def reference_flaws(references: Any, pointer: str) -> list[Flaw]:

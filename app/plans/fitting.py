@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, Final
 
 from plangate.spec.models import PlanSpec
@@ -59,7 +60,7 @@ async def misfits(
 
     def work() -> list[Flaw]:
         made, flaws = _filled(Flow(graph, View(kept)), stored)
-        return [*flaws, *_unmatched(schemas, spec, body, made)][:MAX_FLAWS]
+        return list(islice(chain(flaws, _unmatched(schemas, spec, body, made)), MAX_FLAWS))
 
     size = KNOWN_BYTES - left + sum(map(len, kept.values()))
     much = size > AT_ONCE_BYTES or len(stored) > AT_ONCE_ACTIONS
@@ -91,11 +92,16 @@ def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Fille
 def _unmatched(
     schemas: SchemaChecker, spec: PlanSpec, body: Mapping[str, Any], made: Mapping[int, Filled]
 ) -> Iterator[Flaw]:
-    """One look at the plan with all of them, then at those that it names, each as it would be sent."""
+    """One look at the plan with all of them, then at those that it names, each as it would be sent. Where it names none that
+    does not fit alone, a rule about several of them is broken: that is told as it is."""
     found = bodies.filled_flaws(spec, body, {n: filled.args for n, filled in made.items()}, schemas)
     named = {int(f.pointer.split("/")[2]) for f in found if f.pointer.startswith("/actions/")}
-    for n in sorted(named & made.keys()) or (made if found else ()):
-        flaws = bodies.action_flaws(spec, body, n, made[n].args, schemas)
+    alone = {
+        n: bodies.action_flaws(spec, body, n, made[n].args, schemas) for n in sorted(named & made.keys())
+    }
+    for n, flaws in alone.items():
         if flaws:
             listed, _ = flaws_told(flaws, made[n].sources)
             yield Flaw(f"/body/actions/{n}", f"the action does not match its schema: {listed}")
+    if not any(alone.values()):
+        yield from (Flaw(f"/body{f.pointer}", f.message) for f in found)

@@ -108,13 +108,13 @@ async def test_parameters_are_named_as_they_are(api: Caller, path: str) -> None:
 
 
 def every_route() -> list[tuple[str, str]]:
-    """Method and path of each, with something in the place of what it names."""
+    """Method and path of each, with something in the place of what it names. HEAD has no answer to read, and is GET's."""
     return [
         (method, re.sub(r"\{[^}]*\}", "0", route.path_format))
         for router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute)
-        for method in sorted(route.methods)
+        for method in sorted(route.methods - {"HEAD"})
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.postgres.test_state import Pen, thread
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of
 from tests.support.graphs import (
+    FLOW,
     SEATS,
     add,
     answering,
@@ -304,6 +306,22 @@ async def test_nobody_is_asked_about_an_action_whose_values_do_not_fit(plangate:
     message = await came_to_nothing(api, plan, inputs={"n": "x" * 1000})
     assert message.count("the action does not match its schema") == 20
     assert "xx" not in message
+
+
+async def test_nobody_is_asked_about_actions_that_do_not_fit_together(api: Caller) -> None:
+    """Each alone does, whatever the others are."""
+    flow = copy.deepcopy(FLOW)
+    large = {"properties": {"kind": {"const": "count"}, "n": {"minimum": 1000}}, "required": ["n"]}
+    flow["schema"]["properties"]["actions"] |= {"contains": large, "minContains": 0, "maxContains": 1}
+    await api.register({**flowing(), "plans": [flow]})
+    plan = await stored(api, count("†input.a"), count("†input.b"), make("†input.a"))
+    message = await came_to_nothing(api, plan, inputs={"a": 5000, "b": 7000})
+    assert message.startswith(f"{WRONG}/body/actions: ")
+    assert "\0" not in message
+    plan = await stored(api, count("†input.a"), count("†input.b"))
+    async with hands(api) as mine:
+        await executed(api, plan, inputs={"a": 5000, "b": 7})
+    assert sorted(mine.order) == [0, 1]
 
 
 async def test_a_planner_hears_of_what_does_not_fit_and_stores_the_next_revision(api: Caller) -> None:

@@ -120,11 +120,20 @@ WHERE = {
     "then": {"required": ["n"]},
     "else": {"required": ["m"]},
 }
+COURIER = {
+    "properties": {"kind": {}, "mode": {}},
+    "if": {"properties": {"mode": {"const": "express"}}},
+    "then": {"properties": {"courier": {"type": "string"}}, "required": ["courier"]},
+    "unevaluatedProperties": False,
+}
 
 
 @pytest.mark.parametrize(
     ("schema", "value", "fits"),
     [
+        (COURIER, {"mode": HOLE, "courier": "x"}, True),
+        ({"if": {"properties": {"a": {}}}, "unevaluatedProperties": False}, {"a": HOLE}, True),
+        ({"if": {"prefixItems": [{}]}, "unevaluatedItems": False}, [HOLE], True),
         (ONE, {"a": HOLE}, True),
         (ONE, {"a": HOLE, "b": 1}, False),
         (ONE, {"c": HOLE}, False),

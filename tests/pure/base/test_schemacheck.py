@@ -437,6 +437,20 @@ def test_compiled_schemas_are_kept_by_content_and_the_oldest_goes() -> None:
     assert len(small._kept) == 2
 
 
+def test_large_compiled_schemas_are_kept_as_far_as_there_is_room() -> None:
+    def schema(n: int) -> dict[str, Any]:
+        return {"title": "x" * 100, "minLength": n}
+
+    small = SchemaChecker(capacity_bytes=600)  # four of about 130
+    first = small.compile(schema(1))
+    for n in (2, 3, 4):
+        small.compile(schema(n))
+    assert small.compile(schema(1)) is first
+    small.compile(schema(5), holes=True)  # weighs as much as four
+    assert len(small._kept) == 1
+    assert small.compile(schema(1)) is not first
+
+
 def test_changing_a_schema_afterwards_changes_nothing() -> None:
     schema: dict[str, Any] = {"properties": {"a": {"type": "string"}}}
     compiled = checker.compile(schema)

@@ -90,7 +90,10 @@ def test_an_interrupt_while_the_service_is_loaded_ends_the_process(tmp_path: Pat
     (tmp_path / "half.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nwhole = True\n"
     )
-    code = "from app.base.later import later\nlater('half')\nfrom half import whole"
+    code = (  # a shell that runs the tests in its background has interrupts ignored
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from app.base.later import later\nlater('half')\nfrom half import whole"
+    )
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
