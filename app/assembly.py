@@ -177,7 +177,8 @@ def kept_secret(path: Path) -> str:
 
 
 def open_blobs(where: str) -> BlobStore:
-    """The blob store at a directory or an s3:// URL. Nothing is made or connects before the first body."""
+    """The blob store at a directory, which `prepare_blobs` makes, or at an s3:// URL. Nothing connects before the first
+    body."""
     if "://" not in where:
         return LocalBlobs(Path(where))
     try:

@@ -36,8 +36,9 @@ class Deletions:
         self._artifacts = artifacts
 
     async def delete(self, tenant: str, thread_id: str) -> None:
-        """Once it returns nobody finds the thread or anything in it. What does not fit into one transaction of its rows
-        is removed afterwards, by `finish_due`. Raises NotFound, ThreadBusy."""
+        """Once it returns nobody finds the thread. What does not fit into one transaction of its rows is removed
+        afterwards, by `finish_due`; of very many queries and artifacts the oldest are read by their ids until then
+        (docs/decisions/0014). Raises NotFound, ThreadBusy."""
         try:
             await self._begin(tenant, thread_id, SLICE_ROWS)
         except (TookTooLong, InTheWay):  # in the way is another thread that is deleted, of the same bodies

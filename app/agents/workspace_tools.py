@@ -6,16 +6,20 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
+import structlog
+
 from app.agents.run import QueryRun, through_outages
 from app.agents.toolkit import Answer, BuiltinTool, Outcome, ToolCall, ToolError
 from app.base import patterns
-from app.base.blobs import BlobLost, StoreUnavailable
+from app.base.blobs import BlobsFailed, StoreUnavailable
 from app.base.errors import PlangateError, Unavailable
 from app.base.patterns import Pattern, PatternRefused
 from app.workspace import paths, store
 from app.workspace.models import Author, Body, FileRow
 from app.workspace.service import FileChanged, Workspaces
 from app.workspace.text import MAX_LINES, NotText, Window, fitting, is_text, replaced_once, text_of
+
+log = structlog.get_logger(__name__)
 
 EDITED_BYTES: Final = 4 * 1024 * 1024  # what is edited is in memory as a whole
 SEARCHED_BYTES: Final = 4 * 1024 * 1024  # of one file that is searched
@@ -186,7 +190,8 @@ def acted_on(verb: BuiltinTool) -> BuiltinTool:
     async def told_to_model(call: ToolCall) -> Outcome:
         try:
             return await verb(call)
-        except (BlobLost, StoreUnavailable) as error:
+        except BlobsFailed as error:
+            log.warning(error.event, error=error.detail)
             return ToolError(error.detail, error.kind)
         except PatternRefused as error:
             return ToolError(f"The pattern cannot be used: {error}.", "bad_pattern")

@@ -29,10 +29,17 @@ SYNC_EVERY_BYTES: Final = 64 * 1024 * 1024
 """So much is on its way to the disk at most: the end of a large body does not wait for all of it."""
 
 
-class BlobLost(Unavailable):
+class BlobsFailed(Unavailable):
+    """Something is wrong with where bodies are, which the operator must hear of: `event` in the log."""
+
+    event = "blobs.failed"
+
+
+class BlobLost(BlobsFailed):
     """A body that should be there is not, or is not the one that was kept."""
 
     kind, title = "blob_lost", "A stored body cannot be read"
+    event = "blobs.lost"
 
     def __init__(self, digest: bytes, why: str) -> None:
         super().__init__(
@@ -40,10 +47,11 @@ class BlobLost(Unavailable):
         )
 
 
-class StoreUnavailable(Unavailable):
+class StoreUnavailable(BlobsFailed):
     """The blob store cannot be used at the moment."""
 
     kind, title = "store_unavailable", "The blob store cannot be used at the moment"
+    event = "blobs.unavailable"
 
 
 class BlobStore(Protocol):

@@ -27,13 +27,15 @@ _SWEPT_AT_ONCE: Final = 10_000
 
 
 class LocalBlobs:
-    """A directory. It is made on first use, for its owner alone."""
+    """A directory, which `prepare` makes, for its owner alone. One that is gone later, or another one in its place since it was
+    unmounted, is not made again: what would be kept there would be lost."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def prepare(self) -> None:
         """Makes the directory. Raises OSError if this process cannot write into it."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._folder(INCOMING, make=True) as folder:
             if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
@@ -42,7 +44,7 @@ class LocalBlobs:
         name = secrets.token_hex(16)
 
         def opened() -> int:
-            with self._folder(INCOMING, make=True) as folder:
+            with self._folder(INCOMING) as folder:
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN
                 return os.open(name, flags, 0o600, dir_fd=folder)
 
@@ -133,8 +135,6 @@ class LocalBlobs:
     @contextmanager
     def _folder(self, *names: str, make: bool = False) -> Iterator[int]:
         """A descriptor of a folder, reached without following a link."""
-        if make:
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self._root, _FOLDER)
         try:
             for name in names:

@@ -9,11 +9,20 @@ from typing import Any
 import asyncpg
 from alembic import command, op
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_only
 
+from app.base.errors import Unavailable
+
 MIGRATION_LOCK = 7_046_029_254  # any number that nobody else in this database uses
+
+
+class SchemaIsNewer(Unavailable):
+    """This version cannot work with the database any more."""
+
+    kind, title = "schema_is_newer", "The schema is of a newer version"
 
 
 def migrations_folder() -> Path:
@@ -30,7 +39,15 @@ def _upgrade(connection: Connection, to: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
     config.attributes["connection"] = connection
-    command.upgrade(config, to)
+    try:
+        command.upgrade(config, to)
+    except CommandError as error:
+        if "Can't locate revision" not in str(error):
+            raise
+        raise SchemaIsNewer(
+            "The database has the schema of a newer version of Plangate: start that version. Processes of this one that run go "
+            "on, and no more of them can be started."
+        ) from error
 
 
 async def migrate(dsn: str, to: str = "head") -> None:

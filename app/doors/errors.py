@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.base import errors, jsongate
+from app.base.blobs import BlobsFailed
 from app.base.database import is_outage
 from app.base.telling import ids_in
 
@@ -63,6 +64,8 @@ def problem(
 
 async def of_plangate(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.PlangateError)
+    if isinstance(error, BlobsFailed):
+        log.warning(error.event, error=error.detail, **place_of(request))
     extra: dict[str, Any] = dict(error.extra)
     if isinstance(error, errors.Invalid):
         extra["errors"] = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]

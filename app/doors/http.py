@@ -111,5 +111,8 @@ def _operations(api: FastAPI) -> None:
         async with services.db.transaction("") as tx:
             current: Any = await schema_is_current(tx.raw)
         if not current:
-            raise Unavailable("The database's schema is not that of this version: run `plangate migrate`.")
+            raise Unavailable(
+                "The database's schema is not that of this version: if it is older, run `plangate migrate`; if it is newer, "
+                "replace this process by one of the newer version."
+            )
         return json_response({"status": "ready", "running": services.worker.busy})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from app.queue import store as queue_store
 from app.references.service import References
 from app.tenancy.service import Tenancy
 from tests.support import specs
+from tests.support.client import good, refused
 from tests.support.world import World
 
 SECRET = "sk-hostile-4711"
@@ -89,4 +93,25 @@ async def test_what_cannot_be_recorded_is_named_by_its_kind(idle: World, lines: 
     (line,) = lines
     assert (line["event"], line["error"]) == ("journal.entry_refused", "DataError(22000) <- ValueError")
     assert (line["query_id"], line["work_id"]) == (claim.query_id, work.id)
+    assert SECRET not in json.dumps(lines)
+
+
+async def test_the_operator_hears_of_bodies_that_are_lost_or_cannot_be_kept(
+    plangate: World, lines: list[dict[str, Any]]
+) -> None:
+    api, root = plangate.api, Path(plangate.site.blobs)
+    thread = (await api.do("/threads", {}))["id"]
+    at = f"/threads/{thread}/files/{SECRET}"
+    good(await api.request("PUT", at, content=b"x"))
+    await asyncio.to_thread(root.rename, root.with_name("elsewhere"))
+    refused(await api.get(at), 503, "blob_lost")
+    refused(await api.request("PUT", at, content=b"y"), 503, "store_unavailable")
+    await asyncio.to_thread(root.with_name("elsewhere").rename, root)
+    digest = hashlib.sha256(b"x").hexdigest()
+    assert [(x["event"], x["level"], x["method"], x["route"]) for x in lines] == [
+        ("blobs.lost", "warning", "GET", "/threads/{thread_id}/files/{path:path}"),
+        ("blobs.unavailable", "warning", "PUT", "/threads/{thread_id}/files/{path:path}"),
+    ]
+    assert lines[0]["error"].startswith(f"The stored body {digest} is not there.")
+    assert lines[1]["error"].startswith("The blob store cannot be used: No such file or directory.")
     assert SECRET not in json.dumps(lines)

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from app.assembly import Site
 from app.base.database import Database
-from app.base.migrate import migrate, schema_is_current
+from app.base.migrate import SchemaIsNewer, migrate, schema_is_current
 from app.journal import store as journal_store
 from app.journal.models import Entry, Lease, Scope, Work, event
 from app.queue import store as queue_store
@@ -101,3 +101,14 @@ async def test_the_newest_schema_is_known_for_what_it_is(before: Site) -> None:
         assert await schema_is_current(raw)
     finally:
         await raw.close()
+
+
+async def test_a_process_older_than_the_schema_says_so_in_a_line(before: Site) -> None:
+    await migrate(before.migrate_dsn)
+    connection = await asyncpg.connect(before.migrate_dsn)
+    try:
+        await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    finally:
+        await connection.close()
+    with pytest.raises(SchemaIsNewer, match=r"newer version of Plangate: start that version"):
+        await migrate(before.migrate_dsn)

@@ -181,7 +181,6 @@ async def test_what_uploads_that_were_cut_off_left_behind_goes_with_the_bodies_t
     idle: World,
 ) -> None:
     incoming = Path(idle.site.blobs) / INCOMING
-    incoming.mkdir(parents=True, mode=0o700)
     for name, hours in (("old", 25), ("new", 23)):
         (incoming / name).write_bytes(b"x")
         at = time.time() - hours * 3600

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
-from app.assembly import Site, assemble
+from app.assembly import Site, assemble, prepare_blobs
 from app.base import embedded_postgres
 from app.base.ids import new_id
 from app.base.keys import new_key
@@ -52,8 +52,9 @@ class Cluster:
         self._admin: asyncpg.Connection | None = None
 
     def site(self, database: str) -> Site:
-        dsn = self.postgres.dsn(database)
-        return Site(dsn, dsn, dsn, MASTER, str(self.folder / "blobs" / database))
+        dsn, blobs = self.postgres.dsn(database), str(self.folder / "blobs" / database)
+        prepare_blobs(blobs)
+        return Site(dsn, dsn, dsn, MASTER, blobs)
 
     async def prepare(self) -> None:
         """Makes the template: the schema, the operator's key, two tenants without limits."""

@@ -23,7 +23,9 @@ SIZES = (0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3_000_000)
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> LocalBlobs:
-    return LocalBlobs(tmp_path / "blobs")
+    made = LocalBlobs(tmp_path / "blobs")
+    made.prepare()
+    return made
 
 
 async def kept(blobs: LocalBlobs, data: bytes, tenant: str = "acme") -> bytes:
@@ -255,6 +257,27 @@ async def test_a_body_that_is_changed_while_it_is_read_is_not_given_to_its_end(b
     with pytest.raises(BlobLost, match="is not what was kept"):
         await anext(pieces)
     assert first == bytes(PIECE_BYTES)
+
+
+async def test_nothing_is_kept_where_the_directory_is_gone_or_another_one(
+    blobs: LocalBlobs, tmp_path: Path
+) -> None:
+    """As after an unmount: what would be kept beside it would be lost with the next mount."""
+    digest = await kept(blobs, b"one")
+    (tmp_path / "blobs").rename(tmp_path / "elsewhere")
+    for there in (False, True):
+        if there:
+            (tmp_path / "blobs").mkdir()
+        with pytest.raises(StoreUnavailable, match="No such file or directory"):
+            async with blobs.spool():
+                pass
+        with pytest.raises(BlobLost):
+            await whole(blobs, digest, 3)
+    assert list((tmp_path / "blobs").iterdir()) == []
+    (tmp_path / "blobs").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "blobs")
+    assert await whole(blobs, digest, 3) == b"one"
+    await kept(blobs, b"two")
 
 
 async def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
