@@ -133,7 +133,7 @@ async def of_outage(request: Request, error: Exception) -> Response:
 
 class Ended:
     """What is still under way when a service that ends has waited for it: a body that comes slowly, above all. Who asked is
-    told, and the log is not: it is no defect."""
+    told, and the log has no trace of it: it is no defect."""
 
     def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
         self._app = app
@@ -150,10 +150,11 @@ class Ended:
         try:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
-            if begun or not self._draining.is_set() or scope["type"] != "http":
-                raise  # an answer that had begun ends short: its connection is closed
-            over = errors.Unavailable("The service is shutting down: send the request again.")
-            await (await of_plangate(Request(scope), over))(scope, receive, send)
+            if not self._draining.is_set() or scope["type"] != "http":
+                raise
+            if not begun:  # else the server closes the connection short of the answer, and says so in a line
+                over = errors.Unavailable("The service is shutting down: send the request again.")
+                await (await of_plangate(Request(scope), over))(scope, receive, send)
 
 
 def place_of(request: Request) -> dict[str, str]:

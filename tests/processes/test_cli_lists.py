@@ -105,7 +105,11 @@ def test_more_than_is_shown_is_said_and_so_is_nothing(commands: Commands) -> Non
         (("approvals", "list", "--query", NOBODY), "approval"),
     ):
         none = commands.result(*words)
-        assert (none.exit_code, none.stdout, none.stderr) == (0, "", f"There is no such {of}.\n")
+        assert (none.exit_code, none.stdout, none.stderr) == (
+            0,
+            "",
+            f"Nothing to list: there is no {of} like that.\n",
+        )
         assert commands.json(*words) == []
 
 
