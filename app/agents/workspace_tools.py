@@ -191,7 +191,7 @@ def acted_on(verb: BuiltinTool) -> BuiltinTool:
         try:
             return await verb(call)
         except BlobsFailed as error:
-            log.warning(error.event, error=error.detail)
+            log.warning("blobs.failed", error=error)
             return ToolError(error.detail, error.kind)
         except PatternRefused as error:
             return ToolError(f"The pattern cannot be used: {error}.", "bad_pattern")

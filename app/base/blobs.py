@@ -30,16 +30,15 @@ SYNC_EVERY_BYTES: Final = 64 * 1024 * 1024
 
 
 class BlobsFailed(Unavailable):
-    """Something is wrong with where bodies are, which the operator must hear of: `event` in the log."""
+    """Something is wrong with where bodies are, which the operator must hear of."""
 
-    event = "blobs.failed"
+    kind, title = "blobs_failed", "Stored bodies cannot be used"
 
 
 class BlobLost(BlobsFailed):
     """A body that should be there is not, or is not the one that was kept."""
 
     kind, title = "blob_lost", "A stored body cannot be read"
-    event = "blobs.lost"
 
     def __init__(self, digest: bytes, why: str) -> None:
         super().__init__(
@@ -51,7 +50,6 @@ class StoreUnavailable(BlobsFailed):
     """The blob store cannot be used at the moment."""
 
     kind, title = "store_unavailable", "The blob store cannot be used at the moment"
-    event = "blobs.unavailable"
 
 
 class BlobStore(Protocol):

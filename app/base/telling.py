@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
+from app.base.blobs import BlobsFailed
 from app.base.database import TENANT_ID
 from app.base.embedded_postgres import EmbeddedPostgresError
 from app.base.ids import is_id
@@ -36,7 +37,7 @@ MAX_CHARS: Final = 300
 MAX_FRAMES: Final = 30
 MAX_ERRORS: Final = 8  # of a chain
 # Their messages are written here, for who operates the machine, from nothing that a request brought.
-FOR_THE_OPERATOR: Final = (EmbeddedPostgresError,)
+FOR_THE_OPERATOR: Final = (EmbeddedPostgresError, BlobsFailed)
 # Libraries whose lines without arguments begin with words of their own.
 PLAIN_LOGGERS: Final = ("asyncio", "uvicorn")
 _FIRST_WORDS: Final = re.compile(r"[A-Za-z ]*")

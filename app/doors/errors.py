@@ -65,7 +65,7 @@ def problem(
 async def of_plangate(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.PlangateError)
     if isinstance(error, BlobsFailed):
-        log.warning(error.event, error=error.detail, **place_of(request))
+        log.warning("blobs.failed", error=error, **place_of(request))
     extra: dict[str, Any] = dict(error.extra)
     if isinstance(error, errors.Invalid):
         extra["errors"] = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]

@@ -109,9 +109,11 @@ async def test_the_operator_hears_of_bodies_that_are_lost_or_cannot_be_kept(
     await asyncio.to_thread(root.with_name("elsewhere").rename, root)
     digest = hashlib.sha256(b"x").hexdigest()
     assert [(x["event"], x["level"], x["method"], x["route"]) for x in lines] == [
-        ("blobs.lost", "warning", "GET", "/threads/{thread_id}/files/{path:path}"),
-        ("blobs.unavailable", "warning", "PUT", "/threads/{thread_id}/files/{path:path}"),
+        ("blobs.failed", "warning", "GET", "/threads/{thread_id}/files/{path:path}"),
+        ("blobs.failed", "warning", "PUT", "/threads/{thread_id}/files/{path:path}"),
     ]
-    assert lines[0]["error"].startswith(f"The stored body {digest} is not there.")
-    assert lines[1]["error"].startswith("The blob store cannot be used: No such file or directory.")
+    assert lines[0]["error"].startswith(f"BlobLost: The stored body {digest} is not there.")
+    assert lines[1]["error"].startswith(
+        "StoreUnavailable: The blob store cannot be used: No such file or directory."
+    )
     assert SECRET not in json.dumps(lines)
