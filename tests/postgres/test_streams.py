@@ -277,7 +277,7 @@ async def test_a_revoked_key_ends_its_streams_however_busy(plangate: World, api:
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, noise, return_exceptions=True)
-    assert revoked - started < 1
+    assert revoked - started < 2
     assert max(ends) - revoked < 5
 
 

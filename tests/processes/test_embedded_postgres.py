@@ -311,7 +311,7 @@ def test_starting_what_runs_is_a_question_to_its_socket(running: EmbeddedPostgre
     assert postmaster(again) == before
     again.release()
     assert postmaster(running) == before, "it has another user"
-    assert took < 0.5
+    assert took < 2
 
 
 # --- paths
