@@ -47,9 +47,17 @@ class BlobLost(BlobsFailed):
 
 
 class StoreUnavailable(BlobsFailed):
-    """The blob store cannot be used at the moment."""
+    """The blob store cannot be used at the moment. `said`: what a bucket's client said of it, which may tell where the bucket
+    is and how one gets in: for the log, and for no caller."""
 
     kind, title = "store_unavailable", "The blob store cannot be used at the moment"
+
+    def __init__(self, detail: str, *, said: str = "", retry_after_s: int = 1) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+        self.said = said
+
+    def __str__(self) -> str:
+        return self.said or self.detail
 
 
 class BlobStore(Protocol):

@@ -136,7 +136,8 @@ def told(*through: type[Exception]) -> Iterator[None]:
     except (BaseError, OSError, TimeoutError) as error:
         if isinstance(error, through):
             raise
-        said = (str(error).splitlines() or ["it does not answer"])[0][:300]
+        said = (str(error).splitlines() or [""])[0][:300]
+        why = "the bucket cannot be reached, or refuses" if said else "it does not answer"
         raise StoreUnavailable(
-            f"The blob store cannot be used: {said}. If this lasts, the operator must look at it."
+            f"The blob store cannot be used: {why}. If this lasts, the operator must look at it.", said=said
         ) from error

@@ -36,7 +36,8 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 MAX_CHARS: Final = 300
 MAX_FRAMES: Final = 30
 MAX_ERRORS: Final = 8  # of a chain
-# Their messages are written here, for who operates the machine, from nothing that a request brought.
+# Their messages are for who operates the machine, and written from nothing that a request brought: here, or by the client
+# of a bucket.
 FOR_THE_OPERATOR: Final = (EmbeddedPostgresError, BlobsFailed)
 # Libraries whose lines without arguments begin with words of their own.
 PLAIN_LOGGERS: Final = ("asyncio", "uvicorn")

@@ -12,6 +12,7 @@ import pytest
 from app.assembly import open_blobs
 from app.base.blobs import PIECE_BYTES, BlobLost, BlobStore, StoreUnavailable
 from app.base.bucket_blobs import PART_BYTES
+from app.base.telling import named
 from tests.support.moto import bucket
 from tests.support.service import folder, serving
 
@@ -92,9 +93,15 @@ async def test_other_bytes_are_not_given(blobs: BlobStore, s3: str) -> None:
 
 
 async def test_a_bucket_that_is_not_there_says_so(blobs: BlobStore) -> None:
+    """To who asked; what its client said, the bucket's name and its address, is for the operator alone."""
     other = open_blobs("s3://nothing")
-    with pytest.raises(StoreUnavailable, match=r"^The blob store cannot be used: "):
+    with pytest.raises(StoreUnavailable) as caught:
         await kept(other, b"x")
+    assert caught.value.detail == (
+        "The blob store cannot be used: the bucket cannot be reached, or refuses. "
+        "If this lasts, the operator must look at it."
+    )
+    assert " not found: Error performing " in named(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://x", "http://x", "s3://key:secret@x", "s3://x?y"])
