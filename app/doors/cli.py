@@ -22,6 +22,7 @@ from app.doors.remote.approving import approvals
 from app.doors.remote.connection import Stop, failed, say_json, say_no_more
 from app.doors.remote.listing import cut_off, minute, say_table
 from app.doors.remote.options import Json, Limit
+from app.doors.remote.plans import plans
 from app.doors.remote.queries import queries
 from app.doors.remote.runtimes import runtimes
 from app.doors.remote.text import safe
@@ -50,6 +51,7 @@ keys = typer.Typer(no_args_is_help=True, help="API keys of tenants, in the datab
 cli.add_typer(tenants, name="tenants")
 cli.add_typer(keys, name="keys")
 cli.add_typer(approvals, name="approvals")
+cli.add_typer(plans, name="plans")
 cli.add_typer(queries, name="queries")
 cli.add_typer(runtimes, name="runtimes")
 for command in (remote.query, remote.watch, remote.work, remote.artifacts):

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -40,6 +41,8 @@ def service(data: Path) -> Iterator[Service]:
             write = {**PAY, "name": "note", "inputSchema": {"type": "object"}}
             tools = specs.scripted(PAY, write, tenant="local", name="tools")
             http.post("/runtimes", json=tools).raise_for_status()
+            planning = specs.planning(tenant="local", name="planning")
+            http.post("/runtimes", json=planning).raise_for_status()
         yield running
 
 
@@ -87,9 +90,14 @@ def test_a_subject_is_shown_to_the_last_character(commands: Commands, http: http
 def test_runtimes_are_listed_newest_first(commands: Commands, http: httpx.Client) -> None:
     lines = commands.said("runtimes", "list").splitlines()
     told = [re.fullmatch(rf"(rt_\w{{26}})  (\w+) +version (\d)  {MINUTE}", line) for line in lines]
-    assert [(m[2], m[3]) for m in told if m] == [("tools", "1"), ("polite", "2"), ("polite", "1")]
+    assert [(m[2], m[3]) for m in told if m] == [
+        ("planning", "1"),
+        ("tools", "1"),
+        ("polite", "2"),
+        ("polite", "1"),
+    ]
     (only,) = commands.said("runtimes", "list", "--name", "tools").splitlines()
-    assert only == lines[0].replace("tools ", "tools")
+    assert only == lines[1].replace("tools    ", "tools ")
     listed = commands.json("runtimes", "list", "--limit", "2")
     assert listed == http.get("/runtimes", params={"limit": 2}).json()["items"]
 
@@ -161,6 +169,49 @@ def test_a_query_goes_on_from_a_limit(commands: Commands, http: httpx.Client) ->
     assert refused.startswith(
         "plangate: The query is succeeded; only one that waits at a limit can be resumed."
     )
+
+
+def test_an_action_that_nobody_knows_of_is_settled(commands: Commands, http: httpx.Client) -> None:
+    """Two that were sent together: `work` says how, the command does it, and the query goes on."""
+    body = {"actions": [specs.BOOK, specs.BOOK]}
+    query = asked(commands, "planning", specs.store_and_execute(body))
+    http_decide(http, pending(http, query))
+    claimed: list[Any] = []
+    while not claimed:
+        asking = {"tools": [{"name": "actions"}], "leaseMs": 1000}
+        claimed = http.post("/tool-calls/claim", json=asking).json()["calls"]
+        time.sleep(0.05)
+    deadline = time.monotonic() + PATIENCE_S
+    while http.get(f"/queries/{query}").json()["reason"] != "outcome_unknown":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (plan,) = commands.json("plans", "list", "--status", "executing")
+    settle = f"plangate plans settle {plan['id']} 0 OUTCOME, once somebody has looked"
+    assert f"waits: {settle} at actions 0-1 book" in commands.said("work", query).splitlines()
+    words = ("plans", "settle", plan["id"])
+    assert "is not one of 'succeeded', 'failed', 'retry'" in " ".join(
+        re.sub("[^ -~]", " ", commands.refused(*words, "0", "OUTCOME", code=2)).split()
+    )
+    assert commands.refused(*words, "2", "failed", code=1) == "plangate: The plan has no action 2. (404 not_found)\n"
+    told = commands.refused(*words, "0", "failed", "--details", "{", code=2)
+    assert told.startswith("plangate: --details is not JSON: ")
+    said = commands.said(*words, "1", "succeeded", "--details", '{"seen": "in the ledger"}')
+    assert said == f"Action 1 (book) of {plan['id']} is succeeded.\n"
+    waited(http, query, "succeeded")
+    rows = http.get(f"/plans/{plan['id']}/actions").json()["items"]
+    assert [(row["status"], row["result"]["details"]) for row in rows] == [
+        ("succeeded", {"seen": "in the ledger"})
+    ] * 2
+    assert settle in "\n".join(line[28:] for line in commands.said("watch", query).splitlines())
+    assert "waits:" not in commands.said("work", query)
+    told = commands.refused(*words, "0", "retry", code=1)
+    assert told == "plangate: Action 0 is succeeded; only an unknown outcome can be settled. (409 conflict)\n"
+    assert f"{plan['id']}  executed" in commands.said("plans", "list", "--thread", plan["threadId"])
+
+
+def http_decide(http: httpx.Client, approval: dict[str, Any]) -> None:
+    body = {"decision": "approve", "digest": approval["digest"]}
+    http.post(f"/approvals/{approval['id']}", json=body).raise_for_status()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from app.doors.remote.connection import DONE, NOT_SUCCEEDED, Remote, Stop, Targe
 from app.doors.remote.listing import newest, say_table
 from app.doors.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, given_object
 from app.doors.remote.text import as_json, safe
-from app.doors.remote.watching import ENDED_WELL, Watcher
+from app.doors.remote.watching import ENDED_WELL, UNKNOWN, Watcher
 
 NAMED = 50
 WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
@@ -151,6 +151,7 @@ def work(
                 plans=plans,
                 calls=calls,
                 actions=_actions(changes),
+                unknown=_unknown(changes) if found["status"] == "waiting" else [],
                 height=fits,
                 width=width,
             )
@@ -183,6 +184,20 @@ def _actions(changes: list[dict[str, Any]]) -> dict[str, list[worktree.Action]]:
             data = event["data"]
             found.setdefault(event["workId"], {})[data["index"], str(data["kind"])] = None
     return {work: list(actions) for work, actions in found.items()}
+
+
+def _unknown(changes: list[dict[str, Any]]) -> list[tuple[str, list[worktree.Action]]]:
+    """The actions whose outcome nobody knows by now, by plan and dispatch."""
+    last = {
+        (event["data"]["planId"], event["data"]["index"]): event
+        for event in changes
+        if event["type"] == "action-status-change"
+    }
+    found: dict[tuple[str, str], list[worktree.Action]] = {}
+    for (plan, index), event in sorted(last.items()):
+        if event["data"]["to"] == UNKNOWN:
+            found.setdefault((plan, event["workId"]), []).append((index, str(event["data"]["kind"])))
+    return [(plan, actions) for (plan, _), actions in found.items()]
 
 
 async def events_of(remote: Remote, query: str, types: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ TEXT_WIDTH = 160
 ERROR_WIDTH = 2000  # where a query ended: what it says is what there is to do
 AGENT_WIDTH = 16
 ENDED_WELL = "finish"
+UNKNOWN = "unknown"
 
 Event = dict[str, Any]
 
@@ -118,7 +119,8 @@ class Watcher:
         return f"plan {safe(data['planId'])}, revision {data['revision']}: {cut(data['label'], 60)}"
 
     def _action_status_change(self, _: Event, data: Any) -> str:
-        return f"action {data['index']}, {safe(data['kind'])}: {safe(data['to'])}"
+        told = f"action {data['index']}, {safe(data['kind'])}: {safe(data['to'])}"
+        return f"{told}: {settled(data['planId'], data['index'])}" if data["to"] == UNKNOWN else told
 
     def _reference_created(self, _: Event, data: Any) -> str:
         return (
@@ -189,6 +191,11 @@ def higher(query: object, limit: object) -> str:
     """The command that has a query go on from a limit, such as `maxTurns`."""
     option = re.sub("([A-Z])", r"-\1", safe(limit)).lower()
     return f"plangate queries resume {safe(query)} --{option} N, higher than it was"
+
+
+def settled(plan: object, index: int) -> str:
+    """The command that says what became of an action that nobody knows of."""
+    return f"plangate plans settle {safe(plan)} {index} OUTCOME, once somebody has looked"
 
 
 def output_lines(output: Any) -> list[str]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from app.doors.remote.text import cut, duration, money, plural, safe, size, table, tokens, wrapped
-from app.doors.remote.watching import higher, output_lines
+from app.doors.remote.watching import higher, output_lines, settled
 
 FEWEST_LINES = 8  # of the tree, however small the screen
 OUTPUT_LINES = 3
@@ -17,6 +17,8 @@ ERROR_LINES = 6
 RESULT_LINES = 4  # of all plans together
 MOST_PLANS = 3
 MOST_PUBLISHED = 6
+MOST_UNKNOWN = 4
+NAMED_WIDTH = 60
 IN_VAIN = ("failed", "cancelled")
 
 Record = dict[str, Any]
@@ -195,14 +197,16 @@ def screen(
     plans: Sequence[Record] = (),
     calls: Sequence[Record] = (),
     actions: Mapping[str, Sequence[Action]] | None = None,
+    unknown: Sequence[tuple[str, Sequence[Action]]] = (),
     height: int | None,
     width: int,
 ) -> list[str]:
     """All that `plangate work` prints. `artifacts`: superseded ones too, newest first. `height`: lines that there are,
     None where everything is wanted. `limit`: the one that the query stands at. `calls`: those for processes of users that
-    it waits for. `actions`: by the work record that carries them out."""
+    it waits for. `actions`: by the work record that carries them out. `unknown`: those that somebody has to settle, by
+    plan and dispatch."""
     tree = Tree.of(top, actions)
-    head = _head(query, top, limit, width) + _callers(calls, width)
+    head = _head(query, top, limit, width) + _callers(calls, width) + _unknown(unknown)
     tail = [*_produced(query, plans, artifacts, width), *_cost(tree, width)]
     lines = tree.lines()
     if height is not None:
@@ -243,6 +247,17 @@ def _callers(calls: Sequence[Record], width: int) -> list[str]:
             continue
         lines.append(cut(told, width))
     return lines
+
+
+def _unknown(dispatches: Sequence[tuple[str, Sequence[Action]]]) -> list[str]:
+    """What is to be settled: the actions of one dispatch are, together."""
+    shown = dispatches if len(dispatches) <= MOST_UNKNOWN else dispatches[:MOST_UNKNOWN]
+    lines = [
+        f"waits: {settled(plan, min(actions)[0])} at {cut(named(actions), NAMED_WIDTH)}"
+        for plan, actions in shown
+    ]
+    more = len(dispatches) - len(shown)
+    return [*lines, f"waits: {more:,} more like that: `plangate watch` names each"] if more else lines
 
 
 def _produced(query: Record, plans: Sequence[Record], artifacts: Sequence[Record], width: int) -> list[str]:

@@ -95,6 +95,10 @@ LINES: list[tuple[dict[str, Any], str | None]] = [
     (event("approval-decision", data={"id": "apr_1", "outcome": {"outcome": "expired"}}), "apr_1: expired"),
     (event("plan-status-change", data=PLAN), "plan pln_1, revision 2: Approved"),
     (event("action-status-change", data=ACTION), "action 0, book: dispatched"),
+    (
+        event("action-status-change", data={**ACTION, "to": "unknown"}),
+        "action 0, book: unknown: plangate plans settle pln_1 0 OUTCOME, once somebody has looked",
+    ),
     (event("reference-created", data=KEPT), "keeps Seats 0123456789abcdef (20.0 kB) out of prompts"),
     (event("state-write", data={"path": "a.b", "method": "set", "write": 1}), "writes a.b (set)"),
     (event("artifact-published", data=ARTIFACT), "published tasks/1/plan.md (design, art_1)"),

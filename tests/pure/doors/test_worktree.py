@@ -183,6 +183,21 @@ def test_what_waits_says_what_to_do() -> None:
     assert at_limit[2] == "waits: plangate queries resume qry_1 --max-turns N, higher than it was"
 
 
+def test_what_nobody_knows_says_what_to_do() -> None:
+    """A line for each dispatch: its actions are settled together."""
+    query = {**QUERY, "status": "waiting", "reason": "outcome_unknown", "output": None}
+    dispatches = [("pln_1", [(2, "book"), (1, "book")]), *(("pln_2", [(n, "pay")]) for n in range(4))]
+    said = screen(query, tree(ms=None), [], None, unknown=dispatches, height=40, width=100)
+    assert said[2:8] == [
+        "waits: plangate plans settle pln_1 1 OUTCOME, once somebody has looked at actions 1-2 book",
+        "waits: plangate plans settle pln_2 0 OUTCOME, once somebody has looked at action 0 pay",
+        "waits: plangate plans settle pln_2 1 OUTCOME, once somebody has looked at action 1 pay",
+        "waits: plangate plans settle pln_2 2 OUTCOME, once somebody has looked at action 2 pay",
+        "waits: 1 more like that: `plangate watch` names each",
+        "",
+    ]
+
+
 def test_what_waits_for_a_program_says_for_which() -> None:
     query = {**QUERY, "status": "waiting", "reason": "client_call", "output": None}
     calls = [
