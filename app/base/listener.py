@@ -10,6 +10,8 @@ from typing import Any
 import asyncpg
 import structlog
 
+from app.base.telling import Seldom
+
 log = structlog.get_logger(__name__)
 
 Heard = Callable[[str], None]
@@ -31,6 +33,7 @@ class Listener:
         self._channels = channels
         self._on_gap = on_gap
         self._task: asyncio.Task[None] | None = None
+        self._away = Seldom()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="listener")
@@ -47,10 +50,13 @@ class Listener:
             try:
                 connection = await asyncpg.connect(self._dsn, timeout=5)
             except LOST as error:
-                log.warning("listener.outage", error=error)
+                if self._away.due():
+                    log.warning("listener.outage", error=error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
                 continue
+            if self._away.over():
+                log.warning("listener.back")
             delay = 0.1
             try:
                 await self._listen(connection)
@@ -72,7 +78,8 @@ class Listener:
                 async with asyncio.timeout(5):  # a half-open connection says nothing
                     await connection.execute("SELECT 1")
         except LOST as error:
-            log.warning("listener.lost", error=error)
+            if self._away.due():
+                log.warning("listener.lost", error=error)
 
     def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         self._channels[channel](str(payload))

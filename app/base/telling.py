@@ -8,6 +8,7 @@ import contextlib
 import logging
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from types import TracebackType
 from typing import Any, Final
@@ -56,6 +57,26 @@ def at_work(work_id: str) -> Iterator[None]:
         raise
     finally:
         reset_contextvars(**before)
+
+
+class Seldom:
+    """Whether a line of something that goes on is due: the first of it is, and then one in so many seconds."""
+
+    def __init__(self, every_s: float = 30.0) -> None:
+        self._every_s = every_s
+        self._next: float | None = None
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if self._next is not None and now < self._next:
+            return False
+        self._next = now + self._every_s
+        return True
+
+    def over(self) -> bool:
+        """Whether there was any of it. What comes now is the first again."""
+        was, self._next = self._next is not None, None
+        return was
 
 
 def ids_in(*values: object) -> dict[str, str]:

@@ -18,6 +18,7 @@ from app.base.database import Database, EndedWork, is_outage
 from app.base.errors import Unavailable
 from app.base.ids import time_ms
 from app.base.metrics import ModelUse
+from app.base.telling import Seldom
 from app.journal import store
 from app.journal.hub import Hub
 from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, Work, event
@@ -143,7 +144,7 @@ class JournalWriter:
 
     async def _write(self, batch: list[Pending]) -> None:
         """Writes a batch, through outages; splits one that fails until the bad entry stands alone."""
-        delay = RETRY_FIRST_S
+        delay, told = RETRY_FIRST_S, Seldom()
         while True:
             began = time.perf_counter()
             try:
@@ -152,7 +153,8 @@ class JournalWriter:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told to the one that caused it
                 if isinstance(error, Unavailable) or is_outage(error):
                     self._metrics.journal_outages.inc()
-                    log.warning("journal.outage", error=error, entries=len(batch))
+                    if told.due():
+                        log.warning("journal.outage", error=error, entries=len(batch))
                     await asyncio.sleep(delay)
                     delay = min(delay * 2, RETRY_MOST_S)
                     continue

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 import structlog
 
+from app.assembly import Site
 from app.base import telling
 from app.base.ids import new_id
+from app.base.listener import Listener
 from app.journal.models import Entry, Lease, Work
 from app.queue import store as queue_store
 from app.references.service import References
@@ -117,3 +120,31 @@ async def test_the_operator_hears_of_bodies_that_are_lost_or_cannot_be_kept(
         "StoreUnavailable: The blob store cannot be used: No such file or directory."
     )
     assert SECRET not in json.dumps(lines)
+
+
+async def test_an_outage_is_a_line_and_so_is_its_end(
+    site: Site, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often a process tries meanwhile."""
+    connect, back, tries = asyncpg.connect, asyncio.Event(), 0
+
+    async def away(*given: Any, **named: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries <= 3:
+            raise ConnectionRefusedError
+        return await connect(*given, **named)
+
+    monkeypatch.setattr(asyncpg, "connect", away)
+    listener = Listener(site.listen_dsn, {}, back.set)
+    listener.start()
+    try:
+        async with asyncio.timeout(20):
+            await back.wait()
+    finally:
+        await listener.aclose()
+    assert tries == 4
+    assert [(x["event"], x.get("error")) for x in lines] == [
+        ("listener.outage", "ConnectionRefusedError"),
+        ("listener.back", None),
+    ]

@@ -192,7 +192,10 @@ def test_an_action_that_nobody_knows_of_is_settled(commands: Commands, http: htt
     assert "is not one of 'succeeded', 'failed', 'retry'" in " ".join(
         re.sub("[^ -~]", " ", commands.refused(*words, "0", "OUTCOME", code=2)).split()
     )
-    assert commands.refused(*words, "2", "failed", code=1) == "plangate: The plan has no action 2. (404 not_found)\n"
+    assert (
+        commands.refused(*words, "2", "failed", code=1)
+        == "plangate: The plan has no action 2. (404 not_found)\n"
+    )
     told = commands.refused(*words, "0", "failed", "--details", "{", code=2)
     assert told.startswith("plangate: --details is not JSON: ")
     said = commands.said(*words, "1", "succeeded", "--details", '{"seen": "in the ledger"}')
