@@ -18,11 +18,15 @@ COMMANDS = {
 }
 
 
+# A process keeps from its parent what it ignores: the tests themselves may run under nohup.
+AS_SAID = "import os, signal, sys; signal.signal(signal.SIGHUP, int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+
+
 def started(data: Path, words: list[str], ignoring: bool = False) -> subprocess.Popen[str]:
-    trap = "trap '' HUP; " if ignoring else ""
+    said = signal.SIG_IGN if ignoring else signal.SIG_DFL
     command = [sys.executable, "-m", "app", *words, "--data-dir", str(data)]
     return subprocess.Popen(
-        ["sh", "-c", f'{trap}exec "$@"', "sh", *command],
+        [sys.executable, "-c", AS_SAID, str(int(said)), *command],
         cwd=ROOT,
         env=plain_environment(),
         stdout=subprocess.PIPE,
