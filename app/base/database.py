@@ -55,6 +55,9 @@ GONE = (
     asyncio.TimeoutError,
 )
 
+# What it says to a process that DATABASE_URL sends to the wrong place, or with a wrong name or password.
+NOT_LET_IN = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
+
 
 def cause_of(error: BaseException) -> BaseException:
     """What the driver said, where SQLAlchemy wrapped it."""

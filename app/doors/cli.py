@@ -43,7 +43,7 @@ else:  # the service takes seconds to load, and most commands only talk to one
 cli = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_show_locals=False,  # one of them is a key
+    pretty_exceptions_enable=False,  # a defect is a trace as Python writes it, and no value of a variable in it
     help="Plangate: an agent runtime as an HTTP service.",
 )
 tenants = typer.Typer(no_args_is_help=True, help="Tenants.")
@@ -294,6 +294,11 @@ def main() -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             say_no_more()
             raise SystemExit(f"plangate: nothing more can be written: {error.strerror}.") from error
+        said = database.cause_of(error)
+        if isinstance(said, database.NOT_LET_IN):
+            raise SystemExit(
+                f"plangate: the database of DATABASE_URL does not let this process in: {said}."
+            ) from error
         if not database.is_outage(error):
             raise
-        raise SystemExit(f"plangate: the database cannot be reached: {error}") from error
+        raise SystemExit(f"plangate: the database cannot be reached: {said}") from error

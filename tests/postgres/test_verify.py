@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -465,3 +466,25 @@ def test_a_file_that_is_no_export_is_refused() -> None:
     for file in (b"", b"[]", b'{"heads": []}', b'{"heads": {"a": {"t": {"n": "x"}}}}'):
         with pytest.raises(Invalid, match=r"^The file is not one that `plangate verify --export` wrote\.$"):
             exported_heads(file)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("/{name}?", "/nowhere?", 'database "nowhere" does not exist'),
+        ("//{user}@", "//nobody:secret@", 'role "nobody" does not exist'),
+    ],
+    ids=["database", "role"],
+)
+async def test_a_database_that_lets_nobody_in_is_told_in_a_line(
+    site: Site, right: str, wrong: str, told: str
+) -> None:
+    """Every command of the service says it so, and no password."""
+    at = urlsplit(site.dsn)
+    right = right.format(name=at.path[1:], user=at.username)
+    assert right in site.dsn
+    other = replace(site, dsn=site.dsn.replace(right, wrong))
+    assert await command(other) == (
+        1,
+        f"plangate: the database of DATABASE_URL does not let this process in: {told}.\n",
+    )
