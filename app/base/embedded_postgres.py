@@ -78,6 +78,7 @@ def is_there(data_dir: Path) -> bool:
 def start(
     data_dir: Path,
     *,
+    make: bool = True,
     settings: Mapping[str, str] | None = None,
     log: Callable[[str], object] | None = None,
     state_dir: Path = places.SYSTEM_STATE,
@@ -89,6 +90,7 @@ def start(
 
     Args:
         data_dir: made when missing; one that exists keeps its mode and owner.
+        make: without it what is not there is an error: a directory that was lost is not begun anew.
         settings: configuration parameters over the defaults, such as `{"fsync": "off"}` for tests. They count
             when this call starts the server, not when others already use it.
         log: gets a line for each thing that is done; the logger of this module when not given.
@@ -99,9 +101,13 @@ def start(
     """
     say = log or logging.getLogger(__name__).info
     try:
+        if not make and not is_there(data_dir):
+            raise faults.gone(data_dir)
         data_dir = places.prepare_data_dir(data_dir)
         with locks.held(data_dir / places.START_LOCK, _TURN_SECONDS):
             found, account = places.locate(data_dir, state_dir)
+            if not make and not found.cluster.exists():
+                raise faults.gone(found.cluster)
             socket_dir = places.socket_dir(found, account)
             wanted = Server(found, account, socket_dir, state_dir, dict(settings or {}), say)
             lock = locks.open_lock(found.users_lock)

@@ -25,6 +25,7 @@ from app.base.ids import new_id
 from app.base.keys import check_shape, hash_key, new_key
 from app.base.migrate import migrate_sync
 from app.base.sealing import SealBroken, Sealer, derive
+from app.base.telling import Seldom
 from app.doors.http import create_app, create_operations_app
 from app.doors.logs import configure
 from app.settings import Settings
@@ -82,17 +83,20 @@ async def _with_database(site: Site, services: Services, work: Coroutine[Any, An
 async def _keep_postgres(site: Site, services: Services) -> None:
     if site.postgres is None:
         return
+    cannot = Seldom()
     while True:
         await asyncio.sleep(KEEP_POSTGRES_EVERY_S)
         try:
             await services.db.call("SELECT 1")
         except Unavailable:
             try:
-                again = await asyncio.to_thread(embedded_postgres.start, site.postgres.data_dir)
+                again = await asyncio.to_thread(embedded_postgres.start, site.postgres.data_dir, make=False)
                 await asyncio.to_thread(again.release)  # this process counts as a user already
                 log.warning("postgres.looked_after")
+                cannot.over()
             except embedded_postgres.EmbeddedPostgresError as error:
-                log.error("postgres.cannot_start", error=error)
+                if cannot.due():
+                    log.error("postgres.cannot_start", error=error)
 
 
 def _hear_signals() -> None:

@@ -303,6 +303,19 @@ def test_it_runs_unprivileged_and_in_a_session_of_its_own(running: EmbeddedPostg
         assert Path(f"/proc/{pid}").stat().st_uid == (running.data_dir / "cluster").stat().st_uid
 
 
+def test_what_is_not_there_is_made_only_for_who_wants_it(seeded: Lab) -> None:
+    with pytest.raises(EmbeddedPostgresError, match="none is gone, and with it what the service knew"):
+        start(seeded.folder / "none", make=False, settings=FAST, state_dir=seeded.state)
+    assert not (seeded.folder / "none").exists()
+    start(seeded.folder / "data", make=False, settings=FAST, state_dir=seeded.state).release()
+    cluster = seeded.places().cluster
+    cluster.rename(cluster.with_name("elsewhere"))
+    with pytest.raises(EmbeddedPostgresError, match="is gone"):
+        start(seeded.folder / "data", make=False, settings=FAST, state_dir=seeded.state)
+    assert not cluster.exists()
+    cluster.with_name("elsewhere").rename(cluster)
+
+
 def test_starting_what_runs_is_a_question_to_its_socket(running: EmbeddedPostgres) -> None:
     before = postmaster(running)
     began = time.monotonic()

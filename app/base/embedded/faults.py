@@ -69,6 +69,14 @@ def failed(what: str, home: Path, files: Iterable[Path]) -> EmbeddedPostgresErro
     return EmbeddedPostgresError(f"{what}. {advice.format(home=home)}, {ELSEWHERE}. Log ({logs}):\n  {shown}")
 
 
+def gone(folder: Path) -> EmbeddedPostgresError:
+    """What a service kept its data in was deleted, moved or unmounted under it."""
+    return EmbeddedPostgresError(
+        f"{folder} is gone, and with it what the service knew. Put it back or mount it: the service goes on by itself. To "
+        "begin with an empty one, restart the service."
+    )
+
+
 def refused(error: OSError, what: str) -> EmbeddedPostgresError:
     """The error for a call of the operating system that failed while doing `what`."""
     advice = _ERRNO_ADVICE.get(error.errno or 0, "Choose another data directory")

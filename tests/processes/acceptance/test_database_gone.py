@@ -67,6 +67,25 @@ def test_it_recovers_by_itself(house: House, model: SlowModel, how: signal.Signa
         used.release()
 
 
+def test_a_data_directory_that_is_lost_is_not_begun_anew(house: House) -> None:
+    """It may be a disk that is not mounted: an empty one in its place would answer, and know nothing."""
+    query = house.submit(house.register(specs.notices()), specs.plan_and_execute())
+    service, postmaster = house.service, house.postmaster()
+    assert service is not None and postmaster is not None
+    elsewhere = house.data_dir.with_name("elsewhere")
+    house.data_dir.rename(elsewhere)
+    os.kill(postmaster, signal.SIGKILL)
+    told = f'"error": "EmbeddedPostgresError: {house.data_dir} is gone, '
+    eventually(lambda: told in service.log.read_text("utf-8"), "it says so")
+    time.sleep(3)  # the service looks every two seconds
+    assert service.log.read_text("utf-8").count(told) == 1
+    assert not house.data_dir.exists()
+    assert httpx.get(f"{house.url}/readyz").status_code == 503
+    elsewhere.rename(house.data_dir)
+    house.until_ready()
+    assert house.get(f"/queries/{query}")["id"] == query
+
+
 def test_one_that_does_not_answer_is_as_good_as_none(house: House, model: SlowModel) -> None:
     """Its processes stand still: no request waits for them, and all goes on when they do."""
     runtime = house.register(specs.talker("talk", model.provider("openai")))
