@@ -73,8 +73,15 @@ class References:
             raise Invalid(
                 f"The runtime declares no reference {kind!r}.", [Flaw("/kind", f"declared are: {known}")]
             )
-        tenant = await self._tenancy.tenant(tenant_id)
         fields = spec.glimpse if isinstance(spec.glimpse, dict) else None
+        if (
+            fields is not None and glimpse is not None
+        ):  # whoever reads it, an approver too, takes it for the declared one
+            raise Invalid(
+                f"The runtime declares what the glimpse of {kind} is: leave it out.",
+                [Flaw("/glimpse", "the runtime declares it")],
+            )
+        tenant = await self._tenancy.tenant(tenant_id)
         asked = Asked(kind, spec.schema_, fields, max_bytes(tenant))
         if isinstance(value, LargeDocument):
             packed: tuple[bytes | bytearray, bytes] = await value.packed(asked, glimpse)

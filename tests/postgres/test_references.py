@@ -141,6 +141,18 @@ async def test_an_id_tells_nothing_of_a_small_value(api: Caller) -> None:
     assert len(made["id"]) == len(other["id"]) == 64
 
 
+async def test_a_declared_glimpse_is_everybodys(api: Caller) -> None:
+    """An approver reads it as what the author of the runtime said of such values."""
+    await kinds(api)
+    body = {"kind": "Cart", "value": {"ids": [1, 2, 3]}}
+    for value in (body["value"], {"ids": ["x" * 1_500_000]}):
+        answer = await api.post("/references", {**body, "value": value, "glimpse": {"count": 99}})
+        assert refused(answer, 422)["errors"] == [
+            {"pointer": "/glimpse", "message": "the runtime declares it"}
+        ]
+    assert (await api.do("/references", body))["glimpse"] == {"count": 3, "first": [1, 2]}
+
+
 async def test_the_later_expiry_and_the_first_glimpse_stand(api: Caller, owner: Any) -> None:
     await kinds(api)
     first = await api.do("/references", {"kind": "Brief", "value": {"a": 1}, "glimpse": {"g": 1}})
