@@ -21,6 +21,7 @@ from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Sender
 CLIENT_HOLD_S = 2.0  # how long a call that nobody took keeps its worker
 PAUSES_S = (0.5, 2.0)  # before each further attempt
 LONGEST_PAUSE_S = 30.0
+EARLIER = "an attempt before this one may have arrived."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,12 @@ class Tried:
     outcome: CallOutcome
     again: bool = False
     after_s: float = 0
+
+    def doubted(self, doubt: str) -> CallOutcome:
+        """The same, where an attempt before may have arrived: only an answer ends the doubt."""
+        if self.outcome.status == "unknown" or not self.again:
+            return self.outcome
+        return CallOutcome("unknown", error=f"{doubt.rstrip('.')}. Then: {self.outcome.error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +110,20 @@ class Dispatch:
     async def _send(
         self, run: QueryRun, call: OutgoingCall, *, offers: bool = False, ready: Ready | None = None
     ) -> CallOutcome:
-        """Sends, again where nothing took effect or where repeating is safe."""
+        """Sends, again where nothing took effect or where repeating is safe. An attempt that took no effect says nothing of
+        one before it that may have arrived, in this run or before it."""
         pauses = iter(PAUSES_S)
+        taken = ready or await self._take(run, call, offers)
+        doubt = EARLIER if isinstance(taken, Ready) and taken.taken.number > 1 else None
         while True:
-            tried = await self._try(run, call, ready or await self._take(run, call, offers))
+            tried = await self._try(run, call, taken)
+            if tried.outcome.status == "unknown":
+                doubt = tried.outcome.error
             pause_s = next(pauses, None) if tried.again else None
             if pause_s is None or tried.after_s > LONGEST_PAUSE_S:
-                return tried.outcome
+                return tried.outcome if doubt is None else tried.doubted(doubt)
             await asyncio.sleep(max(pause_s, tried.after_s))
-            ready = None
+            taken = await self._take(run, call, offers)
 
     async def _take(self, run: QueryRun, call: OutgoingCall, offers: bool) -> Ready | CallOutcome:
         async def take(tx: Tx) -> Taken | CallOutcome:

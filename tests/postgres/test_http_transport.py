@@ -390,6 +390,23 @@ async def test_an_unknown_dispatch_waits_for_a_person_and_retry_has_the_same_key
         assert (first.json["attempt"], again.json["attempt"]) == (1, 2)
 
 
+async def test_an_endpoint_that_is_lost_with_the_first_attempt_and_busy_after_it_leaves_the_outcome_open(
+    api: Caller,
+) -> None:
+    """What took no effect is the repetition: whether the first one did nobody knows."""
+    busy = Answer(503, b"starting", {"Retry-After": "0"})
+    async with endpoint(Answer(cut=True), busy, busy, output({"entitiesAffected": 2})) as at:
+        await api.register(acting(at, replay="safe"))
+        query = (await api.submit(specs.store_and_execute()))["id"]
+        await api.approve(query)
+        await api.until(query, "waiting", "outcome_unknown")
+        plan = (await api.read("/plans"))["items"][0]
+        assert (plan["status"], len(at.received)) == ("executing", 3)
+        await api.do(f"/plans/{plan['id']}/actions/0", {"outcome": "retry"})
+        assert inner(output_of(await api.ended(query))[1])["status"] == "executed"
+        assert len({r.headers["idempotency-key"] for r in at.received}) == 1
+
+
 async def test_an_action_that_was_not_sent_yet_waits_for_a_process_as_long_as_it_takes(
     plangate: World, api: Caller, owner: Any
 ) -> None:

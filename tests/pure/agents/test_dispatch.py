@@ -128,6 +128,34 @@ async def test_the_uncertain_is_repeated_only_where_that_is_safe() -> None:
     assert (outcome.status, calls.number) == ("unknown", 3)
 
 
+async def test_what_was_not_sent_in_the_end_says_nothing_of_an_attempt_that_may_have_arrived() -> None:
+    """The endpoint dies with the first attempt: two that find nobody do not make it one that was never sent."""
+    cut, away = Uncertain("cut."), NotSent("nothing was sent: nobody is there")
+    outcome, calls = await sent(Sender(cut, away, away), call("safe"))
+    assert (outcome.status, calls.number, calls.told[-1]) == ("unknown", 3, "unknown")
+    assert outcome.error == "cut. Then: nothing was sent: nobody is there"
+    outcome, _ = await sent(Sender(cut, NotSent("busy", 31.0)), call("safe"))
+    assert outcome.status == "unknown"
+    for answer in (
+        CallOutcome("done", output=2),
+        CallOutcome("done", error="it answered 404: no such thing"),
+    ):
+        outcome, _ = await sent(Sender(cut, away, answer), call("safe"))
+        assert outcome == answer
+
+
+@pytest.mark.parametrize("replay", ["safe", "never"])
+async def test_an_attempt_before_this_run_may_have_arrived_too(replay: str) -> None:
+    """A process that was killed sent it, or a person said `retry`."""
+    calls = Calls()
+    calls.number = 1
+    sender = Sender(*(NotSent("away") for _ in range(3)))
+    way: Any = Dispatch(calls, {"http": sender}, LEASE_S, Metrics())  # type: ignore[arg-type]
+    outcome = await way.outcome(Run(), call(replay))
+    assert (outcome.status, calls.told[-1]) == ("unknown", "unknown")
+    assert outcome.error == "an attempt before this one may have arrived. Then: away"
+
+
 async def test_who_asks_for_more_patience_than_we_have_is_not_tried_again() -> None:
     _, calls = await sent(Sender(NotSent("busy", 31.0)), call())
     assert calls.number == 1
