@@ -308,12 +308,17 @@ class Verdict:
     def failed(cls, code: str, message: str) -> Verdict:
         return cls(ActionStatus.FAILED, error={"code": code, "message": message})
 
+    @classmethod
+    def unknown(cls, message: str) -> Verdict:
+        """`message` is for the person who settles it: what is known."""
+        return cls(ActionStatus.UNKNOWN, error={"code": "outcome_unknown", "message": message})
+
 
 def judged(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
     """Where a dispatch leaves its actions. `any_value`: a tool carried it out for an action whose result goes to a path,
     and that is whatever it returned."""
     if outcome.status == "unknown":
-        return Verdict(ActionStatus.UNKNOWN)
+        return Verdict.unknown(outcome.error or "Whoever had taken it was lost, or did not answer in time.")
     if outcome.status == "withdrawn":
         return Verdict.failed("not_served", "Nobody took the dispatch in time; nothing was sent.")
     if outcome.error is not None:

@@ -249,9 +249,9 @@ class Execution:
         if not open_rows:
             return None
         payloads = await self._payloads(tx, execution_id, shipment, texts)
-        if isinstance(payloads, Verdict):
-            return payloads
         again = open_rows[0]["work_id"]  # a retry goes on under the same identity
+        if isinstance(payloads, Verdict):
+            return payloads if again is None else not_again(payloads)
         request = self._shipments.request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
         call = self._shipments.call(shipment, again or new_id("wrk_"), jsongate.dumps(request))
         scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
@@ -369,6 +369,9 @@ class Execution:
         status, unsent = verdict.status, rows[0]["status"] == "pending"
         if unsent and status is ActionStatus.SKIPPED:  # no work was done for it
             scope, work_id = self._run.scope(execution_id, self._who.scope.work_id, scope.agent), ""
+        elif unsent and status is ActionStatus.UNKNOWN:
+            work_id = rows[0]["work_id"]
+            scope = self._run.scope(work_id, execution_id, scope.agent)
         elif unsent:
             name = bodies.served_name(shipment.boundary)
             query = self._run.query
@@ -402,6 +405,11 @@ class Execution:
 
 def unsent(error: VariableError) -> Verdict:
     return Verdict.failed("variable_error", f"Nothing was sent. {error}")
+
+
+def not_again(why: Verdict) -> Verdict:
+    """Of a retry that cannot be sent: what was sent before is as unknown as it was."""
+    return Verdict.unknown(f"It was sent before, and not again. {(why.error or {}).get('message')}")
 
 
 def summary(rows: list[Any]) -> dict[str, Any]:

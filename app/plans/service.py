@@ -327,12 +327,12 @@ class Plans:
 
     async def _left_behind(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:
         """What becomes of an action whose query ends: a result that is in counts, whatever was going on, and goes to no
-        path any more."""
-        call = None if row["status"] == "pending" else await calls_store.outcome(tx, row["work_id"])
+        path any more. One that is pending has a call if it was sent before, and a person said `retry`."""
+        call = None if row["work_id"] is None else await calls_store.outcome(tx, row["work_id"])
         if call is None or call["status"] == "withdrawn":
             return Verdict(ActionStatus.SKIPPED)
         if call["status"] != "done":
-            return Verdict(ActionStatus.UNKNOWN)
+            return Verdict.unknown("The query ended before anybody said what became of it.")
         result = orjson.loads(call["result"])
         done = CallOutcome("done", result.get("output"), result.get("error"))
         return bodies.judged(done, any_value=any_value)

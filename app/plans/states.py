@@ -39,8 +39,14 @@ class ActionStatus(StrEnum):
 ACTION_LIFE = Lifecycle(
     "action",
     {
-        # What cannot be sent, since a value does not fit, fails before it is dispatched.
-        ActionStatus.PENDING: (ActionStatus.DISPATCHED, ActionStatus.SKIPPED, ActionStatus.FAILED),
+        # What cannot be sent, since a value does not fit, fails before it is dispatched. A retry that is not sent any more
+        # leaves what was sent before as unknown as it was.
+        ActionStatus.PENDING: (
+            ActionStatus.DISPATCHED,
+            ActionStatus.SKIPPED,
+            ActionStatus.FAILED,
+            ActionStatus.UNKNOWN,
+        ),
         ActionStatus.DISPATCHED: (
             ActionStatus.SUCCEEDED,
             ActionStatus.FAILED,

@@ -84,7 +84,8 @@ class TransitionList(WholeList):
 
 
 class ActionView(View):
-    """An action of a plan that executes or did. `idempotencyKey` is the same for every attempt at it."""
+    """An action of a plan that executes or did. `idempotencyKey` is the same for every attempt at it. Where its outcome is
+    unknown, `error` says what is known."""
 
     index: int
     revision: int

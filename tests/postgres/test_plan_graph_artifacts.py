@@ -199,6 +199,33 @@ async def test_a_text_that_is_lost_after_the_approval_fails_the_action_that_read
     assert mine.payload(1) == {"value": "A design"}
 
 
+async def test_a_text_that_is_lost_before_a_retry_leaves_the_action_to_a_person(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """Nothing was sent this time; what the first time did nobody knows."""
+    await api.register(flowing())
+    record = await published(api)
+    plan = await stored(api, note(f"†artifact.{record['id']}.content"))
+    query = await begun(api, plan)
+    await api.approve(query["id"])
+    (call,) = await api.claim("actions")
+    await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
+    await plangate.services.calls.lapse_due()
+    await api.until(query["id"], "waiting", "outcome_unknown")
+    await plangate.services.workspaces.blobs.delete("acme", bytes.fromhex(record["digest"]["value"]))
+    for attempts in (1, 2):
+        await api.do(f"/plans/{plan['id']}/actions/0", {"outcome": "retry"})
+        await api.until(query["id"], "waiting", "outcome_unknown")
+        (row,) = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+        assert (row["status"], row["workId"], row["attempts"]) == ("unknown", call["workId"], 1), attempts
+        assert row["error"]["message"].startswith(
+            "It was sent before, and not again. Nothing was sent. /text "
+        )
+        assert (await api.read(f"/work-records/{row['workId']}"))["status"] == "unknown"
+    await api.do(f"/plans/{plan['id']}/actions/0", {"outcome": "succeeded"})
+    assert (await api.ended(query["id"]))["status"] == "succeeded"
+
+
 async def test_a_text_that_is_not_the_one_that_was_approved_is_not_sent(
     plangate: World, api: Caller, owner: Any
 ) -> None:

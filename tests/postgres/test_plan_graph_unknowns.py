@@ -147,7 +147,46 @@ async def test_a_retry_is_sent_with_the_values_that_were_approved(
     assert mine.payload(1) == {"value": "done"}
 
 
+async def test_what_is_known_of_an_unknown_outcome_is_told_to_who_settles_it(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    await api.register(flowing())
+    plan = await unknown(plangate, owner, make(1, "†state.a"))
+    (row,) = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    told = {
+        "code": "outcome_unknown",
+        "message": "Whoever had taken it was lost, or did not answer in time.",
+    }
+    assert (row["status"], row["error"]) == ("unknown", told)
+    work = await api.read(f"/work-records/{row['workId']}")
+    assert (work["status"], work["error"]) == ("unknown", told)
+    settled = await api.do(plan["at"], {"outcome": "succeeded", "details": 1})
+    assert (settled["error"], settled["result"]["details"]) == (None, 1)
+    assert (await api.ended(plan["queryId"]))["status"] == "succeeded"
+
+
 # -- an early end
+
+
+async def test_a_retry_that_a_cancel_overtakes_is_unknown_still(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """It was sent before: nobody may read that it was not."""
+    await api.register(flowing())
+    plan = await unknown(plangate, owner, make(1, "†state.a"), make("†state.a"))
+    async with plangate.services.db.transaction("acme") as tx:
+        await plangate.services.plans.settle(tx, plan["id"], 0, "retry", None, "ann")
+        await plangate.services.queries.cancel(tx, plan["queryId"])
+    assert await statuses(api, plan) == ["unknown", "skipped"]
+    row = (await api.read(f"/plans/{plan['id']}/actions"))["items"][0]
+    assert row["error"]["message"] == "The query ended before anybody said what became of it."
+    assert (await api.read(f"/work-records/{row['workId']}"))["status"] == "unknown"
+    changes = [e["data"] for e in await api.events(plan["queryId"], "action-status-change")]
+    assert [(c["from"], c["to"]) for c in changes if c["index"] == 0][-2:] == [
+        ("unknown", "pending"),
+        ("pending", "unknown"),
+    ]
+    assert (await api.do(plan["at"], {"outcome": "succeeded"}))["status"] == "succeeded"
 
 
 async def test_cancelled_in_the_middle_the_rest_is_skipped_and_settling_corrects_the_row_alone(

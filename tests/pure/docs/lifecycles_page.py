@@ -32,7 +32,8 @@ presented again. A plan that was ever approved runs once; executing it again mak
     (
         ACTION_LIFE,
         """`dispatched` is on record before anybody can take the action. `unknown` means that somebody took it and was
-lost: only a person settles it, as `succeeded`, as `failed`, or as a retry, which puts it back to `pending`.""",
+lost: only a person settles it, as `succeeded`, as `failed`, or as a retry, which puts it back to `pending`. A
+retry that is not sent any more is `unknown` again.""",
     ),
     (
         APPROVAL_LIFE,
