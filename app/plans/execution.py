@@ -133,9 +133,8 @@ class Execution:
         order = Order([frozenset()] * len(shipments))
         if self._flow is not None:  # an earlier run of the query may have begun
             rows = await self._run.look(lambda tx: self._take_up(tx, None))
-            order = Order(
-                self._flow.graph.needs, {r["index"] for r in rows if r["status"] == ActionStatus.DISPATCHED}
-            )
+            outside = (ActionStatus.DISPATCHED, ActionStatus.UNKNOWN)
+            order = Order(self._flow.graph.needs, {r["index"] for r in rows if r["status"] in outside})
             for row in rows:
                 if ActionStatus(row["status"]) in ACTION_LIFE.terminal:
                     order.done(row["index"])

@@ -165,6 +165,34 @@ async def test_what_is_known_of_an_unknown_outcome_is_told_to_who_settles_it(
     assert (await api.ended(plan["queryId"]))["status"] == "succeeded"
 
 
+async def test_after_a_sleep_an_unknown_action_has_its_place_still(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """Two may be outside: one of them is the one that may be running."""
+    await api.register(flowing(limits={"maxParallelActions": 2}))
+    readers = [make("†state.a", f"†state.r{n}") for n in range(3)]
+    plan = await stored(api, *readers, make(3, "†state.b"), make(4, "†state.a"))
+    query = await running(api, plan)
+
+    async def lost() -> None:
+        await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
+        await plangate.services.calls.lapse_due()
+
+    for call in await taken(api):
+        if index(call) == 4:
+            good(await api.result(call, did("it")))
+    (first,) = await api.claim("actions")
+    assert index(first) == 0
+    await lost()
+    await api.until(query, "waiting", "outcome_unknown")
+    assert await statuses(api, plan) == ["unknown", "pending", "pending", "unknown", "succeeded"]
+    await api.do(f"/plans/{plan['id']}/actions/0", {"outcome": "succeeded"})
+    (next_,) = await api.claim("actions")
+    await api.until(query, "waiting", "outcome_unknown")
+    assert index(next_) == 1
+    assert await statuses(api, plan) == ["succeeded", "dispatched", "pending", "unknown", "succeeded"]
+
+
 # -- an early end
 
 
