@@ -99,15 +99,7 @@ class Plans:
         if done is not None:
             return await self.named(tx, None, done)
         spec = self._spec(runtime, spec_name)
-        # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
-        normal, flaws = await asyncio.to_thread(
-            bodies.normalise, spec, body, self.schemas, variables=variables
-        )
-        if flaws:
-            raise Invalid(
-                f"The body does not match the plan {spec_name}.",
-                [Flaw("/body" + f.pointer, f.message) for f in flaws],
-            )
+        normal = await self._normal(spec, body, f"The body does not match the plan {spec_name}.", variables)
         actions = bodies.actions_of(normal)
         named = bodies.references_of(actions)
         if variables:
@@ -153,6 +145,27 @@ class Plans:
             [self.status_event(who.scope, runtime, plan, None if revision == 1 else "draft", "draft")],
         )
         return plan
+
+    async def _normal(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> dict[str, Any]:
+        """The stored form of a body. Raises Invalid."""
+        # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
+        normal, flaws = await asyncio.to_thread(
+            bodies.normalise, spec, body, self.schemas, variables=variables
+        )
+        if flaws:
+            raise Invalid(refusal, [Flaw("/body" + f.pointer, f.message) for f in flaws])
+        return normal
+
+    async def check_body(self, runtime: Runtime, plan: Plan) -> None:
+        """A draft that was stored under another version of the runtime, or under another runtime, is what this one declares
+        by that name. Raises Invalid."""
+        if plan.runtime_id != runtime.id:
+            spec = self._spec(runtime, plan.spec_name)
+            refusal = (
+                f"The plan {plan.called} was stored under another version of the runtime, and does not match the plan "
+                f"{spec.name} of this one; store the next revision first."
+            )
+            await self._normal(spec, bodies.flat(spec, orjson.loads(plan.body)), refusal, plan.variables)
 
     async def _revise(self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime) -> tuple[str, int]:
         await store.lock(tx, existing.id)

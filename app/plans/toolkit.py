@@ -175,6 +175,7 @@ class PlanTools:
             raise Invalid(
                 f"{agent} executes plans of {wanted!r} only, and {plan.called} is a {plan.spec_name}."
             )
+        await self._plans.check_body(run.runtime, plan)
         self._plans.check_inputs(run, inputs)
         rule = plan_rule(run.runtime.spec, agent, standing.floor)
         kept = await self._plans.ground(tx, run, plan, inputs, who, texts) if plan.variables else None

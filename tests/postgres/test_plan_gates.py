@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -152,3 +153,31 @@ async def test_an_executor_takes_no_plan_that_is_another_ones(api: Caller, plang
     assert await plangate.value("SELECT count(*) FROM approvals") == 0
     straight = specs.script(("call_agent", {"agent": "doer", "prompt": asked}))
     await api.gate((await api.submit(straight, threadKey="t"))["id"])
+
+
+async def test_a_draft_of_an_earlier_version_is_checked_against_the_one_that_executes_it(
+    api: Caller, plangate: World
+) -> None:
+    """A rule that asks nobody is for actions as that version declares them."""
+    await api.register(specs.planning())
+    plan = await api.do("/plans", {**STORE, "runtime": "default"})
+    spec = specs.planning(approvalPolicies={"plans": "never"})
+    later = {**specs.ROUTING, "schema": copy.deepcopy(specs.ROUTING["schema"])}
+    refund = later["schema"]["properties"]["actions"]["items"]["oneOf"][1]
+    refund["properties"]["cents"]["maximum"] = 100
+    strict = await api.register({**spec, "plans": [later]})
+    straight = specs.script(
+        ("call_agent", {"agent": "doer", "prompt": {"tool": "executePlan", "args": {"planId": "p1"}}})
+    )
+    over = await api.run(straight, threadKey="t", runtimeId=strict["id"])
+    assert inner(output_of(over)[0]) == (
+        "The plan p1 was stored under another version of the runtime, and does not match the plan Routing of this one; "
+        "store the next revision first. /body/actions/1/cents: 500 is greater than the maximum of 100."
+    )
+    assert (await api.read(f"/plans/{plan['id']}"))["status"] == "draft"
+    assert await plangate.value("SELECT count(*) FROM approvals") == 0
+    refund["properties"]["cents"]["maximum"] = 500
+    loose = await api.register({**spec, "plans": [later]})
+    query = await api.submit(straight, threadKey="t", runtimeId=loose["id"])
+    await api.serve("actions", None)
+    assert inner(output_of(await api.ended(query["id"]))[0])["status"] == "executed"
