@@ -12,7 +12,7 @@ from app.approvals import grants, store, views
 from app.approvals.models import Decision
 from app.approvals.service import Approvals
 from app.base.database import Tx
-from app.base.errors import Conflict, Flaw, Invalid
+from app.base.errors import Conflict, Flaw, Forbidden, Invalid, NotFound
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -157,6 +157,10 @@ async def decide_many(
                 row = await approvals.decide(tx, one.id, one.by(caller))
             except Conflict as error:
                 raise Conflict(f"{one.id}: {error.detail} Nothing was decided.", extra=error.extra) from error
+            except Forbidden as error:
+                raise Forbidden(f"{one.id}: {error.detail} Nothing was decided.") from error
+            except NotFound as error:
+                raise NotFound(f"{error.detail} Nothing was decided.") from error
             except Invalid as error:
                 flaws = [Flaw(f"/decisions/{n}{f.pointer}", f.message) for f in error.flaws]
                 raise Invalid(f"{one.id}: {error.detail} Nothing was decided.", flaws) from error

@@ -259,12 +259,31 @@ async def test_many_are_decided_all_or_nothing(plangate: World, api: Caller) -> 
     statuses = [(await api.read(f"/approvals/{a['id']}"))["status"] for a in opened]
     assert statuses == ["pending", "rejected", "pending"]
     assert await plangate.value("SELECT count(*) FROM approval_votes") == 1
+    gone = [{"id": opened[0]["id"], "decision": "approve"}, {"id": "apr_none", "decision": "approve"}]
+    body = refused(await api.post("/approvals", {"decisions": gone}), 404)
+    assert body["detail"] == "There is no approval 'apr_none'. Nothing was decided."
     two = {"decisions": [all_three["decisions"][2], all_three["decisions"][0]]}
     done = await api.do("/approvals", two)
     assert [(a["id"], a["status"]) for a in done["approvals"]] == [
         (opened[2]["id"], "approved"),
         (opened[0]["id"], "approved"),
     ]
+
+
+async def test_of_many_the_one_that_may_not_be_decided_is_named(plangate: World, api: Caller) -> None:
+    rule = {"kind": "always", "approvers": {"minimum": 1, "notRequester": True}}
+    await api.register(specs.scripted(PAY, approvalOverrides={"tools": {"solo": {"pay": rule}}}))
+    ann = await plangate.key("approvals:decide", "queries:write", "read", principal="ann")
+    gates = []
+    for asker in (api, ann):
+        query = await asker.submit(specs.script(("pay", {"n": 1})))
+        gates.append(await api.gate(query["id"]))
+    decisions = [{"id": gate["id"], "decision": "approve"} for gate in gates]
+    body = refused(await ann.post("/approvals", {"decisions": decisions}), 403)
+    assert body["detail"] == (
+        f"{gates[1]['id']}: The rule of this gate wants somebody else than who asked for it to decide. Nothing was decided."
+    )
+    assert [(await api.read(f"/approvals/{g['id']}"))["status"] for g in gates] == ["pending"] * 2
 
 
 async def test_the_inbox_filters_and_pages_newest_first(api: Caller) -> None:
