@@ -27,6 +27,9 @@ from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, request_of
 MOST_CLAIMS: Final = 3
 """As often as the service itself tries a call that may be repeated."""
 
+LISTED_BYTES: Final = 4 * 1024
+"""Of a late result, in a list of up to 500 calls."""
+
 GIVEN_UP: Final = jsongate.dumps(
     {"error": f"{MOST_CLAIMS} times a process took the call and did not answer in time."}
 )
@@ -156,9 +159,20 @@ class OutgoingCalls:
                 "claimedBy": r["claimed_by"],
                 "createdAt": rfc3339(r["created_at"]),
                 "doneAt": rfc3339(r["done_at"]) if r["done_at"] else None,
+                "lateResult": _late(r),
             }
-            for r in await store.page(tx, before, status, query_id, limit)
+            for r in await store.page(tx, before, status, query_id, limit, LISTED_BYTES)
         ]
+
+
+def _late(row: Any) -> dict[str, Any] | None:
+    """What a process said of a call after its claim had lapsed."""
+    if row["late_bytes"] is None:
+        return None
+    if row["late_result"] is None:
+        return {"note": f"It has {row['late_bytes']} bytes, too many for a list."}
+    late: dict[str, Any] = orjson.loads(row["late_result"])
+    return late
 
 
 def outcome_of(row: Any, loads: Callable[[bytes], Any] = orjson.loads) -> CallOutcome | None:

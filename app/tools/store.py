@@ -95,7 +95,9 @@ UPDATE outgoing_calls SET status = CASE WHEN status = 'open' AND attempts = 0 TH
 """
 DUE = "SELECT tenant_id, work_id FROM due_calls($1)"
 LIST = """
-SELECT work_id, query_id, purpose, sender, name, status, attempts, claimed_by, created_at, done_at FROM outgoing_calls
+SELECT work_id, query_id, purpose, sender, name, status, attempts, claimed_by, created_at, done_at,
+       octet_length(late_result) AS late_bytes, CASE WHEN octet_length(late_result) <= $6 THEN late_result END AS late_result
+  FROM outgoing_calls
  WHERE tenant_id = $1 AND ($2::text IS NULL OR work_id < $2) AND ($3::text IS NULL OR status = $3)
    AND ($4::text IS NULL OR query_id = $4)
  ORDER BY work_id DESC LIMIT $5

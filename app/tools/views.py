@@ -100,7 +100,9 @@ class ClaimedCalls(View):
 
 
 class CallView(View):
-    """A call that left the service, without its arguments; `sender` says who brings it to its code."""
+    """A call that left the service, without its arguments; `sender` says who brings it to its code. `lateResult` is what came
+    after its claim had lapsed, `{output}` or `{error}`, of up to 4 KiB: it changes nothing, and is evidence for who
+    looks."""
 
     work_id: str
     query_id: str
@@ -112,6 +114,7 @@ class CallView(View):
     claimed_by: str | None
     created_at: datetime
     done_at: datetime | None
+    late_result: JsonObject | None
 
 
 class CallPage(Page):

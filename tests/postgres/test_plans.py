@@ -460,6 +460,12 @@ async def test_an_outcome_that_nobody_knows_waits_for_a_person(
     late = good(await api.result(call, DONE))
     assert late["adopted"] is False
     assert (await api.read(f"/queries/{query}"))["status"] == "waiting"
+    (listed,) = (await api.read("/tool-calls", queryId=query))["items"]  # for who settles it
+    assert (listed["status"], listed["lateResult"]) == ("unknown", {"output": DONE})
+    long = good(await api.result(call, "x" * 5_000))
+    assert long["adopted"] is False
+    (listed,) = (await api.read("/tool-calls", queryId=query))["items"]
+    assert listed["lateResult"] == {"note": "It has 5013 bytes, too many for a list."}
     path = f"/plans/{plan['id']}/actions/1"
     refused(await (await plangate.key("plans:write", "read")).post(path, {"outcome": outcome}), 403)
     settled = await (await plangate.key("plans:settle")).do(path, {"outcome": outcome, "details": "seen"})
