@@ -28,6 +28,7 @@ MAX_ACTIONS = 1_000
 _HOLE_SHOWN = "\\u0000"
 _IN_AN_ACTION = re.compile(r"/actions/\d+/")
 MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
+MAX_KEPT_TOGETHER = 16 * 1024 * 1024  # by the actions of one batch, which are written at once
 MAX_SUMMARY_CHARS = 2_000  # of the summary of a larger one
 
 
@@ -296,10 +297,11 @@ class Verdict:
         """What goes to the output path of the action."""
         return (self.result or {}).get("details")
 
-    def parts(self) -> dict[str, bytes]:
+    def parts(self, actions: int = 1) -> dict[str, bytes]:
+        """As each of so many actions keeps it."""
         parts = {}
         if self.result is not None:
-            parts["result"] = _kept(self.result)
+            parts["result"] = _kept(self.result, min(MAX_KEPT_BYTES, MAX_KEPT_TOGETHER // actions))
         if self.error is not None:
             parts["error"] = dumps(self.error)
         return parts
@@ -331,10 +333,10 @@ def judged(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
     return Verdict(ActionStatus.SUCCEEDED, result)
 
 
-def _kept(result: dict[str, Any]) -> bytes:
+def _kept(result: dict[str, Any], most: int) -> bytes:
     """A result as each of its actions keeps it: a batch may have many, so a large one is kept by the call alone."""
     data = dumps(result)
-    if len(data) <= MAX_KEPT_BYTES:
+    if len(data) <= most:
         return data
     note = f"The result had {len(data)} bytes; the record of the call has it."
     kept = {"entitiesAffected": result.get("entitiesAffected", 0), "details": {"note": note}}

@@ -35,7 +35,7 @@ from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
 from app.plans.variables import Flow, delivered, parsed
 from app.runtimes.models import Runtime
 from app.state import store as state_store
-from app.state.glimpses import cut
+from app.state.glimpses import brief, cut
 from app.state.models import WriteRow
 from app.state.writing import WriteRefused
 from app.tools.calls import Taken
@@ -392,7 +392,7 @@ class Execution:
             )
             if written and verdict.error is not None:
                 verdict = replace(verdict, error={**error, "writtenTo": [row.path for row in written]})
-        parts = verdict.parts()
+        parts = verdict.parts(len(rows))
         await self._plans.move_actions(
             tx, self._plan.id, scope, rows, status, work_id=work_id or None, **parts
         )
@@ -439,4 +439,8 @@ def summary(rows: list[Any]) -> dict[str, Any]:
 
 
 def _shortened(error: dict[str, Any]) -> dict[str, Any]:
-    return {**error, "message": cut(error["message"], ERROR_CHARS)} if "message" in error else error
+    """The details are a person's, who settled the action, and may be any JSON."""
+    if "message" in error:
+        return {**error, "message": cut(error["message"], ERROR_CHARS)}
+    long = len(jsongate.dumps(error["details"])) > ERROR_CHARS
+    return {**error, "details": brief(error["details"])} if long else error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -325,11 +326,13 @@ class Plans:
             scope = await self.scope_of_execution(tx, plan)
             actions = bodies.actions_of(orjson.loads(plan.body))
             closed = set[str]()  # the actions of one dispatch share a record
-            for row in await store.actions(tx, plan_id):
+            rows = await store.actions(tx, plan_id)
+            together = Counter(row["work_id"] for row in rows)
+            for row in rows:
                 if row["status"] in ("pending", "dispatched"):
                     any_value = bodies.takes_any_value(runtime.spec, actions[row["index"]])
                     left = await self._left_behind(tx, row, any_value=any_value)
-                    parts = left.parts()
+                    parts = left.parts(together[row["work_id"]])
                     await self.move_actions(tx, plan_id, scope, [row], left.status, **parts)
                     if left.status is not ActionStatus.SKIPPED and row["work_id"] not in closed:
                         closed.add(row["work_id"])
@@ -396,6 +399,13 @@ class Plans:
             await self.move_actions(tx, plan.id, scope, together, ActionStatus.PENDING, settled_by=by)
         else:
             said: dict[str, Any] = {"settledBy": by, "details": details}
+            size = len(jsongate.dumps(said)) * len(together)
+            if size > bodies.MAX_KEPT_TOGETHER:
+                told = (
+                    f"{len(together)} actions were sent together, and each keeps the details: that would be {size} bytes, "
+                    f"more than {bodies.MAX_KEPT_TOGETHER}"
+                )
+                raise Invalid(f"{told}.", [Flaw("/details", told)])
             if not over:
                 written_to = await self._settle_output(tx, plan, rows[index], outcome, details)
                 said |= {"writtenTo": written_to} if written_to else {}
@@ -405,7 +415,7 @@ class Plans:
             )
         if plan.query_id is not None and not over:
             await queue_store.wake(tx, plan.query_id)
-        return action_wire((await store.actions(tx, plan.id))[index])
+        return action_wire((await store.actions(tx, plan.id, [index]))[0])
 
     async def _settle_output(self, tx: Tx, plan: Plan, row: Any, outcome: str, details: Any) -> list[str]:
         """What a person says of an action with an output path is written to it, as its result or its error."""

@@ -85,7 +85,7 @@ class TransitionList(WholeList):
 
 class ActionView(View):
     """An action of a plan that executes or did. `idempotencyKey` is the same for every attempt at it. Where its outcome is
-    unknown, `error` says what is known."""
+    unknown, `error` says what is known; `settledBy` is who last settled it, or said `retry`."""
 
     index: int
     revision: int

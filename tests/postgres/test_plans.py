@@ -476,6 +476,32 @@ async def test_an_outcome_that_nobody_knows_waits_for_a_person(
     refused(await api.post(path, {"outcome": outcome}), 409)
 
 
+async def test_long_details_are_kept_by_each_action_and_shortened_in_the_answer(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """A thousand rows of a megabyte are no transaction of a second, and no answer for a model."""
+    await api.register(specs.planning(approvalPolicies={"plans": "never"}))
+    body = {"actions": [specs.BOOK] * 30}
+    plan = await api.do("/plans", {"runtime": "default", "specName": "Routing", "body": body})
+    query = (await api.do(f"/plans/{plan['id']}/execute", {}))["id"]
+    await api.claim("actions")
+    await owner.execute("UPDATE outgoing_calls SET claimed_until = now() - interval '1 s'")
+    await plangate.services.calls.lapse_due()
+    await api.until(query, "waiting", "outcome_unknown")
+    path = f"/plans/{plan['id']}/actions/7"
+    problem = refused(await api.post(path, {"outcome": "failed", "details": "x" * 900_000}), 422, "invalid")
+    told = "30 actions were sent together, and each keeps the details: that would be 27001110 bytes, more than 16777216"
+    assert problem["errors"] == [{"pointer": "/details", "message": told}]
+    settled = await api.do(path, {"outcome": "failed", "details": "x" * 90_000})
+    assert (settled["index"], len(settled["error"]["details"])) == (7, 90_000)
+    await api.ended(query)
+    over = await api.read(f"/plans/{plan['id']}")
+    short = {"settledBy": "operator", "details": "x" * 79 + "…"}
+    assert [a["error"] for a in over["result"]["actions"]] == [short] * 30
+    rows = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    assert {len(r["error"]["details"]) for r in rows} == {90_000}
+
+
 async def test_retry_sends_again_under_the_same_key_and_counts(
     plangate: World, api: Caller, owner: Any
 ) -> None:

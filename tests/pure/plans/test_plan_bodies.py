@@ -170,3 +170,12 @@ def test_of_a_large_result_each_row_keeps_what_the_answer_is_made_of() -> None:
     assert "the record of the call has it" in kept["details"]["note"]
     silent = {key: held for key, held in large.items() if key != "summary"}
     assert "summary" not in json.loads(bodies.judged(CallOutcome("done", silent)).parts()["result"])
+
+
+def test_what_many_actions_keep_of_one_result_is_bounded_together() -> None:
+    """A batch of a thousand is written at once."""
+    verdict = bodies.judged(CallOutcome("done", {"entitiesAffected": 3, "details": "x" * 60_000}))
+    assert json.loads(verdict.parts(200)["result"])["details"] == "x" * 60_000
+    kept = verdict.parts(1_000)["result"]
+    assert len(kept) * 1_000 <= bodies.MAX_KEPT_TOGETHER
+    assert json.loads(kept)["entitiesAffected"] == 3
