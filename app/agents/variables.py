@@ -280,7 +280,7 @@ class Variables:
             if isinstance(picked, ToolError):
                 return picked
             paths, value = picked
-            made = await self._ahead(run, scope, paths, output.method, value)
+            made = await self.ahead(run, scope, paths, output.method, value)
             failed = isinstance(outcome, ToolError)
             rows = await run.durably(
                 lambda tx: self.write(
@@ -311,7 +311,7 @@ class Variables:
             }
         )
 
-    async def _ahead(
+    async def ahead(
         self, run: QueryRun, scope: Scope, paths: Sequence[Reference], method: Method, value: Any
     ) -> Made | None:
         """Of a large write, or one to a large document, what it makes of it: no transaction is open meanwhile."""

@@ -16,7 +16,7 @@ import orjson
 from app.agents.dispatch import Dispatch, Ready
 from app.agents.model_calls import work_data
 from app.agents.run import QueryRun
-from app.agents.toolkit import Answer, ToolError
+from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variable_values import Output, VariableError, flaws_told
 from app.agents.variables import Gathered, Holder
 from app.base import jsongate
@@ -32,11 +32,12 @@ from app.plans.models import Plan
 from app.plans.service import Plans, Who
 from app.plans.shipments import Shipment, Shipments
 from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
-from app.plans.variables import Flow, delivered, parsed
+from app.plans.variables import Flow, ahead, delivered, parsed
 from app.runtimes.models import Runtime
 from app.state import store as state_store
 from app.state.glimpses import brief, cut
 from app.state.models import WriteRow
+from app.state.service import Made
 from app.state.writing import WriteRefused
 from app.tools.calls import Taken
 from app.tools.models import CallOutcome, OutgoingCall
@@ -56,6 +57,14 @@ class Sent:
     call: OutgoingCall
     taken: Taken | CallOutcome | None = None
     unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a result goes, and what a large one makes of the document there."""
+
+    output: Output
+    made: Made | None
 
 
 class Execution:
@@ -85,6 +94,7 @@ class Execution:
             run.lease.tenant, run.query.id, runtime, plan, self._actions, inputs, graph=flow is not None
         )
         self._idle: list[asyncio.Future[None]] = []
+        self._writing = asyncio.Lock()  # held from where a large write is made ahead until it is on record
 
     async def carry_out(self) -> dict[str, Any]:
         """Brings every action to its end, then the plan; gives what executePlan answers."""
@@ -324,14 +334,21 @@ class Execution:
         whose result could not be written has failed, although it ran. Whether it is over, and those that depend on it
         know."""
 
-        async def record(tx: Tx, verdict: Verdict, to_path: bool = True) -> list[WriteRow] | None:
+        async def record(tx: Tx, verdict: Verdict, way: Way | None) -> list[WriteRow] | None:
             if ended is not None:
                 await self._dispatch.settle(tx, self._run, *ended)
-            return await self._record(tx, execution_id, shipment, work_id, verdict, to_path=to_path)
+            return await self._record(tx, execution_id, shipment, work_id, verdict, way)
 
-        status = verdict.status
+        status, output = verdict.status, self._output(shipment)
         try:
-            written = await self._run.durably(lambda tx: record(tx, verdict))
+            if output is None or status not in (ActionStatus.SUCCEEDED, ActionStatus.FAILED):
+                written = await self._run.durably(lambda tx: record(tx, verdict, None))
+            else:
+                scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
+                async with self._writing:  # else one of the plan's own writes would come between
+                    made = await ahead(self._plans.variables, self._run, scope, output, outcome_of(verdict))
+                    way = Way(output, made)
+                    written = await self._run.durably(lambda tx: record(tx, verdict, way))
         except WriteRefused as refused:
             ran = verdict.status is ActionStatus.SUCCEEDED
             said = (
@@ -341,7 +358,7 @@ class Execution:
             )
             unwritten = Verdict.failed("not_written", f"{said} was not written: {refused}.")
             status = unwritten.status
-            written = await self._run.durably(lambda tx: record(tx, unwritten, to_path=False))
+            written = await self._run.durably(lambda tx: record(tx, unwritten, None))
         if written is None or status not in ACTION_LIFE.terminal:
             return False
         if self._flow is not None:
@@ -356,8 +373,7 @@ class Execution:
         shipment: Shipment,
         work_id: str,
         verdict: Verdict,
-        *,
-        to_path: bool,
+        way: Way | None,
     ) -> list[WriteRow] | None:
         """What was written to its path; None where all was on record before."""
         rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
@@ -377,21 +393,16 @@ class Execution:
             await store.open_action_work(
                 tx, work_id, query.id, query.thread_id, execution_id, name, scope.agent
             )
-        output = self._output(shipment) if to_path else None
         written: list[WriteRow] = []
-        if output is not None and status in (ActionStatus.SUCCEEDED, ActionStatus.FAILED):
-            error = verdict.error or {}
-            outcome = (
-                Answer(verdict.value)
-                if status is ActionStatus.SUCCEEDED
-                else ToolError(error["message"], error["code"])
-            )
-            holder = Holder.of(self._run)
+        if way is not None:
+            holder, epoch = Holder.of(self._run), self._run.lease.epoch
+            outcome = outcome_of(verdict)
             written = await delivered(
-                tx, self._plans.variables, holder, scope, output, outcome, self._run.lease.epoch
+                tx, self._plans.variables, holder, scope, way.output, outcome, epoch, way.made
             )
             if written and verdict.error is not None:
-                verdict = replace(verdict, error={**error, "writtenTo": [row.path for row in written]})
+                paths = [row.path for row in written]
+                verdict = replace(verdict, error={**verdict.error, "writtenTo": paths})
         parts = verdict.parts(len(rows))
         await self._plans.move_actions(
             tx, self._plan.id, scope, rows, status, work_id=work_id or None, **parts
@@ -404,6 +415,13 @@ class Execution:
 
 def unsent(error: VariableError) -> Verdict:
     return Verdict.failed("variable_error", f"Nothing was sent. {error}")
+
+
+def outcome_of(verdict: Verdict) -> Outcome:
+    """What goes to a path of an action that ended so."""
+    if verdict.error is None:
+        return Answer(verdict.value)
+    return ToolError(verdict.error["message"], verdict.error["code"])
 
 
 def not_again(why: Verdict) -> Verdict:

@@ -45,6 +45,7 @@ from app.references.service import Handle
 from app.runtimes.models import Runtime
 from app.state.glimpses import brief
 from app.state.models import WriteRow
+from app.state.service import Made
 from app.state.writing import Write, WriteRefused, applied, kind_of
 
 Documents = Mapping[str, Any]
@@ -242,17 +243,31 @@ async def delivered(
     output: Output,
     outcome: Outcome,
     epoch: int | None = None,
+    made: Made | None = None,
 ) -> list[WriteRow]:
     """Writes the result of an action to its path, or its error to the second one; nothing where there is none for it.
-    Gives the writes with their value. Raises WriteRefused, and nothing was written."""
+    `made` is what `ahead` gave. Gives the writes with their value. Raises WriteRefused, and nothing was written."""
     picked = picked_of(output, outcome)
     if isinstance(picked, ToolError):
         return []
     paths, value = picked
     failed = isinstance(outcome, ToolError)
-    rows = await variables.write(tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch)
+    rows = await variables.write(
+        tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch, made=made
+    )
     data = jsongate.dumps(value)
     return [replace(row, value=data) for row in rows]
+
+
+async def ahead(
+    variables: Variables, run: QueryRun, scope: Scope, output: Output, outcome: Outcome
+) -> Made | None:
+    """Of a large write what it makes of its document: no transaction is open meanwhile. Raises WriteRefused."""
+    picked = picked_of(output, outcome)
+    if isinstance(picked, ToolError):
+        return None
+    paths, value = picked
+    return await variables.ahead(run, scope, paths, output.method, value)
 
 
 class View:

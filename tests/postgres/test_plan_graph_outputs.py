@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.state.service import Documents
 from tests.postgres.test_state import Pen, thread
 from tests.support.client import Caller
 from tests.support.graphs import (
@@ -315,3 +316,36 @@ async def test_an_error_that_cannot_be_written_is_said_with_the_reason(plangate:
         "not_written",
         "no luck. This error was not written: push needs an array to append to, and there is a string.",
     )
+
+
+async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_open(
+    api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds the query waits for no other process, also where several actions end at the same time."""
+    await api.register(flowing())
+    plan = await stored(
+        api, *(make(n, f"†state.n{n}") for n in range(3)), make(["†state.n0.0", "†state.n2.0"])
+    )
+    open_, writes = [], 0
+    write, large = Documents.write, Documents._after_large
+
+    async def writing(*args: Any, **named: Any) -> Any:
+        nonlocal writes
+        writes += 1
+        try:
+            return await write(*args, **named)
+        finally:
+            writes -= 1
+
+    async def making(*args: Any) -> bytes:
+        open_.append(writes)
+        return await large(*args)
+
+    monkeypatch.setattr(Documents, "write", writing)
+    monkeypatch.setattr(Documents, "_after_large", making)
+    value = [7, "x" * 1_200_000]
+    async with hands(api, answering(_0=did(value), _1=did(value), _2=did(value))) as mine:
+        assert (await executed(api, plan))["status"] == "executed"
+    assert mine.payload(3) == {"value": [7, 7]}
+    assert await state(api, plan) == {f"n{n}": value for n in range(3)}
+    assert open_ == [0, 0, 0]
