@@ -144,6 +144,21 @@ def test_queries_are_listed_newest_first(commands: Commands, http: httpx.Client)
     assert [q["id"] for q in commands.json("queries", "list", "--runtime", "polite")][:2] == [third, first]
 
 
+def test_more_queries_of_a_runtime_than_are_shown_are_said_once(
+    commands: Commands, http: httpx.Client
+) -> None:
+    """However they are spread over its versions."""
+    for prompt in ("1", "2"):
+        version = http.post("/runtimes", json=specs.mock(prompt, tenant="local", name="spread")).json()["id"]
+        for _ in range(2):
+            asked(commands, version, prompt)
+    for limit, more in ((1, True), (2, True), (3, True), (4, False)):
+        found = commands.result("queries", "list", "--runtime", "spread", "--limit", str(limit))
+        assert (found.exit_code, found.stdout.count("\n")) == (0, limit)
+        told = f"There are more than {limit}: --limit shows more of them.\n"
+        assert found.stderr == (told if more else "")
+
+
 # -- one query
 
 

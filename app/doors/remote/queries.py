@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from app.doors.remote.connection import DONE, USAGE, Remote, Stop, Target, run, say, say_json
-from app.doors.remote.listing import minute, newest, say_table
+from app.doors.remote.listing import cut_off, minute, say_table
 from app.doors.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url
 from app.doors.remote.text import safe
 
@@ -39,10 +39,9 @@ def list_queries(
         given = {"status": status, "threadId": thread, "agent": agent}
         found: list[dict[str, Any]] = []
         for version in await _versions(remote, runtime):
-            found += await newest(remote, limit, "queries", runtimeId=version, **given)
-        found = sorted(found, key=lambda query: str(query["id"]), reverse=True)[
-            :limit
-        ]  # ids begin with the time
+            found += await remote.listed(limit + 1, "queries", runtimeId=version, **given)
+        found.sort(key=lambda query: str(query["id"]), reverse=True)  # ids begin with the time
+        found = cut_off(found, limit)
         if as_json:
             say_json(found)
         else:
