@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
+from urllib.parse import unquote, unquote_to_bytes
 
 from fastapi import Query, Request, Response, Security
 from fastapi.dependencies.utils import get_flat_params
@@ -87,11 +88,21 @@ def _refuse_nul(request: Request) -> None:
     """Postgres holds no NUL: nothing is named by one, and nothing can be looked for with one."""
     if "\0" in path_of(request):
         raise NotFound("The path contains NUL (%00), and nothing is named so.")
-    refuse_nul_in_query(request)
+    refuse_odd_query(request)
 
 
-def refuse_nul_in_query(request: Request) -> None:
-    """Raises Invalid."""
+def refuse_odd_query(request: Request) -> None:
+    """What a parameter says must be what was sent: bytes that are no UTF-8 would be replaced, and NUL cannot be stored. Raises
+    Invalid."""
+    flaws = [
+        Flaw(
+            f"query:{unquote(part.partition(b'=')[0])[:MAX_NAME_CHARS]}", "is not UTF-8: é is %C3%A9, not %E9"
+        )
+        for part in request.scope["query_string"].split(b"&")
+        if not _is_utf8(part)
+    ][:MAX_FLAWS]
+    if flaws:
+        raise Invalid("A parameter is not UTF-8, and can be neither stored nor found.", flaws)
     flaws = [
         Flaw(f"query:{name}", "contains NUL")
         for name, value in request.query_params.multi_items()
@@ -118,6 +129,14 @@ async def _body(request: Request, limit: int) -> bytearray:
     if body and kind != "application/json":
         raise UnsupportedMediaType("Send the body as `Content-Type: application/json`.")
     return body
+
+
+def _is_utf8(part: bytes) -> bool:
+    try:
+        unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

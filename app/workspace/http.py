@@ -15,7 +15,7 @@ from starlette.types import Send
 
 from app.base.blobs import Part
 from app.base.errors import Flaw, Invalid, Malformed, PlangateError, UnsupportedMediaType
-from app.tenancy.http import refuse_nul_in_query
+from app.tenancy.http import refuse_odd_query
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition, part_of
 from app.workspace.service import FileChanged, Workspaces
 
@@ -42,7 +42,7 @@ class StreamedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
-            refuse_nul_in_query(request)
+            refuse_odd_query(request)
             return await handle(request)
 
         return checked

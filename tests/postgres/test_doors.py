@@ -178,6 +178,16 @@ async def test_characters_that_the_database_cannot_hold_are_nobodys_id(api: Call
         refused(response, response.status_code)
 
 
+@pytest.mark.parametrize("value", ["%FF", "x%E9", "%ED%A0%80", "%C3"])
+@pytest.mark.parametrize("path", ["/runtimes?name=", "/artifacts?tag=", "/usage?from="])
+async def test_a_parameter_that_is_no_text_is_not_taken_for_another(
+    api: Caller, path: str, value: str
+) -> None:
+    body = refused(await api.get(path + value), 422, "invalid")
+    name = path.partition("?")[2].removesuffix("=")
+    assert body["errors"] == [{"pointer": f"query:{name}", "message": "is not UTF-8: é is %C3%A9, not %E9"}]
+
+
 @pytest.mark.parametrize("value", ["x", "plg_short", "plg_" + "0" * 49, "é"])
 async def test_what_is_no_key_opens_nothing(plangate: World, value: str) -> None:
     for header in (f"Bearer {value}", value, f"Basic {value}"):

@@ -195,6 +195,16 @@ async def test_what_is_just_within_bounds_is_published(api: Caller, home: str) -
     assert {name: made[name] for name in parts} == parts
 
 
+async def test_what_is_said_of_an_upload_is_kept_as_it_was_sent(api: Caller, home: str) -> None:
+    """In an address it may be bytes that are no text: they would be replaced in a record that never changes."""
+    at = f"/artifacts/design/a.md?threadId={home}"
+    for told in ("title=caf%E9", "summary=%ED%A0%80", "tag=x&tag=%FF"):
+        refused(await put(api, f"{at}&{told}"), 422, "invalid")
+    assert (await api.read("/artifacts"))["items"] == []
+    made = good(await put(api, f"{at}&title=caf%C3%A9+%EF%BF%BD&tag=%F0%9F%99%82"))
+    assert (made["title"], made["tags"]) == ("café \ufffd", ["🙂"])
+
+
 async def test_an_upload_is_the_same_only_if_all_of_it_is(api: Caller, home: str) -> None:
     at, params = "/artifacts/design/a.md", {"threadId": home, "title": "A", "tag": "x"}
     first = (await put(api, at, params=params)).json()
