@@ -166,7 +166,7 @@ class Workspaces:
             return held, False
         skeleton = paths.skeleton(path)
         if not present:
-            await self._refuse_place(tx, thread_id, path, skeleton)
+            await self._refuse_place(tx, thread_id, path)
         more = body.size - (held.size_bytes if held is not None else 0)
         self._refuse_overflow(path, body, counts["files"] + (not present), counts["bytes"] + more)
         number = held.version + 1 if held is not None else 1
@@ -176,16 +176,21 @@ class Workspaces:
         await store.count(tx, thread_id, int(not present), more)
         return row, not present
 
-    async def _refuse_place(self, tx: Tx, thread_id: str, path: str, skeleton: str) -> None:
-        above = await store.file_among(tx, thread_id, paths.ancestors(path))
+    async def _refuse_place(self, tx: Tx, thread_id: str, path: str) -> None:
+        folders = paths.ancestors(path)
+        above = await store.file_among(tx, thread_id, folders)
         if above is not None:
             raise paths.refused(path, f"{above!r} is a file, and nothing can be below it")
         below = await store.below(tx, thread_id, path)
         if below is not None:
             raise paths.refused(path, f"it is a directory, with {below!r} in it")
-        alike = await store.alike(tx, thread_id, skeleton, path)
-        if alike is not None:
-            raise paths.refused(path, f"it looks like {alike!a}, which is there already")
+        names = [*folders, path]
+        found = await store.alike(tx, thread_id, names, [paths.skeleton(name) for name in names])
+        if found is not None:
+            name, there = found
+            alike = "/".join(there.split("/")[: name.count("/") + 1])
+            what = "it" if name == path else f"its directory {name!a}"
+            raise paths.refused(path, f"{what} looks like {alike!a}, which is there already")
 
     def _refuse_overflow(self, path: str, body: Body, files: int, size: int) -> None:
         self.refuse_size(body.size)

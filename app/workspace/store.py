@@ -78,9 +78,21 @@ BELOW = """
 SELECT path FROM workspace_files
  WHERE tenant_id = $1 AND thread_id = $2 AND path >= $3 AND path < $4 AND NOT deleted ORDER BY path LIMIT 1
 """
+# Of the folders of a path and the path itself, from the top, the first that another one looks like: a file, or a folder by
+# what is in it. A folder that is there was looked at when it became one; in one that is not, whatever looks like it is another.
+# OFFSET: a look or two at the index for each.
 ALIKE = """
-SELECT path FROM workspace_files
- WHERE tenant_id = $1 AND thread_id = $2 AND skeleton = $3 AND path <> $4 AND NOT deleted LIMIT 1
+SELECT n.path AS name, f.path AS there
+  FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS n(path, skeleton, place) CROSS JOIN LATERAL (
+       (SELECT path FROM workspace_files WHERE tenant_id = $1 AND thread_id = $2 AND NOT deleted
+           AND skeleton = n.skeleton COLLATE "C" AND path <> n.path LIMIT 1)
+       UNION ALL
+       (SELECT path FROM workspace_files WHERE tenant_id = $1 AND thread_id = $2 AND NOT deleted
+           AND skeleton >= (n.skeleton || '/') COLLATE "C" AND skeleton < (n.skeleton || '0') COLLATE "C" LIMIT 1)
+       OFFSET 0) f
+ WHERE NOT EXISTS (SELECT FROM workspace_files WHERE tenant_id = $1 AND thread_id = $2 AND NOT deleted
+                      AND path >= (n.path || '/') COLLATE "C" AND path < (n.path || '0') COLLATE "C" OFFSET 0)
+ ORDER BY n.place LIMIT 1
 """
 ADD = f"""
 INSERT INTO workspace_versions AS v (tenant_id, thread_id, path, version, digest, size_bytes, media_type, work_id, query_id,
@@ -192,9 +204,12 @@ async def below(tx: Tx, thread_id: str, folder: str) -> str | None:
     return found
 
 
-async def alike(tx: Tx, thread_id: str, skeleton: str, path: str) -> str | None:
-    found: str | None = await tx.value(ALIKE, tx.tenant, thread_id, skeleton, path)
-    return found
+async def alike(
+    tx: Tx, thread_id: str, names: Sequence[str], skeletons: Sequence[str]
+) -> tuple[str, str] | None:
+    """The first of these names that a file looks like, or a folder, and a file that is that one or in it."""
+    row = await tx.row(ALIKE, tx.tenant, thread_id, list(names), list(skeletons))
+    return None if row is None else (row["name"], row["there"])
 
 
 async def add(

@@ -40,6 +40,8 @@ async def test_files_that_were_deleted_cost_lists_nothing(
         (store.LIST, ("", None, "", 51)),
         (store.LIST, ("inbox/", store.end_of("inbox/"), "inbox/0", 51)),
         (store.BELOW, ("inbox/00", "inbox/01")),
+        (store.ALIKE, (["inbox", "inbox/new"], ["inbox", "inbox/new"])),
+        (store.ALIKE, (["іnbox", "іnbox/new"], ["inbox", "inbox/new"])),
     ):
         assert await rows_read(plangate, sql, "acme", thread, *args) <= 10, (sql, args)
     read = await rows_read(plangate, artifacts.PRESENT, "acme", [thread], ["inbox"], [True])

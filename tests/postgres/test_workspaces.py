@@ -146,6 +146,29 @@ async def test_names_that_are_taken_or_look_taken_are_refused(api: Caller, at: s
     assert [row["path"] for row in (await api.read(at))["items"]] == ["report"]
 
 
+async def test_a_directory_that_looks_like_another_is_refused(api: Caller, at: str) -> None:
+    """Whoever lists, globs or publishes one of them would take it for the other."""
+    for path in ("report/copy/x", "plan/a.md", "сор", "ok/о/1"):
+        good(await put(api, f"{at}/{path}", b"x"))
+    for path, why in (
+        ("report/сору/y", r"its directory 'report/\u0441\u043e\u0440\u0443' looks like 'report/copy'"),
+        ("report/сору", "it looks like 'report/copy'"),
+        ("рlan/b.md", None),  # a word of two scripts
+        ("cop/y", r"its directory 'cop' looks like '\u0441\u043e\u0440'"),
+        ("ok/o/1/2", r"its directory 'ok/o' looks like 'ok/\u043e'"),
+    ):
+        body = refused(await put(api, f"{at}/{path}", b"y"), 422, "path_not_allowed")
+        if why is not None:
+            assert body["detail"].endswith(f" is not allowed: {why}, which is there already."), body
+    for path in ("report/copy/y", "report/copy/сору", "ok/о/2", "other/сору/y"):
+        good(await put(api, f"{at}/{path}", b"y"))
+    good(await api.delete(f"{at}/report/copy/x"))
+    refused(await put(api, f"{at}/report/сору/y", b"y"), 422, "path_not_allowed")
+    for path in ("report/copy/y", "report/copy/сору"):
+        good(await api.delete(f"{at}/{path}"))
+    good(await put(api, f"{at}/report/сору/y", b"y"))
+
+
 async def test_tenants_and_threads_are_apart(plangate: World, api: Caller, at: str) -> None:
     good(await put(api, f"{at}/a", b"same"))
     other_thread = f"/threads/{await thread(api, 'two')}/files"
