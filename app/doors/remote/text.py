@@ -91,9 +91,12 @@ def duration(ms: float | None) -> str:
 
 
 def money(usd: float | None) -> str:
-    """Dollars, with as many digits as it takes to say something; empty where no price is known."""
+    """Dollars, with as many digits as it takes to say something; empty where no price is known. What is not zero does not
+    look like it."""
     if usd is None:
         return ""
+    if 0 < usd < 0.0001:
+        return "<$0.0001"
     return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
 
 

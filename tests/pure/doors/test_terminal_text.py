@@ -149,7 +149,14 @@ def test_times_are_for_people(ms: float | None, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("usd", "expected"),
-    [(None, ""), (0, "$0.00"), (0.00012, "$0.0001"), (0.5, "$0.5000"), (12.345, "$12.35")],
+    [
+        (None, ""),
+        (0, "$0.00"),
+        (0.000008, "<$0.0001"),
+        (0.00012, "$0.0001"),
+        (0.5, "$0.5000"),
+        (12.345, "$12.35"),
+    ],
 )
 def test_an_unknown_cost_is_none_and_never_zero(usd: float | None, expected: str) -> None:
     assert text.money(usd) == expected
