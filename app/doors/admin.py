@@ -17,6 +17,7 @@ from app.assembly import Services, assemble, find_site
 from app.base import embedded_postgres
 from app.base.database import TENANT_ID
 from app.base.errors import NotFound, Unauthenticated
+from app.base.ids import is_id
 from app.base.migrate import migrate
 from app.doors.http import create_app
 from app.doors.serving import check_master_key
@@ -142,5 +143,5 @@ async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
     async with opened(settings) as services:
         await _existing(services, tenant)
         async with services.db.transaction(tenant) as tx:
-            if not await tenancy_store.revoke_key(tx, key_id):
+            if not is_id("key_", key_id) or not await tenancy_store.revoke_key(tx, key_id):
                 raise NotFound(f"There is no key {key_id!r} of the tenant {tenant!r}.")

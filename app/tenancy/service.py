@@ -22,6 +22,8 @@ from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT, OPERATOR_TENANT, SC
 
 KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
+MAX_PRINCIPAL_CHARS = 200
+MAX_TOOL_CHARS = 100
 REFERENCE_SECRET = "reference-secret"  # noqa: S105 - the name under which it is sealed
 
 
@@ -79,8 +81,8 @@ class Tenancy:
         if principal is not None:
             if not caller.may("act-as"):
                 raise Forbidden("Plangate-Principal needs a key with the scope 'act-as'.")
-            if not 0 < len(principal) <= 200:
-                raise Invalid("Plangate-Principal must have 1 to 200 characters.")
+            if not 0 < len(principal) <= MAX_PRINCIPAL_CHARS:
+                raise Invalid(f"Plangate-Principal must have 1 to {MAX_PRINCIPAL_CHARS} characters.")
             caller = replace(caller, principal=principal)
         await self._admit(caller)
         return caller
@@ -202,7 +204,16 @@ class Tenancy:
         expires_at: datetime | None,
     ) -> tuple[str, dict[str, Any]]:
         """A new key of the caller's tenant, never wider than the caller's own and never living longer. The key is
-        shown this once."""
+        shown this once. Raises Invalid, Forbidden."""
+        named = [("/principal", principal, MAX_PRINCIPAL_CHARS)]
+        named += [(f"/tools/{n}", tool, MAX_TOOL_CHARS) for n, tool in enumerate(tools or ())]
+        flaws = [
+            Flaw(at, f"must have 1 to {n} characters, in UTF-8")
+            for at, text, n in named
+            if not _is_name(text, n)
+        ]
+        if flaws:
+            raise Invalid("No key was made.", flaws)
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown:
             raise Invalid(
@@ -237,6 +248,11 @@ class Tenancy:
     def forget_keys(self) -> None:
         """This process looks every key up again: after a revocation here it holds at once."""
         self._keys.clear()
+
+
+def _is_name(text: str, most: int) -> bool:
+    """A command line may hold bytes that are no UTF-8: Python makes halves of characters of them, which nothing can keep."""
+    return 0 < len(text) <= most and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _operators_tenant(header: str | None, spec_tenant: str | None) -> str:

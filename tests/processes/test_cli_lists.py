@@ -290,6 +290,7 @@ def test_keys_are_listed_and_revoked(service: Service, data: Path) -> None:
         (("list", "nobody"), "There is no tenant 'nobody'; make it with `plangate tenants create`."),
         (("list", "A B"), "There is no tenant 'A B'; make it with `plangate tenants create`."),
         (("revoke", "local", "key_1"), "There is no key 'key_1' of the tenant 'local'."),
+        (("revoke", "local", "\udcff"), r"There is no key '\udcff' of the tenant 'local'."),
         (
             ("create", "nobody", "--principal", "x", "--scope", "read"),
             "There is no tenant 'nobody'; make it with",
@@ -303,3 +304,17 @@ def test_what_is_no_key_is_said_in_a_line(
     assert (code, said) == (1, "")
     assert error.startswith(f"plangate: {told}")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--principal", ""), "/principal: must have 1 to 200 characters, in UTF-8"),
+        (("--principal", "x" * 201), "/principal: must have 1 to 200 characters, in UTF-8"),
+        (("--principal", "\udcff"), "/principal: must have 1 to 200 characters, in UTF-8"),
+        (("--principal", "x", "--tool", ""), "/tools/0: must have 1 to 100 characters, in UTF-8"),
+    ],
+)
+def test_a_key_is_for_somebody(service: Service, data: Path, words: tuple[str, ...], told: str) -> None:
+    code, said, error = operator(data, "keys", "create", "local", "--scope", "read", *words)
+    assert (code, said, error) == (1, "", f"plangate: No key was made.\n  {told}\n")
