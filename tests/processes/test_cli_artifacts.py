@@ -207,3 +207,61 @@ def test_artifacts_are_a_line_each(env: pytest.MonkeyPatch) -> None:
         {"limit": ["1"], "cursor": ["more"]},
     ]
     assert [a["id"] for a in json.loads(listed.stdout)] == ["art_1"]
+
+
+# -- a service that is away for a while
+
+
+class Away(BaseHTTPRequestHandler):
+    """A query whose events cannot be read at the first try."""
+
+    tries: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        end = {
+            "type": "finish",
+            "seq": 1,
+            "queryId": "qry_1",
+            "threadId": "thr_1",
+            "at": "",
+            "output": "done",
+        }
+        status, kind, body = 200, "application/json", b"{}"
+        if self.path.endswith("/events"):
+            self.tries.append(self.path)
+            status, kind, body = 200, "text/event-stream", f"id: 1\ndata: {json.dumps(end)}\n\n".encode()
+            if len(self.tries) == 1:
+                status, kind, body = (
+                    503,
+                    "application/problem+json",
+                    b'{"type": "x", "detail": "Not now\\u001b."}',
+                )
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_who_follows_a_query_is_told_that_the_service_is_away(
+    env: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    env.setenv("PLANGATE_API_KEY", "plg_key")
+    Away.tries.clear()
+    server = HTTPServer(("127.0.0.1", 0), Away)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        found = CliRunner().invoke(cli, ["watch", "qry_1", "--url", url, *more])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert (found.exit_code, len(Away.tries)) == (0, 2)
+    assert "done" in found.stdout
+    assert found.stderr == f"plangate: {url} does not answer (Not now\\x1b.); trying again\n"

@@ -13,7 +13,17 @@ from plangate.events import TERMINAL_TYPES
 from plangate.journal import Journal
 
 from app.doors.remote import worktree
-from app.doors.remote.connection import DONE, NOT_SUCCEEDED, Remote, Stop, Target, run, say, say_json
+from app.doors.remote.connection import (
+    DONE,
+    NOT_SUCCEEDED,
+    Remote,
+    Stop,
+    Target,
+    outages_said,
+    run,
+    say,
+    say_json,
+)
 from app.doors.remote.listing import newest, say_table
 from app.doors.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, given_object
 from app.doors.remote.text import as_json, safe
@@ -103,18 +113,19 @@ async def _follow(remote: Remote, journal: Journal, as_events: bool) -> int:
     """Prints a query as it happens; one JSON object a line where that is wanted."""
     watcher = Watcher()
     last = ""
-    async with aclosing(journal.events(remote.client)) as events:
-        async for event in events:
-            if not last and not as_events:
-                say(f"{safe(event['queryId'])} in {safe(event['threadId'])}")
-            last = event["type"]
-            if as_events:
-                say(as_json(event, indent=None))
-            else:
-                say(*watcher.lines(event))
-            sys.stdout.flush()
-            if last in TERMINAL_TYPES:
-                break
+    with outages_said():
+        async with aclosing(journal.events(remote.client)) as events:
+            async for event in events:
+                if not last and not as_events:
+                    say(f"{safe(event['queryId'])} in {safe(event['threadId'])}")
+                last = event["type"]
+                if as_events:
+                    say(as_json(event, indent=None))
+                else:
+                    say(*watcher.lines(event))
+                sys.stdout.flush()
+                if last in TERMINAL_TYPES:
+                    break
     return DONE if last == ENDED_WELL else NOT_SUCCEEDED
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import os
 import re
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -142,6 +144,27 @@ class Remote:
         return await listed(self.client, path(*segments), params, limit, PATIENCE_S)
 
 
+class _Said(logging.Handler):
+    """What the library has to say, for the person who waits."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _told(record.getMessage())
+
+
+@contextmanager
+def outages_said() -> Iterator[None]:
+    """While a query is followed: a service that is away may come back, and for minutes nothing else would be said of it."""
+    library, said = logging.getLogger("plangate"), _Said()
+    before = library.level
+    library.setLevel(logging.INFO)
+    library.addHandler(said)
+    try:
+        yield
+    finally:
+        library.removeHandler(said)
+        library.setLevel(before)
+
+
 def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
     """Runs a command to its exit code. What a person can act on is a line on stderr."""
     for stream in (sys.stdout, sys.stderr):
@@ -190,9 +213,13 @@ def say_no_more() -> None:
 
 
 def failed(message: str, code: int) -> int:
+    _told(message)
+    return code
+
+
+def _told(message: str) -> None:
     for n, line in enumerate(safe_lines(message)):
         typer.echo(f"plangate: {line}" if n == 0 else line, err=True)
-    return code
 
 
 def say(*lines: str) -> None:
