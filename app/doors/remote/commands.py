@@ -30,6 +30,7 @@ from app.doors.remote.text import as_json, safe
 from app.doors.remote.watching import ENDED_WELL, UNKNOWN, Watcher
 
 NAMED = 50
+MOST_PUBLISHED = 20_000  # of a query: as many as its tree has records
 WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
 
 
@@ -143,7 +144,7 @@ def work(
     async def shown(remote: Remote) -> int:
         found = await remote.get("queries", query)
         top = await remote.get("work-records", "wrk_" + query.removeprefix("qry_"), tree="true")
-        artifacts = await _published(remote, query)
+        artifacts = await published(remote, query)
         changes = await events_of(remote, query, "plan-status-change,action-status-change")
         plans = [await remote.get("plans", id) for id in dict.fromkeys(e["data"]["planId"] for e in changes)]
         if as_json:
@@ -223,9 +224,10 @@ async def events_of(remote: Remote, query: str, types: str) -> list[dict[str, An
         after = page["nextCursor"]
 
 
-async def _published(remote: Remote, query: str) -> list[dict[str, Any]]:
+async def published(remote: Remote, query: str) -> list[dict[str, Any]]:
+    """What a query published, also what was replaced, newest first."""
     try:
-        return await remote.listed(500, "artifacts", queryId=query, includeSuperseded="true")
+        return await remote.listed(MOST_PUBLISHED, "artifacts", queryId=query, includeSuperseded="true")
     except NotFound:  # the query is there, so it is the route that is not: a service without artifacts
         return []
 

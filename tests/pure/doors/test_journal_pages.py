@@ -1,4 +1,4 @@
-"""What commands read of a journal that has more than a page."""
+"""What commands read of a journal, or of a list, that has more than a page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import httpx
 from plangate.client import ServiceClient
 
 from app.doors.cli import cli
-from app.doors.remote.commands import events_of
+from app.doors.remote.commands import events_of, published
 from app.doors.remote.connection import Remote
 
 
@@ -27,6 +27,20 @@ async def test_all_events_of_a_type_are_read_also_while_there_may_be_more() -> N
     assert found == [{"seq": 1}, {"seq": 2}]
     first = {"types": "query-status", "limit": "500"}
     assert asked == [first, {**first, "after": "c1"}, {**first, "after": "c2"}]
+
+
+async def test_what_a_query_published_is_counted_to_the_last() -> None:
+    """`plangate work` says how many there are."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        n = int(request.url.params.get("cursor", "0"))
+        return httpx.Response(200, json={"items": [{}] * 500, "nextCursor": str(n + 1) if n < 2 else None})
+
+    client = ServiceClient("http://127.0.0.1:9", "plg_key", None, transport=httpx.MockTransport(answer))
+    try:
+        assert len(await published(Remote(client), "qry_1")) == 1500
+    finally:
+        await client.aclose()
 
 
 def test_no_variable_of_a_command_is_printed_when_it_breaks() -> None:
