@@ -96,6 +96,7 @@ class LocalBlobs:
                 fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _PLAIN, dir_fd=folder)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+                self._need_root()
                 raise BlobLost(digest, "is not there") from error
             with told():
                 raise
@@ -109,8 +110,11 @@ class LocalBlobs:
     async def delete(self, tenant: str, digest: bytes) -> None:
         def work() -> None:
             *folders, name = place_of(tenant, digest)
-            with suppress(FileNotFoundError), self._folder(*folders) as folder:
-                os.unlink(name, dir_fd=folder)
+            try:
+                with self._folder(*folders) as folder:
+                    os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                self._need_root()
 
         with told():
             await asyncio.to_thread(work)
@@ -131,6 +135,11 @@ class LocalBlobs:
 
     async def aclose(self) -> None:
         return None
+
+    def _need_root(self) -> None:
+        """What is not found may be where it was, and the whole directory away. Raises StoreUnavailable then."""
+        with told(), self._folder(INCOMING):
+            pass
 
     @contextmanager
     def _folder(self, *names: str, make: bool = False) -> Iterator[int]:

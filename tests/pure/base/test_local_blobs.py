@@ -271,13 +271,21 @@ async def test_nothing_is_kept_where_the_directory_is_gone_or_another_one(
         with pytest.raises(StoreUnavailable, match="No such file or directory"):
             async with blobs.spool():
                 pass
-        with pytest.raises(BlobLost):
+        with pytest.raises(
+            StoreUnavailable, match="No such file or directory"
+        ):  # and no body is said to be lost
             await whole(blobs, digest, 3)
+        with pytest.raises(StoreUnavailable, match="No such file or directory"):  # nor to be deleted
+            await blobs.delete("acme", digest)
     assert list((tmp_path / "blobs").iterdir()) == []
     (tmp_path / "blobs").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "blobs")
     assert await whole(blobs, digest, 3) == b"one"
     await kept(blobs, b"two")
+    for _ in range(2):  # nothing happens if it is not there
+        await blobs.delete("acme", digest)
+    with pytest.raises(BlobLost, match="is not there"):
+        await whole(blobs, digest, 3)
 
 
 async def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
