@@ -301,7 +301,17 @@ NOBODY = "qry_" + "0" * 26
         (("watch", NOBODY), 1, f"There is no query '{NOBODY}'. (404 not_found)"),
         (("work", NOBODY), 1, f"There is no query '{NOBODY}'. (404 not_found)"),
         (("work", "qry_1/x"), 1, " should be the address of a service alone, and an id has no '/'."),
-        (("query", "\udcff", "--runtime", "polite", "--detach"), 2, "this cannot be sent as JSON: "),
+        (
+            ("query", "\udcff", "--runtime", "polite", "--detach"),
+            2,
+            "What is given has to be UTF-8: there are",
+        ),
+        (
+            ("query", "\udcff", "--runtime", "polite"),
+            2,
+            "What is given has to be UTF-8: there are other bytes",
+        ),
+        (("approvals", "reject", "apr_1", "--feedback", "\udcff"), 2, "What is given has to be UTF-8: there"),
         (("queries", "list", "--agent", "\udcff"), 2, "What is given has to be UTF-8: there are other bytes"),
         (("work", ".."), 2, "'..' is no id: an id is a string such as 'qry_...', alone"),
         (("approvals", "approve", "apr_1", "--yes"), 1, "There is no approval 'apr_1'. (404 not_found)"),

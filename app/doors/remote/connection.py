@@ -192,10 +192,10 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
             else ""
         )
         code = failed(f"{error}{where}", REFUSED)
-    except UnicodeEncodeError:
-        code = failed("What is given has to be UTF-8: there are other bytes in it.", USAGE)
     except ValueError as error:
-        code = failed(str(error), USAGE)
+        other = any(isinstance(e, UnicodeEncodeError) for e in (error, error.__cause__))
+        told = "What is given has to be UTF-8: there are other bytes in it." if other else str(error)
+        code = failed(told, USAGE)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:  # whoever read what we print has seen enough
