@@ -347,12 +347,24 @@ def flaws_told(flaws: Iterable[Flaw], sources: Sequence[Source]) -> tuple[str, b
             listed.append(f"{flaw.pointer or '/'}: {_of_rule(wanted) if hides else flaw.message}")
             continue
         by_variable = True
-        named = f"{flaw.pointer}: {shown(source.variable)} is {source.type}"
-        if wanted.startswith("must "):
-            listed.append(f"{named}, and this {wanted}")
-        else:
-            listed.append(f"{named} that does not match")
+        listed.append(f"{flaw.pointer}: {_of_variable(flaw.pointer, source, wanted)}")
     return "; ".join(listed), by_variable
+
+
+def _of_variable(pointer: str, source: Source, wanted: str) -> str:
+    """What is wrong with the value of a variable, or with a part of it: what the schema wants, and nothing that is in the
+    value."""
+    variable = shown(source.variable)
+    if wanted.startswith("these properties are not allowed"):
+        wanted = "it has properties that are not allowed"
+    elif wanted.startswith("must "):
+        wanted = f"this {wanted}"
+    elif not wanted.startswith(_RULES_ALONE):
+        wanted = ""
+    if pointer == json_pointer(source.place):
+        named = f"{variable} is {source.type}"
+        return f"{named}, and {wanted}" if wanted else f"{named} that does not match"
+    return f"in {variable}, {wanted}" if wanted else f"in {variable}, this does not match"
 
 
 def _leads_to(source: Source, pointer: str) -> bool:

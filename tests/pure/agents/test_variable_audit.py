@@ -169,12 +169,33 @@ def test_the_section_looks_at_no_more_than_it_shows() -> None:
         (
             {"who": {"properties": {"a": {"items": {"type": "integer"}}}}},
             {"who": "†state.deep"},
-            '/who/a/0: "†state.deep" is an object, and this must be integer',
+            '/who/a/0: in "†state.deep", this must be integer',
+        ),
+        (
+            {"who": {"required": ["name", "a"]}},
+            {"who": "†state.deep"},
+            '/who: "†state.deep" is an object, and the property "name" is missing',
+        ),
+        (
+            {"who": {"properties": {"b": {}}, "additionalProperties": False}},
+            {"who": "†state.deep"},
+            '/who: "†state.deep" is an object, and it has properties that are not allowed',
+        ),
+        (
+            {"who": {"items": {"required": ["name"]}}},
+            {"who": "†state.rows"},
+            '/who/0: in "†state.rows", the property "name" is missing',
+        ),
+        (
+            {"who": {"items": {"maxProperties": 0}}},
+            {"who": "†state.rows"},
+            '/who/0: in "†state.rows", this does not match',
         ),
     ],
 )
 def test_no_part_of_a_value_is_in_a_message(schema: Any, args: Any, told: str) -> None:
-    made = fill(args, state={"secret": "hush hush", "deep": {"a": ["hush hush"]}})
+    state = {"secret": "hush hush", "deep": {"a": ["hush hush"]}, "rows": [{"hush": "hush hush"}]}
+    made = fill(args, state=state)
     flaws = SchemaChecker().compile({"properties": schema}).errors(made.args)
     said, _ = flaws_told(flaws, made.sources)
     assert said == told
