@@ -83,8 +83,14 @@ class Output:
     method: Method
 
     def named(self, path: Any) -> tuple[Reference, ...] | None:
-        """The alternative that a tool picked."""
-        return next((a for a in self.alternatives if " && ".join(map(str, a)) == path), None)
+        """The alternative that a tool picked, in whatever spelling: the one of its own schema may have quotes that are not
+        needed."""
+        try:
+            picked = parse(path) if isinstance(path, str) and len(path) <= MAX_PATH_CHARS else None
+        except NotAVariable:
+            return None
+        said = str(picked) if isinstance(picked, Expression) else None
+        return next((a for a in self.alternatives if " && ".join(map(str, a)) == said), None)
 
 
 @dataclass(frozen=True, slots=True)

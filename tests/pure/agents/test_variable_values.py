@@ -50,6 +50,31 @@ def test_what_is_on_record_is_what_was_filled() -> None:
     assert made.output is not None and made.output.method == "push"
 
 
+@pytest.mark.parametrize(
+    ("picked", "number"),
+    [
+        ('†state."done"', 0),
+        ("†state.done", 0),
+        ('†state."\\u0064one"', 0),
+        ("†state.a && †b", 1),
+        ('†state."a" && †b', 1),
+        ("†state.a", None),
+        ('†state."done" || †state.a && †b', None),
+        ("††state.done", None),
+        ("†state. done", None),
+        ("state.done", None),
+        (["†state.done"], None),
+        (None, None),
+        ("†state." + '"' * 3000, None),
+    ],
+)
+def test_a_tool_picks_a_path_in_any_spelling(picked: Any, number: int | None) -> None:
+    """Above all in that of its own schema, which is all that its author sees."""
+    output = written({}, (), '†state."done" || †state.a && †b').output
+    assert output is not None
+    assert output.named(picked) == (None if number is None else output.alternatives[number])
+
+
 def test_in_the_body_of_a_plan_nothing_is_replaced() -> None:
     body = {"actions": [{"kind": "a", "who": "†state.x", "odd": "†"}]}
     made = fill({"specName": "†state.x", "body": body}, ("body",), state={"x": 1})
