@@ -21,6 +21,8 @@ def reference_to(place: str) -> Reference:
         >>> str(reference_to('totals."net.eur"'))
         '†state.totals."net.eur"'
     """
+    if not isinstance(place, str) or place.startswith(DAGGER):
+        raise ValueError(f"{place!r} is no path: a place is written as after {STATE}., such as totals.net")
     try:
         parsed = parse(f"{STATE}.{place}")
     except NotAVariable as error:

@@ -224,9 +224,13 @@ async def test_the_whole_state_and_a_null_in_it() -> None:
         ("", "is no path: "),
         ("a || †state.b", "is more than one path"),
         ("a b", "is no path: "),
+        ("†state.total", "is no path: a place is written as after †state., such as totals.net"),
+        ("††total", "is no path: a place is written as after †state., such as totals.net"),
+        (None, "is no path: a place is written as after †state., such as totals.net"),
+        (0, "is no path: a place is written as after †state., such as totals.net"),
     ],
 )
-def test_what_is_no_place(place: str, why: str) -> None:
+def test_what_is_no_place(place: Any, why: str) -> None:
     with pytest.raises(ValueError, match="^" + repr(place).replace("|", r"\|")) as refused:
         reference_to(place)
     assert why in str(refused.value)
