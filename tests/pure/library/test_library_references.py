@@ -18,6 +18,10 @@ class Basket(BaseModel):
     total: Decimal = Decimal("0.10")
 
 
+class Rows(BaseModel):
+    rows: list[Any]
+
+
 CREATE = ("POST", "/references")
 
 
@@ -81,6 +85,24 @@ async def test_a_value_that_does_not_match_is_not_sent() -> None:
         for kind in (Baskets, "Basket"):
             with pytest.raises(ValueError, match=told):
                 await runtime.create_reference(kind, {"items": [1]})
+        assert service.bodies(*CREATE) == []
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+async def test_what_is_no_number_in_json_is_refused_and_does_not_become_null(number: float) -> None:
+    kinds = [
+        define_reference("Basket", {"rows": list[dict[str, Any]]}),
+        define_reference("Basket", {"type": "object"}),
+        define_reference("Basket", dict),
+        define_reference("Basket", dict[str, list[dict[str, float]]]),
+        define_reference("Basket", Rows),
+    ]
+    async with fake_service() as service, service.runtime(spec(kinds[0])) as runtime:
+        for kind in kinds:
+            with pytest.raises(ValueError, match=r"^the value is no Basket: it has no form in JSON: Out of"):
+                await runtime.create_reference(kind, {"rows": [{"cents": number}]})
+        with pytest.raises(ValueError, match=r"^the value is no Basket: it has no form in JSON: Out of"):
+            await runtime.create_reference(kinds[1], {"rows": {number}})
         assert service.bodies(*CREATE) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +51,8 @@ class DefinedReference(ReferenceSpec):
             payload: A model, a dataclass or plain data.
 
         Raises:
-            ValueError: if the value does not match the schema.
-            TypeError: if it is no JSON, or if the glimpse function returns something that is no mapping.
+            ValueError: if the value does not match the schema, or is no JSON, such as NaN.
+            TypeError: if the glimpse function returns something that is no mapping.
 
         Example:
             >>> define_reference("Basket", {"items": list[str]}).pack({"items": ["tea"]}).value
@@ -59,8 +60,10 @@ class DefinedReference(ReferenceSpec):
         """
         if self._type is not None:
             validated = self._type.validate_python(payload)
+            self._refuse_non_finite(self._type.dump_python(validated))
             value = self._type.dump_python(validated, mode="json", by_alias=True)
         else:
+            self._refuse_non_finite(TypeAdapter(Any).dump_python(payload))
             validated = value = TypeAdapter(Any).dump_python(payload, mode="json", by_alias=True)
             self._check(value)
         if not callable(self.glimpse):
@@ -70,12 +73,24 @@ class DefinedReference(ReferenceSpec):
             raise TypeError(f"the glimpse of reference {self.name!r} must be a mapping, not {kind_of(made)}")
         return PackedReference(value, TypeAdapter(Any).dump_python(dict(made), mode="json", by_alias=True))
 
+    def _refuse_non_finite(self, value: Any) -> None:
+        """NaN and infinities, where no type says that they are numbers, come out of Pydantic as null."""
+        try:
+            json.dumps(value, allow_nan=False, skipkeys=True, default=_opened)
+        except ValueError as error:
+            raise ValueError(f"the value is no {self.name}: it has no form in JSON: {error}") from error
+
     def _check(self, value: Any) -> None:
         rules: Any = self.schema_
         validator = jsonschema_rs.validator_cls_for(rules)(rules, offline=True)
         for error in validator.iter_errors(value):
             where = "".join(f"/{step}" for step in error.instance_path)
             raise ValueError(f"the value is no {self.name}: {error.message} (at {where or 'its root'})")
+
+
+def _opened(held: Any) -> Any:
+    """Of what the writer of JSON does not know, what may have numbers in it."""
+    return list(held) if isinstance(held, set | frozenset) else None
 
 
 def define_reference(
