@@ -40,6 +40,9 @@ from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
 
 RESULT_MAX_BYTES = 64 * 1024
 NOTED_BYTES = 16 * 1024  # of replaced arguments, before a result
+RESOLVE = "resolveRef"
+READ = f"read a part with {RESOLVE} and a path"
+NO_READER = "ask for less: you have no tool that reads it"
 TRUNCATED = (
     "The turn was cut at the model's output limit, so this call was not made: its arguments may be incomplete. "
     "Write shorter arguments, or make fewer calls in one turn."
@@ -119,24 +122,24 @@ class ToolCalls:
     ) -> Call:
         if truncated:
             refusal = ToolError(TRUNCATED, "turn_truncated")
-            return await self._record(run, agent, scope, call, refusal)
+            return await self._record(run, agent, scope, tools, call, refusal)
         await run.within_time(call.work_id)
         filled = await self._filled(run, scope, tools, call)
         if isinstance(filled, ToolError):
-            return await self._record(run, agent, scope, call, filled)
+            return await self._record(run, agent, scope, tools, call, filled)
         declared = tools.declared.get(call.use.name)
         definition = definition_digest(declared) if declared else ""
         allowed = await self._gate.passed(run, agent, scope, call.use.name, filled, definition)
         if isinstance(allowed, ToolError):
-            return await self._record(run, agent, scope, call, allowed)
+            return await self._record(run, agent, scope, tools, call, allowed)
         to_path = filled.output is not None
         text = None if allowed.replaced else filled.text
         made = ToolCall(run, agent, scope, call.use.name, allowed.args, depth, sub_agent, to_path, text)
         outcome = await self._outcome(tools, made)
         if filled.output is not None:
-            outcome = await self._delivered(made, filled.output, outcome)
+            outcome = await self._delivered(tools, made, filled.output, outcome)
         replaced = allowed.args if allowed.replaced else None
-        return await self._record(run, agent, scope, call, outcome, replaced)
+        return await self._record(run, agent, scope, tools, call, outcome, replaced)
 
     async def _filled(self, run: QueryRun, scope: Scope, tools: AgentTools, call: Call) -> Filled | ToolError:
         """The arguments of the call: parsed, with values in the place of variables, and valid."""
@@ -175,14 +178,16 @@ class ToolCalls:
         )  # others may have used it up while it stood at its gate
         return await self._toolkits[call.name](call)
 
-    async def _delivered(self, call: ToolCall, output: Output, outcome: Outcome) -> Outcome:
+    async def _delivered(
+        self, tools: AgentTools, call: ToolCall, output: Output, outcome: Outcome
+    ) -> Outcome:
         """The receipt of a result that went to its path; what could not go there goes to the model after all."""
         try:
             return await self._variables.deliver(call.run, call.scope, output, outcome)
         except WriteRefused as refused:
             if isinstance(outcome, ToolError):
                 return ToolError(f"{outcome.message} (It could not be written: {refused}.)", outcome.code)
-            text = await self._bounded(call.run, call.scope, call.name, outcome.value)
+            text = await self._bounded(call.run, call.scope, tools, call.name, outcome.value)
             return ToolError(
                 f"{call.name} ran, but its result was not written: {refused}. Its result: {text}",
                 "not_written",
@@ -230,6 +235,7 @@ class ToolCalls:
         run: QueryRun,
         agent: AgentSpec,
         scope: Scope,
+        tools: AgentTools,
         call: Call,
         outcome: Outcome,
         replaced: dict[str, Any] | None = None,
@@ -238,7 +244,7 @@ class ToolCalls:
         is told before the answer."""
         note = "" if replaced is None else _note(replaced)
         kept = (
-            await self._bounded(run, scope, call.use.name, outcome.value)
+            await self._bounded(run, scope, tools, call.use.name, outcome.value)
             if isinstance(outcome, Answer)
             else outcome
         )
@@ -266,7 +272,9 @@ class ToolCalls:
         await run.commit(Entry(items=[told], work=[closed]))
         return answered
 
-    async def _bounded(self, run: QueryRun, scope: Scope, tool: str, value: Any) -> str | ToolError:
+    async def _bounded(
+        self, run: QueryRun, scope: Scope, tools: AgentTools, tool: str, value: Any
+    ) -> str | ToolError:
         """The text for the model. What is too large for a prompt becomes a reference with its glimpse, or with one of
         the service's where its own is no small one."""
         text = value if isinstance(value, str) else jsongate.dumps(value).decode()
@@ -294,7 +302,7 @@ class ToolCalls:
             {
                 **handle,
                 "note": f"The result of {tool} has {size} bytes, too many for a prompt. It is kept under this "
-                "handle: pass the handle on, or read a part with resolveRef and a path.",
+                f"handle: pass the handle on, or {READ if RESOLVE in tools.builtin else NO_READER}.",
             }
         ).decode()
 

@@ -90,7 +90,8 @@ async def test_a_turn_that_was_cut_without_calls_is_the_end(plangate: World, api
 async def test_a_result_that_overflows_has_its_own_glimpse_if_that_is_small(
     api: Caller, own: Any, shown: Any
 ) -> None:
-    await api.register(specs.scripted(specs.tool("add")))
+    reader = specs.agent(tools=["add"], toolkits=["references"])
+    await api.register(specs.scripted(specs.tool("add"), agents=[reader]))
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     value = {"glimpse": own, "rows": ["x" * 100] * 1000}
     await api.serve("add", value)
@@ -107,6 +108,19 @@ async def test_a_result_that_overflows_has_its_own_glimpse_if_that_is_small(
         assert found["glimpse"] == shown
     else:
         assert 0 < len(json.dumps(found["glimpse"])) <= 4200
+
+
+@pytest.mark.parametrize("toolkits", [[], [{"id": "references", "config": {"tools": ["glimpseRef"]}}]])
+async def test_who_cannot_read_a_part_of_what_overflows_is_not_told_to(api: Caller, toolkits: Any) -> None:
+    agents = [specs.agent(tools=["add"], toolkits=toolkits)]
+    await api.register(specs.scripted(specs.tool("add"), agents=agents))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    await api.serve("add", "x" * 70_000)
+    (entry,) = output_of(await api.ended(query))
+    assert entry["result"]["note"] == (
+        "The result of add has 70000 bytes, too many for a prompt. It is kept under this handle: pass the handle on, or "
+        "ask for less: you have no tool that reads it."
+    )
 
 
 async def test_a_result_that_cannot_be_kept_is_told_to_the_model(api: Caller) -> None:
