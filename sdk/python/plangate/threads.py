@@ -62,12 +62,12 @@ class Threads(Approving):
     async def fork_thread(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
         """Makes a thread whose state begins as that of another is, or was, and gives it: `{"id", "runtimeId", ...}`.
 
-        It takes the state and the version of the runtime, and not the memory: its agents begin anew. Its `id`
-        is what `query` takes as `thread_id`.
+        It takes the state, the files and the version of the runtime, and not the memory: its agents begin anew.
+        Its `id` is what `query` takes as `thread_id`.
 
         Args:
             thread_id: As for `query`. A string of yours that no query had yet makes its thread.
-            at: As it was after this write; None is as it is.
+            at: State and files as they were after this write; None is as they are.
 
         Raises:
             ValueError: at once, for a thread_id that cannot be one.
