@@ -44,6 +44,24 @@ def compiled(expression: str) -> Any:
         ) from error
 
 
+def refuse_wrong_calls(expression: str) -> None:
+    """Raises JMESPathError for an expression that is none, and for one that calls what works with no value: a function
+    that there is not, or one with too few or too many arguments. The interpreter says so when it comes to the call."""
+    stack = [compiled(expression).parsed]
+    while stack:
+        node = stack.pop()
+        stack += [child for child in node.get("children", ()) if isinstance(child, dict)]
+        if node["type"] != "function_expression":
+            continue
+        name, given = node["value"], len(node["children"])
+        function = Functions.FUNCTION_TABLE.get(name)
+        if function is None:
+            raise PathRefused(f"there is no function {name}()")
+        wanted = len(function["signature"])
+        if given < wanted or (given > wanted and not function["signature"][-1].get("variadic")):
+            raise PathRefused(f"{name}() takes {wanted}, and has {given} arguments")
+
+
 def search(expression: str, value: Any, *, budget: int = BUDGET) -> Any:
     """The value of `expression` over `value`: JSON again. Raises JMESPathError, and nothing else."""
     return search_all({"": expression}, value, budget=budget)[""]

@@ -99,9 +99,9 @@ def _glimpses(draft: Draft) -> Iterator[Problem]:
             continue
         for field, expression in reference.value.glimpse.items():
             try:
-                paths.compiled(expression)
+                paths.refuse_wrong_calls(expression)
             except JMESPathError as error:
-                why = str(error).splitlines()[0]
+                why = str(error).splitlines()[0].rstrip(":")
                 yield Problem(reference.at("glimpse", field), f"is not a JMESPath expression: {why}")
 
 

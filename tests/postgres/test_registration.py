@@ -109,6 +109,32 @@ async def test_problems_of_every_kind_are_told_at_once_in_the_spelling_of_the_au
 NO_PRICE = "no price is known for 'm', so limits.maxCostUsd could not be kept: use maxTokens, or a model with a known price"
 
 
+async def test_a_glimpse_that_no_value_could_have_is_refused(api: Caller) -> None:
+    glimpse = {
+        "a": "lenght(rows)",
+        "b": "rows[?x].{n: sort_by(@, &upper(name))}",
+        "c": "length(rows, n)",
+        "d": "join(names)",
+        "e": "merge()",
+        "f": "merge(a, b, c)",
+        "g": "not_null(a, max_by(rows, &n).n)",
+        "h": "rows[",
+    }
+    kind = {"name": "Basket", "schema": {}, "glimpse": glimpse}
+    body = refused(await api.post("/runtimes", {**specs.mock(), "references": [kind]}), 422, "invalid")
+    assert {e["pointer"].removeprefix("/references/0/glimpse/"): e["message"] for e in body["errors"]} == {
+        name: f"is not a JMESPath expression: {why}"
+        for name, why in {
+            "a": "there is no function lenght()",
+            "b": "there is no function upper()",
+            "c": "length() takes 1, and has 2 arguments",
+            "d": "join() takes 2, and has 1 arguments",
+            "e": "merge() takes 1, and has 0 arguments",
+            "h": "Invalid jmespath expression: Incomplete expression",
+        }.items()
+    }
+
+
 def reference(name: str) -> dict[str, Any]:
     return {"name": name, "schema": {"type": "object"}, "glimpse": {"n/m": "length("}}
 
