@@ -61,9 +61,13 @@ def cut(glimpse: Mapping[str, Any]) -> bytes:
         data = jsongate.dumps(glimpse)
         if len(data) <= MAX_GLIMPSE_BYTES:
             return data
-    told = f"cut to {MAX_GLIMPSE_BYTES} bytes"
-    made = (jsongate.dumps({**_object(glimpse, how, how.levels), CUT: told}) for how in _CUTS)
-    return next(data for data in made if len(data) <= MAX_GLIMPSE_BYTES)
+    return next(data for how in _CUTS if len(data := _whole(glimpse, how)) <= MAX_GLIMPSE_BYTES)
+
+
+def _whole(glimpse: Mapping[str, Any], how: _Cut) -> bytes:
+    kept, left = _fields(glimpse, how, how.levels)
+    more = f", {left} more fields" if left else ""
+    return jsongate.dumps({**kept, CUT: f"cut to {MAX_GLIMPSE_BYTES} bytes{more}"})
 
 
 def _may_fit(value: Any) -> bool:
@@ -93,9 +97,15 @@ def _part(value: Any, how: _Cut, levels: int) -> Any:
 
 
 def _object(value: Mapping[str, Any], how: _Cut, levels: int) -> dict[str, Any]:
+    kept, left = _fields(value, how, levels)
+    return {**kept, CUT: f"{left} more"} if left else kept
+
+
+def _fields(value: Mapping[str, Any], how: _Cut, levels: int) -> tuple[dict[str, Any], int]:
+    """The fields that are kept, and how many are not: those whose names begin alike may have one name when cut."""
     shown = zip(range(how.fields), value.items(), strict=False)
     kept = {_text(name, how): _part(item, how, levels - 1) for _, (name, item) in shown}
-    return kept if len(value) <= how.fields else {**kept, CUT: f"{len(value) - how.fields} more"}
+    return kept, len(value) - len(kept)
 
 
 def _text(text: str, how: _Cut) -> str:

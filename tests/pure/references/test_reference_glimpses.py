@@ -56,7 +56,7 @@ def test_every_place_that_was_cut_is_marked() -> None:
     assert made["name"] == "n" * 300 + f"{CUT} (5000 characters)"
     assert made["rows"] == [*({"id": n, "deep": [f"{CUT} 1 items"]} for n in range(5)), f"{CUT} 995 more"]
     assert made["few"] == [1, 2]
-    assert made[CUT] == "cut to 4096 bytes"
+    assert made[CUT] == "cut to 4096 bytes, 11 more fields"
     assert "field 28" in made
     assert "field 29" not in made
 
@@ -77,7 +77,15 @@ def test_every_place_that_was_cut_is_marked() -> None:
 def test_a_glimpse_fits_whatever_the_value(value: Any) -> None:
     data = glimpses.cut(glimpses.neutral(value))
     assert len(data) <= MAX_GLIMPSE_BYTES
-    assert json.loads(data)[CUT] == "cut to 4096 bytes"
+    assert json.loads(data)[CUT].startswith("cut to 4096 bytes")
+
+
+def test_fields_whose_names_are_one_when_cut_are_counted() -> None:
+    rows = {"k" * 400 + str(n): n for n in range(10, 30)}
+    made = json.loads(glimpses.cut(rows))
+    assert list(made.values()) == [29, "cut to 4096 bytes, 19 more fields"]
+    inner = json.loads(glimpses.cut({"rows": rows}))["rows"]
+    assert list(inner.values()) == [29, "19 more"]
 
 
 def test_a_callers_glimpse_is_refused_where_it_is_too_large() -> None:
