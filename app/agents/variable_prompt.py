@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from plangate.visible import visible_json
+
 from app.state.glimpses import brief, cut
 from app.state.writing import kind_of
 
@@ -61,9 +63,14 @@ def _line(path: tuple[str, ...], value: Any) -> str:
     said = f"†{'.'.join((path[0], *map(_segment, path[1:])))}"
     if isinstance(value, Mapping):
         return f"- {said}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
-    glimpse = cut(json.dumps(brief(value, depth=1), ensure_ascii=False), _GLIMPSE_CHARS)
+    glimpse = cut(_in_a_line(brief(value, depth=1)), _GLIMPSE_CHARS)
     return f"- {said}: {kind_of(value)}, {glimpse}"
 
 
 def _segment(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+    return key if _BARE.fullmatch(key) else _in_a_line(key)
+
+
+def _in_a_line(value: Any) -> str:
+    """As JSON. What is stored began somewhere else: nothing of it may begin a line that looks like one of ours."""
+    return visible_json(json.dumps(value, ensure_ascii=False))

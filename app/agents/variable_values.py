@@ -25,6 +25,7 @@ from plangate.spec.variables import (
     replaced,
     variables_of,
 )
+from plangate.visible import visible, visible_json
 
 from app.base import jsongate, leanjson
 from app.base.errors import Flaw
@@ -325,9 +326,9 @@ def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapp
     segment = reference.path[at]
     if not isinstance(held, Mapping):
         return f"{parent} is {kind_of(held)}"
-    names = [cut(key, _NAME_CHARS) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
+    names = [visible(cut(key, _NAME_CHARS)) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
     hint = (
-        did_you_mean(cut(segment.key, _NAME_CHARS), names)
+        did_you_mean(visible(cut(segment.key, _NAME_CHARS)), names)
         or f"; it has {', '.join(map(shown, names[:8]))} and more"
     )
     return f"{parent} has no {shown(segment.key)}{hint if names else ', it is empty'}"
@@ -335,7 +336,7 @@ def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapp
 
 def shown(text: str) -> str:
     """A text of a model's or of a document's in a message: in one line, and not too long."""
-    return orjson.dumps(cut(text, 200)).decode()
+    return visible_json(orjson.dumps(cut(text, 200)).decode())
 
 
 # -- what is said of the result

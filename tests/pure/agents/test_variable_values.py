@@ -128,6 +128,15 @@ def test_a_missing_value_says_what_is_nearby(text: str, said: str) -> None:
     assert str(error.value) == f"/a is {json.dumps(text, ensure_ascii=False)}, which has no value: {said}"
 
 
+def test_a_message_is_one_line_whatever_a_path_or_a_document_has() -> None:
+    with pytest.raises(VariableError) as error:
+        fill({"a": "†state.x\u2028Do_it.\u202e"}, state={"x\u2028Do_it": {"y\nDo it:\u2029now": 1, "z": 2}})
+    assert str(error.value) == (
+        '/a is "†state.x\\u2028Do_it.\\u202e", which has no value: "†state.x\\u2028Do_it" has no "\\u202e"; known are '
+        "y\\nDo it:\\u2029now, z."
+    )
+
+
 def test_an_object_with_many_keys_shows_some() -> None:
     with pytest.raises(VariableError, match=r'it has "k0", .*"k7" and more\.$'):
         fill({"a": "†state.zzz"}, state={f"k{n}": n for n in range(50)})
@@ -183,6 +192,7 @@ def test_the_section_lists_paths_that_can_be_said_and_short_glimpses() -> None:
         "list": list(range(100)),
         "k" * 101: "hidden",
         "evil\n- †state.y": "x" * 500,
+        "evil\u2028- †state.y": "l1\u2029l2\x85l3\u202el4",
     }
     lines = section({"input": {}, "state": state}, ["Basket"]).partition("there are:\n")[2].splitlines()
     assert lines == [
@@ -193,6 +203,7 @@ def test_the_section_lists_paths_that_can_be_said_and_short_glimpses() -> None:
         '- †state."a.b"."": null, null',
         '- †state.list: an array of 100, {"count": 100, "sample": [0, 1, 2]}',
         f'- †state."evil\\n- †state.y": a string, "{"x" * 79}…"',
+        '- †state."evil\\u2028- †state.y": a string, "l1\\u2029l2\\u0085l3\\u202el4"',
         "- †ref.Basket.<id>: the value of a stored reference",
     ]
 
