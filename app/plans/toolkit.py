@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from itertools import accumulate, takewhile
 from typing import Any
 
 import orjson
@@ -38,7 +39,9 @@ from app.plans.variables import Flow, View, described, effective, stored_values
 from app.references.service import References
 
 SHOWN_BYTES = 32 * 1024
-SHOWN_VARIABLES = 50  # in the event of a gate; the subject has all
+SHOWN_VARIABLES = 50  # in the event of a gate and in the inbox; the subject has all
+SHOWN_REFERENCES_BYTES = 128 * 1024  # likewise: of a megabyte of handles the glimpses have forty
+HANDLE = ("kind", "id", "glimpse", "sizeBytes")
 
 
 class PlanTools:
@@ -226,6 +229,7 @@ class PlanTools:
             "dispatchers": {kind: b.digest for kind, b in found.items()},
             "references": references,
         }
+        handles = [{name: one[name] for name in HANDLE} for one in references]
         shown: dict[str, Any] = {
             "planId": plan.id,
             "key": plan.key,
@@ -234,11 +238,11 @@ class PlanTools:
             "body": body
             if len(plan.body) <= SHOWN_BYTES
             else {"actions": [{"kind": a.kind} for a in actions]},
-            "references": [{k: r[k] for k in ("kind", "id", "glimpse", "sizeBytes")} for r in references],
+            **_first("references", handles, _how_many(handles)),
         }
         if graph is not None and kept is not None:
             subject["variables"] = variables = await described(graph, kept)
-            shown["variables"] = variables[:SHOWN_VARIABLES]
+            shown |= _first("variables", variables, SHOWN_VARIABLES)
         return jsongate.canonical(subject), shown
 
     async def _begin(
@@ -267,6 +271,18 @@ class PlanTools:
         keys = [bodies.idempotency_key(tx.tenant, plan.id, plan.revision, n) for n in range(len(kinds))]
         await store.insert_actions(tx, plan.id, plan.revision, kinds, keys)
         return plan
+
+
+def _first(name: str, items: list[dict[str, Any]], many: int) -> dict[str, Any]:
+    """So many of them, and how many more there are: a list that is not whole says so."""
+    left = len(items) - many
+    return {name: items[:many], **({f"{name}LeftOut": left} if left > 0 else {})}
+
+
+def _how_many(handles: list[dict[str, Any]]) -> int:
+    """How many, from the first, are shown beside what is approved."""
+    sizes = accumulate(len(jsongate.dumps(handle)) for handle in handles)
+    return sum(1 for _ in takewhile(lambda size: size <= SHOWN_REFERENCES_BYTES, sizes))
 
 
 def not_approved(decided: Decided) -> Outcome:

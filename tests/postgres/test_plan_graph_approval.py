@@ -157,6 +157,7 @@ async def test_the_event_of_a_gate_shows_fifty_variables_and_the_subject_all(api
     query = await begun(api, plan, inputs=inputs)
     approval = await api.gate(query["id"])
     assert len(approval["glimpses"]["variables"]) == 50
+    assert approval["glimpses"]["variablesLeftOut"] == 10
     assert [v["glimpse"] for v in (await subject(api, approval))["variables"]] == list(range(60))
 
 

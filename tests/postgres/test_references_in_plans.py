@@ -232,6 +232,27 @@ async def test_actions_that_are_sent_one_by_one_are_bounded_one_by_one(api: Call
     assert [r["id"] for r in (await api.gate(query))["glimpses"]["references"]] == [h["id"] for h in handles]
 
 
+@pytest.mark.parametrize(("glimpse_bytes", "count", "shown"), [(4000, 40, 31), (1000, 100, 100)])
+async def test_a_gate_shows_glimpses_as_far_as_they_fit_and_says_how_many_more_there_are(
+    api: Caller, glimpse_bytes: int, count: int, shown: int
+) -> None:
+    """In its event and in the inbox; what is approved has them all."""
+    await planning(api)
+    handles = []
+    for n in range(count):
+        asked = {"kind": "Seats", "value": [n], "glimpse": {"text": "x" * glimpse_bytes}}
+        made = await api.do("/references", asked)
+        handles.append({"kind": "Seats", "id": made["id"]})
+    query = await begun(api, handles)
+    gate = await api.gate(query)
+    glimpses = gate["glimpses"]
+    assert [r["id"] for r in glimpses["references"]] == [h["id"] for h in handles[:shown]]
+    assert glimpses.get("referencesLeftOut", 0) == count - shown
+    assert "referencesLeftOut" in glimpses or shown == count
+    subject = await api.read(f"/approvals/{gate['id']}/subject")
+    assert [r["id"] for r in subject["references"]] == [h["id"] for h in handles]
+
+
 async def test_one_claim_carries_no_more_than_fits(api: Caller) -> None:
     """What is too much for one answer is there for the next."""
     await planning(api, actionDispatcher=None, actionDispatchers={"book": "client", "refund": "client"})
