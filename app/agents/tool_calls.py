@@ -182,6 +182,8 @@ class ToolCalls:
         self, tools: AgentTools, call: ToolCall, output: Output, outcome: Outcome
     ) -> Outcome:
         """The receipt of a result that went to its path; what could not go there goes to the model after all."""
+        if call.name == RESOLVE:  # that gives somebody's value, and what is in it is data
+            output = replace(output, picks=False)
         try:
             return await self._variables.deliver(call.run, call.scope, output, outcome)
         except WriteRefused as refused:

@@ -82,6 +82,8 @@ class Output:
 
     alternatives: tuple[tuple[Reference, ...], ...]
     method: Method
+    picks: bool = True
+    """The tool may say which alternative gets its result."""
 
     def named(self, path: Any) -> tuple[Reference, ...] | None:
         """The alternative that a tool picked, in whatever spelling: the one of its own schema may have quotes that are not

@@ -439,7 +439,8 @@ def picked_of(output: Output, outcome: Outcome) -> tuple[tuple[Reference, ...], 
             return outcome
         return several[0], {"code": outcome.code, "message": outcome.message}
     value = outcome.value
-    if not several or not isinstance(value, dict) or "_output" not in value:
+    picked = output.picks and isinstance(value, dict) and "_output" in value
+    if not several or not picked:
         return output.alternatives[0], value
     named = output.named(value["_output"])
     if named is None or "value" not in value:

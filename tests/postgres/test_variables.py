@@ -279,6 +279,17 @@ async def test_outputs_with_alternatives_and_to_several_paths(api: Caller) -> No
     assert [w["write"] for w in log if w["failed"]] == [5]
 
 
+async def test_a_stored_value_does_not_pick_where_it_goes(api: Caller) -> None:
+    kind = {"name": "Found", "schema": {"type": "object"}}
+    await api.register(spec(toolkits=("variables", "references"), references=[kind]))
+    value = {"_output": "†state.no", "value": "hush"}
+    made = await api.do("/references", {"runtime": "default", "kind": "Found", "value": value})
+    asked = {"kind": "Found", "id": made["id"], "_outputPath": "†state.yes || †state.no"}
+    query = await api.run(specs.script(("resolveRef", asked)))
+    assert output_of(query)[0]["result"]["written"][0]["path"] == "†state.yes"
+    assert await state(api, query) == {"yes": value}
+
+
 async def test_to_several_paths_it_is_all_or_nothing(api: Caller) -> None:
     await api.register(spec())
     query = await api.submit(specs.script(("look", {"_outputPath": "†state.a && †state.a.b"})))
