@@ -16,6 +16,8 @@ from app.base.database import Database
 from app.base.errors import Invalid
 
 PAGE: Final = 500
+VERSION: Final = 1
+"""Of the file of exported heads."""
 
 Heads = dict[str, dict[str, Head]]
 """Where chains end, by tenant and thread."""
@@ -24,16 +26,21 @@ Heads = dict[str, dict[str, Head]]
 def exported(found: Heads) -> bytes:
     """The heads as a file."""
     named = {t: {i: {"n": h.n, "mac": h.mac.hex()} for i, h in chains.items()} for t, chains in found.items()}
-    return orjson.dumps({"version": 1, "heads": named}, option=orjson.OPT_INDENT_2) + b"\n"
+    return orjson.dumps({"version": VERSION, "heads": named}, option=orjson.OPT_INDENT_2) + b"\n"
 
 
 def exported_heads(file: bytes) -> Heads:
     """The heads in a file that `exported` made. Raises Invalid."""
     try:
-        held = orjson.loads(file)["heads"]
+        held = orjson.loads(file)
+        if held["version"] != VERSION:
+            raise Invalid(
+                "Another version of Plangate exported these heads: compare with one that `plangate verify --export` of this "
+                "version wrote."
+            )
         return {
             t: {i: Head(int(h["n"]), bytes.fromhex(h["mac"])) for i, h in chains.items()}
-            for t, chains in held.items()
+            for t, chains in held["heads"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Invalid("The file is not one that `plangate verify --export` wrote.") from error

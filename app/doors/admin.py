@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +81,26 @@ async def verify(settings: Settings, export: Path | None, against: Path | None) 
         ends = await heads(services.db)
         found = [p async for p in problems(services.db, services.chainer, expected)]
     if export is not None and not found:
-        await asyncio.to_thread(export.write_bytes, exported(ends))
+        await asyncio.to_thread(kept_whole, export, exported(ends))
     return Verified(found, sum(len(chains) for chains in ends.values()))
+
+
+def kept_whole(file: Path, data: bytes) -> None:
+    """All of it or what was there: an export may be the only witness of what was cut off since. Raises OSError."""
+    if file.exists() and not file.is_file():  # a pipe, a terminal
+        file.write_bytes(data)
+        return
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from error
 
 
 def _need_database(settings: Settings, what_for: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,6 +22,7 @@ from app.assembly import Site
 from app.base.database import Database, Tx
 from app.base.errors import Invalid
 from app.base.sealing import derive
+from app.doors.admin import kept_whole
 from tests.support.client import Caller, good
 from tests.support.cluster import Cluster
 from tests.support.world import World, world
@@ -463,9 +465,33 @@ async def test_the_operator_verifies_exports_and_compares(
 
 
 def test_a_file_that_is_no_export_is_refused() -> None:
-    for file in (b"", b"[]", b'{"heads": []}', b'{"heads": {"a": {"t": {"n": "x"}}}}'):
+    for file in (b"", b"[]", b'{"heads": {}}', b'{"version": 1, "heads": []}'):
         with pytest.raises(Invalid, match=r"^The file is not one that `plangate verify --export` wrote\.$"):
             exported_heads(file)
+    with pytest.raises(Invalid, match=r"^The file is not one that"):
+        exported_heads(b'{"version": 1, "heads": {"a": {"t": {"n": "x"}}}}')
+    with pytest.raises(Invalid, match=r"^Another version of Plangate exported these heads: "):
+        exported_heads(b'{"version": 99, "heads": {}}')
+
+
+def test_an_export_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "heads.json"
+    kept_whole(file, b"first")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left") as caught:
+        patched.setattr(os, "fsync", full)
+        kept_whole(file, b"second")
+    assert caught.value.filename == str(file)
+    assert (file.read_bytes(), os.listdir(tmp_path)) == (b"first", ["heads.json"])
+    kept_whole(file, b"third")
+    assert (file.read_bytes(), os.listdir(tmp_path)) == (b"third", ["heads.json"])
+    kept_whole(Path(os.devnull), b"nothing to be replaced")
+    assert Path(os.devnull).is_char_device()
 
 
 @pytest.mark.parametrize(
