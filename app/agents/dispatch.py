@@ -33,8 +33,9 @@ class Tried:
     after_s: float = 0
 
     def doubted(self, doubt: str) -> CallOutcome:
-        """The same, where an attempt before may have arrived: only an answer ends the doubt."""
-        if self.outcome.status == "unknown" or not self.again:
+        """The same, where an attempt before may have arrived: only who took the call ends the doubt. `409` to a repeated one
+        may mean that the first is under way, `404` that it has removed what it was about."""
+        if self.outcome.status == "unknown" or not (self.again or self.outcome.took_nothing):
             return self.outcome
         return CallOutcome("unknown", error=f"{doubt.rstrip('.')}. Then: {self.outcome.error}")
 

@@ -58,7 +58,7 @@ class HttpSender:
         try:
             headers = await self._headers(attempt, transport, body)
         except (SecretMissing, NotFound) as error:
-            return CallOutcome("done", error=str(error))
+            return CallOutcome("done", error=str(error), took_nothing=True)
         return await discreetly(self._sent(attempt, transport, headers, body), transport.headers, headers)
 
     async def _sent(
@@ -79,7 +79,7 @@ class HttpSender:
         except EgressRefused as error:
             if leaving.began:
                 raise Uncertain(f"its address answered, but {error.why}.") from error
-            return CallOutcome("done", error=f"Nothing was sent. {error}")
+            return CallOutcome("done", error=f"Nothing was sent. {error}", took_nothing=True)
         except _TooLate as error:
             raise NotSent(
                 "Nothing was sent: the service was held up between its record and the call."
@@ -166,13 +166,13 @@ def _judged(name: str, response: httpx2.Response) -> CallOutcome:
         redirects = f"answered {status}, a redirect to {where}; redirects are not followed."
         if status in SENDS_ON_AFTERWARDS:
             raise Uncertain(f"its address {redirects}")
-        return CallOutcome("done", error=f"{name} {redirects}")
+        return CallOutcome("done", error=f"{name} {redirects}", took_nothing=True)
     told = f"{name} answered {status}: {_told(response)}"
     if took_nothing(response):
         raise NotSent(told, retry_after_s(response.headers))
     if status >= 500 or status == TIMED_OUT:
         raise Uncertain(f"its address answered {status}: {_told(response)}")
-    return CallOutcome("done", error=told)
+    return CallOutcome("done", error=told, took_nothing=True)
 
 
 def took_nothing(response: httpx2.Response) -> bool:

@@ -54,7 +54,7 @@ class McpSender:
         try:
             server = await self._server(attempt.tenant, transport.url, transport.headers)
         except SecretMissing as error:
-            return CallOutcome("done", error=str(error))
+            return CallOutcome("done", error=str(error), took_nothing=True)
         return await discreetly(self._sent(attempt, transport, server), transport.headers, server.headers)
 
     async def _sent(self, attempt: Attempt, transport: McpTransport, server: Server) -> CallOutcome:
@@ -70,7 +70,9 @@ class McpSender:
             result = await sdk.call(wire, server, use, open_within_s=OPEN_S, within_s=attempt.timeout_s)
         except NotAsRegistered as error:
             return CallOutcome(
-                "done", error=f"Nothing was sent: its server {error}: register the runtime again."
+                "done",
+                error=f"Nothing was sent: its server {error}: register the runtime again.",
+                took_nothing=True,
             )
         except Refused as error:
             return CallOutcome("done", error=f"Its server refused the call of {attempt.call.name}: {error}")
@@ -113,12 +115,12 @@ def _judged(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
     if isinstance(fault, Forbidden):
         if wire.left:
             raise Uncertain(f"its server answered, but {fault.refused.why}.") from error
-        return CallOutcome("done", error=f"Nothing was sent. {fault.refused}")
+        return CallOutcome("done", error=f"Nothing was sent. {fault.refused}", took_nothing=True)
     if not wire.left:
         raise NotSent(f"Nothing was sent: the server of {name} {error}.") from error
     told = f"The server of {name} {error}."
     if isinstance(fault, Redirected):
-        return CallOutcome("done", error=told)
+        return CallOutcome("done", error=told, took_nothing=True)
     if isinstance(fault, Answered) and took_nothing(fault.response):
         raise NotSent(told, retry_after_s(fault.response.headers)) from error
     if (
@@ -126,5 +128,5 @@ def _judged(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
         and fault.response.status_code < 500
         and fault.response.status_code != TIMED_OUT
     ):
-        return CallOutcome("done", error=told)
+        return CallOutcome("done", error=told, took_nothing=True)
     raise Uncertain(f"its server {error}.") from error

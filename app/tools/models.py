@@ -54,11 +54,13 @@ class OutgoingCall:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """How a call ended: `done` has an output or an error, `unknown` may say in `error` what is known."""
+    """How a call ended: `done` has an output or an error, `unknown` may say in `error` what is known. `took_nothing`: the error
+    says that this attempt did nothing, and so nothing of one before it."""
 
     status: Literal["done", "unknown", "withdrawn"]
     output: Any = None
     error: str | None = None
+    took_nothing: bool = False
 
     def wire(self) -> dict[str, Any]:
         return {"output": self.output} if self.error is None else {"error": self.error}

@@ -44,7 +44,7 @@ class PythonSender:
             if name not in self._loaded:
                 self._loaded[name] = await asyncio.to_thread(self._load, name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's module raises
-            return CallOutcome("done", error=f"Nothing was called: {error_text(error)}")
+            return CallOutcome("done", error=f"Nothing was called: {error_text(error)}", took_nothing=True)
         if not attempt.may_send():
             raise NotSent("Nothing was called: the service was held up between its record and the call.")
         deadline = asyncio.timeout(attempt.timeout_s)

@@ -311,7 +311,8 @@ async def test_a_large_result_becomes_a_reference(api: Caller) -> None:
     async with endpoint(output("x" * 70_000)) as at:
         await api.register(spec(at))
         found = (await answered(api))["result"]
-        assert (found["kind"], "resolveRef" in found["note"]) == ("ToolResult", True)
+        assert found["kind"] == "ToolResult"
+        assert found["note"].endswith("pass the handle on, or ask for less: you have no tool that reads it.")
 
 
 # -- where it may not go
@@ -405,6 +406,20 @@ async def test_an_endpoint_that_is_lost_with_the_first_attempt_and_busy_after_it
         await api.do(f"/plans/{plan['id']}/actions/0", {"outcome": "retry"})
         assert inner(output_of(await api.ended(query))[1])["status"] == "executed"
         assert len({r.headers["idempotency-key"] for r in at.received}) == 1
+
+
+async def test_a_no_to_a_repetition_is_none_of_the_first(api: Caller) -> None:
+    """As endpoints say it that know the idempotency key, while the first one is under way."""
+    busy = Answer(409, b'{"error": "a call with this key is under way"}')
+    async with endpoint(Answer(504), busy) as at:
+        await api.register(acting(at, replay="safe"))
+        query = (await api.submit(specs.store_and_execute()))["id"]
+        await api.approve(query)
+        await api.until(query, "waiting", "outcome_unknown")
+        assert len(at.received) == 2
+        plan = (await api.read("/plans"))["items"][0]
+        error = (await api.read(f"/plans/{plan['id']}/actions"))["items"][0]["error"]
+        assert error["message"].endswith("Then: actions answered 409: a call with this key is under way")
 
 
 async def test_an_action_that_was_not_sent_yet_waits_for_a_process_as_long_as_it_takes(

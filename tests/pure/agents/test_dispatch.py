@@ -136,12 +136,13 @@ async def test_what_was_not_sent_in_the_end_says_nothing_of_an_attempt_that_may_
     assert outcome.error == "cut. Then: nothing was sent: nobody is there"
     outcome, _ = await sent(Sender(cut, NotSent("busy", 31.0)), call("safe"))
     assert outcome.status == "unknown"
-    for answer in (
-        CallOutcome("done", output=2),
-        CallOutcome("done", error="it answered 404: no such thing"),
-    ):
+    for answer in (CallOutcome("done", output=2), CallOutcome("done", error="it failed")):
         outcome, _ = await sent(Sender(cut, away, answer), call("safe"))
         assert outcome == answer
+    refused = CallOutcome("done", error="it answered 409: it is under way", took_nothing=True)
+    outcome, _ = await sent(Sender(cut, refused), call("safe"))
+    assert (outcome.status, outcome.error) == ("unknown", "cut. Then: it answered 409: it is under way")
+    assert (await sent(Sender(away, refused), call("safe")))[0] == refused
 
 
 @pytest.mark.parametrize("replay", ["safe", "never"])
