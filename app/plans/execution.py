@@ -26,6 +26,7 @@ from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, event
 from app.plans import artifacts, store
 from app.plans import body as bodies
+from app.plans.answers import summary
 from app.plans.body import Verdict
 from app.plans.graph import Order
 from app.plans.models import Plan
@@ -35,7 +36,6 @@ from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
 from app.plans.variables import Flow, ahead, delivered, parsed
 from app.runtimes.models import Runtime
 from app.state import store as state_store
-from app.state.glimpses import brief, cut
 from app.state.models import WriteRow
 from app.state.service import Made
 from app.state.writing import WriteRefused
@@ -43,9 +43,6 @@ from app.tools.calls import Taken
 from app.tools.models import CallOutcome, OutgoingCall
 
 MAX_PARALLEL = 8
-MOST_ENTITIES = 2**63 - 1  # what JSON holds here; there are no more
-SUMMARY_CHARS = 4_000
-ERROR_CHARS = 1_000
 NO_TEXTS = Gathered({}, {}, frozenset())
 
 
@@ -427,38 +424,3 @@ def outcome_of(verdict: Verdict) -> Outcome:
 def not_again(why: Verdict) -> Verdict:
     """Of a retry that cannot be sent: what was sent before is as unknown as it was."""
     return Verdict.unknown(f"It was sent before, and not again. {(why.error or {}).get('message')}")
-
-
-def summary(rows: list[Any]) -> dict[str, Any]:
-    """What executePlan answers: the actions, how many entities they touched, in words. The rows of one dispatch
-    share a result, which counts once. A failure whose error went to a path is handled: the plan may still be executed.
-    It goes to a model and to everybody who follows the query, so long words are cut; the rows have all of them."""
-    results = {r["work_id"]: orjson.loads(r["result"]) for r in rows if r["result"] is not None}
-    errors = {r["index"]: orjson.loads(r["error"]) for r in rows if r["error"] is not None}
-    handled = {n for n, error in errors.items() if error.get("writtenTo")}
-    failed = [r for r in rows if r["status"] not in ("succeeded", "skipped") and r["index"] not in handled]
-    affected = min(sum(r.get("entitiesAffected", 0) for r in results.values()), MOST_ENTITIES)
-    words = [r["summary"] for r in results.values() if r.get("summary")]
-    done = sum(r["status"] == "succeeded" for r in rows)
-    return {
-        "status": "failed" if failed else "executed",
-        "actions": [
-            {
-                "index": r["index"],
-                "kind": r["kind"],
-                "status": r["status"],
-                **({"error": _shortened(errors[r["index"]])} if r["index"] in errors else {}),
-            }
-            for r in rows
-        ],
-        "entitiesAffected": affected,
-        "summary": cut(" ".join(words), SUMMARY_CHARS) or f"{done} of {len(rows)} actions took effect.",
-    }
-
-
-def _shortened(error: dict[str, Any]) -> dict[str, Any]:
-    """The details are a person's, who settled the action, and may be any JSON."""
-    if "message" in error:
-        return {**error, "message": cut(error["message"], ERROR_CHARS)}
-    long = len(jsongate.dumps(error["details"])) > ERROR_CHARS
-    return {**error, "details": brief(error["details"])} if long else error

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, model_validator
 
 from app.base.database import Tx
-from app.plans import views
+from app.plans import settling, views
 from app.plans.drawing import drawn
 from app.plans.service import Plans
 from app.tenancy.http import (
@@ -241,7 +241,9 @@ async def settle_action(
 ) -> Response:
     async def settle(tx: Tx) -> Reply:
         return Reply(
-            await plans_of(request).settle(tx, plan_id, index, body.outcome, body.details, caller.principal)
+            await settling.settle(
+                plans_of(request), tx, plan_id, index, body.outcome, body.details, caller.principal
+            )
         )
 
     return await answer(request, caller, settle)

@@ -11,10 +11,8 @@ from typing import Any
 import orjson
 from plangate.spec.models import PlanSpec
 
-from app.agents import store as queries_store
 from app.agents.run import QueryRun
-from app.agents.toolkit import Answer, Outcome, ToolError
-from app.agents.variables import Holder, Variables, given_of
+from app.agents.variables import Holder, Variables
 from app.approvals.models import ApprovalRow
 from app.base import jsongate
 from app.base.database import Database, Tx
@@ -31,12 +29,10 @@ from app.plans.fitting import misfits
 from app.plans.graph import Graph
 from app.plans.models import Plan, action_wire, revision_wire, transition_wire
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
-from app.plans.variables import INPUT, checked, delivered, effective, snapshot, stored_values
-from app.queue import store as queue_store
+from app.plans.variables import INPUT, checked, effective, snapshot, stored_values
 from app.references.service import References
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
-from app.state.writing import WriteRefused
 from app.tools import store as calls_store
 from app.tools.models import CallOutcome
 
@@ -353,6 +349,10 @@ class Plans:
         done = CallOutcome("done", result.get("output"), result.get("error"))
         return bodies.judged(done, any_value=any_value)
 
+    async def runtime_of(self, tx: Tx, plan: Plan) -> Runtime:
+        """The version of the runtime that the plan was stored for."""
+        return await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
+
     async def scope_of_execution(self, tx: Tx, plan: Plan) -> Scope:
         """Where in its query a plan is executed."""
         work_id = await self.executing_work(tx, plan)
@@ -370,78 +370,6 @@ class Plans:
         plan = await self.named(tx, None, plan_id)
         if plan.status is PlanStatus.DRAFT and not await store.open_gate(tx, plan_id):
             await self._references.hold(tx, plan_id, until_over=False)
-
-    # -- settling --------------------------------------------------------------------------------------------
-
-    async def settle(
-        self, tx: Tx, plan_id: str, index: int, outcome: str, details: Any, by: str
-    ) -> dict[str, Any]:
-        """A person says what became of an action whose outcome is unknown. Actions of one dispatch share it."""
-        plan = await self.named(tx, None, plan_id)
-        if plan.query_id is not None:
-            await queue_store.lock(tx, plan.query_id)
-        await store.lock(tx, plan.id)
-        plan = await self.named(tx, None, plan_id)
-        rows = await store.actions(tx, plan.id)
-        if not 0 <= index < len(rows):
-            raise NotFound(f"The plan has no action {index}.")
-        if rows[index]["status"] != "unknown":
-            raise Conflict(
-                f"Action {index} is {rows[index]['status']}; only an unknown outcome can be settled.",
-                extra={"action": action_wire(rows[index])},
-            )
-        together = [r for r in rows if r["work_id"] == rows[index]["work_id"] and r["status"] == "unknown"]
-        scope = await self.scope_of_execution(tx, plan)
-        over = plan.status in PLAN_LIFE.terminal
-        if outcome == "retry":
-            if over:
-                raise Conflict("The plan is over: nothing of it is sent any more. Say succeeded or failed.")
-            await self.move_actions(tx, plan.id, scope, together, ActionStatus.PENDING, settled_by=by)
-        else:
-            said: dict[str, Any] = {"settledBy": by, "details": details}
-            size = len(jsongate.dumps(said)) * len(together)
-            if size > bodies.MAX_KEPT_TOGETHER:
-                told = (
-                    f"{len(together)} actions were sent together, and each keeps the details: that would be {size} bytes, "
-                    f"more than {bodies.MAX_KEPT_TOGETHER}"
-                )
-                raise Invalid(f"{told}.", [Flaw("/details", told)])
-            if not over:
-                written_to = await self._settle_output(tx, plan, rows[index], outcome, details)
-                said |= {"writtenTo": written_to} if written_to else {}
-            parts = {"result" if outcome == "succeeded" else "error": jsongate.dumps(said)}
-            await self.move_actions(
-                tx, plan.id, scope, together, ActionStatus(outcome), settled_by=by, **parts
-            )
-        if plan.query_id is not None and not over:
-            await queue_store.wake(tx, plan.query_id)
-        return action_wire((await store.actions(tx, plan.id, [index]))[0])
-
-    async def _settle_output(self, tx: Tx, plan: Plan, row: Any, outcome: str, details: Any) -> list[str]:
-        """What a person says of an action with an output path is written to it, as its result or its error."""
-        if not plan.variables or plan.query_id is None:
-            return []
-        step = Graph.of(bodies.actions_of(orjson.loads(plan.body))).steps[row["index"]]
-        query = await queries_store.record(tx, plan.query_id)
-        scope = await journal_store.scope_of(tx, row["work_id"])
-        if step.call.output is None or query is None or scope is None:
-            return []
-        runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
-        spec = runtime.spec
-        holder = Holder(plan.thread_id, plan.query_id, given_of(spec, query.request), spec.state_schema)
-        known: Outcome = (
-            Answer(details)
-            if outcome == "succeeded"
-            else ToolError(f"A person settled it as failed: {jsongate.dumps(details).decode()}", "settled")
-        )
-        try:
-            rows = await delivered(tx, self.variables, holder, scope, step.call.output, known)
-        except WriteRefused as refused:
-            raise Invalid(
-                f"The details cannot be written to the action's path: {refused}.",
-                [Flaw("/details", str(refused))],
-            ) from refused
-        return [written.path for written in rows]
 
     # -- reading ---------------------------------------------------------------------------------------------
 

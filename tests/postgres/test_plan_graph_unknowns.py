@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.plans.settling import settle
 from tests.postgres.test_state import Pen, thread
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
@@ -203,7 +204,7 @@ async def test_a_retry_that_a_cancel_overtakes_is_unknown_still(
     await api.register(flowing())
     plan = await unknown(plangate, owner, make(1, "†state.a"), make("†state.a"))
     async with plangate.services.db.transaction("acme") as tx:
-        await plangate.services.plans.settle(tx, plan["id"], 0, "retry", None, "ann")
+        await settle(plangate.services.plans, tx, plan["id"], 0, "retry", None, "ann")
         await plangate.services.queries.cancel(tx, plan["queryId"])
     assert await statuses(api, plan) == ["unknown", "skipped"]
     row = (await api.read(f"/plans/{plan['id']}/actions"))["items"][0]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.approvals.models import Decision
+from app.plans.settling import settle
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World
@@ -526,7 +527,7 @@ async def test_a_retry_is_not_offered_before_its_row_says_dispatched(
     first = await lapsed(plangate, owner, query)
     await api.until(query, "waiting", "outcome_unknown")
     async with plangate.services.db.transaction("acme") as tx:
-        await plangate.services.plans.settle(tx, first["planId"], 0, "retry", None, "ann")
+        await settle(plangate.services.plans, tx, first["planId"], 0, "retry", None, "ann")
         rows = await tx.fetch("SELECT status FROM plan_actions")
         assert [r["status"] for r in rows] == ["pending", "pending"]
         assert await tx.value("SELECT status FROM outgoing_calls") != "open"
