@@ -157,7 +157,9 @@ async def test_an_address_that_the_operator_does_not_allow(secrets: KeptSecrets,
         "PLANGATE_ALLOW_HOSTS."
     )
     assert await sent(strict, server, digest=DIGEST) == CallOutcome(
-        "done", error=f"Nothing was sent. {refused}"
+        "done",
+        error=f"Nothing was sent. {refused}",
+        took_nothing=True,
     )
     with pytest.raises(SessionFailed) as caught:
         await strict.tools("acme", server.url, {}, 10)
@@ -225,7 +227,7 @@ async def test_secrets_that_no_header_carries_are_named_and_never_shown(
     ]:
         secrets.values = {"mcp-key": value} if value else {}
         outcome = await sent(sender, server, digest=DIGEST, headers=headers)
-        assert outcome == CallOutcome("done", error=told.format(why))
+        assert outcome == CallOutcome("done", error=told.format(why), took_nothing=True)
         with pytest.raises(SecretMissing) as caught:
             await sender.tools("acme", server.url, headers, 10)
         assert str(caught.value) == told.format(why)
@@ -340,7 +342,7 @@ async def test_a_refusal_is_an_error_for_the_model(
     sender: McpSender, server: FakeMcp, reply: Reply, told: str
 ) -> None:
     on_call(server, reply)
-    assert await sent(sender, server) == CallOutcome("done", error=told)
+    assert await sent(sender, server) == CallOutcome("done", error=told, took_nothing=True)
     assert len(server.calls) == 1
 
 
