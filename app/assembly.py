@@ -35,6 +35,7 @@ from app.base.local_blobs import LocalBlobs
 from app.base.metrics import Metrics
 from app.base.schemacheck import SchemaChecker
 from app.base.sealing import Sealer, derive
+from app.base.watchdog import LoopWatchdog
 from app.journal.hub import Hub
 from app.journal.streams import Streams
 from app.journal.writer import JournalWriter
@@ -94,6 +95,7 @@ class Services:
     schemas: SchemaChecker
     metrics: Metrics
     metrics_token: str | None
+    watchdog: LoopWatchdog
     spans: Spans | None
     workspaces: Workspaces
     artifacts: Artifacts
@@ -102,6 +104,7 @@ class Services:
     chores: tuple[Chore, ...]
 
     async def start(self) -> None:
+        self.watchdog.start()
         if self.spans is not None:
             self.spans.start()
         self.journal.start()
@@ -122,6 +125,7 @@ class Services:
         await self.dispatch.aclose()
         await self.workspaces.blobs.aclose()
         await self.db.aclose()
+        self.watchdog.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +339,7 @@ def assemble(
         schemas,
         metrics,
         settings.metrics_token,
+        LoopWatchdog(metrics, settings.loop_blocked_ms / 1000),
         spans,
         workspaces,
         artifacts,

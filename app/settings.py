@@ -70,6 +70,14 @@ class Settings(BaseSettings):
         ),
     ] = 10
     pool_size: Annotated[int, Field(ge=2, le=500, description="Database connections of a process.")] = 10
+    loop_blocked_ms: Annotated[
+        int,
+        Field(
+            ge=10,
+            le=60_000,
+            description="Milliseconds of lag from which the event loop counts as blocked, and what blocks it is logged.",
+        ),
+    ] = 100
     allow_hosts: Annotated[
         list[str],
         NoDecode,

@@ -49,6 +49,8 @@ class Metrics:
     pool_wait: Histogram = field(init=False)
     database_unavailable: Counter = field(init=False)
     spans: Counter = field(init=False)
+    loop_lag: Histogram = field(init=False)
+    loop_blocked: Counter = field(init=False)
     _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,6 +102,12 @@ class Metrics:
             ),
             "spans": counter(
                 "telemetry_spans", "Spans, by what became of them in this process.", "outcome"
+            ),
+            "loop_lag": seconds(
+                "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCIES_S, 10, 30)
+            ),
+            "loop_blocked": counter(
+                "loop_blocked", "Times that the event loop was late by PLANGATE_LOOP_BLOCKED_MS or more."
             ),
         }  # fmt: skip
         for name, instrument in made.items():

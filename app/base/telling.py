@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, MutableMapping
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 import structlog
@@ -32,7 +32,7 @@ IDS: Final = {
     "runtime_id": "rt_",
 }
 WORDS: Final = frozenset({"event", "level", "timestamp", "logger", "at", "route", "method", "error"})
-NUMBERS: Final = frozenset({"entries", "crashes", "status", "count"})
+NUMBERS: Final = frozenset({"entries", "crashes", "status", "count", "lag_ms", "cpu_ms"})
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_CHARS: Final = 300
 MAX_FRAMES: Final = 30
@@ -164,10 +164,23 @@ def trace(error: BaseException) -> list[str]:
 def _frames(at: TracebackType | None) -> list[str]:
     frames = []
     while at is not None:
-        code = at.tb_frame.f_code
-        frames.append(f"{at.tb_frame.f_globals.get('__name__', '?')}:{at.tb_lineno} {code.co_name}")
+        frames.append(_place(at.tb_frame, at.tb_lineno))
         at = at.tb_next
     return frames
+
+
+def stack(frame: FrameType) -> list[str]:
+    """Return where a thread is in the code, the innermost place last."""
+    places: list[str] = []
+    at: FrameType | None = frame
+    while at is not None and len(places) < MAX_FRAMES:
+        places.append(_place(at, at.f_lineno))
+        at = at.f_back
+    return places[::-1]
+
+
+def _place(frame: FrameType, line: int | None) -> str:
+    return f"{frame.f_globals.get('__name__', '?')}:{line} {frame.f_code.co_name}"
 
 
 def _chain(error: BaseException) -> list[BaseException]:

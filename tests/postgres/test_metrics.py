@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -110,6 +112,20 @@ async def test_the_token_reads_them_while_the_database_is_away(
 
 
 # -- what it counts
+
+
+async def test_a_blocked_event_loop_is_counted(cluster: Cluster, site: Site) -> None:
+    """By every process that serves or works, from its start to its end."""
+    async with world(site, cluster.operator_key, loop_blocked_ms=10) as running:
+        time.sleep(0.1)  # noqa: ASYNC251 - the loop is to be blocked
+
+        async def counted() -> Any:
+            found = await read(running)
+            return found if of(found, "loop_blocked_total") else None
+
+        found = await eventually(counted, "the watchdog's timer runs")
+        assert of(found, "loop_lag_seconds_sum") >= 0.05
+    assert not any(thread.name == "loop-watchdog" for thread in threading.enumerate())
 
 
 async def test_what_waits_is_counted_for_all_tenants_together(idle: World) -> None:

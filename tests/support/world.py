@@ -16,7 +16,7 @@ from app.telemetry.service import Exporter
 from app.tenancy.models import Caller as KeyHolder
 from tests.support.client import Caller
 
-SETTINGS = {"slots": 16, "pool_size": 6}
+SETTINGS = {"slots": 16, "pool_size": 6, "loop_blocked_ms": 60_000}
 
 
 @dataclass

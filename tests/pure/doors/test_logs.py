@@ -82,7 +82,7 @@ def test_there_are_lines() -> None:
 def test_a_line_is_called_by_a_constant_and_says_what_lines_may_say(call: ast.Call) -> None:
     (event,) = call.args
     assert isinstance(event, ast.Constant)
-    known = WORDS | NUMBERS | telling.IDS.keys() | {"tenant", "exc_info"}
+    known = WORDS | NUMBERS | telling.IDS.keys() | {"tenant", "exc_info", "trace"}
     for given in call.keywords:
         if given.arg is None:  # **: the functions that give ids, and the place of a request
             assert isinstance(given.value, ast.Call)
@@ -90,7 +90,7 @@ def test_a_line_is_called_by_a_constant_and_says_what_lines_may_say(call: ast.Ca
             assert given.value.func.id in ("ids_in", "place_of")
             continue
         assert given.arg in known, f"{given.arg} would be left out"
-        if given.arg in ("error", "exc_info"):
+        if given.arg in ("error", "exc_info", "trace"):
             assert isinstance(given.value, ast.Name), (
                 "an error is given as it is: its text may quote anything"
             )

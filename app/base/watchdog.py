@@ -1,0 +1,138 @@
+"""The lag of the event loop: a metric, and a log line with the stack of whatever blocked the loop.
+
+A timer on the loop records how late it runs. A thread wakes when the timer is later than the threshold and reads the
+stack of the loop's thread, which is that of the callback that runs at this moment. C code that holds the interpreter
+holds up this thread too; the stack is then read as soon as that code returns, usually in the function that called it.
+
+If the loop's thread used little CPU time, it waited: for the system, for a lock, or for another thread that held the
+interpreter. The line then has the stacks of the other threads that were at work, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from app.base.metrics import Metrics
+from app.base.telling import Seldom, stack
+
+log = structlog.get_logger(__name__)
+
+BEATS_PER_THRESHOLD: Final = 2
+STILL_BLOCKED_S: Final = 5.0
+"""A loop that is blocked for this long is logged before it continues: it may never continue."""
+MAX_OTHER_THREADS: Final = 3
+IDLE_IN: Final = ("concurrent.futures.thread:", f"{__name__}:")
+"""Where the innermost frame of a thread without work is: an executor's worker waits, and so does the watchdog."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Beat:
+    """One run of the timer: when the next one is due, how late this one was, and the CPU time of the loop's thread
+    since the one before."""
+
+    next_due: float
+    lag_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+class LoopWatchdog:
+    """Measures the lag of one event loop, from `start`, which is called on it, until `stop`."""
+
+    def __init__(self, metrics: Metrics, threshold_s: float, log_every_s: float = 30.0) -> None:
+        self._metrics = metrics
+        self._threshold_s = threshold_s
+        self._interval_s = threshold_s / BEATS_PER_THRESHOLD
+        self._throttle = Seldom(log_every_s)
+        self._stopping = threading.Event()
+        self._last = _Beat(0.0)
+        self._cpu_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start to measure the running loop."""
+        loop = asyncio.get_running_loop()
+        self._cpu_s = time.thread_time()
+        self._schedule(loop, 0.0, 0.0)
+        self._thread = threading.Thread(
+            target=self._watch, args=(threading.get_ident(),), name="loop-watchdog", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop to measure. Idempotent."""
+        if self._thread is None or self._timer is None:
+            return
+        self._timer.cancel()
+        self._stopping.set()
+        self._thread.join()
+        self._thread = None
+
+    # -- on the loop -----------------------------------------------------------------------------------------
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop, lag_s: float, cpu_s: float) -> None:
+        self._last = _Beat(time.monotonic() + self._interval_s, lag_s, cpu_s)
+        self._timer = loop.call_later(self._interval_s, self._beat, loop)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        lag_s = max(0.0, time.monotonic() - self._last.next_due)
+        cpu_before, self._cpu_s = self._cpu_s, time.thread_time()
+        self._metrics.loop_lag.observe(lag_s)
+        if lag_s >= self._threshold_s:
+            self._metrics.loop_blocked.inc()
+        self._schedule(loop, lag_s, self._cpu_s - cpu_before)
+
+    # -- in the thread ---------------------------------------------------------------------------------------
+
+    def _watch(self, loop_thread: int) -> None:
+        while True:
+            last = self._last
+            late_at = last.next_due + self._threshold_s
+            if self._stopping.wait(max(0.0, late_at - time.monotonic())):
+                return
+            if self._last is last and time.monotonic() >= late_at:
+                self._report(last, loop_thread)
+
+    def _report(self, last: _Beat, loop_thread: int) -> None:
+        """Log what blocks the loop: when it continues, or after `STILL_BLOCKED_S`."""
+        logs = self._throttle.due()
+        of_loop, of_others = _stacks(loop_thread) if logs else ([], [])
+        while self._last is last:
+            lag_s = time.monotonic() - last.next_due
+            if logs and lag_s >= STILL_BLOCKED_S:
+                trace = of_loop + of_others
+                log.error("loop.still_blocked", lag_ms=_milliseconds(lag_s), trace=trace)
+                logs = False
+            if self._stopping.wait(self._interval_s):
+                return
+        if logs:
+            beat = self._last
+            trace = of_loop if beat.cpu_s > beat.lag_s / 2 else of_loop + of_others
+            lag_ms, cpu_ms = _milliseconds(beat.lag_s), _milliseconds(beat.cpu_s)
+            log.warning("loop.blocked", lag_ms=lag_ms, cpu_ms=cpu_ms, trace=trace)
+
+
+def _stacks(loop_thread: int) -> tuple[list[str], list[str]]:
+    """The stack of the loop's thread, and those of some threads that are at work, each below a line of its own."""
+    of_loop: list[str] = []
+    of_others: list[str] = []
+    threads = 0
+    for ident, frame in sys._current_frames().items():
+        places = stack(frame)
+        if ident == loop_thread:
+            of_loop = places
+        elif not places[-1].startswith(IDLE_IN) and threads < MAX_OTHER_THREADS:
+            threads += 1
+            of_others += ["another thread", *places]
+    return of_loop, of_others
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
