@@ -161,7 +161,7 @@ def find_site(settings: Settings) -> Site:
             derive(settings.secret_key.encode(), "master"),
             blobs,
         )
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    embedded_postgres.prepare_data_dir(settings.data_dir)
     text = settings.secret_key or kept_secret(settings.data_dir / "secret-key")
     postgres = embedded_postgres.start(settings.data_dir)
     dsn = postgres.dsn()

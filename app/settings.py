@@ -122,6 +122,11 @@ class Settings(BaseSettings):
             raise ValueError("must begin with postgresql://; where there is none, leave the variable out")
         return value
 
+    @field_validator("data_dir")
+    @classmethod
+    def _home(cls, value: Path) -> Path:
+        return value.expanduser()  # no shell expands `~` in a unit file
+
     @field_validator("allow_hosts")
     @classmethod
     def _allowed(cls, value: list[str]) -> list[str]:

@@ -21,9 +21,17 @@ from urllib.parse import quote
 
 from app.base.embedded import cluster, faults, locks, places, server
 from app.base.embedded.faults import EmbeddedPostgresError
+from app.base.embedded.places import listable, prepare_data_dir
 from app.base.embedded.spec import DATABASE, Server
 
-__all__ = ["EmbeddedPostgres", "EmbeddedPostgresError", "is_there", "start"]
+__all__ = [
+    "EmbeddedPostgres",
+    "EmbeddedPostgresError",
+    "is_there",
+    "listable",
+    "prepare_data_dir",
+    "start",
+]
 
 # Longer than another starter may rightly take: making the cluster, then waiting until it is ready.
 _TURN_SECONDS = cluster.INITDB_SECONDS + server.READY_SECONDS
@@ -45,6 +53,16 @@ class EmbeddedPostgres:
     socket_dir: Path
     port: int
     _use: _Use = field(repr=False, compare=False)
+
+    @property
+    def home(self) -> Path:
+        """The directory of the cluster: the data directory, or its stand-in where root keeps the data."""
+        return self._use.server.places.home
+
+    @property
+    def account_name(self) -> str:
+        """The account that runs Postgres."""
+        return self._use.server.account.name
 
     def dsn(self, database: str = DATABASE, user: str = "plangate") -> str:
         """A connection string for asyncpg and libpq. `plangate` is the superuser and its database."""
@@ -103,7 +121,7 @@ def start(
     try:
         if not make and not is_there(data_dir):
             raise faults.gone(data_dir)
-        data_dir = places.prepare_data_dir(data_dir)
+        data_dir = prepare_data_dir(data_dir)
         with locks.held(data_dir / places.START_LOCK, _TURN_SECONDS):
             found, account = places.locate(data_dir, state_dir)
             if not make and not found.cluster.exists():

@@ -44,6 +44,7 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
     _need_blobs(settings)
     site = find_site(settings)
     try:
+        _warn_of_listable_data(site)
         prepare_blobs(site.blobs)
         migrate_sync(site.migrate_dsn)
         asyncio.run(check_master_key(site))
@@ -62,6 +63,7 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
             server_header=False,
         )
         _say(listening, key_file, settings)
+        _notify_data_location(site)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_with_database(site, services, _Server(config, services).serve(sockets=[listening])))
             signal.signal(
@@ -161,6 +163,25 @@ def _say(listening: socket.socket, key_file: Path | None, settings: Settings) ->
         print(f"The operator's key of this machine is in {key_file}", flush=True)  # noqa: T201
 
 
+def _warn_of_listable_data(site: Site) -> None:
+    """Log a warning if other accounts can list the data directory. Its mode is the operator's to change."""
+    if site.postgres is not None:
+        warning = embedded_postgres.listable(site.postgres.data_dir)
+        if warning is not None:
+            log.warning("data_dir.listable", error=warning)
+
+
+def _notify_data_location(site: Site) -> None:
+    """Print where root's database is when the account that runs Postgres cannot reach the data directory."""
+    postgres = site.postgres
+    if postgres is not None and postgres.home != postgres.data_dir:
+        print(  # noqa: T201 - for the person who started it
+            f"The database is in {postgres.home}: {postgres.account_name}, which runs Postgres, cannot reach "
+            f"{postgres.data_dir}",
+            flush=True,
+        )
+
+
 async def check_master_key(site: Site) -> None:
     """Another master key could open nothing that this database holds: better said at the start than at each use."""
     sealer = Sealer(derive(site.master, "installation"))
@@ -244,6 +265,7 @@ def work(settings: Settings) -> None:
     _need_blobs(settings)
     site = find_site(settings)
     try:
+        _warn_of_listable_data(site)
         prepare_blobs(site.blobs)
         migrate_sync(site.migrate_dsn)
         asyncio.run(check_master_key(site))
@@ -254,17 +276,18 @@ def work(settings: Settings) -> None:
                 if settings.worker_port is None
                 else _listen(settings.host, settings.worker_port, "PLANGATE_WORKER_PORT")
             )
-            runner.run(_with_database(site, services, _work(services, listening)))
+            runner.run(_with_database(site, services, _work(site, services, listening)))
     finally:
         site.release()
 
 
-async def _work(services: Services, listening: socket.socket | None) -> None:
+async def _work(site: Site, services: Services, listening: socket.socket | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await services.start()
     print("Plangate worker runs", flush=True)  # noqa: T201 - for the person who started it
+    _notify_data_location(site)
     operations = None
     if listening is not None:
         config = uvicorn.Config(

@@ -48,6 +48,23 @@ def folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def serving(at: Path, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Runs until the block ends. `at` is a directory of the caller's."""
+    with _started(at, settings) as (process, lines):
+        listens, key_in = (next(lines) for _ in range(2))
+        assert listens, (at / "log").read_text()[-2000:]
+        key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()
+        yield Service(listens.rsplit(" ", 1)[1], key, process.pid)
+
+
+def started_lines(at: Path, count: int) -> list[str]:
+    """Return the first lines that a service prints; it runs no longer than that takes."""
+    with _started(at, None) as (_, lines):
+        return [next(lines) for _ in range(count)]
+
+
+@contextlib.contextmanager
+def _started(
+    at: Path, settings: Mapping[str, str] | None
+) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
     command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data-dir", str(at / "data")]
     with (at / "log").open("a") as log:
         process = subprocess.Popen(
@@ -60,10 +77,7 @@ def serving(at: Path, settings: Mapping[str, str] | None = None) -> Iterator[Ser
         )
     assert process.stdout is not None
     try:
-        listens, key_in = (process.stdout.readline().strip() for _ in range(2))
-        assert listens, (at / "log").read_text()[-2000:]
-        key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()
-        yield Service(listens.rsplit(" ", 1)[1], key, process.pid)
+        yield process, iter(lambda: process.stdout.readline().strip(), None)  # type: ignore[union-attr]
     finally:
         process.terminate()
         process.wait(END_WITHIN_S)

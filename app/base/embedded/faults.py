@@ -14,6 +14,10 @@ class EmbeddedPostgresError(Exception):
     """The embedded Postgres cannot be used. The message says what happened and what the operator can do."""
 
 
+class ListableDataDir(EmbeddedPostgresError):
+    """Other accounts can list the data directory: logged as a warning, never raised."""
+
+
 # What the log says, and what helps. The first match wins.
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("No space left on device", "The disk is full: free some space below {home} and start again"),

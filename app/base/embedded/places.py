@@ -6,6 +6,7 @@ directory below the system's state directory where the cluster is. That one name
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.base.embedded import accounts
+from app.base.embedded import accounts, faults
 from app.base.embedded.accounts import Account
 from app.base.embedded.faults import EmbeddedPostgresError
 
@@ -72,12 +73,32 @@ class Places:
 
 
 def prepare_data_dir(data_dir: Path) -> Path:
-    """Make the directory when it is missing, and resolve it. One that exists keeps its mode and owner."""
+    """Make the directory when it is missing, and resolve it. One that exists keeps its mode and owner.
+
+    Call it before anything else writes there: a directory made under the umask could be listed by everybody.
+
+    Raises:
+        OSError: it cannot be made, or a file has its name.
+    """
     data_dir = data_dir.expanduser().resolve()
     if not data_dir.exists():
         data_dir.parent.mkdir(parents=True, exist_ok=True)
         make_directory(data_dir, PASSED if os.geteuid() == 0 else PRIVATE)
+    if not data_dir.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(data_dir))
     return data_dir
+
+
+def listable(data_dir: Path) -> faults.ListableDataDir | None:
+    """Return a warning if other accounts can list the directory."""
+    mode = stat.S_IMODE(data_dir.stat().st_mode)
+    if not mode & stat.S_IROTH:
+        return None
+    closed = PASSED if os.geteuid() == 0 else PRIVATE
+    return faults.ListableDataDir(
+        f"Other accounts can list the data directory {data_dir} (mode {mode:04o}). "
+        f"Close it with: chmod {closed:03o} {data_dir}"
+    )
 
 
 def locate(data_dir: Path, state_dir: Path) -> tuple[Places, Account]:

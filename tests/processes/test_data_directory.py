@@ -1,0 +1,67 @@
+"""The data directory of a service: its mode when the service makes it, a warning, and where root's data is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.service import folder, serving, started_lines
+
+ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def at() -> Iterator[Path]:
+    with folder() as made:
+        yield made
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def warnings(at: Path) -> list[dict[str, Any]]:
+    lines = (json.loads(line) for line in (at / "log").read_text().splitlines())
+    return [line for line in lines if line["event"] == "data_dir.listable"]
+
+
+def test_a_new_data_directory_cannot_be_listed_by_others(at: Path) -> None:
+    before = os.umask(0o000)
+    try:
+        with serving(at):
+            assert mode(at / "data") == (0o711 if ROOT else 0o700)
+    finally:
+        os.umask(before)
+    assert not warnings(at)
+
+
+def test_an_existing_data_directory_keeps_its_mode_with_a_warning(at: Path) -> None:
+    (at / "data").mkdir()
+    (at / "data").chmod(0o755)
+    with serving(at):
+        assert mode(at / "data") == 0o755
+    (warning,) = warnings(at)
+    assert f"{at / 'data'} (mode 0755)" in warning["error"]
+    assert f"chmod {'711' if ROOT else '700'} {at / 'data'}" in warning["error"]
+
+
+@pytest.mark.skipif(not ROOT, reason="only root keeps data elsewhere")
+def test_root_is_notified_where_its_database_is(at: Path) -> None:
+    private = at / "private"
+    private.mkdir(mode=0o700)
+    try:
+        lines = started_lines(private, 3)
+        home = (private / "data" / "location").read_text().strip()
+        assert lines[2].startswith(f"The database is in {home}: ")
+        assert lines[2].endswith(f"which runs Postgres, cannot reach {private / 'data'}")
+    finally:
+        location = private / "data" / "location"
+        if location.exists():
+            shutil.rmtree(location.read_text().strip())
