@@ -101,6 +101,20 @@ class Settings(BaseSettings):
         int | None,
         Field(ge=0, le=65535, description="Where `plangate worker` answers /healthz, /readyz and /metrics."),
     ] = None
+    reader_bytes: Annotated[
+        int,
+        Field(
+            ge=64 * 1024,
+            le=64 * 1024 * 1024,
+            description="Bytes that one HTTP connection may hold for a client that reads slowly.",
+        ),
+    ] = 256 * 1024
+    stalled_reader_s: Annotated[
+        float,
+        Field(
+            ge=1, le=600, description="Seconds without progress after which a client that reads is dropped."
+        ),
+    ] = 30
     otlp_endpoint: Annotated[
         str | None,
         Field(

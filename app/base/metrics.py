@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 NAMESPACE: Final = "plangate"
 LATENCIES_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -46,6 +46,8 @@ class Metrics:
     journal_commit: Histogram = field(init=False)
     journal_entries: Counter = field(init=False)
     journal_outages: Counter = field(init=False)
+    readers_dropped: Counter = field(init=False)
+    bytes_in_flight: Gauge = field(init=False)
     pool_wait: Histogram = field(init=False)
     database_unavailable: Counter = field(init=False)
     spans: Counter = field(init=False)
@@ -96,6 +98,15 @@ class Metrics:
             "journal_commit": seconds("journal_commit_seconds", "How long a batch of the journal took to commit."),
             "journal_entries": counter("journal_entries", "Entries that the journal committed."),
             "journal_outages": counter("journal_outages", "Commits of the journal that found no database."),
+            "readers_dropped": counter(
+                "readers_dropped", "HTTP connections aborted because the client stopped reading.", "reason"
+            ),
+            "bytes_in_flight": Gauge(
+                "connections_bytes_in_flight",
+                "Bytes of responses that wait in this process's buffers or that clients have not acknowledged.",
+                namespace=NAMESPACE,
+                registry=self.registry,
+            ),
             "pool_wait": seconds("pool_wait_seconds", "How long work waited for a database connection."),
             "database_unavailable": counter(
                 "database_unavailable", "Uses of the database that failed because it could not be reached."

@@ -26,6 +26,7 @@ from app.base.keys import check_shape, hash_key, new_key
 from app.base.migrate import migrate_sync
 from app.base.sealing import SealBroken, Sealer, derive
 from app.base.telling import Seldom
+from app.doors.connections import ConnectionLimits, Connections, SlicedBodies, bound_send_buffer
 from app.doors.http import create_app, create_operations_app
 from app.doors.logs import configure
 from app.settings import Settings
@@ -52,9 +53,13 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
         if key_file is None:
             _need_keys(site)
         services = assemble(settings, site, with_worker=with_worker)
+        limits = ConnectionLimits(settings.reader_bytes, settings.stalled_reader_s)
+        connections = Connections(limits, services.metrics)
         listening = _listen(settings.host, settings.port)
+        bound_send_buffer(listening, limits)
         config = uvicorn.Config(
-            create_app(services),
+            SlicedBodies(create_app(services), limits.slice_bytes),
+            http=connections.protocol,  # type: ignore[arg-type]  # any callable that makes protocols
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=4,
