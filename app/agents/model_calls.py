@@ -18,6 +18,7 @@ from app.agents.context import Context
 from app.agents.loop import Call, CallModel, Turn
 from app.agents.models import usage_of
 from app.agents.run import QueryRun
+from app.base.egress import requests_of
 from app.base.ids import age_ms, new_id
 from app.base.telling import at_work
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
@@ -81,7 +82,7 @@ async def ask_model(
         context = context.as_told()
         try:
             async with run.asking:
-                with at_work(work.id):
+                with at_work(work.id), requests_of(run.lease.tenant):
                     done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
             turn, entry = _closed(run, asked, work, scope, done)
             return turn, entry, context.measured(context.given(step.messages).size, done.usage)

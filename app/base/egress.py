@@ -15,7 +15,8 @@ import ipaddress
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -24,8 +25,11 @@ import httpcore
 import httpcore2
 import httpx
 import httpx2
+import structlog
 
 from app.base.threads import in_thread
+
+log = structlog.get_logger(__name__)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 T = TypeVar("T")
@@ -49,6 +53,7 @@ PIECE_BYTES: Final = 256
 PIECES_AT_ONCE: Final = 500
 """Then others have their turn."""
 
+NOT_PUBLIC: Final = "its address is not public"
 KEEPALIVE_CONNECTIONS: Final = 100
 KEEPALIVE_S: Final = 30.0
 
@@ -101,6 +106,19 @@ class EgressRefused(Exception):
         super().__init__(f"Requests to {host!r} are refused: {why}.{hint}")
         self.host = host
         self.why = why
+
+
+_tenant: ContextVar[str | None] = ContextVar("tenant_of_requests", default=None)
+
+
+@contextmanager
+def requests_of(tenant: str) -> Iterator[None]:
+    """Attribute the requests that are made inside to this tenant, for its share of lookups and for the log."""
+    before = _tenant.set(tenant)
+    try:
+        yield
+    finally:
+        _tenant.reset(before)
 
 
 class _Lookups:
@@ -185,9 +203,7 @@ class EgressPolicy:
             raise OSError(f"the name {host} has no address")
         if not self.allows(host, port):
             for text in found:
-                why = why_refused(_address(host, text))
-                if why is not None:
-                    raise EgressRefused(host, why)
+                _check_address(host, text, written=literal is not None)
         return list(dict.fromkeys(found))[:MAX_ADDRESSES]
 
 
@@ -212,11 +228,23 @@ def _embedded(address: Address, inner: int) -> str | None:
     return None if why is None else f"{why}, inside of {address}"
 
 
-def _address(host: str, text: str) -> Address:
+def _check_address(host: str, text: str, *, written: bool) -> None:
+    """Raise EgressRefused if the address is not public.
+
+    A tenant that wrote the address itself is told what is wrong with it. The address behind a name is written to the
+    log only: names of the operator's network must not be resolvable through this service.
+    """
     try:
-        return ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
+        why = why_refused(address)
     except ValueError as error:
-        raise EgressRefused(host, f"its address {text[:100]!r} cannot be read") from error
+        raise EgressRefused(host, NOT_PUBLIC) from error
+    if why is None:
+        return
+    if written:
+        raise EgressRefused(host, why)
+    log.warning("egress.address_refused", address=str(address).partition("%")[0], tenant=_tenant.get())
+    raise EgressRefused(host, NOT_PUBLIC)
 
 
 def _literal(host: str) -> Address | None:

@@ -5,6 +5,7 @@ outside: messages of errors quote values, so they are left out, and a field that
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import re
 import sys
@@ -136,7 +137,16 @@ def _fits(name: str, value: object) -> bool:
         return TENANT_ID.fullmatch(value) is not None
     if name == "method":
         return value in METHODS
+    if name == "address":
+        return _is_address(value)
     return name in WORDS
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return "%" not in text and ipaddress.ip_address(text) is not None
+    except ValueError:
+        return False
 
 
 def named(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from plangate.spec.transports import HttpTransport
 
 from app.base import jsongate
 from app.base.clock import retry_after_s
-from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2
+from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2, requests_of
 from app.base.errors import Malformed, NotFound, TooLarge
 from app.base.parsing import Parser
 from app.base.traces import traceparent
@@ -59,7 +59,8 @@ class HttpSender:
             headers = await self._headers(attempt, transport, body)
         except (SecretMissing, NotFound) as error:
             return CallOutcome("done", error=str(error), took_nothing=True)
-        return await discreetly(self._sent(attempt, transport, headers, body), transport.headers, headers)
+        with requests_of(attempt.tenant):
+            return await discreetly(self._sent(attempt, transport, headers, body), transport.headers, headers)
 
     async def _sent(
         self, attempt: Attempt, transport: HttpTransport, headers: dict[str, str], body: bytes

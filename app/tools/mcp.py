@@ -15,7 +15,7 @@ from typing import Any, Final
 from plangate.spec.transports import HeaderValue, McpTransport
 
 from app.base.clock import retry_after_s
-from app.base.egress import EgressPolicy, EgressTransport2
+from app.base.egress import EgressPolicy, EgressTransport2, requests_of
 from app.tenancy.secrets import Secrets
 from app.tools import mcp_tools
 from app.tools.headers import SecretMissing, discreet, discreetly, resolved
@@ -55,7 +55,8 @@ class McpSender:
             server = await self._server(attempt.tenant, transport.url, transport.headers)
         except SecretMissing as error:
             return CallOutcome("done", error=str(error), took_nothing=True)
-        return await discreetly(self._sent(attempt, transport, server), transport.headers, server.headers)
+        with requests_of(attempt.tenant):
+            return await discreetly(self._sent(attempt, transport, server), transport.headers, server.headers)
 
     async def _sent(self, attempt: Attempt, transport: McpTransport, server: Server) -> CallOutcome:
         use = ToolUse(
@@ -87,9 +88,9 @@ class McpSender:
         server = await self._server(tenant, url, headers)
         sdk = await self._loaded()
         try:
-            found: list[RemoteTool] = await sdk.tools_of(
-                McpWire(self._checked, lambda: False), server, within_s
-            )
+            with requests_of(tenant):
+                wire = McpWire(self._checked, lambda: False)
+                found: list[RemoteTool] = await sdk.tools_of(wire, server, within_s)
         except SessionFailed as error:
             raise SessionFailed(discreet(str(error), headers, server.headers)) from None
         return found

@@ -109,6 +109,19 @@ async def test_problems_of_every_kind_are_told_at_once_in_the_spelling_of_the_au
 NO_PRICE = "no price is known for 'm', so limits.maxCostUsd could not be kept: use maxTokens, or a model with a known price"
 
 
+@pytest.mark.parametrize("name", ["\x01", "\x7f\x1b[2J", "\\1", "\\g<0>", "\\q", "\\"])
+@pytest.mark.parametrize("field", ["providers", "approvalPredicates"])
+@pytest.mark.parametrize("path", ["/runtimes", "/runtimes/validate"])
+async def test_odd_characters_in_names_are_problems_of_the_spec(
+    api: Caller, path: str, field: str, name: str
+) -> None:
+    """A name was used as a template of `re.sub`, which a backslash in its `repr` made invalid: a 500."""
+    answer = await api.post(path, {**MINIMAL, field: {name: 5}})
+    errors = refused(answer, 422)["errors"] if path == "/runtimes" else good(answer)["errors"]
+    assert any(e["pointer"].startswith(f"/{field}/") for e in errors)
+    assert any(repr(name) in e["message"] for e in errors), errors
+
+
 async def test_a_glimpse_that_no_value_could_have_is_refused(api: Caller) -> None:
     glimpse = {
         "a": "lenght(rows)",

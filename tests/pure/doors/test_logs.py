@@ -82,7 +82,7 @@ def test_there_are_lines() -> None:
 def test_a_line_is_called_by_a_constant_and_says_what_lines_may_say(call: ast.Call) -> None:
     (event,) = call.args
     assert isinstance(event, ast.Constant)
-    known = WORDS | NUMBERS | telling.IDS.keys() | {"tenant", "exc_info", "trace"}
+    known = WORDS | NUMBERS | telling.IDS.keys() | {"tenant", "exc_info", "trace", "address"}
     for given in call.keywords:
         if given.arg is None:  # **: the functions that give ids, and the place of a request
             assert isinstance(given.value, ast.Call)

@@ -11,12 +11,15 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+import structlog
 
+from app.base import telling
 from app.base.egress import (
     EgressPolicy,
     EgressRefused,
     egress_client_httpx,
     egress_client_httpx2,
+    requests_of,
     system_resolver,
     why_refused,
 )
@@ -214,9 +217,38 @@ async def test_a_name_that_turns_inwards_later_is_refused(
     served, port = site
     resolver = FakeResolver(["127.0.0.1"])
     async with client_for(EgressPolicy(resolver=resolver)) as client:
-        with pytest.raises(EgressRefused, match="loopback"):
+        with pytest.raises(EgressRefused, match="its address is not public"):
             await client.get(f"http://tools.example:{port}/")
     assert not served.heads
+
+
+@pytest.mark.parametrize("address", REFUSED_ADDRESSES)
+async def test_the_address_behind_a_name_goes_to_the_log_only(address: str) -> None:
+    lines: list[dict[str, Any]] = []
+
+    def keep(_logger: Any, _method: str, line: Any) -> Any:
+        lines.append(dict(line))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[*telling.STEPS, keep])
+    try:
+        with requests_of("acme"), pytest.raises(EgressRefused) as refused:
+            await EgressPolicy(resolver=FakeResolver([address])).addresses("tenant.example", 443)
+    finally:
+        structlog.reset_defaults()
+    assert str(refused.value) == (
+        "Requests to 'tenant.example' are refused: its address is not public. The operator can allow the host with "
+        "PLANGATE_ALLOW_HOSTS."
+    )
+    if "." in address or ":" in address:  # else it is no address
+        ((line,),) = (lines,)
+        assert ipaddress.ip_address(line["address"]) == ipaddress.ip_address(address.partition("%")[0])
+        assert (line["event"], line["tenant"]) == ("egress.address_refused", "acme")
+
+
+async def test_a_literal_address_is_refused_with_its_reason() -> None:
+    with pytest.raises(EgressRefused, match=r"its address 127\.0\.0\.1 is loopback"):
+        await EgressPolicy().addresses("127.1", 80)
 
 
 @pytest.mark.parametrize("client_for", CLIENTS)

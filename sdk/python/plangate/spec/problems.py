@@ -99,7 +99,10 @@ def _message(detail: Any, path: Sequence[Step]) -> str:
     message: str = detail["msg"]
     if detail["type"] == "missing":
         return f"field {field!r} is required"
-    return _SUBJECT.sub(f"{field!r} ", message, count=1)
+    subject = (
+        f"{field!r} "  # names come from the author, so they are no template: "\\1" in one is two characters
+    )
+    return _SUBJECT.sub(lambda _: subject, message, count=1)
 
 
 def ancestors(pointer: str) -> Iterator[str]:
