@@ -29,6 +29,7 @@ from app.base.bucket_blobs import BucketBlobs
 from app.base.cursors import Signer
 from app.base.database import Database, open_database
 from app.base.egress import EgressPolicy
+from app.base.health import Health
 from app.base.ids import new_id
 from app.base.listener import Listener
 from app.base.local_blobs import LocalBlobs
@@ -102,6 +103,7 @@ class Services:
     deletions: Deletions
     chainer: Chainer
     chores: tuple[Chore, ...]
+    health: Health
 
     async def start(self) -> None:
         self.watchdog.start()
@@ -114,6 +116,7 @@ class Services:
 
     async def aclose(self, grace_s: float = 3.0) -> None:
         """Ends streams, gives queries back, writes what is pending, closes the pool."""
+        self.health.draining = True
         await self.streams.aclose()
         self.call_hints.close()
         await self.worker.drain(grace_s)
@@ -354,4 +357,5 @@ def assemble(
             deletions.finish_due,
             lambda: idempotency.sweep(db),
         ),
+        Health(),
     )

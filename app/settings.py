@@ -51,6 +51,15 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = (
         8700
     )
+    drain_s: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=600,
+            description="Seconds that `plangate serve` keeps serving after SIGTERM, with /readyz at 503. Without it 5, or 0 "
+            "on a loopback address.",
+        ),
+    ] = None
     secret_key: Annotated[
         str | None,
         Field(

@@ -106,7 +106,7 @@ def _operations(api: FastAPI) -> None:
     )
     async def readyz(request: Request) -> Response:
         services: Services = request.app.state.services
-        if services.streams.draining.is_set():
+        if services.health.draining:
             raise Unavailable("The service is shutting down.")
         async with services.db.transaction("") as tx:
             current: Any = await schema_is_current(tx.raw)

@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import asyncpg
@@ -34,6 +35,7 @@ from app.settings import Settings
 log = structlog.get_logger(__name__)
 
 KEEP_POSTGRES_EVERY_S = 2.0
+DRAIN_S = 5.0
 KEEP_ALIVE_S = 75
 """How long a connection stays open without a request: longer than clients and load balancers keep theirs (mostly 60 s),
 so that none sends a request into a connection that is being closed."""
@@ -70,7 +72,8 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
         _say(listening, key_file, settings)
         _notify_data_location(site)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_with_database(site, services, _Server(config, services).serve(sockets=[listening])))
+            server = _Server(config, services, drain_seconds(settings))
+            runner.run(_with_database(site, services, server.serve(sockets=[listening])))
             signal.signal(
                 signal.SIGTERM, signal.SIG_IGN
             )  # what is left is giving back; a second signal is no news
@@ -119,12 +122,48 @@ def _leave(_number: int, _frame: object) -> None:
     raise SystemExit(0)
 
 
-class _Server(uvicorn.Server):
-    """Ends open streams between events before it waits for connections to close."""
+def drain_seconds(settings: Settings) -> float:
+    """Return the seconds between the change of /readyz and the close of the listener. On a loopback address no load
+    balancer probes, so a person who presses Ctrl-C need not wait."""
+    if settings.drain_s is not None:
+        return settings.drain_s
+    return 0.0 if is_loopback(settings.host) else DRAIN_S
 
-    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+
+class _Server(uvicorn.Server):
+    """Drains after a signal, and ends open streams between events before it waits for connections to close."""
+
+    def __init__(self, config: uvicorn.Config, services: Services, drain_s: float) -> None:
         super().__init__(config)
         self._services = services
+        self._drain_s = drain_s
+        self._drain_over = drain_s == 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the drain on the first signal, end it on the second. A further SIGINT ends the process at once."""
+        if self.should_exit and not self._drain_over:
+            self._drain_over = True
+        else:
+            super().handle_exit(sig, frame)
+
+    async def main_loop(self) -> None:
+        await super().main_loop()
+        self._services.health.draining = True
+        self._services.worker.stop_starting()
+        if not self._drain_over:
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Keep serving while load balancers see the change of /readyz. Each response closes its connection, so that no
+        proxy sends a request over a connection that is about to be closed."""
+        log.info("service.draining")
+        self.config.encoded_headers.append((b"connection", b"close"))
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._drain_s
+        while not self._drain_over and loop.time() < ends:
+            await self.on_tick(0)  # writes the headers that every response gets
+            await asyncio.sleep(0.1)
+        self._drain_over = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.streams.draining.set()

@@ -125,6 +125,10 @@ class Worker:
             self._tasks.append(asyncio.create_task(self._claim_loop(), name="worker-claims"))
             self._tasks.extend(asyncio.create_task(self._do(c), name="worker-chore") for c in chores)
 
+    def stop_starting(self) -> None:
+        """Start no more queries: leave them to other processes. Queries that run here continue until `drain`."""
+        self._draining = True
+
     async def drain(self, grace_s: float = 3.0) -> None:
         """Takes nothing new, gives running queries a moment to end, hands the others back."""
         self._draining = True
@@ -169,11 +173,13 @@ class Worker:
                 self._hint.set()
 
     async def _claim_loop(self) -> None:
-        while True:
+        while not self._draining:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._hint.wait()
             self._hint.clear()
+            if self._draining:
+                return
             free = self.slots - len(self._running) - self._reserved
             self._full = free <= 0
             if self._full:

@@ -248,7 +248,7 @@ async def test_the_document_names_every_route_and_its_scope(plangate: World) -> 
 async def test_operations_answer_without_a_key(plangate: World) -> None:
     assert good(await plangate.http.get("/healthz")) == {"status": "ok"}
     assert good(await plangate.http.get("/readyz"))["status"] == "ready"
-    plangate.services.streams.draining.set()
+    plangate.services.health.draining = True
     response = await plangate.http.get("/readyz")
     refused(response, 503, "unavailable")
     assert response.headers["retry-after"] == "1"

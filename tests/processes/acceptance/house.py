@@ -49,6 +49,14 @@ def eventually(holds: Callable[[], T], what: str, patience_s: float = 30.0) -> T
     return found
 
 
+def readiness(url: str) -> int | None:
+    """The status of /readyz; None while nothing listens there."""
+    try:
+        return httpx.get(f"{url}/readyz", timeout=5, verify=False).status_code
+    except httpx.HTTPError:
+        return None
+
+
 class Process:
     """A process of ours in a session of its own; what it says is in `log`."""
 
@@ -83,6 +91,13 @@ class Process:
             self._child.terminate()
         self._child.wait(within_s)
         return time.monotonic() - began
+
+    def signal(self, number: signal.Signals) -> None:
+        self._child.send_signal(number)
+
+    def wait(self, within_s: float = 20.0) -> int:
+        """Return the exit code once the process is gone."""
+        return self._child.wait(within_s)
 
     def freeze(self) -> None:
         self._child.send_signal(signal.SIGSTOP)
@@ -143,6 +158,18 @@ class House:
             self.until_ready()
         return self.service
 
+    def serve_at(self, port: int) -> Process:
+        """Start one more service, on a port of its own. It is ready when this returns."""
+        arguments = ["serve", "--port", str(port), "--data-dir", str(self.data_dir)]
+        service = self._start(f"service-{port}", [sys.executable, "-m", "app", *arguments])
+
+        def ready() -> bool:
+            assert service.alive, service.log.read_text("utf-8")[-3000:]
+            return readiness(f"http://127.0.0.1:{port}") == 200
+
+        eventually(ready, "the service is ready", START_S)
+        return service
+
     def kill_service(self) -> float:
         """kill -9; when that was."""
         assert self.service is not None
@@ -162,10 +189,7 @@ class House:
 
         def ready() -> bool:
             assert service.alive, service.log.read_text("utf-8")[-3000:]
-            try:
-                return httpx.get(f"{self.url}/readyz", timeout=5, verify=False).status_code == 200
-            except httpx.HTTPError:
-                return False
+            return readiness(self.url) == 200
 
         eventually(ready, "the service is ready", START_S)
 

@@ -1,4 +1,4 @@
-"""SIGTERM: open streams end between events, nothing accepted is lost, the process is gone within 10 s."""
+"""SIGTERM: open streams end between events, nothing accepted is lost, the process is gone 10 s after its drain time."""
 
 from __future__ import annotations
 
