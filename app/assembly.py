@@ -28,7 +28,7 @@ from app.base.blobs import BlobStore
 from app.base.bucket_blobs import BucketBlobs
 from app.base.cursors import Signer
 from app.base.database import Database, open_database
-from app.base.egress import EgressPolicy
+from app.base.egress import EgressPolicy, Lookups
 from app.base.health import Health
 from app.base.ids import new_id
 from app.base.listener import Listener
@@ -36,6 +36,7 @@ from app.base.local_blobs import LocalBlobs
 from app.base.metrics import Metrics
 from app.base.schemacheck import SchemaChecker
 from app.base.sealing import Sealer, derive
+from app.base.shares import TenantShares
 from app.base.watchdog import LoopWatchdog
 from app.journal.hub import Hub
 from app.journal.streams import Streams
@@ -95,6 +96,7 @@ class Services:
     host_plans: HostPlans
     schemas: SchemaChecker
     metrics: Metrics
+    lookups: Lookups
     metrics_token: str | None
     watchdog: LoopWatchdog
     spans: Spans | None
@@ -241,7 +243,8 @@ def assemble(
     tenancy = Tenancy(db, sealer)
     kept = Secrets(db, sealer)
     schemas = SchemaChecker()
-    egress = EgressPolicy.of(settings.allow_hosts)
+    lookups = Lookups(settings.dns_lookups, settings.tenant_dns_lookups, on_wait=metrics.dns_wait.observe)
+    egress = EgressPolicy.of(settings.allow_hosts, resolver=lookups)
     points = installed()
     runtimes = Runtimes(db, Surroundings(egress, frozenset(points)))
     signing = Signing(db, sealer)
@@ -332,7 +335,7 @@ def assemble(
         references,
         documents,
         signing,
-        McpPinning(mcp),
+        McpPinning(mcp, TenantShares(settings.mcp_lists, settings.tenant_mcp_lists), metrics),
         calls,
         dispatch,
         ClientCalls(references.hydrate),
@@ -341,6 +344,7 @@ def assemble(
         HostPlans(plans, queries),
         schemas,
         metrics,
+        lookups,
         settings.metrics_token,
         LoopWatchdog(metrics, settings.loop_blocked_ms / 1000),
         spans,

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from app.base.egress import EgressPolicy
+from app.base.egress import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
 
 
 def default_data_dir() -> Path:
@@ -94,6 +94,23 @@ class Settings(BaseSettings):
             description="Hosts (or host:port) that tenants may reach although they are private, comma-separated."
         ),
     ] = []
+    dns_lookups: Annotated[
+        int, Field(ge=1, le=10_000, description="DNS lookups in progress at once, for all tenants together.")
+    ] = DNS_LOOKUPS
+    tenant_dns_lookups: Annotated[
+        int, Field(ge=1, le=10_000, description="DNS lookups in progress at once for one tenant.")
+    ] = TENANT_DNS_LOOKUPS
+    mcp_lists: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=10_000,
+            description="MCP servers asked for their tools at once, for all tenants together.",
+        ),
+    ] = 64
+    tenant_mcp_lists: Annotated[
+        int, Field(ge=1, le=10_000, description="MCP servers asked for their tools at once for one tenant.")
+    ] = 16
     provider_envs: Annotated[
         dict[str, str],
         NoDecode,

@@ -14,9 +14,8 @@ import http.cookiejar
 import ipaddress
 import socket
 import ssl
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -27,6 +26,7 @@ import httpx
 import httpx2
 import structlog
 
+from app.base.shares import TenantShares
 from app.base.threads import in_thread
 
 log = structlog.get_logger(__name__)
@@ -39,8 +39,9 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 MAX_ADDRESSES: Final = 6
 """How many addresses of one name are tried."""
 
-MAX_LOOKUPS: Final = 256
-"""How many names are looked up at once. A name server of a tenant's may be silent for as long as it likes."""
+DNS_LOOKUPS: Final = 256
+TENANT_DNS_LOOKUPS: Final = 32
+"""Names that are looked up at once, of all tenants and of one. A tenant's name server may never answer."""
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 MAX_HEAD_BYTES: Final = 192 * 1024
@@ -121,26 +122,50 @@ def requests_of(tenant: str) -> Iterator[None]:
         _tenant.reset(before)
 
 
-class _Lookups:
-    """Asks the operating system for addresses, in threads of its own: the event loop has two for names (uvloop), for all
-    tenants and the database together."""
+class Lookups:
+    """Ask the operating system for addresses, in threads of our own: the event loop has two threads for names
+    (uvloop), for all tenants and the database together. A lookup ends when the operating system gives up on it, which
+    may be long after its caller did; its place is free then."""
 
-    def __init__(self) -> None:
-        self._free = threading.Semaphore(MAX_LOOKUPS)
+    def __init__(
+        self,
+        total: int = DNS_LOOKUPS,
+        per_tenant: int = TENANT_DNS_LOOKUPS,
+        *,
+        on_wait: Callable[[float], object] = lambda seconds: None,
+    ) -> None:
+        """`on_wait` is called with the seconds for which a lookup waited for its place."""
+        self._shares = TenantShares(total, per_tenant)
+        self._on_wait = on_wait
+
+    @property
+    def in_use(self) -> int:
+        """Lookups that are in progress."""
+        return self._shares.in_use
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
+        tenant = _tenant.get() or ""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._shares.acquire(tenant)
+        self._on_wait(loop.time() - began)
+
         def ask() -> list[Any]:
             try:
                 return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             finally:
-                self._free.release()
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self._shares.release, tenant)
 
-        if not self._free.acquire(blocking=False):
-            raise OSError("too many names are looked up at once")
-        return [str(entry[4][0]) for entry in await in_thread(ask)]
+        try:
+            found = await in_thread(ask)
+        except RuntimeError as error:  # of the thread, which did not start; a lookup raises none
+            self._shares.release(tenant)
+            raise OSError("no thread can be started to look the name up") from error
+        return [str(entry[4][0]) for entry in found]
 
 
-system_resolver: Final = _Lookups()
+system_resolver: Final = Lookups()
 """The addresses that the operating system knows, in its order of preference."""
 
 

@@ -41,6 +41,8 @@ class Metrics:
     model_cost: Counter = field(init=False)
     model_unpriced: Counter = field(init=False)
     calls: Counter = field(init=False)
+    dns_wait: Histogram = field(init=False)
+    mcp_lists_refused: Counter = field(init=False)
     leases_lost: Counter = field(init=False)
     leases_expired: Counter = field(init=False)
     journal_commit: Histogram = field(init=False)
@@ -88,6 +90,10 @@ class Metrics:
             ),
             "calls": counter(
                 "calls", "Outgoing calls that came to an end.", "transport", "purpose", "outcome"
+            ),
+            "dns_wait": seconds("dns_wait_seconds", "How long DNS lookups waited for their tenant's share."),
+            "mcp_lists_refused": counter(
+                "mcp_lists_refused", "Requests refused because their tenant's share of MCP listings was in use."
             ),
             "leases_lost": counter(
                 "leases_lost", "Queries that this process had to stop working on: taken over, or ended by others."

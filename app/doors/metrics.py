@@ -53,6 +53,8 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
         "Database connections of this process that are in use.",
         lambda s: s.db.connections()[1],
     ),
+    "dns_lookups": ("DNS lookups in progress for tenants.", lambda s: s.lookups.in_use),
+    "mcp_lists": ("MCP servers that are being asked for their tools.", lambda s: s.mcp_pinning.in_use),
     "journal_pending_bytes": ("Text of models that is not durable yet.", lambda s: s.journal.pending_bytes),
     "streams": ("Readers of events, as they come, in this process.", lambda s: s.hub.readers),
 }

@@ -15,7 +15,9 @@ from plangate.spec.transports import Headers
 from pydantic import TypeAdapter
 
 from app.base import jsongate
-from app.base.errors import Flaw, Invalid
+from app.base.errors import Flaw, Invalid, TooManyRequests
+from app.base.metrics import Metrics
+from app.base.shares import TenantShares
 from app.tools import mcp_tools
 from app.tools.headers import SecretMissing
 from app.tools.mcp import McpSender
@@ -25,7 +27,6 @@ from app.tools.mcp_wire import SessionFailed
 LIST_S: Final = 4.0
 """How long all the servers of a spec may take together: every request is answered within 5 s."""
 
-AT_ONCE: Final = 16
 MAX_NAMED: Final = 20  # tools of a server that a message lists
 _HEADERS: TypeAdapter[Headers] = TypeAdapter(Headers)
 
@@ -50,8 +51,17 @@ class Place:
 
 
 class McpPinning:
-    def __init__(self, mcp: McpSender) -> None:
+    """`shares` bounds how many servers are asked at once, by the route that lists tools and by registrations."""
+
+    def __init__(self, mcp: McpSender, shares: TenantShares, metrics: Metrics) -> None:
         self._mcp = mcp
+        self._shares = shares
+        self._metrics = metrics
+
+    @property
+    def in_use(self) -> int:
+        """Servers that are being asked."""
+        return self._shares.in_use
 
     async def pinned(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
         """The wire of an assembled spec with the digest of each definition in its transports. Raises Invalid with every
@@ -75,23 +85,41 @@ class McpPinning:
         return wire
 
     async def listed(self, tenant: str, url: str, headers: Headers) -> list[RemoteTool]:
-        """What a server lists. Raises Invalid."""
-        found = await self._ask(tenant, "", url, headers, LIST_S)
+        """What a server lists. Raises Invalid, and TooManyRequests if the tenant's share of listings is in use."""
+        if not self._shares.try_acquire(tenant):
+            raise self._too_many()
+        try:
+            found = await self._ask(tenant, "", url, headers, LIST_S)
+        finally:
+            self._shares.release(tenant)
         if isinstance(found, Flaw):
             raise Invalid(f"The MCP server cannot be used: {found.message}", [found])
         return found
 
     def _asking(self, tenant: str, places: Sequence[Place]) -> Iterator[Any]:
-        turns = asyncio.Semaphore(AT_ONCE)
         until = asyncio.get_running_loop().time() + LIST_S
 
         async def ask(place: Place) -> list[RemoteTool] | Flaw:
-            async with turns:
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._shares.acquire(tenant)
+            except TimeoutError as error:
+                raise self._too_many() from error
+            try:
                 left_s = until - asyncio.get_running_loop().time()
                 headers = _HEADERS.validate_python(place.transport.get("headers", {}))
                 return await self._ask(tenant, place.pointer, place.transport["url"], headers, left_s)
+            finally:
+                self._shares.release(tenant)
 
         return (ask(place) for place in places)
+
+    def _too_many(self) -> TooManyRequests:
+        self._metrics.mcp_lists_refused.inc()
+        return TooManyRequests(
+            "Too many MCP servers are being asked for their tools at the moment: at most "
+            f"{self._shares.per_tenant} at once for a tenant. Retry."
+        )
 
     async def _ask(
         self, tenant: str, pointer: str, url: str, headers: Headers, within_s: float

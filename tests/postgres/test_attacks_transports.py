@@ -8,7 +8,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import httpx2
@@ -24,15 +24,16 @@ from cryptography.hazmat.primitives.serialization import (
 
 from app.assembly import Site
 from app.base.clock import retry_after_s
-from app.base.egress import MAX_HEAD_BYTES, system_resolver
+from app.base.egress import MAX_HEAD_BYTES, Lookups, requests_of
 from app.llm.messages import MOST_TOKENS, Usage
 from app.llm.provider import ProviderNotBuilt
 from app.llm.service_account import ServiceAccount
+from app.tools.mcp_pinning import McpPinning
 from tests.support import specs
-from tests.support.client import Caller, good, output_of, refused
+from tests.support.client import Caller, eventually, good, output_of, refused
 from tests.support.cluster import Cluster
 from tests.support.endpoint import Answer, endpoint, output
-from tests.support.mcp import Asked, Reply, error, fake_mcp
+from tests.support.mcp import Asked, Reply, error, fake_mcp, result
 from tests.support.world import World, world
 
 ADD = specs.script(("add", {"n": 1}))
@@ -123,25 +124,117 @@ async def test_a_listing_that_is_work_without_bytes_ends(api: Caller) -> None:
 # -- names
 
 
-async def test_silent_name_servers_hold_up_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lookups in the threads of the event loop were enough to stop all others."""
+@contextlib.contextmanager
+def silent_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Names that end with `.silent` are never answered; all others are on loopback."""
     ended = threading.Event()
 
     def getaddrinfo(host: str, port: int, **_: Any) -> Sequence[Any]:
         if host.endswith(".silent"):
-            ended.wait(30)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", port))]
+            ended.wait(60)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    held = [asyncio.create_task(system_resolver(f"n{n}.silent", 443)) for n in range(50)]
     try:
-        await asyncio.sleep(0)
-        async with asyncio.timeout(20):
-            assert await system_resolver("api.example", 443) == ["192.0.2.1"]
-        assert not any(task.done() for task in held)
+        yield
     finally:
         ended.set()
+
+
+async def in_use(places: Lookups | McpPinning, count: int) -> None:
+    async def reached() -> bool:
+        return places.in_use == count
+
+    await eventually(reached, f"{count} places are in use")
+
+
+async def test_silent_names_of_a_tenant_delay_no_other_tenant(
+    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """48 names a second that never resolve delayed the call of another tenant by 12 s."""
+    async with (
+        world(site, cluster.operator_key, allow_hosts=["api.example"]) as running,
+        endpoint(output(1)) as at,
+    ):
+        with silent_names(monkeypatch):
+            lookups = running.services.lookups
+            with requests_of("acme"):
+                held = [asyncio.create_task(lookups(f"n{n}.silent", 443)) for n in range(300)]
+            await asyncio.sleep(0)
+            await running.other.register(
+                {**adding(at.url.replace("127.0.0.1", "api.example")), "tenant": {"resourceId": "other"}}
+            )
+            assert output_of(await running.other.run(ADD))[0]["result"] == 1
+            assert lookups.in_use == 32
+            assert not any(task.done() for task in held)
         await asyncio.gather(*held)
+        assert lookups.in_use == 0
+
+
+async def test_calls_count_against_the_share_of_their_tenant(
+    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"allow_hosts": ["a.silent"], "tenant_dns_lookups": 1}
+    async with world(site, cluster.operator_key, **settings) as running:
+        with silent_names(monkeypatch):
+            model = {"id": "m", "provider": "p"}
+            provider = {"kind": "openai", "apiKey": "sk-key", "baseUrl": "http://a.silent/v1"}
+            by_transport = {
+                "http": adding("http://a.silent/"),
+                "model": specs.spec(specs.agent(model=model), providers={"p": provider}),
+            }
+            for n, (name, spec) in enumerate(by_transport.items(), start=1):
+                caller = running.operator(name)
+                await caller.register({**spec, "tenant": {"resourceId": name}})
+                await caller.submit(ADD)
+                await in_use(running.services.lookups, n)
+            assert running.services.lookups._shares._held == {"http": 1, "model": 1}
+
+
+async def test_listings_of_a_tenant_are_bounded_and_delay_no_other_tenant(
+    cluster: Cluster, site: Site
+) -> None:
+    settings = {"allow_hosts": ["127.0.0.1"], "tenant_mcp_lists": 2}
+    async with (
+        world(site, cluster.operator_key, **settings) as running,
+        fake_mcp() as slow,
+        fake_mcp() as quick,
+    ):
+        slow.on["initialize"] = lambda asked: Reply(end="hang")
+        held = [asyncio.create_task(running.api.post("/tools/mcp/list", {"url": slow.url})) for _ in range(2)]
+        await in_use(running.services.mcp_pinning, 2)
+        answer = await running.api.post("/tools/mcp/list", {"url": quick.url})
+        problem = refused(answer, 429, "too_many_requests")
+        assert problem["detail"].endswith("at most 2 at once for a tenant. Retry.")
+        assert answer.headers["retry-after"] == "1"
+        good(await running.other.post("/tools/mcp/list", {"url": quick.url}))
+        numbers = await running.operator().get("/metrics")
+        assert "plangate_mcp_lists 2.0" in numbers.text
+        assert "plangate_mcp_lists_refused_total 1.0" in numbers.text
+        for response in await asyncio.gather(*held):
+            refused(response, 422)  # did not answer in time
+        good(await running.api.post("/tools/mcp/list", {"url": quick.url}))
+
+
+async def test_a_registration_asks_its_servers_within_the_share(cluster: Cluster, site: Site) -> None:
+    settings = {"allow_hosts": ["127.0.0.1"], "tenant_mcp_lists": 2}
+    async with world(site, cluster.operator_key, **settings) as running, fake_mcp() as server:
+        most = 0
+
+        def listing(asked: Asked) -> Reply:
+            nonlocal most
+            most = max(most, running.services.mcp_pinning.in_use)
+            return result(asked, {"tools": server.tools})
+
+        server.on["tools/list"] = listing
+        tools = [
+            {**specs.tool(f"add{n}"), "transport": {"kind": "mcp", "url": f"{server.url}?{n}", "tool": "add"}}
+            for n in range(6)
+        ]
+        for tool in tools:
+            tool["inputSchema"] = server.tools[0]["inputSchema"]
+        await running.api.register(specs.scripted(*tools))
+        assert most == 2
 
 
 async def test_a_base_url_that_is_none_is_told_of(api: Caller) -> None:
