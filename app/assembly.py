@@ -125,6 +125,7 @@ class Services:
         await self.journal.aclose()
         if self.spans is not None:
             await self.spans.aclose()
+        await self.health.aclose()
         await self.listener.aclose()
         await self.providers.aclose()
         await self.dispatch.aclose()
@@ -361,5 +362,5 @@ def assemble(
             deletions.finish_due,
             lambda: idempotency.sweep(db),
         ),
-        Health(),
+        Health(db),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Literal
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 
 import app.agents.routes
 import app.approvals.routes
@@ -22,7 +22,7 @@ import app.usage.routes
 import app.workspace.routes
 from app.assembly import Services
 from app.base.errors import Unavailable
-from app.base.migrate import schema_is_current
+from app.base.health import SchemaIsAnother
 from app.doors import errors, metrics, openapi, views
 from app.tenancy.http import json_response
 
@@ -102,17 +102,29 @@ def _operations(api: FastAPI) -> None:
         "/readyz",
         tags=["operations"],
         summary="The process can work: its database answers",
+        description="200 while the database answers reads. With `need=writes` it is 503 while the database takes no "
+        "writes: it is read-only, or its disk is full. Both are in the answer, whatever is needed.",
         response_model=views.Readiness,
     )
-    async def readyz(request: Request) -> Response:
+    async def readyz(
+        request: Request,
+        need: Annotated[Literal["reads", "writes"], Query(description="What must work for a 200.")] = "reads",
+    ) -> Response:
         services: Services = request.app.state.services
         if services.health.draining:
             raise Unavailable("The service is shutting down.")
-        async with services.db.transaction("") as tx:
-            current: Any = await schema_is_current(tx.raw)
-        if not current:
-            raise Unavailable(
-                "The database's schema is not that of this version: if it is older, run `plangate migrate`; if it is newer, "
-                "replace this process by one of the newer version."
+        try:
+            await services.health.check_reads()
+        except SchemaIsAnother:
+            raise
+        except Unavailable as error:
+            error.extra.update(reads=False, writes=False)
+            raise
+        found = {"reads": True, "writes": await services.health.writes()}
+        if need == "writes" and not found["writes"]:
+            refused = Unavailable(
+                "The database takes no writes. It is read-only, or its disk is full; reads work."
             )
-        return json_response({"status": "ready", "running": services.worker.busy})
+            refused.extra.update(found)
+            raise refused
+        return json_response({"status": "ready", "running": services.worker.busy, **found})

@@ -60,6 +60,9 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
 }
 """What this process is at the moment it is asked."""
 DATABASE_UP: Final = "Whether the database answered within the last seconds; 0: what it counts is not told."
+DATABASE_WRITABLE: Final = (
+    "Whether the database took a write when that was last checked; checked while somebody asks."
+)
 
 Counts = list[tuple[str, str, float]]
 
@@ -96,7 +99,8 @@ class MetricsDoor:
         """Everything, in the text format of Prometheus."""
         counts = await self._counted()
         registry = CollectorRegistry()
-        registry.register(_Now(self._services, counts))
+        writable = counts is not None and await self._services.health.writes()
+        registry.register(_Now(self._services, counts, writable=writable))
         return generate_latest(self._services.metrics.registry) + generate_latest(registry)
 
     async def _counted(self) -> Counts | None:
@@ -114,15 +118,17 @@ class MetricsDoor:
 class _Now:
     """What is so at this moment: gauges are read when they are asked for."""
 
-    def __init__(self, services: Services, counts: Counts | None) -> None:
+    def __init__(self, services: Services, counts: Counts | None, *, writable: bool) -> None:
         self._services = services
         self._counts = counts
+        self._writable = writable
 
     def collect(self) -> Iterator[Metric]:
         for name, (text, now) in OWN.items():
             yield GaugeMetricFamily(f"{NAMESPACE}_{name}", text, now(self._services))
         up = int(self._counts is not None)
         yield GaugeMetricFamily(f"{NAMESPACE}_database_up", DATABASE_UP, up)
+        yield GaugeMetricFamily(f"{NAMESPACE}_database_writable", DATABASE_WRITABLE, int(self._writable))
         if self._counts is None:
             return
         for name, (text, label) in COUNTED.items():

@@ -88,7 +88,7 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "read_file": (412, 416),  # If-Match; Range
     "artifact_content": (412, 416),
     "publish_artifact": (404,),  # thread, path, work
-    "readyz": (503,),
+    "readyz": (422, 503),
 }
 
 RETRY_AFTER = {

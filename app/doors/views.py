@@ -12,7 +12,9 @@ class Health(View):
 
 
 class Readiness(View):
-    """`running`: how many queries this process works on."""
+    """`running`: how many queries this process works on. `reads` and `writes`: what the database does."""
 
     status: Literal["ready"]
     running: int
+    reads: bool
+    writes: bool

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.core import Metric
 
 from app.base.metrics import NAMESPACE, Metrics
-from app.doors.metrics import COUNTED, DATABASE_UP, OWN
+from app.doors.metrics import COUNTED, DATABASE_UP, DATABASE_WRITABLE, OWN
 from app.telemetry import names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "telemetry.md").read_text("utf-8")
@@ -44,6 +44,7 @@ def test_the_table_of_a_process_is_that_of_the_code() -> None:
     }
     expected |= {f"{NAMESPACE}_{name}": ("", text) for name, (text, _) in OWN.items()}
     expected[f"{NAMESPACE}_database_up"] = ("", DATABASE_UP)
+    expected[f"{NAMESPACE}_database_writable"] = ("", DATABASE_WRITABLE)
     assert rows("| series | labels | means |") == expected
 
 
