@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from app.base import embedded_postgres
 from app.base.ids import new_id
 from bench import machine, programs, report
 from bench.references import Api, Figures, tables, timed
@@ -130,7 +131,7 @@ def _made(stack: ExitStack, count: int) -> tuple[programs.Program, Home]:
     data = stack.enter_context(programs.data_dir())
     service, _ = stack.enter_context(programs.service(data))
     postgres = stack.enter_context(programs.database_of(data))
-    first, middle = asyncio.run(_filled(postgres.dsn(), count))
+    first, middle = asyncio.run(_filled(postgres.dsn(user=embedded_postgres.SUPERUSER), count))
     key = Path(data / "local-key").read_text("utf-8").strip()
     api = stack.enter_context(closing(Api(service.port, key)))
     since = middle.isoformat().replace("+00:00", "Z")

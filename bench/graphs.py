@@ -15,6 +15,7 @@ from typing import Any
 
 import asyncpg
 
+from app.base import embedded_postgres
 from bench import machine, programs, report
 from bench.endpoint import endpoint
 from bench.references import Api, Figures, tables
@@ -157,7 +158,10 @@ def measure(rounds: int) -> str:
         port = stack.enter_context(endpoint({"/act": ANSWER}))
         data = stack.enter_context(programs.data_dir())
         postgres = stack.enter_context(programs.database_of(data))
-        dsn, postmaster = postgres.dsn(), asyncio.run(_postmaster(postgres.dsn()))
+        dsn, postmaster = (
+            postgres.dsn(user=embedded_postgres.SUPERUSER),
+            asyncio.run(_postmaster(postgres.dsn(user=embedded_postgres.SUPERUSER))),
+        )
         service, _ = stack.enter_context(programs.service(data, allow_hosts=f"127.0.0.1:{port}"))
         key = Path(data / "local-key").read_text("utf-8").strip()
         api = stack.enter_context(closing(Api(service.port, key)))

@@ -188,10 +188,10 @@ def database_of(data: Path) -> Iterator[embedded_postgres.EmbeddedPostgres]:
 
 async def make_floor_database(postgres: embedded_postgres.EmbeddedPostgres) -> tuple[str, int]:
     """The address of a database for the floor, and the pid of the postmaster."""
-    connection = await asyncpg.connect(postgres.dsn())
+    connection = await asyncpg.connect(postgres.dsn(user=embedded_postgres.SUPERUSER))
     try:
         await connection.execute('CREATE DATABASE "floor"')
         backend = await connection.fetchval("SELECT pg_backend_pid()")
-        return postgres.dsn("floor"), machine.parent_of(backend)
+        return postgres.dsn("floor", embedded_postgres.SUPERUSER), machine.parent_of(backend)
     finally:
         await connection.close()

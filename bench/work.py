@@ -12,6 +12,7 @@ from pathlib import Path
 
 import asyncpg
 
+from app.base import embedded_postgres
 from bench import machine, programs, report
 from bench.references import QUIET_S, Api, Figures, others, tables, timed
 from bench.report import quantile
@@ -100,7 +101,7 @@ def measure(rounds: int) -> str:
         api = stack.enter_context(closing(Api(service.port, key)))
         first, queries = 1, {}
         for size, count in SIZES.items():
-            queries[size] = made(api, postgres.dsn(), first, count)
+            queries[size] = made(api, postgres.dsn(user=embedded_postgres.SUPERUSER), first, count)
             first += count
             tree = json.loads(api("GET", f"/work-records/wrk_{queries[size]}?tree=true"))
             if len(tree["below"]) + 1 != count:

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from app.assembly import Services, Site
 from tests.support.client import Caller
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, superuser_dsn
 from tests.support.world import World, world
 
 
@@ -68,7 +68,7 @@ def api(plangate: World) -> Caller:
 
 @pytest_asyncio.fixture
 async def owner(site: Site) -> AsyncIterator[asyncpg.Connection]:
-    """The owner of the database: sees and changes everything, for arranging and checking."""
-    connection = await asyncpg.connect(site.dsn)
+    """The superuser of the cluster: sees and changes everything, for arranging and checking."""
+    connection = await asyncpg.connect(superuser_dsn(site))
     yield connection
     await connection.close()

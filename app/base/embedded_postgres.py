@@ -1,9 +1,10 @@
 """The Postgres that the service brings along: started in a data directory, shared by all who use it.
 
-Who can connect: `pg_hba.conf` trusts every local session, and the socket lies in a directory of mode 0700
-that belongs to the account that runs Postgres. So only that account and root pass. For a service that is not
-root the account is its own. For root it is `postgres`, else `nobody`; a daemon that shares `nobody` could
-then connect, so a system without the account `postgres` does well to have it added. Nothing listens on TCP.
+Who can connect: the socket lies in a directory of mode 0700 that belongs to the account that runs Postgres, and
+Postgres lets only that account and root log in, by peer authentication (access.py). The service logs in as
+`plangate_owner`, which is no superuser. For a service that is not root the account is its own. For root it is
+`postgres`, else `nobody`; a daemon that shares `nobody` could then connect, so a system without the account
+`postgres` does well to have it added. Nothing listens on TCP.
 
 Who keeps it running: every user holds a shared lock that the kernel drops when the process ends, however
 that happens. The last one to release it stops the server. When all were killed, the server stays: nobody
@@ -20,11 +21,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.base.embedded import cluster, faults, locks, places, server
+from app.base.embedded.access import BACKUP, OWNER
 from app.base.embedded.faults import EmbeddedPostgresError
 from app.base.embedded.places import listable, prepare_data_dir
 from app.base.embedded.spec import DATABASE, Server
+from app.base.embedded.wire import SUPERUSER
 
 __all__ = [
+    "BACKUP",
+    "OWNER",
+    "SUPERUSER",
     "EmbeddedPostgres",
     "EmbeddedPostgresError",
     "is_there",
@@ -64,8 +70,8 @@ class EmbeddedPostgres:
         """The account that runs Postgres."""
         return self._use.server.account.name
 
-    def dsn(self, database: str = DATABASE, user: str = "plangate") -> str:
-        """A connection string for asyncpg and libpq. `plangate` is the superuser and its database."""
+    def dsn(self, database: str = DATABASE, user: str = OWNER) -> str:
+        """Return a connection string for asyncpg and libpq."""
         host = quote(str(self.socket_dir), safe="/")
         return f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={host}&port={self.port}"
 

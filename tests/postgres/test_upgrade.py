@@ -18,7 +18,7 @@ from app.journal.models import Entry, Lease, Scope, Work, event
 from app.queue import store as queue_store
 from tests.support import specs
 from tests.support.client import eventually
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, superuser_dsn
 from tests.support.world import world
 
 PROVIDER = 15 + journal_store.WORK_COLUMNS.index("provider")  # its place among the arguments of a commit
@@ -75,7 +75,10 @@ async def test_a_query_of_the_version_before_goes_on_in_this_one(cluster: Cluste
 @pytest.mark.parametrize("first", ["threads", "queries"])
 async def test_who_is_at_work_is_waited_for_and_waits_for_nobody(before: Site, first: str) -> None:
     """Transactions take a thread before its queries, and records of work last."""
-    at_work, watcher = await asyncpg.connect(before.dsn), await asyncpg.connect(before.dsn)
+    at_work, watcher = (
+        await asyncpg.connect(superuser_dsn(before)),
+        await asyncpg.connect(superuser_dsn(before)),
+    )
     waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     try:
         async with at_work.transaction():

@@ -498,7 +498,7 @@ def test_an_export_that_cannot_be_written_leaves_the_one_before(
     ("right", "wrong", "told"),
     [
         ("/{name}?", "/nowhere?", 'database "nowhere" does not exist'),
-        ("//{user}@", "//nobody:secret@", 'role "nobody" does not exist'),
+        ("//{user}@", "//nobody:secret@", 'password authentication failed for user "nobody"'),
     ],
     ids=["database", "role"],
 )

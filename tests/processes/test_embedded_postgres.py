@@ -263,7 +263,9 @@ def test_the_cluster_is_what_the_service_needs(running: EmbeddedPostgres) -> Non
         "fsync": "off",  # what the caller gave goes over the defaults
     }.items():
         assert query(running.dsn(), f"SHOW {setting}") == expected, setting
-    assert query(running.dsn(), "SELECT current_database() || ' ' || current_user") == "plangate plangate"
+    assert (
+        query(running.dsn(), "SELECT current_database() || ' ' || current_user") == "plangate plangate_owner"
+    )
     assert list((running.data_dir / "cluster" / "log").glob("postgresql-*.log"))
 
 

@@ -38,6 +38,11 @@ def roomy_memory() -> str | None:
     return str(shared) if free > 2 * 1024**3 else None
 
 
+def superuser_dsn(site: Site) -> str:
+    """Return a login for the database that sees and changes everything; the service's own is no superuser."""
+    return site.dsn.replace(f"://{embedded_postgres.OWNER}@", f"://{embedded_postgres.SUPERUSER}@")
+
+
 class Cluster:
     """The server of a test session. `operator_key` works in every database that is made from the template."""
 
@@ -58,8 +63,8 @@ class Cluster:
 
     async def prepare(self) -> None:
         """Makes the template: the schema, the operator's key, two tenants without limits."""
-        self._admin = await asyncpg.connect(self.postgres.dsn())
-        await self._admin.execute("CREATE DATABASE template_plangate")
+        self._admin = await asyncpg.connect(self.postgres.dsn(user=embedded_postgres.SUPERUSER))
+        await self._admin.execute(f"CREATE DATABASE template_plangate OWNER {embedded_postgres.OWNER}")
         site = self.site("template_plangate")
         await migrate(site.migrate_dsn)
         await self.populate(site)
@@ -81,14 +86,18 @@ class Cluster:
         """A new database from the template."""
         assert self._admin is not None
         name = self._name()
-        await self._admin.execute(f"CREATE DATABASE {name} TEMPLATE template_plangate STRATEGY file_copy")
+        await self._admin.execute(
+            f"CREATE DATABASE {name} TEMPLATE template_plangate STRATEGY file_copy OWNER {embedded_postgres.OWNER}"
+        )
         return self.site(name)
 
     async def empty(self) -> Site:
         """A new database with nothing in it."""
         assert self._admin is not None
         name = self._name()
-        await self._admin.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+        await self._admin.execute(
+            f"CREATE DATABASE {name} STRATEGY file_copy OWNER {embedded_postgres.OWNER}"
+        )
         return self.site(name)
 
     def _name(self) -> str:

@@ -76,8 +76,8 @@ def _initdb(server: Server, found: Binaries, folder: Path) -> list[str]:
     command = [
         *(str(found.folder / "initdb"), "-D", str(folder), "--username", wire.SUPERUSER),
         *("--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"),
-        # Whoever passes the socket's directory is trusted; were TCP ever on, nobody could enter by it.
-        *("--auth-local=trust", "--auth-host=reject"),
+        # access.py replaces pg_hba.conf before the first start; were TCP ever on, nobody could enter by it.
+        *("--auth-local=peer", "--auth-host=reject"),
     ]
     if found.major >= _BUILTIN_LOCALES_SINCE:
         # Sorts by code point, knows upper and lower case beyond ASCII, and no library upgrade changes it.

@@ -228,9 +228,11 @@ def _is_private(folder: Path, account: Account) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == account.uid and not found.st_mode & 0o077
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, owner: Account | None = None) -> None:
     """Write a small file so that a reader, or a start after a crash, sees all of it or none."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    if owner is not None and owner.switched:
+        os.fchown(descriptor, owner.uid, owner.gid)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

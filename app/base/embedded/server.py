@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from app.base.embedded import binaries, cluster, faults, locks, places, wire
+from app.base.embedded import access, binaries, cluster, faults, locks, places, wire
 from app.base.embedded.faults import EmbeddedPostgresError
 from app.base.embedded.spec import DATABASE, Server
 from app.base.embedded.wire import State
@@ -36,8 +36,6 @@ def bring_up(server: Server, *, alone: bool) -> None:
         server.log("the Postgres that was left running has other programs or settings: starting it anew")
         stop(server)
         state = State.SILENT
-    if state is State.READY:
-        return
     deadline = time.monotonic() + READY_SECONDS
     child: subprocess.Popen[bytes] | None = None
     try:
@@ -55,6 +53,22 @@ def bring_up(server: Server, *, alone: bool) -> None:
     finally:
         if child is not None:
             _reap_later(child)
+    _prepare_access(server, deadline)
+
+
+def _prepare_access(server: Server, deadline: float) -> None:
+    """Bring the roles and the rules of who may log in up to date, also in a server of an earlier version.
+
+    Raises:
+        EmbeddedPostgresError: somebody holds a lock that this needs for too long.
+    """
+    if access.write_files(server):
+        wire.ask(server.socket, DATABASE, "SELECT pg_reload_conf()")
+    while wire.ask(server.socket, DATABASE, access.PREPARE).state is not State.READY:
+        if time.monotonic() >= deadline:
+            what = "The roles of the embedded Postgres could not be prepared"
+            raise faults.failed(what, server.places.home, server.places.logs)
+        time.sleep(_ENDING_SECONDS)
 
 
 def _ask(server: Server) -> State:
@@ -88,6 +102,7 @@ def _launch_if_free(server: Server) -> tuple[subprocess.Popen[bytes] | None, flo
             _clear_leftovers(server)
         else:
             cluster.make(server, found, lock)
+        access.write_files(server)
         places.write_whole(server.places.started_with, server.fingerprint)
         server.log(f"starting PostgreSQL {found.major} as {server.account.name}, socket {server.socket}")
         command = [str(found.folder / "postgres"), "-D", str(server.places.cluster), *server.arguments]

@@ -33,6 +33,8 @@ _STATES = {
     "57P03": State.BUSY,  # starting, recovering or stopping
     "53300": State.READY,  # every connection is taken: alive
     "3D000": State.NO_DATABASE,
+    "40P01": State.BUSY,  # in a deadlock with a process of the service
+    "55P03": State.BUSY,  # a process of the service holds the lock
     "42P04": State.READY,  # the database exists already
     "55006": State.BUSY,  # someone is in template1
 }
@@ -107,8 +109,8 @@ def _until_ready(peer: socket.socket) -> State:
             return failure or State.READY
         if kind == b"R" and struct.unpack("!i", body[:4])[0] != 0:
             raise EmbeddedPostgresError(
-                "The embedded Postgres asks for a password: pg_hba.conf was changed. "
-                "Let it say `local all all trust` again; only the owner of the socket directory can connect."
+                "The embedded Postgres asks its launcher for a password: pg_hba.conf was changed. "
+                "Stop Postgres and start the service again; it writes pg_hba.conf anew."
             )
         if kind == b"E":
             fields = {part[:1]: part[1:].decode("utf-8", "replace") for part in body.split(b"\0") if part}

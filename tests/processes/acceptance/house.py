@@ -257,7 +257,10 @@ class House:
     async def connect(self) -> asyncpg.Connection:
         """A connection that sees everything; the caller closes it."""
         return await asyncpg.connect(
-            user="plangate", database="plangate", host=str(self._socket_dir()), port=places.PORT
+            user=embedded_postgres.SUPERUSER,
+            database="plangate",
+            host=str(self._socket_dir()),
+            port=places.PORT,
         )
 
     def sql(self, statement: str, *args: object) -> list[dict[str, Any]]:
