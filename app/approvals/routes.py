@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events import ApprovalInfo
+from plangate.spec.base import at_most
 from pydantic import Field, JsonValue
 
 from app.approvals import grants, store, views
@@ -66,7 +67,7 @@ class DecideOne(Decide):
 
 
 class DecideMany(Body):
-    decisions: Annotated[list[DecideOne], Field(min_length=1, max_length=100)]
+    decisions: Annotated[list[DecideOne], Field(min_length=1), at_most(100)]
 
 
 def approvals_of(request: Request) -> Approvals:

@@ -8,10 +8,24 @@ from typing import Annotated, Any, Final, Literal
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events.carried import ArtifactInfo
+from plangate.spec.base import at_most
 from pydantic import Field
 
 from app.artifacts import views
-from app.artifacts.models import Artifact, Producer, Publication, Target
+from app.artifacts.models import (
+    MAX_CHANNEL_CHARS,
+    MAX_KIND_CHARS,
+    MAX_PARENTS,
+    MAX_SUMMARY_CHARS,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
+    MAX_TITLE_CHARS,
+    MAX_TYPE_CHARS,
+    Artifact,
+    Producer,
+    Publication,
+    Target,
+)
 from app.artifacts.publishing import hold, published
 from app.artifacts.service import Artifacts
 from app.base.database import Tx
@@ -53,7 +67,11 @@ streamed = APIRouter(route_class=StreamedRoute, tags=["artifacts"])
 
 ArtifactId = Annotated[str, Path(max_length=100)]
 Id = Annotated[str, Field(max_length=100)]
+Tag = Annotated[str, Field(max_length=MAX_TAG_CHARS)]
 Named = Annotated[str | None, Query(max_length=100)]
+
+MAX_PATH_CHARS: Final = 2000
+"""Of a path as it is written; paths.py says what the path itself may have."""
 
 SKEW_MS: Final = 600_000
 """Ids carry the clock of the process that made them, records that of the database."""
@@ -64,15 +82,15 @@ class PublishArtifact(Body):
     published it is the agent's run that made the call, and its query is told; else it is the caller, as a host."""
 
     thread_id: Id
-    channel: str
-    path: str
-    kind: str | None = None
-    title: str | None = None
-    summary: str | None = None
-    media_type: str | None = None
+    channel: Annotated[str, Field(max_length=MAX_CHANNEL_CHARS)]
+    path: Annotated[str, Field(max_length=MAX_PATH_CHARS)]
+    kind: Annotated[str, Field(max_length=MAX_KIND_CHARS)] | None = None
+    title: Annotated[str, Field(max_length=MAX_TITLE_CHARS)] | None = None
+    summary: Annotated[str, Field(max_length=MAX_SUMMARY_CHARS)] | None = None
+    media_type: Annotated[str, Field(max_length=MAX_TYPE_CHARS)] | None = None
     replaces: Id | None = None
-    parent_artifact_ids: list[Id] | None = None
-    tags: list[str] | None = None
+    parent_artifact_ids: Annotated[list[Id], at_most(MAX_PARENTS)] | None = None
+    tags: Annotated[list[Tag], at_most(MAX_TAGS)] | None = None
     metadata: dict[str, Any] | None = None
     work_id: Id | None = None
 
@@ -173,9 +191,12 @@ async def upload_artifact(
     summary: Annotated[str | None, Query(max_length=8000)] = None,
     replaces: Named = None,
     parent: Annotated[
-        list[str] | None, Query(description="Ids of parents; may be given several times.")
+        Annotated[list[Id], at_most(MAX_PARENTS)] | None,
+        Query(description="Ids of parents; may be given several times."),
     ] = None,
-    tag: Annotated[list[str] | None, Query(description="May be given several times.")] = None,
+    tag: Annotated[
+        Annotated[list[Tag], at_most(MAX_TAGS)] | None, Query(description="May be given several times.")
+    ] = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
 ) -> Response:
     artifacts, workspaces = artifacts_of(request), workspaces_of(request)

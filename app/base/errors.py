@@ -6,9 +6,20 @@ do next, and, for validation, the list of what is wrong with a JSON pointer each
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Any, ClassVar, Final
+
+MAX_ERRORS: Final = 20
+"""The errors that one answer lists."""
+
+COLLECTED_ERRORS: Final = MAX_ERRORS + 1
+"""Errors to look for: with one more than are listed it is known that there are more."""
+
+MAX_POINTER_CHARS: Final = 1000
+MAX_MESSAGE_CHARS: Final = 1000
+MAX_DETAIL_CHARS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +28,26 @@ class Flaw:
 
     pointer: str
     message: str
+
+
+def list_errors(flaws: Iterable[Flaw]) -> dict[str, Any]:
+    """The fields of an answer that lists errors: the first ones, and whether there are more."""
+    found = list(islice(flaws, COLLECTED_ERRORS))
+    return {
+        "errors": [
+            {
+                "pointer": truncate(flaw.pointer, MAX_POINTER_CHARS),
+                "message": truncate(flaw.message, MAX_MESSAGE_CHARS),
+            }
+            for flaw in found[:MAX_ERRORS]
+        ],
+        "hasMoreErrors": len(found) > MAX_ERRORS,
+    }
+
+
+def truncate(text: str, chars: int) -> str:
+    """The text; the end of a longer one is left out."""
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
 
 class PlangateError(Exception):

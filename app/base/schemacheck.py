@@ -32,7 +32,7 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from app.base.errors import Flaw
+from app.base.errors import COLLECTED_ERRORS, Flaw
 from app.base.jsongate import NotJson, canonical
 from app.base.schema_bounds import SchemaRefused, refuse_bombs, refuse_foreign
 from app.base.schema_costs import affordable
@@ -62,7 +62,7 @@ class CompiledSchema:
         except ValueError:
             return False
 
-    def errors(self, value: Any, limit: int = 20) -> list[Flaw]:
+    def errors(self, value: Any, limit: int = COLLECTED_ERRORS) -> list[Flaw]:
         """What is wrong with `value`, at most `limit` flaws; none when it matches.
 
         Pointers lead into the value; of a union with a `discriminator`, what is wrong is what its own variant says.

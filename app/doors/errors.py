@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.base import errors, jsongate
 from app.base.blobs import BlobsFailed
 from app.base.database import is_outage
+from app.base.errors import MAX_DETAIL_CHARS, MAX_ERRORS, list_errors, truncate
 from app.base.telling import ids_in
 
 log = structlog.get_logger(__name__)
@@ -55,7 +56,7 @@ def problem(
         "type": slug,
         "title": title,
         "status": status,
-        "detail": detail,
+        "detail": truncate(detail, MAX_DETAIL_CHARS),
         "instance": request.scope["path"][:500],
         **(extra or {}),
     }
@@ -68,7 +69,7 @@ async def of_plangate(request: Request, error: Exception) -> Response:
         log.warning("blobs.failed", error=error, **place_of(request))
     extra: dict[str, Any] = dict(error.extra)
     if isinstance(error, errors.Invalid):
-        extra["errors"] = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
+        extra |= list_errors(error.flaws)
     headers: dict[str, str] = dict(getattr(error, "headers", {}))
     retry = getattr(error, "retry_after_s", None)
     if retry is not None:
@@ -80,14 +81,16 @@ async def of_plangate(request: Request, error: Exception) -> Response:
 
 async def of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    flaws = [{"pointer": pointer(e["loc"]), "message": message(e)} for e in error.errors()]
+    found = error.errors()
+    count = len(found)
+    many = f"More than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
     return problem(
         request,
         422,
         errors.Invalid.kind,
         errors.Invalid.title,
-        f"{len(flaws)} thing{'s' if len(flaws) > 1 else ''} in the request must be changed; see errors.",
-        {"errors": flaws},
+        f"{many} thing{'s' if count > 1 else ''} in the request must be changed; see errors.",
+        list_errors(errors.Flaw(pointer(e["loc"]), message(e)) for e in found),
     )
 
 
@@ -104,7 +107,7 @@ def message(error: Any) -> str:
         return "unknown field"
     if error["type"] == "missing":
         return "required"
-    return str(error["msg"])[:500]
+    return str(error["msg"])
 
 
 async def of_http(request: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.base.errors import MAX_ERRORS
 from app.doors.errors import PROBLEM as PROBLEM_TYPE
 from app.doors.errors import STATUS
 from app.tenancy.idempotency import MAX_KEY_CHARS
@@ -49,6 +50,8 @@ PROBLEM = {
         "instance": {"type": "string", "description": "The path that was asked for."},
         "errors": {
             "type": "array",
+            "maxItems": MAX_ERRORS,
+            "description": "What is wrong: the first errors.",
             "items": {
                 "type": "object",
                 "required": ["pointer", "message"],
@@ -60,6 +63,10 @@ PROBLEM = {
                     "message": {"type": "string"},
                 },
             },
+        },
+        "hasMoreErrors": {
+            "type": "boolean",
+            "description": "With `errors`: whether there are more than it lists.",
         },
     },
     "description": "What went wrong (RFC 9457). Some kinds carry more, such as the `approval` that was decided already.",

@@ -16,7 +16,7 @@ from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
 from plangate.spec.variables import Found, Reference, replaced
 
 from app.agents.variable_values import MAX_PARTS, VariableError, Written, parts_of, shown, written
-from app.base.errors import Flaw
+from app.base.errors import COLLECTED_ERRORS, Flaw
 from app.plans.body import Action
 
 STORED: Final = ("ref", "artifact")
@@ -24,7 +24,7 @@ STORED: Final = ("ref", "artifact")
 
 REF: Final = "ref"
 
-MAX_FLAWS: Final = 20
+MAX_FLAWS: Final = COLLECTED_ERRORS
 MAX_LINKS: Final = 50_000
 Refusal = Callable[[Reference], str | None]
 """Why a reference has no value before the plan runs; None where it has one, or may have."""

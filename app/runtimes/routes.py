@@ -15,7 +15,7 @@ from plangate.spec.variable_schemas import has_variables, told_schema
 
 from app.base.clock import rfc3339
 from app.base.database import Tx
-from app.base.errors import Invalid, NotFound
+from app.base.errors import Invalid, NotFound, list_errors
 from app.runtimes import store, views
 from app.runtimes.secrets import move_secrets
 from app.runtimes.service import Runtimes, assembled_wire
@@ -92,7 +92,7 @@ async def register_runtime(
 
 @router.post(
     "/runtimes/validate",
-    summary="Check a spec without storing it; every problem at once",
+    summary="Check a spec without storing it; the first errors at once",
     response_model=views.Validation,
 )
 async def validate_runtime(
@@ -103,9 +103,8 @@ async def validate_runtime(
         wire = await _assembled(request, spec, caller.tenant)
         wire = await request.app.state.services.mcp_pinning.pinned(caller.tenant, wire)
     except Invalid as error:
-        flaws = [{"pointer": f.pointer, "message": f.message} for f in error.flaws]
-        return json_response({"valid": False, "errors": flaws})
-    return json_response({"valid": True, "errors": [], "spec": wire})
+        return json_response({"valid": False, **list_errors(error.flaws)})
+    return json_response({"valid": True, **list_errors([]), "spec": wire})
 
 
 @router.get("/runtimes", summary="List registered versions, newest first", response_model=views.RuntimePage)

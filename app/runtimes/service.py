@@ -12,7 +12,7 @@ from plangate.spec.assembly import SpecInvalid, assemble
 from plangate.spec.models import RuntimeSpec
 
 from app.base.database import Database, Tx
-from app.base.errors import Flaw, Invalid, NotFound
+from app.base.errors import COLLECTED_ERRORS, MAX_ERRORS, Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.jsongate import canonical
 from app.runtimes import store
@@ -25,17 +25,16 @@ MAX_KEPT = 1000
 def assembled_wire(
     raw: Mapping[str, Any], surroundings: Surroundings, tenant: str | None = None
 ) -> dict[str, Any]:
-    """The spec as it is stored: assembled by the library's code. Invalid with every problem at once; one of them is
+    """The spec as it is stored: assembled by the library's code. Invalid with the first problems; one of them is
     that it is not of this `tenant`, if one is named."""
     checks = [service_check(surroundings), *([tenant_check(tenant)] if tenant is not None else [])]
     try:
-        assembled = assemble(raw, also=checks)
+        assembled = assemble(raw, also=checks, max_problems=COLLECTED_ERRORS)
     except SpecInvalid as error:
         flaws = [Flaw(p.pointer, p.message) for p in error.problems]
         count = len(flaws)
-        raise Invalid(
-            f"The spec has {count} problem{'s' if count > 1 else ''}; see errors.", flaws
-        ) from error
+        many = f"more than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
+        raise Invalid(f"The spec has {many} problem{'s' if count > 1 else ''}; see errors.", flaws) from error
     return dict(assembled.wire)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from plangate.events import JsonObject
 from plangate.spec.approvals import Origin
 from plangate.spec.models import ApprovalRule, RuntimeSpec
+from pydantic import Field
 
+from app.base.errors import MAX_ERRORS
 from app.tenancy.http import View
 from app.tenancy.views import Page
 
@@ -55,10 +57,11 @@ class SpecProblem(View):
 
 
 class Validation(View):
-    """Whether a spec could be registered: the assembled spec, or everything that is wrong with it."""
+    """Whether a spec could be registered: the assembled spec, or what is wrong with it."""
 
     valid: bool
-    errors: list[SpecProblem]
+    errors: Annotated[list[SpecProblem], Field(max_length=MAX_ERRORS, description="The first errors.")]
+    has_more_errors: Annotated[bool, Field(description="Whether there are more errors than are listed.")]
     spec: RuntimeSpec | None = None
 
 

@@ -16,14 +16,22 @@ from fastapi import Query, Request, Response, Security
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
-from pydantic import BaseModel, ConfigDict
+from plangate.spec.bounds import without_excess_keys
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 
 from app.base import jsongate
 from app.base.cursors import Signer
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooLarge, UnsupportedMediaType
+from app.base.errors import (
+    Conflict,
+    Flaw,
+    Invalid,
+    NotFound,
+    TooLarge,
+    UnsupportedMediaType,
+)
 from app.base.parsing import Parser
 from app.base.traces import parsed_traceparent
 from app.tenancy import idempotency
@@ -32,12 +40,12 @@ from app.tenancy.service import Tenancy
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_PAGE = 500
-MAX_FLAWS = 20
 MAX_NAME_CHARS = 100
 
 
 class Body(BaseModel):
-    """A request body: camelCase on the wire, unknown fields refused, nothing coerced."""
+    """A request body: camelCase on the wire, unknown fields refused, nothing coerced. Of many unknown fields the first ones are
+    reported."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -47,6 +55,11 @@ class Body(BaseModel):
         strict=True,
         frozen=True,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bound_unknown_fields(cls, data: Any) -> Any:
+        return without_excess_keys(cls, data)
 
 
 class View(BaseModel):
@@ -100,7 +113,7 @@ def refuse_odd_query(request: Request) -> None:
         )
         for part in request.scope["query_string"].split(b"&")
         if not _is_utf8(part)
-    ][:MAX_FLAWS]
+    ]
     if flaws:
         raise Invalid("A parameter is not UTF-8, and can be neither stored nor found.", flaws)
     flaws = [
@@ -200,7 +213,7 @@ def _refuse_unknown(request: Request) -> None:
         Flaw(f"query:{name[:MAX_NAME_CHARS]}", f"is no parameter; {there_are}")
         for name in request.query_params
         if name not in names
-    ][:MAX_FLAWS]
+    ]
     if flaws:
         raise Invalid("The request has parameters that are unknown; see errors.", flaws)
 

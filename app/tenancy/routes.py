@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
+from plangate.spec.base import at_most
 from pydantic import AwareDatetime, Field, field_validator
 
 from app.base.clock import rfc3339
@@ -36,8 +37,8 @@ class CreateKey(Body):
     """A key for `principal`. `tools` are the only names it may serve with `tools:serve`."""
 
     principal: Annotated[str, Field(min_length=1, max_length=200)]
-    scopes: Annotated[list[views.Scope], Field(min_length=1, max_length=50)]
-    tools: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=1000)] | None = None
+    scopes: Annotated[list[views.Scope], Field(min_length=1), at_most(50)]
+    tools: Annotated[list[Annotated[str, Field(max_length=100)]], at_most(1000)] | None = None
     expires_at: AwareDatetime | None = None
 
     @field_validator("expires_at", mode="before")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from plangate.spec.base import at_most
+from plangate.spec.base import Url, at_most
 from plangate.spec.problems import json_pointer
 from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import Headers, McpTransport
@@ -64,7 +64,7 @@ class Claim(Body):
     """Takes calls. Choose a random `claimToken` and repeat the claim with it if its answer is lost: it gives the
     same calls again. Without one the service makes it."""
 
-    tools: Annotated[list[Served], Field(min_length=1, max_length=500)]
+    tools: Annotated[list[Served], Field(min_length=1), at_most(500)]
     max: Annotated[int, Field(ge=1, le=100)] = 1
     lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
     claim_token: Annotated[str, Field(min_length=16, max_length=200)] | None = None
@@ -104,7 +104,7 @@ class Release(Body):
 class McpServer(Body):
     """An MCP server over Streamable HTTP; a header is its text, or `{"secret": name}`."""
 
-    url: Annotated[str, Field(min_length=1, max_length=2_000)]
+    url: Url
     headers: Annotated[Headers, at_most(50)] = Field(default_factory=dict)
 
 

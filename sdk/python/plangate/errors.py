@@ -81,7 +81,8 @@ class ApiError(PlangateError):
     Attributes:
         type: The stable slug of the problem.
         detail: What happened and what to do.
-        errors: For invalid requests, `[{"pointer", "message"}]`.
+        errors: For invalid requests, `[{"pointer", "message"}]`: the first 20.
+        has_more_errors: Whether there are more than `errors` lists.
 
     Example:
         >>> error = ApiError(409, {"type": "conflict", "detail": "It was decided already."})
@@ -97,9 +98,11 @@ class ApiError(PlangateError):
         self.type = str(problem.get("type") or "unknown")
         self.detail = str(problem.get("detail") or problem.get("title") or "The service gave no reason.")
         self.errors: list[dict[str, str]] = list(problem.get("errors") or [])
+        self.has_more_errors = problem.get("hasMoreErrors") is True
         self.retry_after_s = retry_after_s
         lines = [f"{self.detail} ({status} {self.type})"]
         lines += [f"  {flaw.get('pointer') or '/'}: {flaw.get('message')}" for flaw in self.errors]
+        lines += ["  There are more errors."] if self.has_more_errors else []
         super().__init__("\n".join(lines))
 
 

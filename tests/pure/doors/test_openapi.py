@@ -165,3 +165,45 @@ def test_fields_are_in_camel_case() -> None:
     for name, schema in document()["components"]["schemas"].items():
         for field in schema.get("properties", {}):
             assert "_" not in field, f"{name}.{field}"
+
+
+def test_every_field_of_a_body_has_a_maximum() -> None:
+    """Free JSON values have none: they are bounded by the size of the body."""
+    assert not [place for place, schema in _parts_of_bodies() if _is_unbounded(schema)]
+
+
+def _is_unbounded(schema: dict[str, Any]) -> bool:
+    if {"enum", "const", "format", "pattern"} & schema.keys():
+        return False
+    kind = schema.get("type")
+    if kind == "object" and "properties" not in schema:
+        return schema.get("additionalProperties") is not True and "maxProperties" not in schema
+    wanted = {"string": "maxLength", "array": "maxItems", "integer": "maximum", "number": "maximum"}
+    return kind in wanted and wanted[kind] not in schema
+
+
+def _parts_of_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
+    seen: set[str] = set()
+    waiting = [
+        (operation["operationId"], content["schema"])
+        for _, _, operation in operations(document())
+        for kind, content in operation.get("requestBody", {}).get("content", {}).items()
+        if kind == "application/json"
+    ]
+    while waiting:
+        place, schema = waiting.pop()
+        name = schema.get("$ref")
+        if name in seen:
+            continue
+        if name is not None:
+            seen.add(name)
+            place, schema = name.rpartition("/")[2], resolved(name)
+        yield place, schema
+        waiting += [(f"{place}.{field}", held) for field, held in schema.get("properties", {}).items()]
+        waiting += [(place, held) for held in [*schema.get("anyOf", ()), *schema.get("oneOf", ())]]
+        waiting += [
+            (f"{place}[]", held)
+            for keyword in ("items", "additionalProperties", "propertyNames")
+            if isinstance(held := schema.get(keyword), dict)
+        ]
+    assert "RuntimeSpec" in {name.rpartition("/")[2] for name in seen}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from plangate.spec.variables import Expression, Reference, parse
 
 from app.agents.variable_values import VariableError
+from app.base.errors import COLLECTED_ERRORS
 from app.plans.body import Action
 from app.plans.graph import MAX_FLAWS, Graph, Order, Paths, excluded, steps_of
 
@@ -276,9 +277,9 @@ def test_stored_values_are_no_part_of_the_graph() -> None:
     assert set(map(str, made.roots())) == {f"†ref.Seats.{'f' * 64}", "†state"}
 
 
-def test_twenty_flaws_are_enough() -> None:
+def test_the_flaws_are_bounded() -> None:
     many = [action([f"†state.n{n}"], "†state.x") for n in range(30)]
-    assert len(told(*many, refusal=lambda _: "no")) == MAX_FLAWS == 20
+    assert len(told(*many, refusal=lambda _: "no")) == MAX_FLAWS == COLLECTED_ERRORS
 
 
 # -- how actions are written

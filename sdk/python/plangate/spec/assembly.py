@@ -64,7 +64,11 @@ Check = Callable[[Draft], Iterator[Problem]]
 
 
 def assemble(
-    raw: Mapping[str, Any] | RuntimeSpec, *, check_predicates: bool = True, also: Sequence[Check] = ()
+    raw: Mapping[str, Any] | RuntimeSpec,
+    *,
+    check_predicates: bool = True,
+    also: Sequence[Check] = (),
+    max_problems: int = MAX_PROBLEMS,
 ) -> AssembledRuntime:
     """Checks a spec and brings it into its final form.
 
@@ -76,14 +80,23 @@ def assemble(
     predicates are registered later, when the runtime is created. `also` are further checks, of the caller's
     surroundings: what they find is reported with everything else.
 
-    Raises SpecInvalid with every problem at once (the first thousand), each with its JSON pointer into `raw`.
+    Raises SpecInvalid with the problems, each with its JSON pointer into `raw`: at most `max_problems`, and of one list
+    or mapping the malformed entries up to the first 21 errors.
     """
     draft = read(raw)
-    problems = tuple(dict.fromkeys(islice(_problems(draft, check_predicates, also), MAX_PROBLEMS)))
+    problems = tuple(islice(_unique(_problems(draft, check_predicates, also)), max_problems))
     if problems:
         raise SpecInvalid(problems)
     spec = _final(draft)
     return AssembledRuntime(spec, to_wire(spec))
+
+
+def _unique(problems: Iterator[Problem]) -> Iterator[Problem]:
+    seen: set[Problem] = set()
+    for problem in problems:
+        if problem not in seen:
+            seen.add(problem)
+            yield problem
 
 
 def _problems(draft: Draft, check_predicates: bool, also: Sequence[Check]) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
@@ -18,14 +18,18 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
+from plangate.spec.bounds import MaxEntries, error_details, shortened, without_excess_keys
 from plangate.spec.schemas import normalize_schema
 
 MAX_ITEMS: Final = 500  # of a list or mapping in a spec, but for tools
 MAX_TOOLS: Final = 2_000
-_MAX_DETAILS: Final = 1_000  # of what is wrong with one object that has unknown fields
-_MAX_HINTS: Final = 20  # unknown fields of one object that get a hint
+MAX_KEY_CHARS: Final = 200  # of a key, an id, or the name of something that is declared elsewhere
+MAX_TEXT_CHARS: Final = 1_000_000
+MAX_PROMPT_CHARS: Final = 10_000_000  # with the table of the agent's tools
+MAX_URL_CHARS: Final = 8_000
+MAX_COUNT: Final = 10**12
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _SECTION: Final = re.compile(r"\n\n(?:Args|Raises|Example):\n")
 _TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -59,36 +63,27 @@ class SpecModel(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _explain_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        data = without_excess_keys(cls, data)
         try:
             return handler(data)
         except ValidationError as error:
             details: list[Any] = list(error.errors(include_url=False))
-            if not any(d["type"] == "extra_forbidden" and len(d["loc"]) == 1 for d in details):
+            if not any(_is_unknown_field(detail) for detail in details):
                 raise
-            hints = iter(range(_MAX_HINTS))
-            lines = [
-                InitErrorDetails(
-                    type=PydanticCustomError(
-                        detail["type"], "{message}", {"message": cls._message(detail, hints)}
-                    ),
-                    loc=detail["loc"],
-                    input=None,
-                )
-                for detail in details[:_MAX_DETAILS]
-            ]
+            lines = [error_details(d["type"], cls._message(d), d["loc"]) for d in details]
         raise ValidationError.from_exception_data(cls.__name__, lines, hide_input=True)
 
     @classmethod
-    def _message(cls, detail: Any, hints: Iterator[int]) -> str:
-        if detail["type"] != "extra_forbidden" or len(detail["loc"]) != 1:
+    def _message(cls, detail: Any) -> str:
+        if not _is_unknown_field(detail):
             return str(detail["msg"])
         name = str(detail["loc"][0])
         fields = cls.model_fields
         known = [field.alias or key for key, field in fields.items()]
         if name in fields or name in known:
             return f"field {name!r} is given twice, in camelCase and in snake_case: keep one"
-        hint = did_you_mean(to_camel(name), known) if next(hints, None) is not None else ""
-        return f"unknown field {name!r}{hint}"
+        name = shortened(name)
+        return f"unknown field {name!r}{did_you_mean(to_camel(name), known)}"
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON object that crosses the wire: nothing that is unset, empty or Python's alone."""
@@ -104,6 +99,11 @@ class SpecModel(BaseModel):
                 continue
             wire[field.alias or name] = plain
         return wire
+
+
+def _is_unknown_field(detail: Any) -> bool:
+    """Return whether this error is about an unknown key of the object itself."""
+    return detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
 
 
 def _plain(value: Any) -> Any:
@@ -127,15 +127,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; known are {', '.join(names)}" if 0 < len(names) <= 8 else ""
 
 
-def at_most(count: int) -> BeforeValidator:
-    """Refuses a longer list or mapping before anything in it is looked at."""
-
-    def check(value: Any) -> Any:
-        if isinstance(value, Sized) and len(value) > count:
-            raise PydanticCustomError("too_long", "it holds more than {count} entries", {"count": count})
-        return value
-
-    return BeforeValidator(check)
+def at_most(count: int) -> MaxEntries:
+    """Bound a list or mapping in a model: checked before its entries are, and part of its JSON Schema."""
+    return MaxEntries(count)
 
 
 def _name(value: str) -> str:
@@ -144,7 +138,7 @@ def _name(value: str) -> str:
             "name",
             "{name} is not a name: use 1 to 64 ASCII letters, digits, '_' or '-', beginning with a letter "
             "or '_'",
-            {"name": repr(value)},
+            {"name": repr(shortened(value))},
         )
     return value
 
@@ -155,7 +149,7 @@ def _tenant_id(value: str) -> str:
             "tenant_id",
             "{name} is not a tenant id: use 1 to 63 lower-case ASCII letters, digits, '_' or '-', beginning "
             "with a letter or digit",
-            {"name": repr(value)},
+            {"name": repr(shortened(value))},
         )
     return value
 
@@ -167,15 +161,22 @@ def _schema(value: Any) -> dict[str, Any]:
         raise PydanticCustomError("json_schema", "{reason}", {"reason": str(error)}) from error
 
 
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, Field(json_schema_extra={"maxLength": 64}), AfterValidator(_name)]
 """Of agents, tools, plans and references."""
 
-TenantId = Annotated[str, AfterValidator(_tenant_id)]
+TenantId = Annotated[str, Field(json_schema_extra={"maxLength": 63}), AfterValidator(_tenant_id)]
+
+Key = Annotated[str, Field(max_length=MAX_KEY_CHARS)]
+"""A key of a mapping, an id, or a name of something that is declared elsewhere."""
+
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+
+Url = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARS)]
 
 JsonSchema = Annotated[dict[str, Any], BeforeValidator(_schema)]
 """A JSON Schema as plain data, from whatever `normalize_schema` takes."""
 
-Count = Annotated[int, Field(strict=True, ge=1)]
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 CENTURY_MS: Final = 100 * 366 * 24 * 3600 * 1000
 Milliseconds = Annotated[int, Field(strict=True, ge=1, le=CENTURY_MS)]
 """No longer than clocks and databases have times for."""

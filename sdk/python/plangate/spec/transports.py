@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from plangate.spec.base import Milliseconds, Name, SpecModel, at_most
+from plangate.spec.base import MAX_KEY_CHARS, Key, Milliseconds, Name, SpecModel, Url, at_most
 
 TAG_PREFIX: Final = "kind:"
 """Marks the parts of a Pydantic location that name a variant and are not in the document."""
@@ -25,14 +25,16 @@ def _by_type(tag_of_str: str, tag_of_rest: str) -> Callable[[Any], str]:
     return lambda value: TAG_PREFIX + (tag_of_str if isinstance(value, str) else tag_of_rest)
 
 
+MAX_SECRET_CHARS: Final = 65_536
 HeaderValue = Annotated[
-    Annotated[str, Tag("kind:literal")] | Annotated[SecretRef, Tag("kind:secret")],
+    Annotated[str, Field(max_length=MAX_SECRET_CHARS), Tag("kind:literal")]
+    | Annotated[SecretRef, Tag("kind:secret")],
     Discriminator(_by_type("literal", "secret")),
 ]
 """Of a header or a key: the text itself, or the secret that holds it."""
 
 MAX_HEADERS: Final = 50
-Headers = Annotated[dict[str, HeaderValue], at_most(MAX_HEADERS)]
+Headers = Annotated[dict[Key, HeaderValue], at_most(MAX_HEADERS)]
 
 
 class HttpTransport(SpecModel):
@@ -41,7 +43,7 @@ class HttpTransport(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
 
     kind: Literal["http"] = "http"
-    url: Annotated[str, Field(min_length=1)]
+    url: Url
     headers: Headers = Field(default_factory=dict)
 
 
@@ -61,8 +63,8 @@ class McpTransport(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "url"})
 
     kind: Literal["mcp"] = "mcp"
-    url: Annotated[str, Field(min_length=1)]
-    tool: Annotated[str, Field(min_length=1)] | None = None
+    url: Url
+    tool: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS)] | None = None
     headers: Headers = Field(default_factory=dict)
     definition_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
@@ -73,7 +75,7 @@ class PythonTransport(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind", "entry_point"})
 
     kind: Literal["python"] = "python"
-    entry_point: Annotated[str, Field(min_length=1)]
+    entry_point: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS)]
 
 
 class DispatchOptions(SpecModel):

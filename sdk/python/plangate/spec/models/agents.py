@@ -6,7 +6,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from plangate.spec.base import MAX_ITEMS, MAX_TOOLS, Count, Flag, JsonSchema, Name, SpecModel, at_most
+from plangate.spec.base import (
+    MAX_ITEMS,
+    MAX_PROMPT_CHARS,
+    MAX_TOOLS,
+    Count,
+    Flag,
+    JsonSchema,
+    Key,
+    Name,
+    SpecModel,
+    Text,
+    at_most,
+)
 from plangate.spec.models.declared import PlanSpec, ReferenceSpec, Toolkits
 from plangate.spec.models.providers import ModelSpec
 from plangate.spec.models.rules import ApprovalPolicies, Rule
@@ -20,11 +32,11 @@ def _prompt(value: Any) -> Any:
 
 
 PlanOrName = Annotated[
-    Annotated[str, Tag("kind:name")] | Annotated[PlanSpec, Tag("kind:inline")],
+    Annotated[Key, Tag("kind:name")] | Annotated[PlanSpec, Tag("kind:inline")],
     Discriminator(lambda value: "kind:name" if isinstance(value, str) else "kind:inline"),
 ]
 TextOrLayers = Annotated[
-    Annotated[str, Tag("kind:text")] | Annotated[dict[str, Any], Tag("kind:layers")],
+    Annotated[Text, Tag("kind:text")] | Annotated[dict[str, Any], Tag("kind:layers")],
     Discriminator(lambda value: "kind:text" if isinstance(value, str) else "kind:layers"),
 ]
 
@@ -69,9 +81,9 @@ class AgentSpec(SpecModel):
     role: Role
     stateful: Flag | None = None
     model: Annotated[ModelSpec, BeforeValidator(lambda v: {"id": v} if isinstance(v, str) else v)]
-    system_prompt: Annotated[str, BeforeValidator(_prompt)] = ""
-    routes: Annotated[tuple[str, ...], at_most(MAX_ITEMS)] = ()
-    tools: Annotated[tuple[str, ...], at_most(MAX_TOOLS)] = ()
+    system_prompt: Annotated[str, Field(max_length=MAX_PROMPT_CHARS), BeforeValidator(_prompt)] = ""
+    routes: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] = ()
+    tools: Annotated[tuple[Key, ...], at_most(MAX_TOOLS)] = ()
     toolkits: Toolkits = ()
     max_turns: Count | None = None
     plan: PlanOrName | None = None
@@ -79,7 +91,7 @@ class AgentSpec(SpecModel):
     prompt: Annotated[TextOrLayers | None, BeforeValidator(_prompt)] = None
     references: Annotated[tuple[ReferenceSpec, ...], at_most(MAX_ITEMS)] = ()
     approval_policies: ApprovalPolicies | None = None
-    tool_approval_policies: Annotated[dict[str, Rule], at_most(MAX_TOOLS)] = Field(default_factory=dict)
+    tool_approval_policies: Annotated[dict[Key, Rule], at_most(MAX_TOOLS)] = Field(default_factory=dict)
 
     @property
     def plan_name(self) -> str | None:

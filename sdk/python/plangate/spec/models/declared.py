@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from plangate.spec.base import CENTURY_MS, MAX_ITEMS, Flag, JsonSchema, Milliseconds, Name, SpecModel, at_most
+from plangate.spec.base import (
+    CENTURY_MS,
+    MAX_ITEMS,
+    Flag,
+    JsonSchema,
+    Key,
+    Milliseconds,
+    Name,
+    SpecModel,
+    Text,
+    at_most,
+)
 from plangate.spec.models.rules import Rule
 from plangate.spec.transports import ClientTransport, Replay, Transport
+
+MAX_EXPRESSION_CHARS: Final = 10_000
+Expression = Annotated[str, Field(max_length=MAX_EXPRESSION_CHARS)]
 
 PlanStatus = Literal["draft", "approved", "executing", "executed", "failed"]
 
@@ -96,7 +110,9 @@ class ReferenceSpec(SpecModel):
     name: Name
     schema_: JsonSchema = Field(alias="schema")
     ttl_ms: Annotated[int, Field(strict=True, ge=0, le=CENTURY_MS)] | None = None
-    glimpse: dict[str, str] | SkipJsonSchema[Callable[[Any], Any]] | None = None
+    glimpse: (
+        Annotated[dict[Key, Expression], at_most(MAX_ITEMS)] | SkipJsonSchema[Callable[[Any], Any]] | None
+    ) = None
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON object that crosses the wire, without a glimpse that is a function."""
@@ -150,7 +166,7 @@ class ToolSpec(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"name", "input_schema", "transport"})
 
     name: Name
-    description: str = ""
+    description: Text = ""
     input_schema: JsonSchema
     output_schema: JsonSchema | None = None
     approval: Rule = None
@@ -181,7 +197,7 @@ class ToolkitConfig(SpecModel):
         {'tools': ['getPlan']}
     """
 
-    tools: Annotated[tuple[str, ...], at_most(MAX_ITEMS)] | None = None
+    tools: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON object that crosses the wire; an empty list narrows the toolkit to nothing."""
@@ -205,7 +221,7 @@ class ToolkitSpec(SpecModel):
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"id"})
 
-    id: str
+    id: Key
     config: ToolkitConfig | None = None
 
 

@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from plangate.spec.base import Count, SpecModel
+from plangate.spec.base import MAX_KEY_CHARS, Count, SpecModel, Url
 from plangate.spec.transports import HeaderValue
 
 ProviderKind = Literal["anthropic", "openai", "bedrock", "vertex", "scripted", "mock", "noop"]
 
+DAY_S: Final = 24 * 3600
 _REGION: Final = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
 _PROJECT: Final = re.compile(r"[a-z0-9][a-z0-9.:-]{0,62}")
 
@@ -39,8 +40,8 @@ class ModelSpec(SpecModel):
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"id", "provider"})
 
-    id: Annotated[str, Field(min_length=1)]
-    provider: Annotated[str, Field(min_length=1)] = "anthropic"
+    id: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS)]
+    provider: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS)] = "anthropic"
     max_output_tokens: Count | None = None
     thinking: dict[str, Any] | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
@@ -94,9 +95,11 @@ class ProviderSpec(SpecModel):
 
     kind: ProviderKind | None = None
     api_key: HeaderValue | None = None
-    api_key_env: Annotated[str, Field(min_length=1)] | None = None
-    base_url: Annotated[str, Field(min_length=1)] | None = None
-    region: Annotated[str, AfterValidator(_region)] | None = None
-    project: Annotated[str, AfterValidator(_project)] | None = None
-    idle_timeout_s: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] | None = None
+    api_key_env: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS)] | None = None
+    base_url: Url | None = None
+    region: Annotated[str, Field(json_schema_extra={"maxLength": 32}), AfterValidator(_region)] | None = None
+    project: Annotated[str, Field(json_schema_extra={"maxLength": 63}), AfterValidator(_project)] | None = (
+        None
+    )
+    idle_timeout_s: Annotated[float, Field(gt=0, le=DAY_S, strict=True, allow_inf_nan=False)] | None = None
     tokens: Count | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from plangate.spec.base import MAX_ITEMS, MAX_TOOLS, Count, Flag, Milliseconds, SpecModel, at_most
+from plangate.spec.base import MAX_ITEMS, MAX_TOOLS, Count, Flag, Key, Milliseconds, SpecModel, at_most
 
 
 class Quorum(SpecModel):
@@ -27,7 +27,7 @@ class FreeArguments(SpecModel):
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"free"})
 
-    free: tuple[str, ...]
+    free: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)]
 
 
 class ApprovalRule(SpecModel):
@@ -53,7 +53,7 @@ class ApprovalRule(SpecModel):
     always_on_wire: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     kind: Literal["never", "always", "dynamic"]
-    value: str | None = None
+    value: Key | None = None
     approval_expires_in_ms: Milliseconds | None = None
     on_expiry: Literal["reject", "fail"] | None = None
     approvers: Quorum | None = None
@@ -127,10 +127,13 @@ class ApprovalOverrides(SpecModel):
         {'tools': {'clerk': {'pay': {'kind': 'always'}}}}
     """
 
-    tools: Annotated[dict[str, Annotated[dict[str, Rule], at_most(MAX_TOOLS)]], at_most(MAX_ITEMS)] = Field(
+    tools: Annotated[dict[Key, Annotated[dict[Key, Rule], at_most(MAX_TOOLS)]], at_most(MAX_ITEMS)] = Field(
         default_factory=dict
     )
-    agents: Annotated[dict[str, ApprovalPolicies], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+    agents: Annotated[dict[Key, ApprovalPolicies], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+
+
+MAX_PREDICATE_CHARS: Final = 4_000
 
 
 class ClientPredicate(SpecModel):
@@ -142,7 +145,8 @@ class ClientPredicate(SpecModel):
 
 
 Predicate = Annotated[
-    Annotated[str, Field(min_length=1), Tag("kind:cel")] | Annotated[ClientPredicate, Tag("kind:client")],
+    Annotated[str, Field(min_length=1, max_length=MAX_PREDICATE_CHARS), Tag("kind:cel")]
+    | Annotated[ClientPredicate, Tag("kind:client")],
     Discriminator(lambda value: "kind:cel" if isinstance(value, str) else "kind:client"),
 ]
 """A CEL expression over `args` and `ctx`, or {"kind": "client"}."""

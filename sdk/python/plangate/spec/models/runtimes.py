@@ -12,9 +12,11 @@ from plangate.spec.base import (
     MAX_TOOLS,
     Count,
     JsonSchema,
+    Key,
     Milliseconds,
     SpecModel,
     TenantId,
+    Text,
     at_most,
 )
 from plangate.spec.models.agents import AgentSpec
@@ -71,7 +73,7 @@ class LimitsSpec(SpecModel):
 
     max_turns: Count | None = None
     max_tokens: Count | None = None
-    max_cost_usd: Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)] | None = None
+    max_cost_usd: Annotated[float, Field(gt=0, le=10**9, strict=True, allow_inf_nan=False)] | None = None
     max_duration_ms: Milliseconds | None = None
     max_depth: Count | None = None
     max_parallel_tools: Count | None = None
@@ -150,15 +152,15 @@ class RuntimeSpec(SpecModel):
     toolkits: Toolkits = ()
     approval_policies: ApprovalPolicies | None = None
     approval_overrides: ApprovalOverrides | None = None
-    approval_predicates: Annotated[dict[str, Predicate], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+    approval_predicates: Annotated[dict[Key, Predicate], at_most(MAX_ITEMS)] = Field(default_factory=dict)
     action_dispatcher: Dispatcher | None = None
-    action_dispatchers: Annotated[dict[str, Dispatcher], at_most(MAX_ITEMS)] = Field(default_factory=dict)
-    providers: Annotated[dict[str, ProviderSpec], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+    action_dispatchers: Annotated[dict[Key, Dispatcher], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+    providers: Annotated[dict[Key, ProviderSpec], at_most(MAX_ITEMS)] = Field(default_factory=dict)
     input_schema: JsonSchema | None = None
     state_schema: JsonSchema | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     interpreter: Interpreter | None = None
-    mock_response: str | None = None
+    mock_response: Text | None = None
     limits: LimitsSpec | None = None
     storage_factories: StorageFactories = StorageFactories()
 

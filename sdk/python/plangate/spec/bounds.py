@@ -1,0 +1,125 @@
+"""Bounds that hold before Pydantic collects errors.
+
+Pydantic reports everything that is wrong with a value. A list of 400,000 wrong elements, or an object with as many
+unknown keys, would take seconds to check and megabytes to report. Lists and mappings of models therefore have a maximum,
+which is part of their JSON Schema, and stop at the first errors; of the unknown keys of an object only the first are
+looked at. Free JSON values are not bounded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import (
+    BaseModel,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import no_info_wrap_validator_function
+
+MAX_ERRORS: Final = 20
+"""The errors that an answer lists. One more is collected, so that the answer can say that there are more."""
+
+MAX_NAME_CHARS: Final = 200
+"""Of a name of the caller's that an error repeats."""
+
+_MAX_STEP: Final = (
+    8  # entries that are checked together; one failure makes their errors be collected one by one
+)
+
+
+class MaxEntries:
+    """Limits a list or mapping in a model to `count` entries, and its errors to the first ones."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_wrap_validator_function(self._validate, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        found = handler(schema)
+        found["maxItems" if found.get("type") == "array" else "maxProperties"] = self.count
+        return found
+
+    def _validate(self, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        if not isinstance(value, list | tuple | Mapping):
+            return validate(value)
+        if len(value) > self.count:
+            raise PydanticCustomError("too_long", "it holds more than {count} entries", {"count": self.count})
+        return _validate_in_steps(value, validate) if len(value) > 1 else validate(value)
+
+
+def _validate_in_steps(
+    value: list[Any] | tuple[Any, ...] | Mapping[Any, Any], validate: ValidatorFunctionWrapHandler
+) -> Any:
+    """Validate a few entries at a time, and stop after the first errors."""
+    entries: list[Any] | tuple[Any, ...] = list(value.items()) if isinstance(value, Mapping) else value
+    made: Callable[[Any], Any] = dict if isinstance(value, Mapping) else type(value)
+    valid: list[Any] = []
+    errors: list[InitErrorDetails] = []
+    start, step = 0, 1
+    while start < len(entries) and len(errors) <= MAX_ERRORS:
+        end = start + step
+        try:
+            valid.append(validate(made(entries[start:end])))
+        except ValidationError as error:
+            if step == 1:
+                offset = 0 if isinstance(value, Mapping) else start
+                errors += [_moved(detail, offset) for detail in error.errors(include_url=False)]
+                start = end
+            step = 1
+        else:
+            start, step = end, min(2 * step, _MAX_STEP)
+    if errors:
+        raise ValidationError.from_exception_data("entries", errors, hide_input=True)
+    if isinstance(valid[0], dict):
+        return {key: held for part in valid for key, held in part.items()}
+    return type(valid[0])(held for part in valid for held in part)
+
+
+def _moved(detail: Any, offset: int) -> InitErrorDetails:
+    """The error of an entry that was validated as the first of its list."""
+    place, *rest = detail["loc"]
+    loc = (place + offset if isinstance(place, int) else place, *rest)
+    return error_details(detail["type"], detail["msg"], loc)
+
+
+def error_details(kind: str, message: str, loc: tuple[int | str, ...]) -> InitErrorDetails:
+    """An error with this message as it is."""
+    shown = PydanticCustomError(kind, "{message}", {"message": message})
+    return InitErrorDetails(type=shown, loc=loc, input=None)
+
+
+def without_excess_keys(model: type[BaseModel], data: Any) -> Any:
+    """The object without its unknown keys beyond the first; anything else as it is.
+
+    What is left of the unknown keys is one more than errors are reported of, so that the object stays invalid.
+    """
+    if not isinstance(data, dict) or len(data) <= MAX_ERRORS:
+        return data
+    fields = model.model_fields
+    known = {*fields, *(field.alias for field in fields.values() if field.alias)}
+    return dict(_bounded(data, known)) if len(data) > len(known) + MAX_ERRORS else data
+
+
+def _bounded(data: dict[Any, Any], known: Collection[str]) -> Iterator[tuple[Any, Any]]:
+    unknown = 0
+    for key, value in data.items():
+        if key not in known:
+            unknown += 1
+            if unknown > MAX_ERRORS + 1:
+                continue
+        yield key, value
+
+
+def shortened(text: str, chars: int = MAX_NAME_CHARS) -> str:
+    """The text, cut where it is longer."""
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
