@@ -239,7 +239,7 @@ def assemble(
     hub = Hub()
     journal = JournalWriter(db, hub, origin)
     signer = Signer(derive(site.master, "cursors"))
-    streams = Streams(db, hub, signer)
+    streams = Streams(db, hub, signer, reads=settings.stream_reads, shared_bytes=settings.large_event_bytes)
     sealer = Sealer(derive(site.master, "secrets"))
     tenancy = Tenancy(db, sealer)
     kept = Secrets(db, sealer)

@@ -130,7 +130,7 @@ class Settings(BaseSettings):
     reader_bytes: Annotated[
         int,
         Field(
-            ge=64 * 1024,
+            ge=256 * 1024,
             le=64 * 1024 * 1024,
             description="Bytes that one HTTP connection may hold for a client that reads slowly.",
         ),
@@ -141,6 +141,19 @@ class Settings(BaseSettings):
             ge=1, le=600, description="Seconds without progress after which a client that reads is dropped."
         ),
     ] = 30
+    stream_reads: Annotated[
+        int,
+        Field(
+            ge=1, le=100, description="How many streams of events read the database at once, in one process."
+        ),
+    ] = 3
+    large_event_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Bytes of events above 32 KiB that streams of one process hold at once, in shared copies.",
+        ),
+    ] = 64 * 1024 * 1024
     otlp_endpoint: Annotated[
         str | None,
         Field(

@@ -10,7 +10,6 @@ from sse_starlette import EventSourceResponse
 from app.journal.streams import Streams
 from app.tenancy.http import door_of
 
-HEARTBEAT_S = 15
 LAST_EVENTS_S = (
     3.0  # at a shutdown streams end by themselves, between events; the library cuts them only after this
 )
@@ -24,11 +23,12 @@ def streams_of(request: Request) -> Streams:
 
 
 def event_stream(frames: AsyncIterator[bytes]) -> Response:
-    """Return a stream of encoded frames with a heartbeat. Its connection drops a reader that stalls."""
+    """Return a stream of encoded frames. It brings its own heartbeats: the library's could fall into a frame that is
+    sent in slices. Its connection drops a reader that stalls."""
     return EventSourceResponse(
         frames,
         headers=HEADERS,
-        ping=HEARTBEAT_S,
+        ping=0,
         shutdown_grace_period=LAST_EVENTS_S,
     )
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from app.journal.models import Event, StoredEvent
+from app.journal.models import LARGE_EVENT_BYTES, Event, JournalEvent, LargeEvent, Page, StoredEvent
 
 OPEN_S = 5.0  # how long the first events of a new query wait for their reader
 RING_BYTES = 256 * 1024  # what all watchers of one query share
+RING_EVENTS = 5_000
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +32,7 @@ class Channel:
     """The watchers of one query and its newest events, without a gap between them. `gone`: the query was deleted."""
 
     watches: set[Watch] = field(default_factory=set)
-    ring: deque[StoredEvent] = field(default_factory=deque)
+    ring: deque[JournalEvent] = field(default_factory=deque)
     size: int = 0
     gone: bool = False
 
@@ -38,21 +40,36 @@ class Channel:
         if self.ring and self.ring[-1].seq + 1 != first:
             self.forget()  # somebody else wrote in between: the ring begins anew
         for offset, event in enumerate(events):
-            self.ring.append(StoredEvent(first + offset, event.type, event.body))
-            self.size += len(event.body)
-        while self.size > RING_BYTES and self.ring:
-            self.size -= len(self.ring.popleft().body)
+            seq, size = first + offset, len(event.body)
+            if size > LARGE_EVENT_BYTES:
+                self.ring.append(LargeEvent(seq, event.type, size))
+            else:
+                self.ring.append(StoredEvent(seq, event.type, event.body))
+                self.size += size
+        while self.size > RING_BYTES or len(self.ring) > RING_EVENTS:
+            self.size -= _body_bytes(self.ring.popleft())
 
     def forget(self) -> None:
         """Somebody else may have written what comes next: readers who have the newest of these look it up."""
         self.ring.clear()
         self.size = 0
 
-    def after(self, seq: int) -> list[StoredEvent] | None:
-        """What follows `seq`, or None where the ring cannot tell."""
+    def after(self, seq: int) -> Page | None:
+        """Return a page of what follows `seq`, at most LARGE_EVENT_BYTES, or None if the ring cannot tell."""
         if not self.ring or seq + 1 < self.ring[0].seq or seq > self.ring[-1].seq:
             return None
-        return [e for e in self.ring if e.seq > seq]
+        events: list[JournalEvent] = []
+        size = 0
+        for event in itertools.islice(self.ring, seq + 1 - self.ring[0].seq, None):
+            size += _body_bytes(event)
+            if size > LARGE_EVENT_BYTES:
+                return Page(events, complete=False)
+            events.append(event)
+        return Page(events, complete=True)
+
+
+def _body_bytes(event: JournalEvent) -> int:
+    return len(event.body) if isinstance(event, StoredEvent) else 0
 
 
 class Hub:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -16,6 +16,8 @@ WorkKind = Literal[
 WorkStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled", "unknown"]
 QueryEnd = Literal["succeeded", "failed", "cancelled"]
 
+LARGE_EVENT_BYTES: Final = 32 * 1024
+"""A stream reads pages of this size, and larger events in slices of it, so that a reader that stalls holds no more."""
 TERMINAL_TYPES = frozenset({"finish", "error"})
 
 
@@ -58,6 +60,28 @@ class StoredEvent:
 
     def envelope(self) -> bytes:
         return b'{"seq":%d,%s' % (self.seq, self.body[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class LargeEvent:
+    """An event of the journal whose body is read apart from it."""
+
+    seq: int
+    type: str
+    size_bytes: int
+
+
+JournalEvent = StoredEvent | LargeEvent
+TenantPosition = tuple[int, str, int]
+"""Transaction, query's id, seq: the order of a tenant's stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events that follow a position. `complete`: there were no more when it was read."""
+
+    events: list[JournalEvent]
+    complete: bool
 
 
 def event(scope: Scope, type_: str, **fields: Any) -> Event:

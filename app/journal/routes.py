@@ -12,7 +12,7 @@ from app.base import jsongate
 from app.base.errors import Flaw, Invalid
 from app.journal import store
 from app.journal.http import allowed, event_stream, streams_of, wants_stream
-from app.journal.models import TERMINAL_TYPES
+from app.journal.models import TERMINAL_TYPES, StoredEvent
 from app.journal.streams import QueryCursor
 from app.journal.views import STREAM, EventPage
 from app.tenancy.http import GatedRoute, calling, door_of, json_response
@@ -104,7 +104,7 @@ async def tenant_events(
         return event_stream(
             streams.tenant_sse(caller.tenant, position, names, runtime_id, thread_id, allowed(request))
         )
-    events = b",".join(e.envelope() for _, e in rows)
+    events = b",".join(e.envelope() for _, e in rows if isinstance(e, StoredEvent))
     cursor = streams.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
     return json_response(
         b'{"events":[%s],%s' % (events, jsongate.dumps({"nextCursor": cursor, "done": False})[1:])

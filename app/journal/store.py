@@ -3,39 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from app.base.database import Database, Tx
-from app.journal.models import Event, Pending, Scope, StoredEvent, Work
+from app.journal.models import (
+    LARGE_EVENT_BYTES,
+    Event,
+    JournalEvent,
+    LargeEvent,
+    Page,
+    Pending,
+    Scope,
+    StoredEvent,
+    TenantPosition,
+    Work,
+)
 
 # One function call a batch: the newest journal_commit in migrations/sql says why it is right.
 COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
-# As many as were asked for, but no more bytes than one reader may cost; at least one. Of a query that is deleted none: its
-# events go in no order, and what is left of them has gaps.
+# As many as were asked for, but no more bytes ($6); at least one. Bodies above $7 are left out, to be read apart. Of a query
+# that is deleted none: its events go in no order, and what is left of them has gaps.
 PAGE = """
-SELECT seq, type, body FROM (
-    SELECT seq, type, body, row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total FROM (
+SELECT seq, type, size, body, found FROM (
+    SELECT seq, type, octet_length(body) AS size, CASE WHEN octet_length(body) <= $7 THEN body END AS body,
+           row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total, count(*) OVER () AS found
+      FROM (
         SELECT seq, type, body FROM events
          WHERE tenant_id = $1 AND query_id = $2 AND seq > $3 AND ($4::text[] IS NULL OR type = ANY ($4))
            AND EXISTS (SELECT FROM queries WHERE tenant_id = $1 AND id = $2)
          ORDER BY seq LIMIT $5) p
     WINDOW w AS (ORDER BY seq)) s
- WHERE n = 1 OR total <= 262144 ORDER BY seq
+ WHERE n = 1 OR total <= $6 ORDER BY seq
+"""
+BODY_SLICE = """
+SELECT substring(body FROM $4 FOR $5) FROM events
+ WHERE tenant_id = $1 AND query_id = $2 AND seq = $3
 """
 HEADS = "SELECT id, next_seq, wake, epoch, live FROM query_heads($1)"
-# Only what committed before the oldest open transaction: nothing can still appear below that line.
+# Only what committed before the oldest open transaction: nothing can still appear below that line. Bytes as in PAGE.
 TENANT_PAGE = """
-SELECT e.query_id, e.seq, e.type, e.body, e.xid::text::bigint AS xid FROM events e
- WHERE e.tenant_id = $1 AND (e.xid, e.query_id, e.seq) > ($2::text::xid8, $3, $4)
-   AND e.xid < pg_snapshot_xmin(pg_current_snapshot())
-   AND CASE WHEN $5::text[] IS NULL THEN e.type NOT IN ('text', 'reasoning', 'tool-progress') ELSE e.type = ANY ($5) END
-   AND ($6::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id AND q.id = e.query_id
-                                     AND q.runtime_id = $6))
-   AND ($7::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id AND q.id = e.query_id
-                                     AND q.thread_id = $7))
- ORDER BY e.xid, e.query_id, e.seq LIMIT $8
+SELECT query_id, seq, type, xid, size, body FROM (
+    SELECT query_id, seq, type, xid, octet_length(body) AS size,
+           CASE WHEN octet_length(body) <= $10 THEN body END AS body,
+           row_number() OVER w AS n, sum(octet_length(body)) OVER w AS total
+      FROM (
+        SELECT e.query_id, e.seq, e.type, e.body, e.xid::text::bigint AS xid FROM events e
+         WHERE e.tenant_id = $1 AND (e.xid, e.query_id, e.seq) > ($2::text::xid8, $3, $4)
+           AND e.xid < pg_snapshot_xmin(pg_current_snapshot())
+           AND CASE WHEN $5::text[] IS NULL THEN e.type NOT IN ('text', 'reasoning', 'tool-progress')
+                    ELSE e.type = ANY ($5) END
+           AND ($6::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id
+                                             AND q.id = e.query_id AND q.runtime_id = $6))
+           AND ($7::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id
+                                             AND q.id = e.query_id AND q.thread_id = $7))
+         ORDER BY e.xid, e.query_id, e.seq LIMIT $8) p
+    WINDOW w AS (ORDER BY xid, query_id, seq)) s
+ WHERE n = 1 OR total <= $9 ORDER BY xid, query_id, seq
 """
+LISTED_BYTES: Final = 256 * 1024  # of a page that is answered as JSON
+ANY_SIZE: Final = 2**31 - 1
 
 
 async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple[list[str | None], list[int]]:
@@ -121,8 +148,29 @@ async def append(tx: Tx, query_id: str, events: Sequence[Event], epoch: int | No
 async def page(
     tx: Tx, query_id: str, after: int, limit: int, types: Sequence[str] | None = None
 ) -> list[StoredEvent]:
-    rows = await tx.fetch(PAGE, tx.tenant, query_id, after, types, limit)
+    """Return a page of whole events: at most LISTED_BYTES, or one event."""
+    rows = await tx.fetch(PAGE, tx.tenant, query_id, after, types, limit, LISTED_BYTES, ANY_SIZE)
     return [StoredEvent(r["seq"], r["type"], r["body"]) for r in rows]
+
+
+async def stream_page(tx: Tx, query_id: str, after: int, limit: int) -> Page:
+    """Return a page of at most LARGE_EVENT_BYTES, or one event that is larger, without its body."""
+    size = LARGE_EVENT_BYTES
+    rows = await tx.fetch(PAGE, tx.tenant, query_id, after, None, limit, size, size)
+    found = rows[0]["found"] if rows else 0
+    return Page([_event_of(r) for r in rows], complete=len(rows) == found < limit)
+
+
+def _event_of(row: Any) -> JournalEvent:
+    if row["body"] is None:
+        return LargeEvent(row["seq"], row["type"], row["size"])
+    return StoredEvent(row["seq"], row["type"], row["body"])
+
+
+async def body_slice(tx: Tx, query_id: str, seq: int, at: int, size: int) -> bytes | None:
+    """Return `size` bytes of an event's body from the offset `at`; None if it was deleted."""
+    found: bytes | None = await tx.value(BODY_SLICE, tx.tenant, query_id, seq, at + 1, size)
+    return found
 
 
 async def heads(db: Database, query_ids: Sequence[str]) -> list[Any]:
@@ -132,16 +180,22 @@ async def heads(db: Database, query_ids: Sequence[str]) -> list[Any]:
 
 async def tenant_page(
     tx: Tx,
-    position: tuple[int, str, int],
+    position: TenantPosition,
     limit: int,
     types: Sequence[str] | None,
     runtime_id: str | None,
     thread_id: str | None,
-) -> list[Any]:
+    *,
+    streamed: bool,
+) -> list[tuple[TenantPosition, JournalEvent]]:
+    """Return a page of a tenant's events with the position of each: whole ones, at most LISTED_BYTES, or `streamed`
+    ones as in `stream_page`."""
     xid, query_id, seq = position
-    return await tx.fetch(
-        TENANT_PAGE, tx.tenant, str(xid), query_id, seq, types, runtime_id, thread_id, limit
+    sizes = (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES) if streamed else (LISTED_BYTES, ANY_SIZE)
+    rows = await tx.fetch(
+        TENANT_PAGE, tx.tenant, str(xid), query_id, seq, types, runtime_id, thread_id, limit, *sizes
     )
+    return [((r["xid"], r["query_id"], r["seq"]), _event_of(r)) for r in rows]
 
 
 SCOPE = "SELECT query_id, thread_id, id, parent_id, agent FROM work_records WHERE tenant_id = $1 AND id = $2"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,18 +19,18 @@ from app.base.cursors import Signer
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Malformed, NotFound, Unavailable
 from app.base.ids import is_id
-from app.journal import store
+from app.journal import frames, store
 from app.journal.hub import Hub
-from app.journal.models import TERMINAL_TYPES, StoredEvent
+from app.journal.models import TERMINAL_TYPES, JournalEvent, Page, TenantPosition
+from app.journal.reads import StreamReads
+from app.journal.shared_bodies import EventGone, SharedBodies
 
 log = structlog.get_logger(__name__)
 
 PAGE = 500
-SHORT_PAGE_BYTES = 128 * 1024  # a page cut by its bytes has more than this, or one event
-RETRY = b"retry: 1000\n\n"
 LOOK_EVERY_S = 1.0
 TENANT_STREAM_KIND = "events of {}"  # a cursor is one tenant's
-CHECK_KEY_EVERY_S = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
+LOOK_AROUND_EVERY_S = 2.0  # a stream that waits lets its reader's key be checked this often
 
 
 class HistoryRewound(Conflict):
@@ -82,8 +82,11 @@ async def _happens(event: asyncio.Event, within_s: float) -> bool:
 class Streams:
     """Readers of the journal in this process."""
 
-    def __init__(self, db: Database, hub: Hub, signer: Signer) -> None:
+    def __init__(self, db: Database, hub: Hub, signer: Signer, *, reads: int, shared_bytes: int) -> None:
+        """`reads` is how many streams read the database at once; `shared_bytes` bounds the bodies of large events."""
         self._db = db
+        self.reads = StreamReads(db, reads)
+        self._bodies = SharedBodies(self._read_again, shared_bytes)
         self._hub = hub
         self._signer = signer
         self._generation: str | None = None
@@ -100,6 +103,11 @@ class Streams:
             self._poll.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._poll
+
+    @property
+    def shared_bytes(self) -> int:
+        """How many bytes of large events readers of this process share."""
+        return self._bodies.held_bytes
 
     async def generation(self, tx: Tx) -> str:
         if self._generation is None:
@@ -123,57 +131,66 @@ class Streams:
 
     async def follow(
         self, tenant: str, query_id: str, after: int, types: Sequence[str] | None = None
-    ) -> AsyncGenerator[list[StoredEvent], None]:
+    ) -> AsyncGenerator[list[JournalEvent], None]:
         """Batches of events after a position, live, until the terminal one, or until the query is deleted; an empty one
         when nothing happened for a while. Types filter what is given, not what is passed over."""
         over = None
         with self._hub.watch(query_id) as (channel, watch):
             while True:
                 watch.woken.clear()
-                batch = channel.after(after)
-                complete = batch is not None
-                if batch is None:
-                    batch = await self._read(tenant, query_id, after)
-                    complete = len(batch) < PAGE and sum(len(e.body) for e in batch) < SHORT_PAGE_BYTES
-                    if not batch and over is None:  # who resumes after the terminal event waits for nothing
+                page = channel.after(after)
+                if page is None:
+                    page = await self._page(tenant, query_id, after)
+                    if page is None:  # an outage
+                        if self.draining.is_set():
+                            return
+                        await asyncio.sleep(LOOK_EVERY_S)
+                        yield []
+                        continue
+                    if (
+                        not page.events and over is None
+                    ):  # who resumes after the terminal event waits for nothing
                         over = await self._over(tenant, query_id, after)
                         if over:
                             return
-                if batch:
-                    after = batch[-1].seq
-                    wanted = [e for e in batch if types is None or e.type in types]
+                if page.events:
+                    after = page.events[-1].seq
+                    wanted = [e for e in page.events if types is None or e.type in types]
                     if wanted:
                         yield wanted
-                    if batch[-1].type in TERMINAL_TYPES:
+                    if page.events[-1].type in TERMINAL_TYPES:
                         return
-                if self.draining.is_set() or (channel.gone and not batch):
+                if self.draining.is_set() or (channel.gone and not page.events):
                     return
                 watch.seen = after
-                while complete and not await _happens(watch.woken, CHECK_KEY_EVERY_S):
+                while page.complete and not await _happens(watch.woken, LOOK_AROUND_EVERY_S):
                     yield []
 
-    async def _read(self, tenant: str, query_id: str, after: int) -> list[StoredEvent]:
-        """A page; through outages, because a stream is not the place to tell of one."""
-        while True:
-            try:
-                async with self._db.transaction(tenant) as tx:
-                    return await store.page(tx, query_id, after, PAGE)
-            except Unavailable:
-                if self.draining.is_set():
-                    return []
-                await asyncio.sleep(LOOK_EVERY_S)
+    async def _page(self, tenant: str, query_id: str, after: int) -> Page | None:
+        """Return what follows; None in an outage, because a stream is not the place to tell of one."""
+        try:
+            async with self.reads.transaction(tenant) as tx:
+                return await store.stream_page(tx, query_id, after, PAGE)
+        except Unavailable:
+            return None
 
     async def _over(self, tenant: str, query_id: str, after: int) -> bool | None:
         try:
-            async with self._db.transaction(tenant) as tx:
+            async with self.reads.transaction(tenant) as tx:
                 return await store.is_over_after(tx, query_id, after)
         except Unavailable:
             return None
 
-    def frame(self, query_id: str, event: StoredEvent) -> bytes:
-        """An event as it stands in a stream: id, type, and the envelope on one line."""
-        cursor = QueryCursor.encode(self._generation or "", query_id, event.seq)
-        return b"id: %s\nevent: %s\ndata: %s\n\n" % (cursor.encode(), event.type.encode(), event.envelope())
+    async def _read_again(self, tenant: str, read: Callable[[Tx], Awaitable[bytes | None]]) -> bytes | None:
+        """Read, through outages. None if the process ends meanwhile."""
+        while True:
+            try:
+                async with self.reads.transaction(tenant) as tx:
+                    return await read(tx)
+            except Unavailable:
+                if self.draining.is_set():
+                    return None
+                await asyncio.sleep(LOOK_EVERY_S)
 
     async def sse(
         self,
@@ -182,34 +199,33 @@ class Streams:
         after: int,
         types: Sequence[str] | None,
         allowed: Callable[[], Awaitable[bool]],
-    ) -> AsyncIterator[bytes]:
-        """The frames of a query's stream, many a chunk. Ends when the key of the reader is revoked."""
-        head = RETRY
+    ) -> AsyncGenerator[bytes, None]:
+        """The frames of a query's stream, in chunks. Ends when the key of the reader is revoked."""
+        batches = self._query_batches(tenant, query_id, after, types)
+        async with contextlib.aclosing(frames.encode(self._bodies, tenant, batches, allowed)) as chunks:
+            with contextlib.suppress(EventGone):  # readers ignore a frame without an end
+                async for chunk in chunks:
+                    yield chunk
+
+    async def _query_batches(
+        self, tenant: str, query_id: str, after: int, types: Sequence[str] | None
+    ) -> AsyncGenerator[frames.Batch, None]:
         while self._generation is None:
             try:
-                async with self._db.transaction(tenant) as tx:
+                async with self.reads.transaction(tenant) as tx:
                     await self.generation(tx)
             except Unavailable:
                 if self.draining.is_set():
                     return
                 await asyncio.sleep(LOOK_EVERY_S)
-        clock = asyncio.get_running_loop().time
-        due = clock() + CHECK_KEY_EVERY_S
-        async with contextlib.aclosing(self.follow(tenant, query_id, after, types)) as batches:
-            async for batch in batches:
-                if clock() >= due:
-                    if not await allowed():
-                        return
-                    due = clock() + CHECK_KEY_EVERY_S
-                if batch:
-                    yield head + b"".join(self.frame(query_id, e) for e in batch)
-                    head = b""
-        if head:
-            yield head
+        generation = self._generation
+        async with contextlib.aclosing(self.follow(tenant, query_id, after, types)) as pages:
+            async for events in pages:
+                yield [(QueryCursor.encode(generation, query_id, e.seq), query_id, e) for e in events]
 
     # -- everything of a tenant ------------------------------------------------------------------------------
 
-    async def tenant_position(self, tx: Tx, cursor: str | None) -> tuple[int, str, int]:
+    async def tenant_position(self, tx: Tx, cursor: str | None) -> TenantPosition:
         """Where to read on: without a cursor from now on."""
         generation = await self.generation(tx)
         if cursor is None:
@@ -229,59 +245,66 @@ class Streams:
                 return generation, xid, query_id, seq
         raise Malformed("The cursor is not one this service issued for this stream.")
 
-    def tenant_cursor(self, tenant: str, position: tuple[int, str, int]) -> str:
+    def tenant_cursor(self, tenant: str, position: TenantPosition) -> str:
         return self._signer.encode(TENANT_STREAM_KIND.format(tenant), [self._generation or "", *position])
 
     async def tenant_page(
         self,
         tx: Tx,
-        position: tuple[int, str, int],
+        position: TenantPosition,
         limit: int,
         types: Sequence[str] | None,
         runtime_id: str | None,
         thread_id: str | None,
-    ) -> list[tuple[tuple[int, str, int], StoredEvent]]:
-        rows = await store.tenant_page(tx, position, limit, types, runtime_id, thread_id)
-        return [
-            ((r["xid"], r["query_id"], r["seq"]), StoredEvent(r["seq"], r["type"], r["body"])) for r in rows
-        ]
+        *,
+        streamed: bool = False,
+    ) -> list[tuple[TenantPosition, JournalEvent]]:
+        return await store.tenant_page(tx, position, limit, types, runtime_id, thread_id, streamed=streamed)
 
     async def tenant_sse(
         self,
         tenant: str,
-        position: tuple[int, str, int],
+        position: TenantPosition,
         types: Sequence[str] | None,
         runtime_id: str | None,
         thread_id: str | None,
         allowed: Callable[[], Awaitable[bool]],
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """The frames of the tenant's stream; it lags by the longest open write, and skips nothing."""
-        yield b"retry: 1000\n\n"
-        checked = asyncio.get_running_loop().time()
+        yield frames.RETRY
+        batches = self._tenant_batches(tenant, position, types, runtime_id, thread_id)
+        async with contextlib.aclosing(frames.encode(self._bodies, tenant, batches, allowed, b"")) as chunks:
+            with contextlib.suppress(EventGone):
+                async for chunk in chunks:
+                    yield chunk
+
+    async def _tenant_batches(
+        self,
+        tenant: str,
+        position: TenantPosition,
+        types: Sequence[str] | None,
+        runtime_id: str | None,
+        thread_id: str | None,
+    ) -> AsyncGenerator[frames.Batch, None]:
         with self._hub.watch_all(tenant) as watch:
             while not self.draining.is_set():
                 watch.woken.clear()
-                rows, seen = [], 0
+                rows: list[tuple[TenantPosition, JournalEvent]] = []
+                seen = 0
                 with contextlib.suppress(Unavailable):
-                    async with self._db.transaction(tenant) as tx:
+                    async with self.reads.transaction(tenant) as tx:
                         settled = await self._settled(tx)
-                        rows = await self.tenant_page(tx, position, PAGE, types, runtime_id, thread_id)
+                        rows = await self.tenant_page(
+                            tx, position, PAGE, types, runtime_id, thread_id, streamed=True
+                        )
                         seen = settled  # not before: a page that could not be read was not passed over
                 if rows:
                     position = rows[-1][0]
-                    yield b"".join(
-                        b"id: %s\nevent: %s\ndata: %s\n\n"
-                        % (self.tenant_cursor(tenant, at).encode(), e.type.encode(), e.envelope())
-                        for at, e in rows
-                    )
+                    yield [(self.tenant_cursor(tenant, at), at[1], e) for at, e in rows]
                 else:
                     position = max(position, (seen, "", 0))  # what was passed over is not read again
                     await _happens(watch.woken, LOOK_EVERY_S)
-                now = asyncio.get_running_loop().time()
-                if now - checked >= CHECK_KEY_EVERY_S:
-                    checked = now
-                    if not await allowed():
-                        return
+                    yield []
 
     # -- lost hints ------------------------------------------------------------------------------------------
 

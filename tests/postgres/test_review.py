@@ -84,12 +84,12 @@ async def test_the_stream_of_a_tenant_skips_nothing_in_an_outage(
     read = streams.tenant_page
     failing = 0
 
-    async def page(*args: Any) -> Any:
+    async def page(*args: Any, **parts: Any) -> Any:
         nonlocal failing
         if failing:
             failing -= 1
             raise Unavailable("test")
-        return await read(*args)
+        return await read(*args, **parts)
 
     monkeypatch.setattr(streams, "tenant_page", page)
     async with plangate.services.db.transaction("acme") as tx:
@@ -219,15 +219,15 @@ async def test_a_stream_that_waits_asks_the_database_nothing(
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     await api.until(query, "waiting")
     streams = plangate.services.streams
-    monkeypatch.setattr(streams_module, "CHECK_KEY_EVERY_S", 0.01)
-    reads, read = 0, streams._read
+    monkeypatch.setattr(streams_module, "LOOK_AROUND_EVERY_S", 0.01)
+    reads, read = 0, streams._page
 
     async def counted(*args: Any) -> Any:
         nonlocal reads
         reads += 1
         return await read(*args)
 
-    monkeypatch.setattr(streams, "_read", counted)
+    monkeypatch.setattr(streams, "_page", counted)
     head = len(await api.events(query))
     batches = streams.follow("acme", query, head)
     for _ in range(20):

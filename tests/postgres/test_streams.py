@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from app.assembly import Site
 from app.journal.models import Scope, event
 from app.journal.store import append
 from app.journal.streams import QueryCursor
 from tests.support import specs
 from tests.support.client import Caller, good, refused
+from tests.support.cluster import Cluster
 from tests.support.sse import Frame, always, follow, frames, wire
-from tests.support.world import World
+from tests.support.world import World, world
 
 HOSTILE = (
     'CR\rLF\nboth\r\nsep\u2028par\u2029nel\x85quote"back\\slash tab\t emoji 🙂 \x1b data: x\n\nid: 9\n\n'
@@ -98,7 +100,16 @@ async def test_framing_survives_any_content(plangate: World, api: Caller) -> Non
     assert got[-1].envelope["output"] == text
 
 
-async def test_five_megabytes_in_one_field_arrive_whole(plangate: World, api: Caller) -> None:
+@pytest.mark.parametrize("shared_bytes", [64 * 1024 * 1024, 0])
+async def test_five_megabytes_in_one_field_arrive_whole(
+    cluster: Cluster, site: Site, shared_bytes: int
+) -> None:
+    """From a copy that readers share and, where there is no room for one, in slices from the database."""
+    async with world(site, cluster.operator_key, large_event_bytes=shared_bytes) as running:
+        await five_megabytes(running, running.api)
+
+
+async def five_megabytes(plangate: World, api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add")))
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     await api.until(query, "waiting")
@@ -108,9 +119,12 @@ async def test_five_megabytes_in_one_field_arrive_whole(plangate: World, api: Ca
         await append(tx, query, [event(scope, "custom", eventType="big", data=text)])
     await api.do(f"/queries/{query}/cancel")
     async with wire(plangate) as client:
-        got = frames((await client.get(f"/queries/{query}/events", headers=SSE)).text)
-    check_contiguous(got)
-    assert [f.envelope["data"] for f in got if f.event == "custom"] == [text]
+        responses = [client.get(f"/queries/{query}/events", headers=SSE) for _ in range(3)]
+        several = [frames(r.text) for r in await asyncio.gather(*responses)]
+    for got in several:
+        check_contiguous(got)
+        assert [f.envelope["data"] for f in got if f.event == "custom"] == [text]
+    assert plangate.services.streams.shared_bytes == 0
 
 
 async def test_what_the_database_wrote_last_reaches_a_reader_who_had_caught_up(

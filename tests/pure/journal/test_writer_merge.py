@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.journal.hub import RING_BYTES, Channel
-from app.journal.models import Delta, Event, Scope, StoredEvent, Work, event
+from app.journal.models import (
+    LARGE_EVENT_BYTES,
+    Delta,
+    Event,
+    LargeEvent,
+    Page,
+    Scope,
+    StoredEvent,
+    Work,
+    event,
+)
 from app.journal.store import latest
 from app.journal.writer import merge
 
@@ -65,8 +75,8 @@ def test_a_record_of_one_entry_is_laid_over_itself() -> None:
     assert (merged.status, merged.input, merged.output, merged.model) == ("succeeded", b"in", b"out", "m")
 
 
-def numbered(first: int, count: int, size: int = 10) -> list[StoredEvent]:
-    return [StoredEvent(first + n, "text", b"x" * size) for n in range(count)]
+def numbered(first: int, count: int, size: int = 10) -> Page:
+    return Page([StoredEvent(first + n, "text", b"x" * size) for n in range(count)], complete=True)
 
 
 def filled(channel: Channel, first: int, count: int, size: int = 10) -> None:
@@ -80,7 +90,7 @@ def test_a_channel_tells_what_follows_or_that_it_cannot() -> None:
     assert channel.after(1) is None
     assert channel.after(2) == numbered(3, 4)
     assert channel.after(5) == numbered(6, 1)
-    assert channel.after(6) == []
+    assert channel.after(6) == Page([], complete=True)
     assert channel.after(7) is None
     filled(channel, 9, 1)
     assert channel.after(6) is None, "somebody else wrote 7 and 8"
@@ -93,7 +103,26 @@ def test_a_channel_is_bounded() -> None:
     channel = Channel()
     for n in range(100):
         filled(channel, 1 + n, 1, 10_000)
-    assert channel.size == sum(len(e.body) for e in channel.ring) <= RING_BYTES
+    sizes = [len(e.body) for e in channel.ring if isinstance(e, StoredEvent)]
+    assert channel.size == sum(sizes) <= RING_BYTES
     assert channel.ring[-1].seq == 100
-    filled(channel, 101, 1, RING_BYTES + 1)
-    assert channel.after(100) is None
+
+
+def test_a_channel_gives_pages_that_a_stalled_reader_may_hold() -> None:
+    channel = Channel()
+    filled(channel, 1, 10, 10_000)
+    first = channel.after(0)
+    assert first is not None
+    assert ([e.seq for e in first.events], first.complete) == ([1, 2, 3], False)
+    last = channel.after(8)
+    assert last is not None
+    assert ([e.seq for e in last.events], last.complete) == ([9, 10], True)
+
+
+def test_a_channel_names_a_large_event_and_does_not_hold_it() -> None:
+    channel = Channel()
+    filled(channel, 1, 1)
+    filled(channel, 2, 1, LARGE_EVENT_BYTES + 1)
+    large = LargeEvent(2, "text", LARGE_EVENT_BYTES + 1)
+    assert channel.after(1) == Page([large], complete=True)
+    assert channel.size == 10

@@ -1,0 +1,73 @@
+"""Events as they stand in a stream of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Final
+
+from app.journal.models import JournalEvent, LargeEvent
+from app.journal.shared_bodies import SharedBodies
+
+RETRY: Final = b"retry: 1000\n\n"
+HEARTBEAT: Final = b": heartbeat\n\n"
+HEARTBEAT_S: Final = 15.0  # proxies close a connection that is silent for about a minute
+CHUNK_BYTES: Final = 16 * 1024  # frames that are sent at once
+CHECK_KEY_EVERY_S: Final = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
+
+Batch = Sequence[tuple[str, str, JournalEvent]]
+"""Events, each with its cursor and its query's id."""
+
+
+async def encode(
+    bodies: SharedBodies,
+    tenant: str,
+    batches: AsyncGenerator[Batch, None],
+    allowed: Callable[[], Awaitable[bool]],
+    head: bytes = RETRY,
+) -> AsyncGenerator[bytes, None]:
+    """Yield the frames of these batches in chunks, and a heartbeat while they are empty. Ends when the key of the
+    reader is revoked (`allowed`)."""
+    clock = asyncio.get_running_loop().time
+    sent_at = clock()
+    check_at = sent_at + CHECK_KEY_EVERY_S
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            async with contextlib.aclosing(_chunks(bodies, tenant, batch)) as chunks:
+                async for chunk in chunks:
+                    if clock() >= check_at:
+                        if not await allowed():
+                            return
+                        check_at = clock() + CHECK_KEY_EVERY_S
+                    if chunk or clock() - sent_at >= HEARTBEAT_S:
+                        yield head + (chunk or HEARTBEAT)
+                        head = b""
+                        sent_at = clock()
+    if head:
+        yield head
+
+
+async def _chunks(bodies: SharedBodies, tenant: str, batch: Batch) -> AsyncGenerator[bytes, None]:
+    """Yield the frames of a batch: id, type, and the envelope on one line. A chunk may end within a frame; the last one
+    does not. An empty batch has one empty chunk. Raises EventGone."""
+    chunk: list[bytes] = []
+    size = 0
+    for cursor, query_id, event in batch:
+        start = b'id: %s\nevent: %s\ndata: {"seq":%d,' % (cursor.encode(), event.type.encode(), event.seq)
+        if isinstance(event, LargeEvent):
+            yield b"".join((*chunk, start))
+            at = 1  # the opening brace is before the number
+            async with contextlib.aclosing(bodies.slices(tenant, query_id, event)) as slices:
+                async for piece in slices:
+                    yield piece[at:]
+                    at = 0
+            chunk, size = [b"\n\n"], 2
+        else:
+            chunk += (start, event.body[1:], b"\n\n")
+            size += len(start) + len(event.body)
+            if size >= CHUNK_BYTES:
+                yield b"".join(chunk)
+                chunk, size = [], 0
+    if chunk or not batch:
+        yield b"".join(chunk)
