@@ -29,10 +29,6 @@ LITTLE_MEMORY: Final = "SET LOCAL work_mem = '64kB'"
 ALLOCATE: Final = "SELECT count(*) FROM generate_series(1, 10000)"
 
 
-class SchemaIsAnother(Unavailable):
-    """The database has the schema of another version."""
-
-
 class Health:
     """The state of a process and of its database. `draining` is set when the process was told to stop: it still serves,
     and should get no more requests. Reads are checked when somebody asks; writes at most once a second, in the
@@ -72,10 +68,14 @@ class Health:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(self) -> None:
-        async with self._db.transaction("") as tx:
-            current = await schema_is_current(tx.raw)
+        try:
+            async with self._db.transaction("") as tx:
+                current = await schema_is_current(tx.raw)
+        except Unavailable as error:
+            error.extra.update(reads=False, writes=False)
+            raise
         if not current:
-            raise SchemaIsAnother(
+            raise Unavailable(
                 "The database's schema is not that of this version: if it is older, run `plangate migrate`; if it is newer, "
                 "replace this process by one of the newer version."
             )

@@ -22,7 +22,6 @@ import app.usage.routes
 import app.workspace.routes
 from app.assembly import Services
 from app.base.errors import Unavailable
-from app.base.health import SchemaIsAnother
 from app.doors import errors, metrics, openapi, views
 from app.tenancy.http import json_response
 
@@ -113,13 +112,7 @@ def _operations(api: FastAPI) -> None:
         services: Services = request.app.state.services
         if services.health.draining:
             raise Unavailable("The service is shutting down.")
-        try:
-            await services.health.check_reads()
-        except SchemaIsAnother:
-            raise
-        except Unavailable as error:
-            error.extra.update(reads=False, writes=False)
-            raise
+        await services.health.check_reads()
         found = {"reads": True, "writes": await services.health.writes()}
         if need == "writes" and not found["writes"]:
             refused = Unavailable(
