@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated
@@ -127,6 +128,49 @@ class Settings(BaseSettings):
         int | None,
         Field(ge=0, le=65535, description="Where `plangate worker` answers /healthz, /readyz and /metrics."),
     ] = None
+    max_connections: Annotated[
+        int | None,
+        Field(
+            ge=8,
+            description="Connections of clients that a process has at once; without it what the limit on open files allows, "
+            "at most 20000.",
+        ),
+    ] = None
+    max_connections_per_peer: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="Connections from one address (IPv6: one /64), but not from loopback; without it half of all; 0 is no "
+            "bound.",
+        ),
+    ] = None
+    trusted_proxies: Annotated[
+        list[str],
+        NoDecode,
+        Field(
+            description="Addresses or networks of load balancers, comma-separated: they have no bound per peer, and their "
+            "X-Forwarded-For is believed."
+        ),
+    ] = []
+    head_timeout_s: Annotated[
+        float, Field(ge=0.1, le=300, description="Seconds in which the head of a request must arrive.")
+    ] = 10
+    max_head_bytes: Annotated[
+        int, Field(ge=8192, le=1048576, description="How large the head of a request may be.")
+    ] = 65536
+    body_timeout_s: Annotated[
+        float,
+        Field(
+            ge=0.1, le=3600, description="Seconds after which a body that is too slow ends its connection."
+        ),
+    ] = 30
+    body_min_bytes_per_s: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="What a body must bring, on average over these seconds, while the service reads it.",
+        ),
+    ] = 500
     reader_bytes: Annotated[
         int,
         Field(
@@ -186,7 +230,19 @@ class Settings(BaseSettings):
         EgressPolicy.of(value)
         return value
 
-    @field_validator("allow_hosts", mode="before")
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: list[str]) -> list[str]:
+        for text in value:
+            try:
+                ipaddress.ip_network(text)
+            except ValueError as error:
+                raise ValueError(
+                    "must be addresses or networks such as 10.0.0.0/8, separated by commas"
+                ) from error
+        return value
+
+    @field_validator("allow_hosts", "trusted_proxies", mode="before")
     @classmethod
     def _hosts(cls, value: object) -> object:
         return [h.strip() for h in value.split(",") if h.strip()] if isinstance(value, str) else value

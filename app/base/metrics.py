@@ -53,6 +53,10 @@ class Metrics:
     pool_wait: Histogram = field(init=False)
     database_unavailable: Counter = field(init=False)
     spans: Counter = field(init=False)
+    connections: Gauge = field(init=False)
+    connections_max: Gauge = field(init=False)
+    connections_refused: Counter = field(init=False)
+    connections_closed: Counter = field(init=False)
     loop_lag: Histogram = field(init=False)
     loop_blocked: Counter = field(init=False)
     _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -62,6 +66,9 @@ class Metrics:
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, labels, namespace=NAMESPACE, registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(name, text, namespace=NAMESPACE, registry=self.registry)
 
         def seconds(
             name: str, text: str, *labels: str, buckets: tuple[float, ...] = LATENCIES_S
@@ -119,6 +126,14 @@ class Metrics:
             ),
             "spans": counter(
                 "telemetry_spans", "Spans, by what became of them in this process.", "outcome"
+            ),
+            "connections": gauge("connections", "Connections of clients that are open."),
+            "connections_max": gauge("connections_max", "Connections of clients that may be open at once."),
+            "connections_refused": counter(
+                "connections_refused", "Connections refused because the process or the peer has its maximum.", "reason"
+            ),
+            "connections_closed": counter(
+                "connections_closed", "Connections closed by the service before their request was complete.", "reason"
             ),
             "loop_lag": seconds(
                 "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCIES_S, 10, 30)

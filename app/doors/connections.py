@@ -18,13 +18,16 @@ from typing import Any, Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.base.metrics import Metrics
+from app.doors.admission import Admission, AdmissionBounds, AdmittedConnection
 
 log = structlog.get_logger(__name__)
 
+KEEP_ALIVE_S: Final = 75
+"""How long a connection stays open without a request: longer than clients and load balancers keep theirs (mostly 60 s),
+so that none sends a request into a connection that is being closed."""
 CHECKS_PER_STALL: Final = 6  # a stalled reader is found this fraction of its time late, at most
 ORPHAN_FACTOR: Final = 1.5  # the kernel ends a socket that this process has already closed this much later
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: discard what was not sent
@@ -78,11 +81,11 @@ class CountingTransport:
         return getattr(self._transport, name)
 
 
-class Connection(HttpToolsProtocol):
+class Connection(AdmittedConnection):
     """One HTTP connection."""
 
     def __init__(self, connections: Connections, **parts: Any) -> None:
-        super().__init__(**parts)
+        super().__init__(connections.admission, **parts)
         self._connections = connections
         self._writing = False
         self._acknowledged = 0
@@ -127,7 +130,7 @@ class Connection(HttpToolsProtocol):
     def drop(self, reason: str) -> None:
         """Abort the connection at once, and discard what was not sent."""
         self._connections.metrics.readers_dropped.labels(reason).inc()
-        log.info("connections.reader_dropped", reason=reason, in_flight=self.bytes_in_flight())
+        log.info("connections.reader_dropped", count=self.bytes_in_flight())
         connection = self._counting.get_extra_info("socket")
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
@@ -135,10 +138,13 @@ class Connection(HttpToolsProtocol):
 
 
 class Connections:
-    """The HTTP connections of a process. Pass `protocol` to uvicorn as its `http`."""
+    """The HTTP connections of a process. `configure` gives them to a server."""
 
-    def __init__(self, limits: ConnectionLimits, metrics: Metrics) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, metrics: Metrics, bounds: AdmissionBounds | None = None
+    ) -> None:
         self.limits = limits
+        self.admission = Admission(bounds or AdmissionBounds(), metrics)
         self.metrics = metrics
         self.writing: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -153,6 +159,22 @@ class Connections:
     ) -> Connection:
         """Make the protocol of a new connection, as uvicorn calls it."""
         return Connection(self, config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+
+    def configure(self, app: ASGIApp, **options: Any) -> Config:
+        """Return the configuration of a server with these connections."""
+        bounds = self.admission.bounds
+        return Config(
+            SlicedBodies(app, self.limits.slice_bytes),
+            http=self.protocol,  # type: ignore[arg-type]  # any callable that makes protocols
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            forwarded_allow_ips=[str(network) for network in bounds.trusted],
+            backlog=bounds.backlog,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            **options,
+        )
 
     def bytes_in_flight(self) -> int:
         return sum(c.bytes_in_flight() for c in self.writing)

@@ -27,24 +27,24 @@ from app.base.keys import check_shape, hash_key, new_key
 from app.base.migrate import migrate_sync
 from app.base.sealing import SealBroken, Sealer, derive
 from app.base.telling import Seldom
-from app.doors.connections import ConnectionLimits, Connections, SlicedBodies, bound_send_buffer
+from app.doors.admission import AdmissionBounds, parse_networks
+from app.doors.connections import ConnectionLimits, Connections, bound_send_buffer
 from app.doors.http import create_app, create_operations_app
 from app.doors.logs import configure
+from app.doors.open_files import backlog, connection_bound, raise_open_files, reserved_files
 from app.settings import Settings
 
 log = structlog.get_logger(__name__)
 
 KEEP_POSTGRES_EVERY_S = 2.0
 DRAIN_S = 5.0
-KEEP_ALIVE_S = 75
-"""How long a connection stays open without a request: longer than clients and load balancers keep theirs (mostly 60 s),
-so that none sends a request into a connection that is being closed."""
 
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
     configure(settings.log_level)
     _hear_signals()
     _need_blobs(settings)
+    bounds = admission_bounds(settings)
     site = find_site(settings)
     try:
         _warn_of_listable_data(site)
@@ -55,20 +55,10 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
         if key_file is None:
             _need_keys(site)
         services = assemble(settings, site, with_worker=with_worker)
-        limits = ConnectionLimits(settings.reader_bytes, settings.stalled_reader_s)
-        connections = Connections(limits, services.metrics)
-        listening = _listen(settings.host, settings.port)
-        bound_send_buffer(listening, limits)
-        config = uvicorn.Config(
-            SlicedBodies(create_app(services), limits.slice_bytes),
-            http=connections.protocol,  # type: ignore[arg-type]  # any callable that makes protocols
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=4,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            lifespan="on",
-            server_header=False,
-        )
+        connections = Connections(connection_limits(settings), services.metrics, bounds)
+        listening = _listen(settings.host, settings.port, backlog=bounds.backlog)
+        bound_send_buffer(listening, connections.limits)
+        config = connections.configure(create_app(services), timeout_graceful_shutdown=4, lifespan="on")
         _say(listening, key_file, settings)
         _notify_data_location(site)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -79,6 +69,29 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
             )  # what is left is giving back; a second signal is no news
     finally:
         site.release()
+
+
+def admission_bounds(settings: Settings) -> AdmissionBounds:
+    """Raise the limit on open files, and return what it and the settings allow clients to send."""
+    limit = raise_open_files()
+    reserve = reserved_files(limit, settings.slots, settings.pool_size)
+    most = connection_bound(limit, reserve, settings.max_connections)
+    per_peer = settings.max_connections_per_peer
+    return AdmissionBounds(
+        most,
+        max(1, most // 2) if per_peer is None else per_peer,
+        parse_networks(settings.trusted_proxies),
+        settings.head_timeout_s,
+        settings.max_head_bytes,
+        settings.body_timeout_s,
+        settings.body_min_bytes_per_s,
+        backlog(reserve),
+    )
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """Return what a connection may hold for a client that reads slowly."""
+    return ConnectionLimits(settings.reader_bytes, settings.stalled_reader_s)
 
 
 async def _with_database(site: Site, services: Services, work: Coroutine[Any, Any, None]) -> None:
@@ -180,7 +193,7 @@ class _Operations(uvicorn.Server):
         yield
 
 
-def _listen(host: str, port: int, choose: str = "--port") -> socket.socket:
+def _listen(host: str, port: int, choose: str = "--port", backlog: int = 2048) -> socket.socket:
     """A socket there. `choose` is what another port is chosen with."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -195,7 +208,7 @@ def _listen(host: str, port: int, choose: str = "--port") -> socket.socket:
                 "PLANGATE_HOST, or --host, is to be an address of this machine, such as 127.0.0.1 or 0.0.0.0."
             )
         raise SystemExit(f"Cannot listen on {host}:{port} ({error.strerror}). {told}") from error
-    listening.listen(2048)
+    listening.listen(backlog)
     listening.setblocking(False)
     return listening
 
@@ -307,6 +320,7 @@ def work(settings: Settings) -> None:
     configure(settings.log_level)
     _hear_signals()
     _need_blobs(settings)
+    bounds = admission_bounds(settings)
     site = find_site(settings)
     try:
         _warn_of_listable_data(site)
@@ -315,17 +329,21 @@ def work(settings: Settings) -> None:
         asyncio.run(check_master_key(site))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             services = assemble(settings, site)
-            listening = (
-                None
-                if settings.worker_port is None
-                else _listen(settings.host, settings.worker_port, "PLANGATE_WORKER_PORT")
-            )
-            runner.run(_with_database(site, services, _work(site, services, listening)))
+            connections = Connections(connection_limits(settings), services.metrics, bounds)
+            listening = None
+            if settings.worker_port is not None:
+                listening = _listen(
+                    settings.host, settings.worker_port, "PLANGATE_WORKER_PORT", bounds.backlog
+                )
+                bound_send_buffer(listening, connections.limits)
+            runner.run(_with_database(site, services, _work(site, services, connections, listening)))
     finally:
         site.release()
 
 
-async def _work(site: Site, services: Services, listening: socket.socket | None) -> None:
+async def _work(
+    site: Site, services: Services, connections: Connections, listening: socket.socket | None
+) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -334,9 +352,7 @@ async def _work(site: Site, services: Services, listening: socket.socket | None)
     _notify_data_location(site)
     operations = None
     if listening is not None:
-        config = uvicorn.Config(
-            create_operations_app(services), log_config=None, access_log=False, lifespan="off"
-        )
+        config = connections.configure(create_operations_app(services), lifespan="off")
         operations = asyncio.create_task(_Operations(config).serve([listening]), name="operations")
         host, port = listening.getsockname()[:2]
         print(f"Its numbers are on http://{host}:{port}/metrics", flush=True)  # noqa: T201

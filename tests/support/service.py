@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,9 +46,11 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def serving(at: Path, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
-    """Runs until the block ends. `at` is a directory of the caller's."""
-    with _started(at, settings) as (process, lines):
+def serving(
+    at: Path, settings: Mapping[str, str] | None = None, open_files: tuple[int, int] | None = None
+) -> Iterator[Service]:
+    """Runs until the block ends. `at` is a directory of the caller's, `open_files` the soft and hard limits."""
+    with started(at, settings, open_files=open_files) as (process, lines):
         listens, key_in = (next(lines) for _ in range(2))
         assert listens, (at / "log").read_text()[-2000:]
         key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()
@@ -57,15 +59,22 @@ def serving(at: Path, settings: Mapping[str, str] | None = None) -> Iterator[Ser
 
 def started_lines(at: Path, count: int) -> list[str]:
     """Return the first lines that a service prints; it runs no longer than that takes."""
-    with _started(at, None) as (_, lines):
+    with started(at, None) as (_, lines):
         return [next(lines) for _ in range(count)]
 
 
 @contextlib.contextmanager
-def _started(
-    at: Path, settings: Mapping[str, str] | None
+def started(
+    at: Path,
+    settings: Mapping[str, str] | None,
+    command: Sequence[str] = ("serve", "--port", "0"),
+    open_files: tuple[int, int] | None = None,
 ) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
-    command = [sys.executable, "-m", "app", "serve", "--port", "0", "--data-dir", str(at / "data")]
+    """Run a command of the service until the block ends, and give what it prints line by line."""
+    command = [sys.executable, "-m", "app", *command, "--data-dir", str(at / "data")]
+    if open_files is not None:
+        soft, hard = open_files
+        command = ["/bin/sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh", *command]
     with (at / "log").open("a") as log:
         process = subprocess.Popen(
             command,
