@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from app.base.embedded import cluster, faults, locks, places, server
 from app.base.embedded.access import BACKUP, OWNER
+from app.base.embedded.binaries import describe
 from app.base.embedded.faults import EmbeddedPostgresError
 from app.base.embedded.places import listable, prepare_data_dir
 from app.base.embedded.spec import DATABASE, Server
@@ -33,6 +34,7 @@ __all__ = [
     "SUPERUSER",
     "EmbeddedPostgres",
     "EmbeddedPostgresError",
+    "describe",
     "is_there",
     "listable",
     "prepare_data_dir",

@@ -30,12 +30,13 @@ from app.tenancy.models import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from app import settings as configuration
-    from app.base import database
+    from app.base import database, embedded_postgres
     from app.doors import admin, serving
     from app.tenancy import floor
 else:  # the service takes seconds to load, and most commands only talk to one
     configuration = later("app.settings")
     database = later("app.base.database")
+    embedded_postgres = later("app.base.embedded_postgres")
     admin = later("app.doors.admin")
     serving = later("app.doors.serving")
     floor = later("app.tenancy.floor")
@@ -61,6 +62,14 @@ for command in (remote.query, remote.watch, remote.work, remote.artifacts):
 def told_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"plangate {metadata.version('plangate-server')}")
+        raise typer.Exit
+
+
+def print_versions(wanted: bool) -> None:
+    """Print the versions of the service and of the Postgres that it brings along."""
+    if wanted:
+        typer.echo(f"plangate {metadata.version('plangate-server')}")
+        typer.echo(embedded_postgres.describe())
         raise typer.Exit
 
 
@@ -102,6 +111,15 @@ def serve(
     data_dir: DataDir = None,
     no_worker: Annotated[
         bool, typer.Option("--no-worker", help="Accept queries, leave the work to workers.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=print_versions,
+            help="Print the versions of Plangate and its Postgres, and exit.",
+        ),
     ] = False,
 ) -> None:
     """Serve the API, and work on queries."""

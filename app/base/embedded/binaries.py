@@ -27,10 +27,11 @@ _COPY_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Binaries:
-    """A folder with `postgres` and `initdb`, both of this major version."""
+    """A folder with `postgres` and `initdb`, both of this version."""
 
     folder: Path
     major: int
+    version: str
 
 
 def find(account: Account, state_dir: Path) -> Binaries:
@@ -76,6 +77,18 @@ def stamp() -> str:
     return "\n".join(parts)
 
 
+def describe() -> str:
+    """Return which Postgres this installation starts where DATABASE_URL names none, and how to use another."""
+    bundled = sorted(_usable(_in_wheel()), key=lambda found: found.major)
+    if bundled:
+        wheel = importlib.metadata.version(_WHEEL)
+        found = f"embedded PostgreSQL {bundled[-1].version} (from {_WHEEL} {wheel})"
+    else:
+        machine = next(_usable(_on_machine()), None)
+        found = f"PostgreSQL {machine.version} in {machine.folder}" if machine else "no PostgreSQL found"
+    return f"{found}; to use your own server, set DATABASE_URL"
+
+
 def of_major(major: int) -> Path | None:
     """Programs of exactly this major version, wherever they are: an upgrade needs them beside the new."""
     folders = (*_in_wheel(), *_on_machine())
@@ -115,9 +128,9 @@ def _usable(folders: Iterator[Path] | list[Path] | tuple[Path, ...]) -> Iterator
             )
         except (OSError, subprocess.SubprocessError):
             continue  # made for another machine, or its libraries are missing
-        version = re.search(r"\(PostgreSQL\) (\d+)", told.stdout)
-        if version and int(version[1]) >= OLDEST_MAJOR:
-            yield Binaries(folder, int(version[1]))
+        version = re.search(r"\(PostgreSQL\) ((\d+)\S*)", told.stdout)
+        if version and int(version[2]) >= OLDEST_MAJOR:
+            yield Binaries(folder, int(version[2]), version[1])
 
 
 def _runs(account: Account, folder: Path) -> bool:
@@ -164,7 +177,7 @@ def _copied(found: Binaries, state_dir: Path) -> Binaries:
                 partial = Path(tempfile.mkdtemp(dir=shelf, suffix=".partial"))
                 _copy_install(install, partial)
                 partial.rename(target)
-    return Binaries(folder, found.major)
+    return Binaries(folder, found.major, found.version)
 
 
 def _copy_install(install: Path, target: Path) -> None:

@@ -53,29 +53,17 @@ def bring_up(server: Server, *, alone: bool) -> None:
     finally:
         if child is not None:
             _reap_later(child)
-    _prepare_access(server, deadline)
-
-
-def _prepare_access(server: Server, deadline: float) -> None:
-    """Bring the roles and the rules of who may log in up to date, also in a server of an earlier version.
-
-    Raises:
-        EmbeddedPostgresError: somebody holds a lock that this needs for too long.
-    """
-    if access.write_files(server):
+    if access.write_files(server):  # a running server of an earlier version: it trusted everybody
         wire.ask(server.socket, DATABASE, "SELECT pg_reload_conf()")
-    while wire.ask(server.socket, DATABASE, access.PREPARE).state is not State.READY:
-        if time.monotonic() >= deadline:
-            what = "The roles of the embedded Postgres could not be prepared"
-            raise faults.failed(what, server.places.home, server.places.logs)
-        time.sleep(_ENDING_SECONDS)
 
 
 def _ask(server: Server) -> State:
-    """The state of the server; makes the database when only that is missing."""
-    state = wire.ask(server.socket, DATABASE).state
+    """The state of the server; makes the roles, and the database when only that is missing."""
+    state = wire.ask(server.socket, DATABASE, access.PREPARE).state
     if state is State.NO_DATABASE:
         state = wire.ask(server.socket, "postgres", f'CREATE DATABASE "{DATABASE}"').state
+        if state is State.READY:
+            state = wire.ask(server.socket, DATABASE, access.PREPARE).state
     return state
 
 
