@@ -56,6 +56,7 @@ from app.tenancy import idempotency
 from app.tenancy.http import Door
 from app.tenancy.secrets import Secrets
 from app.tenancy.service import Tenancy
+from app.tenancy.unknown_keys import UnknownKeyBounds, UnknownKeys
 from app.tools.calls import OutgoingCalls
 from app.tools.client import ClientCalls
 from app.tools.hints import CallHints
@@ -241,7 +242,10 @@ def assemble(
     signer = Signer(derive(site.master, "cursors"))
     streams = Streams(db, hub, signer, reads=settings.stream_reads, shared_bytes=settings.large_event_bytes)
     sealer = Sealer(derive(site.master, "secrets"))
-    tenancy = Tenancy(db, sealer)
+    key_bounds = UnknownKeyBounds(
+        settings.unknown_keys, settings.unknown_key_s, settings.unknown_keys_per_client_per_s
+    )
+    tenancy = Tenancy(db, sealer, UnknownKeys(key_bounds, metrics))
     kept = Secrets(db, sealer)
     schemas = SchemaChecker()
     lookups = Lookups(settings.dns_lookups, settings.tenant_dns_lookups, on_wait=metrics.dns_wait.observe)

@@ -171,6 +171,16 @@ class Settings(BaseSettings):
             description="What a body must bring, on average over these seconds, while the service reads it.",
         ),
     ] = 500
+    unknown_keys: Annotated[
+        int, Field(ge=1, le=1_000_000, description="Unknown API keys that a process remembers.")
+    ] = 10_000
+    unknown_key_s: Annotated[
+        float, Field(ge=0, le=60, description="Seconds for which an unknown API key is remembered.")
+    ] = 5
+    unknown_keys_per_client_per_s: Annotated[
+        float,
+        Field(gt=0, description="Unknown API keys that one address may try a second; beyond it gets a 429."),
+    ] = 20
     reader_bytes: Annotated[
         int,
         Field(

@@ -53,6 +53,7 @@ class Metrics:
     pool_wait: Histogram = field(init=False)
     database_unavailable: Counter = field(init=False)
     spans: Counter = field(init=False)
+    unknown_keys: Counter = field(init=False)
     connections: Gauge = field(init=False)
     connections_max: Gauge = field(init=False)
     connections_refused: Counter = field(init=False)
@@ -126,6 +127,9 @@ class Metrics:
             ),
             "spans": counter(
                 "telemetry_spans", "Spans, by what became of them in this process.", "outcome"
+            ),
+            "unknown_keys": counter(
+                "unknown_keys", "Requests with an unknown API key, by what was done about it.", "outcome"
             ),
             "connections": gauge("connections", "Connections of clients that are open."),
             "connections_max": gauge("connections_max", "Connections of clients that may be open at once."),

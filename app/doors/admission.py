@@ -22,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.base.metrics import Metrics
+from app.base.peers import parse_address, peer_of
 from app.base.telling import Seldom
 
 log = structlog.get_logger(__name__)
@@ -210,17 +211,10 @@ class Admission:
 @functools.lru_cache(maxsize=4096)
 def bounded_peer(host: str, trusted: tuple[Network, ...]) -> str | None:
     """Return whom an address is counted as: IPv6 by its /64. None for loopback and trusted proxies, who have no bound."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+    address = parse_address(host)
+    if address is None or address.is_loopback or any(address in network for network in trusted):
         return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_loopback or any(address in network for network in trusted):
-        return None
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    return str(ipaddress.ip_network((address, 64), strict=False))
+    return peer_of(host)
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:

@@ -18,7 +18,7 @@ from app.assembly import Services
 from app.base.errors import Forbidden, Unauthenticated, Unavailable
 from app.base.metrics import NAMESPACE
 from app.telemetry import store
-from app.tenancy.http import bearer
+from app.tenancy.http import bearer, host_of
 
 COUNTS_KEPT_S: Final = 5.0  # so that asking often costs the database little
 COUNTED: Final = {
@@ -56,6 +56,10 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
     "dns_lookups": ("DNS lookups in progress for tenants.", lambda s: s.lookups.in_use),
     "mcp_lists": ("MCP servers that are being asked for their tools.", lambda s: s.mcp_pinning.in_use),
     "journal_pending_bytes": ("Text of models that is not durable yet.", lambda s: s.journal.pending_bytes),
+    "unknown_keys_remembered": (
+        "Unknown API keys that this process remembers.",
+        lambda s: len(s.tenancy.unknown_keys),
+    ),
     "streams": ("Readers of events, as they come, in this process.", lambda s: s.hub.readers),
 }
 """What this process is at the moment it is asked."""
@@ -84,7 +88,7 @@ class MetricsDoor:
         ):
             return
         try:
-            caller = await self._services.tenancy.known(authorization)
+            caller = await self._services.tenancy.known(authorization, host_of(request))
         except Unauthenticated as error:
             raise Unauthenticated(
                 "Send the token of PLANGATE_METRICS_TOKEN, or the operator's key, as `Authorization: Bearer ...`."

@@ -81,7 +81,8 @@ class GatedRoute(APIRoute):
             _refuse_nul(request)
             if request.method in ("POST", "PUT", "PATCH"):
                 # Nobody without a key makes us read, let alone parse.
-                await door_of(request).tenancy.known(request.headers.get("authorization"))
+                authorization = request.headers.get("authorization")
+                await door_of(request).tenancy.known(authorization, host_of(request))
                 async with self.opened(request, await _body(request, limit)):
                     return await handle(request)
             return await handle(request)
@@ -168,6 +169,11 @@ def path_of(request: Request) -> str:
     return path
 
 
+def host_of(request: Request) -> str:
+    """Return the client's address, behind a trusted proxy the one that it names; empty if there is none."""
+    return "" if request.client is None else request.client.host
+
+
 def traceparent_of(request: Request) -> str | None:
     """The caller's span, as W3C Trace Context names it; None where there is none, or none that can be read."""
     given = request.headers.get("traceparent", "")
@@ -195,6 +201,7 @@ async def _caller(
         request.headers.get("plangate-tenant"),
         request.headers.get("plangate-principal"),
         spec_tenant=spec_tenant,
+        host=host_of(request),
     )
     for scope in scopes.scopes:
         caller.need(scope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from app.base.keys import check_shape, hash_key, new_key
 from app.base.sealing import Sealer, context_of
 from app.tenancy import store
 from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT, OPERATOR_TENANT, SCOPES, Caller
+from app.tenancy.unknown_keys import UnknownKeys, unknown_key
 
 KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
@@ -53,9 +55,11 @@ class Tenant:
 
 
 class Tenancy:
-    def __init__(self, db: Database, sealer: Sealer) -> None:
+    def __init__(self, db: Database, sealer: Sealer, unknown_keys: UnknownKeys) -> None:
         self._db = db
         self._sealer = sealer
+        self.unknown_keys = unknown_keys
+        self._lookups: dict[bytes, asyncio.Task[Caller]] = {}
         self._keys: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
         self._tenants: OrderedDict[str, tuple[float, Tenant]] = OrderedDict()
         self._buckets: dict[str, Bucket] = {}
@@ -69,10 +73,11 @@ class Tenancy:
         principal: str | None,
         *,
         spec_tenant: str | None = None,
+        host: str = "",
     ) -> Caller:
         """The caller behind an `Authorization` header. The operator's key takes its tenant from the header
         `Plangate-Tenant`, at a registration without one from the spec, else it is `local`."""
-        caller = await self.known(authorization)
+        caller = await self.known(authorization, host)
         if caller.operator:
             caller = replace(caller, tenant=_operators_tenant(tenant, spec_tenant))
             await self.tenant(caller.tenant, make=True)
@@ -87,25 +92,51 @@ class Tenancy:
         await self._admit(caller)
         return caller
 
-    async def known(self, authorization: str | None) -> Caller:
-        """Whose key this is, before anything else of the request is looked at."""
+    async def known(self, authorization: str | None, host: str = "") -> Caller:
+        """Return whose key this is, before anything else of the request is read. `host` is the client's address. Raise
+        Unauthenticated, or TooManyUnknownKeys."""
         if not authorization or not authorization.startswith("Bearer "):
             raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
         key = authorization[7:].strip()
         if not check_shape(key):
             raise Unauthenticated("This is not a key of this service: it is mistyped or cut off.")
-        return await self._find(hash_key(key))
+        return await self._find(hash_key(key), host)
 
-    async def _find(self, hash: bytes) -> Caller:
-        now = time.monotonic()
+    async def _find(self, hash: bytes, host: str = "") -> Caller:
+        """Return the caller of a key. Requests that come at once with the same key wait for one lookup."""
         kept = self._keys.get(hash)
-        if kept is not None and kept[0] > now:
+        if kept is not None and kept[0] > time.monotonic():
             return kept[1]
-        async with self._db.transaction("") as tx:
-            row = await store.find_key(tx, hash)
+        self.unknown_keys.check(hash)
+        lookup = self._lookups.get(hash)
+        if lookup is None:
+            lookup = asyncio.create_task(self._look_up(hash, host), name="key-lookup")
+            self._lookups[hash] = lookup
+            lookup.add_done_callback(lambda done: self._looked_up(hash, done))
+        return await asyncio.shield(lookup)
+
+    def _looked_up(self, hash: bytes, lookup: asyncio.Task[Caller]) -> None:
+        del self._lookups[hash]
+        if not lookup.cancelled():
+            lookup.exception()  # all who waited for it may be gone
+
+    async def _look_up(self, hash: bytes, host: str) -> Caller:
+        now = time.monotonic()
+        new = hash not in self._keys  # a key that was valid a while ago is looked up again without a limit
+        if new:
+            self.unknown_keys.spend(host)
+        row, answered = None, False
+        try:
+            async with self._db.transaction("") as tx:
+                row = await store.find_key(tx, hash)
+            answered = True
+        finally:
+            if new and not (answered and row is None):
+                self.unknown_keys.give_back(host)
         if row is None:
             self._keys.pop(hash, None)
-            raise Unauthenticated("This key is unknown, expired or revoked.")
+            self.unknown_keys.remember(hash)
+            raise unknown_key()
         good_for = KEY_CACHE_S
         if row["expires_at"] is not None:
             good_for = min(good_for, (row["expires_at"] - datetime.now(UTC)).total_seconds())
@@ -247,7 +278,7 @@ class Tenancy:
 
     def forget_keys(self) -> None:
         """This process looks every key up again: after a revocation here it holds at once."""
-        self._keys.clear()
+        self._keys = OrderedDict((hash, (0.0, caller)) for hash, (_, caller) in self._keys.items())
 
 
 def _is_name(text: str, most: int) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import structlog
@@ -31,8 +30,6 @@ PART: Final[dict[int | str, dict[str, Any]]] = {
     206: {"description": "The part that `Content-Range` says.", "content": {DEFAULT_TYPE: BINARY}}
 }
 MAX_TYPE_CHARS: Final = 200
-SILENT_S: Final = 60.0
-"""Who sends nothing of a body for so long is gone, whether his machine said so or not."""
 
 
 class StreamedRoute(APIRoute):
@@ -73,17 +70,11 @@ async def received(request: Request, tenant: str) -> Body:
         workspaces.refuse_size(int(declared))
     async with workspaces.incoming(tenant) as upload:
         try:
-            chunks = aiter(request.stream())
-            while (chunk := await _next(chunks)) is not None:
+            async for chunk in request.stream():
                 await upload.write(chunk)
-        except (ClientDisconnect, TimeoutError) as gone:
+        except ClientDisconnect as gone:
             raise Malformed("The body was not sent to its end; nothing was written.") from gone
         return await upload.keep()
-
-
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
-    async with asyncio.timeout(SILENT_S):
-        return await anext(chunks, None)
 
 
 def _refuse_parts(request: Request) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx
 import pytest
 
 from app.base.blobs import StoreUnavailable
 from app.base.local_blobs import LocalBlobs
+from app.doors.http import create_app
 from app.workspace.models import Author, Limits
 from app.workspace.service import Workspaces
 from tests.support.client import Caller, eventually, good, refused
@@ -266,17 +268,22 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     assert await plangate.value("SELECT (files, bytes)::text FROM workspaces") == "(2,150)"
 
 
-async def test_who_falls_silent_in_the_midst_of_a_body_is_gone(
-    plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_connection_that_ends_in_the_midst_of_a_body_leaves_nothing(
+    plangate: World, api: Caller, at: str
 ) -> None:
-    monkeypatch.setattr("app.workspace.http.SILENT_S", 0.05)
+    app = create_app(plangate.services)
 
-    async def silent() -> AsyncIterator[bytes]:
-        yield b"x" * 100
-        await asyncio.Event().wait()
+    async def cut_off(scope: Any, receive: Any, send: Any) -> None:
+        messages = iter([{"type": "http.request", "body": b"x" * 100, "more_body": True}])
 
+        async def receive_part() -> Any:
+            return next(messages, {"type": "http.disconnect"})
+
+        await app(scope, receive_part, send)
+
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(cut_off), base_url="http://plangate")
     for path, params in ((f"{at}/f", {}), ("/artifacts/design/f", {"threadId": at.split("/")[2]})):
-        answer = await api.request("PUT", path, params=params, content=silent())
+        answer = await http.request("PUT", path, params=params, headers=api.headers)
         body = refused(answer, 400, "malformed")
         assert body["detail"] == "The body was not sent to its end; nothing was written."
     assert (await api.read(at))["items"] == []

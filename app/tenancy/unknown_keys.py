@@ -1,0 +1,102 @@
+"""API keys that the database does not know: each is looked up once in a while, and a client may try few of them.
+
+A key has a checksum, but anybody can compute it, so random keys would cost a statement of the database each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from app.base.errors import TooManyRequests, Unauthenticated
+from app.base.metrics import Metrics
+from app.base.peers import peer_of
+
+BURST_S: Final = 5
+"""A client that has tried no unknown key for so long may try as many at once as in that time."""
+MAX_CLIENTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKeyBounds:
+    """How many unknown keys are remembered, for how long, and how many a client may try a second."""
+
+    remembered: int = 10_000
+    seconds: float = 5.0
+    per_client_per_s: float = 20.0
+
+
+class TooManyUnknownKeys(TooManyRequests):
+    kind: ClassVar[str] = "too_many_unknown_keys"
+    title: ClassVar[str] = "Too many unknown API keys came from one address"
+
+
+@dataclass(slots=True)
+class _Allowance:
+    left: float
+    at: float
+
+
+class UnknownKeys:
+    """The unknown keys of the last seconds, and what each client may still try."""
+
+    def __init__(
+        self, bounds: UnknownKeyBounds, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._bounds = bounds
+        self._metrics = metrics
+        self._clock = clock
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._clients: OrderedDict[str, _Allowance] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def check(self, hash: bytes) -> None:
+        """Raise Unauthenticated if the key was unknown a moment ago."""
+        until = self._until.get(hash)
+        if until is not None and until > self._clock():
+            self._metrics.unknown_keys.labels("remembered").inc()
+            raise unknown_key()
+
+    def remember(self, hash: bytes) -> None:
+        self._metrics.unknown_keys.labels("looked_up").inc()
+        self._until.pop(hash, None)
+        self._until[hash] = self._clock() + self._bounds.seconds
+        while len(self._until) > self._bounds.remembered:
+            self._until.popitem(last=False)
+
+    def spend(self, host: str) -> None:
+        """Take one try of a client, before its key is looked up. Raise TooManyUnknownKeys if it has none left."""
+        allowance, rate = self._allowance(host), self._bounds.per_client_per_s
+        if allowance.left < 1:
+            self._metrics.unknown_keys.labels("limited").inc()
+            raise TooManyUnknownKeys(
+                f"More than {rate:g} unknown API keys a second came from this address. Use a valid key, or wait.",
+                retry_after_s=max(1, round((1 - allowance.left) / rate)),
+            )
+        allowance.left -= 1
+
+    def give_back(self, host: str) -> None:
+        """Return the try of a client whose key is known, or could not be looked up."""
+        self._allowance(host).left += 1
+
+    def _allowance(self, host: str) -> _Allowance:
+        peer, now, rate = peer_of(host), self._clock(), self._bounds.per_client_per_s
+        most = max(1.0, rate * BURST_S)
+        allowance = self._clients.get(peer)
+        if allowance is None:
+            allowance = self._clients[peer] = _Allowance(most, now)
+            while len(self._clients) > MAX_CLIENTS:
+                self._clients.popitem(last=False)
+        self._clients.move_to_end(peer)
+        allowance.left = min(most, allowance.left + (now - allowance.at) * rate)
+        allowance.at = now
+        return allowance
+
+
+def unknown_key() -> Unauthenticated:
+    return Unauthenticated("This key is unknown, expired or revoked.")

@@ -1,0 +1,66 @@
+"""How many unknown keys are remembered, and how many a client may try."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.base.errors import Unauthenticated
+from app.base.metrics import Metrics
+from app.base.peers import peer_of
+from app.tenancy.unknown_keys import TooManyUnknownKeys, UnknownKeyBounds, UnknownKeys
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made(**bounds: float) -> tuple[UnknownKeys, Clock, Metrics]:
+    clock, metrics = Clock(), Metrics()
+    return UnknownKeys(UnknownKeyBounds(**bounds), metrics, clock), clock, metrics  # type: ignore[arg-type]
+
+
+def test_an_unknown_key_is_remembered_for_a_while() -> None:
+    keys, clock, _ = made()
+    keys.remember(b"a")
+    with pytest.raises(Unauthenticated):
+        keys.check(b"a")
+    keys.check(b"b")
+    clock.now += 5
+    keys.check(b"a")
+
+
+def test_no_more_keys_are_remembered_than_the_bound_the_newest_stay() -> None:
+    keys, _, _ = made(remembered=100)
+    for n in range(1000):
+        keys.remember(n.to_bytes(4))
+    assert len(keys) == 100
+    keys.check((0).to_bytes(4))
+    with pytest.raises(Unauthenticated):
+        keys.check((999).to_bytes(4))
+
+
+def test_a_client_may_try_few_keys_and_others_are_unaffected() -> None:
+    keys, clock, metrics = made(per_client_per_s=2)
+    for _ in range(10):
+        keys.spend("192.0.2.1")
+    with pytest.raises(TooManyUnknownKeys) as limited:
+        keys.spend("192.0.2.1")
+    assert limited.value.retry_after_s == 1
+    keys.spend("192.0.2.2")
+    clock.now += 1
+    keys.spend("192.0.2.1")
+    keys.spend("192.0.2.1")
+    with pytest.raises(TooManyUnknownKeys):
+        keys.spend("192.0.2.1")
+    keys.give_back("192.0.2.1")
+    keys.spend("192.0.2.1")
+    assert metrics.registry.get_sample_value("plangate_unknown_keys_total", {"outcome": "limited"}) == 2
+
+
+def test_a_client_is_an_address_or_a_64_of_ipv6() -> None:
+    assert peer_of("2001:db8::1") == peer_of("2001:db8::2") == "2001:db8::/64"
+    assert peer_of("::ffff:192.0.2.1") == "192.0.2.1"
+    assert peer_of("x" * 1000) == "x" * 64
