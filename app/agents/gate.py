@@ -22,8 +22,10 @@ from app.approvals.subjects import approved_args, tool_subject
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.ids import new_id
+from app.base.offload import offload
 from app.journal.models import Entry, Scope, Work, event
-from app.runtimes.predicates import predicate_digest, required
+from app.runtimes.predicate_pool import PredicatePool
+from app.runtimes.predicates import predicate_digest
 from app.tools.models import CallOutcome, OutgoingCall
 
 ASK_WITHIN_MS = 30_000  # silence of the process that answers for a predicate means that a person is asked
@@ -39,6 +41,7 @@ class Allowed:
 
 class ToolGate:
     def __init__(self, approvals: Approvals, dispatch: Dispatch) -> None:
+        self._predicates = PredicatePool()
         self._approvals = approvals
         self._dispatch = dispatch
 
@@ -48,9 +51,11 @@ class ToolGate:
         """The arguments that may be sent: those of the call or an approver's; or what the model is told instead."""
         args = call.args
         resolved, asked = await self._rule(run, agent, scope, name)
-        if not asked and not await self._needs_approval(run, agent, scope, resolved.rule, name, args):
+        if not asked and not await self._needs_approval(run, agent, scope, resolved.rule, name, call):
             return Allowed(args)
-        subject = tool_subject(name, definition, args, run.runtime.digest)
+        subject = await offload(
+            tool_subject, name, definition, args, run.runtime.digest, size=len(call.text or b"")
+        )
         request = ApprovalRequest(
             kind="tool",
             target=name,
@@ -68,9 +73,11 @@ class ToolGate:
             reason="approval",
         )
         if decided.status == "approved":
-            if decided.subject == subject and hashlib.sha256(subject).digest() == decided.digest:
+            if decided.subject == subject and await offload(_sha256, subject) == decided.digest:
                 return Allowed(args)
-            approved = approved_args(subject, decided.subject, decided.original, decided.digest)
+            approved = await offload(
+                approved_args, subject, decided.subject, decided.original, decided.digest, size=len(subject)
+            )
             if approved is None:
                 return ToolError(
                     "The call differs from what was approved, so it was not made.", "approval_mismatch"
@@ -102,7 +109,7 @@ class ToolGate:
         scope: Scope,
         rule: ApprovalRule,
         name: str,
-        args: dict[str, Any],
+        call: Filled,
     ) -> bool:
         """Whether a call that was not asked about is. One that went on before its query slept goes on where it was
         sent, although the rule, or the cost that a predicate sees, has moved meanwhile. A dynamic rule asks its
@@ -121,8 +128,8 @@ class ToolGate:
             "spentUsd": run.totals()["costUsd"] or 0.0,
         }
         if isinstance(predicate, str):
-            return required(predicate, args, ctx)
-        return await self._asked(run, agent, scope, rule.value, args, ctx)
+            return await self._predicates.required(predicate, call.args, ctx, call.text)
+        return await self._asked(run, agent, scope, rule.value, call, ctx)
 
     async def _went_on(self, run: QueryRun, scope: Scope) -> bool:
         """Whether the call passed its gate before: it was offered, stands at the gate of a plan, or has work below."""
@@ -141,7 +148,7 @@ class ToolGate:
         agent: AgentSpec,
         scope: Scope,
         predicate: str,
-        args: dict[str, Any],
+        asked: Filled,
         ctx: dict[str, Any],
     ) -> bool:
         """What a process of the user answers for a predicate; an error, silence or anything but a boolean means
@@ -165,7 +172,11 @@ class ToolGate:
             purpose="predicate",
             name=f"predicates.{predicate}",
             definition_digest=predicate_digest(run.runtime.name, predicate),
-            request=jsongate.dumps({"args": args, "predicate": ctx, "context": run.call_context(scope)}),
+            request=await offload(
+                jsongate.dumps,
+                {"args": asked.args, "predicate": ctx, "context": run.call_context(scope)},
+                size=len(asked.text or b""),
+            ),
             replay="never",  # a claim that lapses is silence, too
             timeout_ms=ASK_WITHIN_MS,
             transport=ClientTransport(claim_within_ms=ASK_WITHIN_MS),
@@ -182,6 +193,10 @@ class ToolGate:
             )
             await run.commit(Entry([event(inner, "work-end", data=work_data(ended))], [ended]))
         return bool(outcome.output) if answered else True
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _unanswered(predicate: str, outcome: CallOutcome) -> dict[str, str]:

@@ -28,6 +28,7 @@ from app.agents.variables import Variables
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.errors import Malformed, TooLarge
+from app.base.offload import offload
 from app.base.schemacheck import SchemaChecker
 from app.base.telling import at_work
 from app.journal import store as journal_store
@@ -151,16 +152,16 @@ class ToolCalls:
                 "unknown_tool",
             )
         schema = builtin.checked_schema if builtin else declared.input_schema if declared else {}
-        args = _parsed(call.use.arguments)
+        args = await offload(_parsed, call.use.arguments)
         if isinstance(args, ToolError):
             return args
         if not tools.variables:
-            return self._valid(Filled(args), schema)
+            return await self._valid(Filled(args), schema)
         filled = await self._variables.fill(run, scope, name, schema, args)
-        return filled if isinstance(filled, ToolError) else self._valid(filled, own_schema(schema))
+        return filled if isinstance(filled, ToolError) else await self._valid(filled, own_schema(schema))
 
-    def _valid(self, filled: Filled, schema: Mapping[str, Any]) -> Filled | ToolError:
-        flaws = self._schemas.compile(schema).errors(filled.args)
+    async def _valid(self, filled: Filled, schema: Mapping[str, Any]) -> Filled | ToolError:
+        flaws = await offload(self._schemas.compile(schema).errors, filled.args)
         if not flaws:
             return filled
         listed, by_variable = flaws_told(flaws, filled.sources)
@@ -189,7 +190,7 @@ class ToolCalls:
         except WriteRefused as refused:
             if isinstance(outcome, ToolError):
                 return ToolError(f"{outcome.message} (It could not be written: {refused}.)", outcome.code)
-            text = await self._bounded(call.run, call.scope, tools, call.name, outcome.value)
+            text = await self._bounded(call.run, call.scope, tools, call.name, outcome)
             return ToolError(
                 f"{call.name} ran, but its result was not written: {refused}. Its result: {text}",
                 "not_written",
@@ -222,13 +223,13 @@ class ToolCalls:
         if done.error is not None:
             return ToolError(done.error, "tool_error")
         if tool.output_schema is not None:
-            flaws = self._schemas.compile(tool.output_schema).errors(done.output)
+            flaws = await offload(self._schemas.compile(tool.output_schema).errors, done.output)
             if flaws:
                 listed = "; ".join(f"{f.pointer or '/'}: {f.message}" for f in flaws)
                 return ToolError(
                     f"{tool.name} ran, but its result does not match its outputSchema: {listed}", "bad_result"
                 )
-        return Answer(done.output)
+        return Answer(done.output, text=done.text)
 
     # -- the record ------------------------------------------------------------------------------------------
 
@@ -246,7 +247,7 @@ class ToolCalls:
         is told before the answer."""
         note = "" if replaced is None else _note(replaced)
         kept = (
-            await self._bounded(run, scope, tools, call.use.name, outcome.value)
+            await self._bounded(run, scope, tools, call.use.name, outcome)
             if isinstance(outcome, Answer)
             else outcome
         )
@@ -275,16 +276,19 @@ class ToolCalls:
         return answered
 
     async def _bounded(
-        self, run: QueryRun, scope: Scope, tools: AgentTools, tool: str, value: Any
+        self, run: QueryRun, scope: Scope, tools: AgentTools, tool: str, answer: Answer
     ) -> str | ToolError:
         """The text for the model. What is too large for a prompt becomes a reference with its glimpse, or with one of
         the service's where its own is no small one."""
-        text = value if isinstance(value, str) else jsongate.dumps(value).decode()
-        size = len(text.encode())
+        value = answer.value
+        data = value.encode() if isinstance(value, str) else answer.text
+        if data is None:
+            data = await offload(jsongate.dumps, value)
+        size = len(data)
         if size <= RESULT_MAX_BYTES:
-            return text
+            return data.decode()
         own = value.get("glimpse") if isinstance(value, dict) else None
-        glimpse = own if len(jsongate.dumps(own)) <= MAX_GLIMPSE_BYTES else None
+        glimpse = own if len(await offload(jsongate.dumps, own)) <= MAX_GLIMPSE_BYTES else None
         tenant = run.lease.tenant
         try:
             prepared = await through_outages(

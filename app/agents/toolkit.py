@@ -18,6 +18,7 @@ class Answer:
 
     value: Any
     artifacts: tuple[dict[str, Any], ...] = ()  # of an agent that was called: what it published, in short
+    text: bytes | None = None  # the value as JSON, where it is large and at hand
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from plangate.spec.variables import (
 )
 from plangate.visible import visible, visible_json
 
-from app.base import jsongate, leanjson
+from app.base import leanjson
 from app.base.errors import Flaw
 from app.state.glimpses import brief, cut
 from app.state.writing import MAX_DEPTH, Method, depth_of, kind_of
@@ -125,9 +125,13 @@ class Filled:
     text: bytes | None = field(default=None, compare=False)
     """The arguments as they are on record, where they are large."""
 
+    def with_text(self, text: bytes) -> Filled:
+        """Return the same call with its arguments as JSON, if they are large."""
+        return replace(self, text=text) if len(text) > UNHURRIED_BYTES else self
+
     def dump(self) -> tuple[bytes, bytes]:
         sources = [[list(s.place), s.variable, s.type, s.size_bytes, s.glimpse] for s in self.sources]
-        return jsongate.dumps(self.args), jsongate.dumps(sources)
+        return orjson.dumps(self.args), orjson.dumps(sources)  # what is in them came through the gate
 
     @classmethod
     def load(cls, args: bytes, filled: bytes, output: Output | None) -> Filled:
@@ -255,7 +259,7 @@ def filled(
             if value is MISSING:
                 reasons = _reasons(one.expression, values, lookup, kinds, why)
                 raise VariableError(f"{one.pointer} is {shown(one.text)}, which has no value: {reasons}")
-            resolved[one.text] = value, len(jsongate.dumps(value))
+            resolved[one.text] = value, len(orjson.dumps(value))  # it came through the gate
         value, bytes_ = resolved[one.text]
         size += bytes_
         if size > MAX_REPLACED_BYTES:

@@ -40,6 +40,7 @@ from app.base.database import Tx
 from app.base.errors import TooLarge
 from app.base.helper import pieces
 from app.base.helpers import LARGE_BYTES, Helpers
+from app.base.offload import loads, offload
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
@@ -172,7 +173,8 @@ class Variables:
 
             def work() -> tuple[Filled, tuple[bytes, bytes]]:
                 made = filled(call, gathered.values(), gathered.kinds, gathered.why)
-                return made, made.dump()
+                record = made.dump()
+                return made.with_text(record[0]), record
 
             return await asyncio.to_thread(work) if gathered.size > AT_ONCE_BYTES else work()
         try:
@@ -280,7 +282,8 @@ class Variables:
             if isinstance(picked, ToolError):
                 return picked
             paths, value = picked
-            made = await self.ahead(run, scope, paths, output.method, value)
+            data = await text_of_picked(outcome, value)
+            made = await self.ahead(run, scope, paths, output.method, value, data)
             failed = isinstance(outcome, ToolError)
             rows = await run.durably(
                 lambda tx: self.write(
@@ -293,10 +296,11 @@ class Variables:
                     failed=failed,
                     epoch=run.lease.epoch,
                     made=made,
+                    data=data,
                 )
             )
         else:
-            value = orjson.loads(rows[0].value or b"null")
+            value = await offload(loads, rows[0].value or b"null")
         if rows[0].failed:
             where = ", ".join(row.path for row in rows)
             return ToolError(f"{value['message']} (This error was written to {where}.)", value["code"])
@@ -312,13 +316,14 @@ class Variables:
         )
 
     async def ahead(
-        self, run: QueryRun, scope: Scope, paths: Sequence[Reference], method: Method, value: Any
+        self, run: QueryRun, scope: Scope, paths: Sequence[Reference], method: Method, value: Any, data: bytes
     ) -> Made | None:
-        """Of a large write, or one to a large document, what it makes of it: no transaction is open meanwhile."""
+        """Of a large write, or one to a large document, what it makes of it: no transaction is open meanwhile. `data` is
+        the value as JSON."""
         if len(paths) != 1:
             return None
         target = self._target(Holder.of(run), scope, paths[0])
-        left = LARGE_BYTES - len(orjson.dumps(value))
+        left = LARGE_BYTES - len(data)
 
         async def look(tx: Tx) -> Document | None:
             if await store.size(tx, target.document) <= left:
@@ -329,7 +334,7 @@ class Variables:
         if held is None:
             return None
         return await self._documents.ahead(
-            held, target.document, paths[0], method, value, schema=target.schema
+            held, target.document, paths[0], method, value, schema=target.schema, data=data
         )
 
     def _target(self, holder: Holder, scope: Scope, path: Reference) -> Target:
@@ -352,6 +357,7 @@ class Variables:
         failed: bool,
         epoch: int | None = None,
         made: Made | None = None,
+        data: bytes | None = None,
     ) -> list[WriteRow]:
         """All of the writes of a call, or none, with their events; once, however often it is asked for. Raises
         WriteRefused."""
@@ -371,6 +377,7 @@ class Variables:
                 base=target.base,
                 schema=target.schema,
                 made=made,
+                data=data,
             )
             rows.append(row)
         told = [event(scope, "state-write", data=row.change()) for row in rows]
@@ -424,6 +431,13 @@ async def _loaded(record: tuple[bytes, bytes], output: Output | None) -> Filled:
     """A call as it is on record."""
     load = partial(Filled.load, *record, output)
     return await asyncio.to_thread(load) if len(record[0]) > UNHURRIED_BYTES else load()
+
+
+async def text_of_picked(outcome: Outcome, value: Any) -> bytes:
+    """A value that was picked of an outcome, as JSON."""
+    if isinstance(outcome, Answer) and outcome.text is not None and value is outcome.value:
+        return outcome.text
+    return await offload(orjson.dumps, value)
 
 
 def given_of(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:

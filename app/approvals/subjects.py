@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from app.base import jsongate
+from app.base.offload import loads
+
+_HEAD: Final = b'{"args":'
+_TAIL: Final = b',"definitionDigest":'
 
 
 def tool_subject(tool: str, definition_digest: str, args: Mapping[str, Any], runtime_digest: str) -> bytes:
-    """The subject of a call: which tool in which definition, with which arguments, under which runtime version."""
+    """The subject of a call: which tool in which definition, with which arguments, under which runtime version. With
+    `offload` where the arguments are large."""
     return jsongate.canonical(
         {
             "tool": tool,
@@ -25,21 +30,39 @@ def tool_subject(tool: str, definition_digest: str, args: Mapping[str, Any], run
 
 def with_args(subject: bytes, args: Mapping[str, Any]) -> bytes:
     """The same call with other arguments."""
-    return jsongate.canonical({**orjson.loads(subject), "args": dict(args)})
+    if _TAIL not in subject:  # it went with its thread
+        return jsongate.canonical({"args": dict(args)})
+    return _HEAD + jsongate.canonical(dict(args)) + subject[_end_of_args(subject) :]
+
+
+def args_text(subject: bytes) -> bytes:
+    """The arguments of a call as JSON, the keys of every object sorted."""
+    return subject[len(_HEAD) : _end_of_args(subject)]
 
 
 def args_of(subject: bytes) -> dict[str, Any]:
-    args: dict[str, Any] = orjson.loads(subject)["args"]
+    """The arguments of a call. With `offload` where they are large."""
+    args: dict[str, Any] = loads(args_text(subject))
     return args
 
 
 def definition_of(subject: bytes) -> str:
-    return str(orjson.loads(subject)["definitionDigest"])
+    tail: dict[str, Any] = orjson.loads(b"{" + subject[_end_of_args(subject) + 1 :])
+    return str(tail["definitionDigest"])
 
 
 def bound_args(subject: bytes, free: Sequence[str]) -> bytes:
-    """The arguments but for those that may differ, in the form that is compared."""
-    return jsongate.canonical({k: v for k, v in args_of(subject).items() if k not in free})
+    """The arguments but for those that may differ, in the form that is compared. With `offload` where they are large."""
+    if not free:
+        return args_text(subject)
+    bound = {k: v for k, v in args_of(subject).items() if k not in free}
+    return orjson.dumps(bound, option=orjson.OPT_SORT_KEYS)
+
+
+def _end_of_args(subject: bytes) -> int:
+    """Where the arguments end: their key is the first one. Nothing behind them can look like the next key, since these are
+    digests and a tool's name, so the last place that does is that key."""
+    return subject.rindex(_TAIL)
 
 
 def approved_args(

@@ -32,6 +32,7 @@ from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import orjson
+import pydantic_core
 
 from app.base.errors import Malformed
 
@@ -159,12 +160,13 @@ def _dump(value: Any, options: int) -> bytes:
 
 
 def _may_hold_non_finite(value: Any) -> bool:
-    """Asked of the standard writer, at C speed: the walk below takes a second for 10 MB, with the event loop in it."""
+    """Return whether another writer, which names such numbers, writes one. It takes three times as long as orjson, the
+    standard writer ten times as long, and the walk below a second for 10 MB, with the event loop in it."""
     try:
-        json.dumps(value, allow_nan=False, check_circular=False)
-    except (ValueError, TypeError):  # TypeError: of what orjson writes and the standard writer does not
+        out = pydantic_core.to_json(value, inf_nan_mode="constants")
+    except (ValueError, TypeError):  # of what orjson writes and this writer does not
         return True
-    return False
+    return b"NaN" in out or b"Infinity" in out
 
 
 def _refuse_non_finite(value: Any) -> None:

@@ -31,7 +31,7 @@ from app.agents.variable_values import (
     root_of,
     shown,
 )
-from app.agents.variables import AT_ONCE_BYTES, Gathered, Holder, Variables, picked_of
+from app.agents.variables import AT_ONCE_BYTES, Gathered, Holder, Variables, picked_of, text_of_picked
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.errors import Flaw, Invalid
@@ -267,7 +267,9 @@ async def ahead(
     if isinstance(picked, ToolError):
         return None
     paths, value = picked
-    return await variables.ahead(run, scope, paths, output.method, value)
+    return await variables.ahead(
+        run, scope, paths, output.method, value, await text_of_picked(outcome, value)
+    )
 
 
 class View:

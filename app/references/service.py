@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -14,6 +15,7 @@ from app.base import leanjson
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Gone, Invalid, NotFound, TooLarge
 from app.base.helpers import LARGE_BYTES
+from app.base.offload import is_small, offload
 from app.base.schemacheck import SchemaChecker
 from app.references import glimpses, store, values
 from app.references.large import LargeDocument, LargeDocuments
@@ -31,7 +33,6 @@ DRAFT_PIN_MS: Final = 7 * 24 * 3600 * 1000.0
 PIECE_BYTES: Final = 256 * 1024
 """Of a value that is read: what one reader costs."""
 
-HASHED_AT_ONCE_BYTES: Final = 128 * 1024
 SWEPT_AT_ONCE: Final = 8
 """Values in one transaction of the sweeper: 128 MiB at most."""
 
@@ -130,7 +131,7 @@ class References:
 
     async def _aside(self, work: Callable[[], T], value: Any) -> T:
         """Values that are not small are handled in a thread, two at once, so that other requests do not wait."""
-        if _is_small(value):
+        if is_small(value):
             return work()
         async with self._turns:
             return await asyncio.to_thread(work)
@@ -200,7 +201,7 @@ class References:
         out: dict[str, dict[str, bytes]] = {}
         for reference in found:
             data = await self._value(tx, reference)
-            if await _digest(data) != reference.digest:
+            if await offload(_digest, data) != reference.digest:
                 raise ReferenceChanged(
                     f"The stored value of the reference {reference.kind}/{reference.id} is not the one that was "
                     "created. Delete it and create it again."
@@ -289,17 +290,13 @@ def reference_id(secret: bytes, kind: str, data: bytes | bytearray) -> str:
 async def _prepared(
     tenant: Tenant, kind: str, data: bytes | bytearray, glimpse: bytes, ttl_ms: int | None
 ) -> Prepared:
-    id = await _hashed(lambda: reference_id(tenant.reference_secret, kind, data), data)
-    return Prepared(kind, id, data, await _digest(data), glimpse, ttl_ms)
+    id = await offload(partial(reference_id, tenant.reference_secret, kind), data)
+    return Prepared(kind, id, data, await offload(_digest, data), glimpse, ttl_ms)
 
 
-async def _digest(data: bytes | bytearray) -> bytes:
-    return await _hashed(lambda: hashlib.sha256(data).digest(), data)
-
-
-async def _hashed(work: Callable[[], T], data: bytes | bytearray) -> T:
+def _digest(data: bytes | bytearray) -> bytes:
     """Hashing lets go of the interpreter, so that a thread of its own takes it off the event loop altogether."""
-    return work() if len(data) <= HASHED_AT_ONCE_BYTES else await asyncio.to_thread(work)
+    return hashlib.sha256(data).digest()
 
 
 def _gone(kind: str, id: str) -> ReferenceExpired:
@@ -316,18 +313,3 @@ def _refuse_too_much(together: Sequence[Reference]) -> None:
                 f"with its {reference.size_bytes} would make it {total}. Split the actions into several plans, or store "
                 "less in a reference."
             )
-
-
-def _is_small(value: Any) -> bool:
-    """Whether a value, all its parts together, is looked at in no time."""
-    left, stack = 1_000, [value]
-    while stack and left > 0:
-        item = stack.pop()
-        left -= 1
-        if isinstance(item, str):
-            left -= len(item) // 64
-        elif isinstance(item, list | dict):
-            left -= len(item)
-            if left > 0:
-                stack += item if isinstance(item, list) else item.values()
-    return left > 0

@@ -60,9 +60,13 @@ def compiled(expression: str) -> Any:
 
 def required(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) -> bool:
     """Whether this call needs an approval."""
+    size = len(jsongate.dumps(dict(args)))
+    return worst_ns(expression, args, size) > MAX_NS or evaluated(expression, args, ctx)
+
+
+def evaluated(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) -> bool:
+    """Return what the expression gives, whatever that costs: see `worst_ns` and predicate_pool.py."""
     try:
-        if worst_ns(expression, args) > MAX_NS:
-            return True
         value = compiled(expression).eval(data={"args": dict(args), "ctx": dict(ctx)})
     except Exception:  # noqa: BLE001 - a predicate that errs means required, whatever the error is
         return True
@@ -74,9 +78,9 @@ def predicate_digest(runtime: str, predicate: str) -> str:
     return hashlib.sha256(jsongate.canonical({"runtime": runtime, "predicate": predicate})).hexdigest()
 
 
-def worst_ns(expression: str, args: Mapping[str, Any]) -> float:
+def worst_ns(expression: str, args: Mapping[str, Any], args_bytes: int) -> float:
     """What an evaluation could cost at worst: operations by bytes by iterations."""
-    size = len(jsongate.dumps(dict(args))) + len(expression) + 200  # the context is small
+    size = args_bytes + len(expression) + 200  # the context is small
     operations = 1 + len(expression) // _OPERATION_CHARS
     macros = len(_MACRO.findall(expression))
     grows = "+" in expression  # texts and lists can be put together, in nested macros again and again
@@ -87,7 +91,7 @@ def worst_ns(expression: str, args: Mapping[str, Any]) -> float:
         counts = [max(int(n or 0) for n in found) for found in _COUNTED.findall(expression)]
         repeated = min(_REPETITIONS, math.prod(max(1, n) for n in counts))
         byte_ns = _STEP_NS * (len(expression) * repeated if plain else size * _REPETITIONS)
-    if not macros:
+    if not macros or operations * size * byte_ns > MAX_NS:
         return float(operations * size * byte_ns)
     growth = max(1.0, operations / macros) ** macros if grows else 1.0
     longest = _longest(args) * (operations if grows or "[" in expression else 1)

@@ -12,6 +12,7 @@ from plangate.spec.variables import Expression, NotAVariable, Reference, parse
 from app.base.database import Database, Tx
 from app.base.errors import Flaw, Invalid, NotFound
 from app.base.helpers import LARGE_BYTES
+from app.base.offload import offload
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.queue import store as queue_store
@@ -62,7 +63,10 @@ async def ahead(
 ) -> Made | None:
     """Of a write to a large document, what it makes of it: no transaction is open meanwhile. Raises Invalid."""
     async with db.transaction(tenant) as tx:
-        if await store.size(tx, asked.document) + len(orjson.dumps(asked.value)) <= LARGE_BYTES:
+        if (
+            await store.size(tx, asked.document) + len(await offload(orjson.dumps, asked.value))
+            <= LARGE_BYTES
+        ):
             return None
         held = await store.held(tx, asked.document) or Document(0, EMPTY)
     try:

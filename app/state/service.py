@@ -14,6 +14,7 @@ from app.base.database import Database, Tx
 from app.base.errors import NotFound, TooLarge
 from app.base.helpers import LARGE_BYTES, Helpers
 from app.base.ids import is_id
+from app.base.offload import offload
 from app.base.schemacheck import SchemaChecker
 from app.state import store
 from app.state.bodies import MAX_DOCUMENT_BYTES, Change, after, folded
@@ -75,10 +76,12 @@ class Documents:
         value: Any,
         *,
         schema: Mapping[str, Any] | None = None,
+        data: bytes | None = None,
     ) -> Made:
         """What a write will make of the document that is held. Where that is large no transaction should be open
-        meanwhile. Raises WriteRefused."""
-        change = Change(str(target), method, orjson.dumps(value))
+        meanwhile. `data` is the value as JSON, if it is at hand. Raises WriteRefused."""
+        written = data if data is not None else await offload(orjson.dumps, value)
+        change = Change(str(target), method, written)
         return Made(held.head, await self._after(held.body, document.kind, change, schema))
 
     async def write(
@@ -93,11 +96,13 @@ class Documents:
         base: bytes = EMPTY,
         schema: Mapping[str, Any] | None = None,
         made: Made | None = None,
+        data: bytes | None = None,
     ) -> WriteRow:
-        """Adds a write to the log and folds it into the document; `base` is what the document begins as. Raises
-        WriteRefused, and nothing was written."""
+        """Adds a write to the log and folds it into the document; `base` is what the document begins as, `data` the value
+        as JSON, if it is at hand. Raises WriteRefused, and nothing was written."""
         row = await store.lock(tx, document, base)
-        change = Change(str(target), method, orjson.dumps(value))
+        written = data if data is not None else await offload(orjson.dumps, value)
+        change = Change(str(target), method, written)
         if made is not None and made.head == row["head"]:
             body = made.body
         else:

@@ -7,18 +7,17 @@ safe, else `unknown`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-from app.base import jsongate, leanjson
+from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.database import Database, Tx
 from app.base.errors import PlangateError
-from app.base.helpers import LARGE_BYTES
+from app.base.offload import MAX_INLINE_BYTES, loads, offload
 from app.queue import store as queue_store
 from app.queue.worker import one_by_one
 from app.tools import store
@@ -33,6 +32,8 @@ LISTED_BYTES: Final = 4 * 1024
 GIVEN_UP: Final = jsongate.dumps(
     {"error": f"{MOST_CLAIMS} times a process took the call and did not answer in time."}
 )
+
+_OUTPUT: Final = b'{"output":'
 
 # Gives `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON, for the work
 # with this id.
@@ -84,8 +85,7 @@ class OutgoingCalls:
         row = await store.outcome(tx, work_id)
         if row is None:
             return None
-        large = len(row["result"] or b"") > LARGE_BYTES
-        return await asyncio.to_thread(outcome_of, row, leanjson.unhurried) if large else outcome_of(row)
+        return await offload(outcome_of, row, size=len(row["result"] or b""))
 
     async def known(self, tx: Tx, work_id: str) -> bool:
         """Whether the call was ever offered."""
@@ -114,7 +114,7 @@ class OutgoingCalls:
 
     async def settle(self, tx: Tx, work_id: str, epoch: int, outcome: CallOutcome) -> CallOutcome:
         """Records how a call ended that this process sent."""
-        await store.settle(tx, work_id, epoch, outcome.status, jsongate.dumps(outcome.wire()))
+        await store.settle(tx, work_id, epoch, outcome.status, await offload(jsongate.dumps, outcome.wire()))
         return outcome
 
     # -- without anybody -------------------------------------------------------------------------------------
@@ -175,11 +175,15 @@ def _late(row: Any) -> dict[str, Any] | None:
     return late
 
 
-def outcome_of(row: Any, loads: Callable[[bytes], Any] = orjson.loads) -> CallOutcome | None:
+def outcome_of(row: Any) -> CallOutcome | None:
+    """How a call ended; None while it is open or somebody works on it. With `offload` where its result is large."""
     if row["status"] in ("open", "claimed"):
         return None
-    result = {} if row["result"] is None else loads(row["result"])
-    return CallOutcome(row["status"], result.get("output"), result.get("error"))
+    stored: bytes = row["result"] or b"{}"
+    result = loads(stored)
+    large = len(stored) > MAX_INLINE_BYTES and stored.startswith(_OUTPUT)
+    text = stored[len(_OUTPUT) : -1] if large else None
+    return CallOutcome(row["status"], result.get("output"), result.get("error"), text=text)
 
 
 async def hydrated(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from app.base import jsongate
 from app.base.clock import retry_after_s
 from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2, requests_of
 from app.base.errors import Malformed, NotFound, TooLarge
+from app.base.offload import offload
 from app.base.parsing import Parser
 from app.base.traces import traceparent
 from app.runtimes.signing import Signing
@@ -54,7 +55,7 @@ class HttpSender:
     async def send(self, attempt: Attempt) -> CallOutcome:
         transport = attempt.call.transport
         assert isinstance(transport, HttpTransport)
-        body = jsongate.dumps(_body(attempt))
+        body = await offload(jsongate.dumps, _body(attempt))
         try:
             headers = await self._headers(attempt, transport, body)
         except (SecretMissing, NotFound) as error:

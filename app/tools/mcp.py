@@ -79,7 +79,7 @@ class McpSender:
             return CallOutcome("done", error=f"Its server refused the call of {attempt.call.name}: {error}")
         except SessionFailed as error:
             return _judged(attempt.call.name, wire, error)
-        return mcp_tools.outcome(attempt, result)
+        return await asyncio.to_thread(mcp_tools.outcome, attempt, result)
 
     async def tools(
         self, tenant: str, url: str, headers: Mapping[str, HeaderValue], within_s: float

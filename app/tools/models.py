@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 import orjson
@@ -61,6 +61,8 @@ class CallOutcome:
     output: Any = None
     error: str | None = None
     took_nothing: bool = False
+    text: bytes | None = field(default=None, compare=False)
+    """The output as JSON, where it is large and on record."""
 
     def wire(self) -> dict[str, Any]:
         return {"output": self.output} if self.error is None else {"error": self.error}
@@ -72,7 +74,7 @@ def returned(name: str, output: Any) -> CallOutcome:
         data = jsongate.dumps(output)
         if len(data) > MAX_RESULT_BYTES:
             raise jsongate.NotJson(f"it has {len(data)} bytes, and the most is {MAX_RESULT_BYTES}.")
-        jsongate.parse(data)
+        (leanjson.parsed_unhurried if len(data) > LARGE_BYTES else jsongate.parse)(data)
     except (jsongate.NotJson, Malformed) as error:
         return CallOutcome("done", error=f"{name} ran, but its result cannot be kept: {error}")
     return CallOutcome("done", output=output)

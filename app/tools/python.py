@@ -56,7 +56,7 @@ class PythonSender:
             if deadline.expired():
                 raise Uncertain(f"it did not return within {attempt.timeout_s:g} s.") from error
             return CallOutcome("done", error=error_text(error))
-        return returned(attempt.call.name, result)
+        return await asyncio.to_thread(returned, attempt.call.name, result)
 
     async def aclose(self) -> None:
         """There is nothing to close."""

@@ -1,0 +1,20 @@
+"""What a helper process does with an approval predicate: it evaluates one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.base import leanjson
+from app.base.helper import Answer, Verb
+from app.runtimes.predicates import evaluated
+
+
+def verbs() -> Mapping[str, Verb]:
+    """What can be asked."""
+    return {"required": _required}
+
+
+def _required(head: Mapping[str, Any], data: bytearray) -> Answer:
+    """Whether this call needs an approval; `data` are its arguments."""
+    return {"required": evaluated(head["expression"], leanjson.stored(data), head["ctx"])}, b""

@@ -1,0 +1,111 @@
+"""Values of 14 to 16 MiB in tool calls and plans never keep the event loop busy for long.
+
+What counts is the CPU time of one callback, which other load of the machine does not change. Requests and responses are
+bytes here: the client shares the loop, and would be measured itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from tests.support import specs
+from tests.support.callbacks import measured_callbacks
+from tests.support.client import Caller, eventually
+
+MIB = 1024 * 1024
+MAX_CALLBACK_S = 0.1
+PATIENCE_S = 60.0
+ANY: dict[str, Any] = {"inputSchema": {"type": "object"}}
+
+
+def large_rows(count: int = 330_000) -> bytes:
+    """JSON of many small parts, which is what takes long: floats, nulls and objects. 14 MiB with the default."""
+    return orjson.dumps([{"id": 100_000 + n, "none": None, "part": n / 7} for n in range(count)])
+
+
+async def send(api: Caller, method: str, path: str, body: bytes | None = None) -> bytes:
+    response = await api.request(method, path, content=body, headers={"content-type": "application/json"})
+    assert response.is_success, response.content[:2000]
+    return response.content
+
+
+async def serve(api: Caller, name: str, output: bytes) -> bytes:
+    """Takes a call, answers it, and gives it as it was claimed."""
+    body = orjson.dumps({"tools": [{"name": name}]})
+
+    async def claimed() -> bytes | None:
+        call = await send(api, "POST", "/tool-calls/claim", body)
+        return None if call == b'{"calls":[]}' else call
+
+    call: bytes = await eventually(claimed, f"a call of {name}", PATIENCE_S)
+    work, token = (re.search(rb'"%s":"([^"]+)"' % field, call) for field in (b"workId", b"claimToken"))
+    assert work is not None
+    assert token is not None
+    result = b'{"claimToken":"%s","output":%s}' % (token[1], output)
+    await send(api, "POST", f"/tool-calls/{work[1].decode()}/result", result)
+    return call
+
+
+async def ended(api: Caller, query: str) -> bytes:
+    async def over() -> bytes | None:
+        found = await send(api, "GET", f"/queries/{query}")
+        return None if b'"endedAt":null' in found else found
+
+    found: bytes = await eventually(over, f"{query} ends", PATIENCE_S)
+    return found
+
+
+async def approve(api: Caller, query: str) -> str:
+    async def there() -> dict[str, Any] | None:
+        rows = (await api.read("/approvals", queryId=query, status="pending"))["items"]
+        return rows[0] if rows else None
+
+    gate = await eventually(there, f"{query} waits for an approval", PATIENCE_S)
+    decision = orjson.dumps({"decision": "approve", "digest": gate["digest"]})
+    await send(api, "POST", f"/approvals/{gate['id']}", decision)
+    return str(gate["id"])
+
+
+async def test_large_values_of_tools_never_block_the_loop(api: Caller) -> None:
+    """A result that goes to the state, passed whole through a gate, and a result that becomes a reference."""
+    wanted = {"type": "array", "items": {"properties": {"part": {"type": "number"}}}}
+    tools = (
+        specs.tool("look", **ANY),
+        specs.tool("pay", approval="always", **ANY),
+        specs.tool("list", outputSchema=wanted, **ANY),
+    )
+    solo = specs.agent(tools=[tool["name"] for tool in tools], toolkits=["variables"])
+    await api.register(specs.scripted(*tools, agents=[solo]))
+    rows = large_rows()
+    query = await api.submit(
+        specs.script(
+            ("look", {"_outputPath": "†state.rows"}),
+            ("pay", {"rows": "†state.rows", "n": 1}),
+            ("list", {}),
+        )
+    )
+    with measured_callbacks() as found:
+        await serve(api, "look", rows)
+        gate = await approve(api, query["id"])
+        subject = await send(api, "GET", f"/approvals/{gate}/subject")
+        call = await serve(api, "pay", b"1")
+        await serve(api, "list", rows)
+        end = await ended(api, query["id"])
+    assert rows in call
+    assert subject.startswith(b'{"args":{"n":1,"rows":' + rows)
+    assert b"ToolResult" in end
+    assert found.over(MAX_CALLBACK_S) == []
+
+
+async def test_a_large_result_that_breaks_its_schema_is_explained_off_the_loop(api: Caller) -> None:
+    wanted = {"type": "array", "items": {"properties": {"part": {"type": "number"}}}}
+    await api.register(specs.scripted(specs.tool("list", outputSchema=wanted, **ANY)))
+    query = await api.submit(specs.script(("list", {})))
+    with measured_callbacks() as found:
+        await serve(api, "list", large_rows()[:-1] + b',{"part":"x"}]')
+        end = await ended(api, query["id"])
+    assert b"/330000/part: must be number, not" in end
+    assert found.over(MAX_CALLBACK_S) == []
