@@ -38,6 +38,14 @@ class Settings(BaseSettings):
         str | None,
         Field(description="A direct address for LISTEN, where DATABASE_URL leads through a pooler."),
     ] = None
+    database_wait_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description="Seconds that a process that starts waits for a database that refuses connections or recovers.",
+        ),
+    ] = 60
     data_dir: Annotated[
         Path, Field(description="Where the embedded Postgres and the operator's key live.")
     ] = Field(default_factory=default_data_dir)

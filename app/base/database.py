@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import asyncpg
+import structlog
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -24,9 +25,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from app.base.errors import InTheWay, Unavailable
 from app.base.metrics import Metrics, ModelUse
 
+log = structlog.get_logger(__name__)
+
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 TRANSACTION_S = 4.0  # so that a request is answered within five seconds, whatever the database does
+
+OUTAGE_LINE_EVERY_S = 30.0
 
 SESSION = {
     "application_name": "plangate",
@@ -149,6 +154,7 @@ class Database:
         self._engine = engine
         self.metrics = metrics
         self._hears_ended: list[HearsEnded] = []
+        self._next_outage_line = 0.0
 
     def on_ended_work(self, hears: HearsEnded) -> None:
         """From now on told, with the tenant, of every work record that this process ended, once that is durable.
@@ -216,6 +222,10 @@ class Database:
                     "Another request was in the way, and nothing was done; send it again."
                 ) from error
             self.metrics.database_unavailable.inc()
+            now = time.monotonic()
+            if now >= self._next_outage_line:
+                self._next_outage_line = now + OUTAGE_LINE_EVERY_S
+                log.warning("database.outage", error=error)
             raise Unavailable("The database cannot be reached; try again in a moment.") from error
 
     def connections(self) -> tuple[int, int]:
@@ -251,17 +261,21 @@ async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
         await connection.invalidate()
 
 
+async def connect_session(dsn: str) -> Any:
+    """Return a connection as the pool opens it, with the parameters of the service's sessions."""
+    return await asyncpg.connect(dsn, timeout=5, command_timeout=5, server_settings=SESSION)
+
+
 def open_database(dsn: str, *, size: int = 10, metrics: Metrics | None = None) -> Database:
     """The pool for a `postgresql://` address. Nothing connects before the first transaction."""
     if not dsn.startswith(("postgresql://", "postgres://")):
         raise ValueError("DATABASE_URL must begin with postgresql://")
 
-    async def connect() -> Any:
-        return await asyncpg.connect(dsn, timeout=5, command_timeout=5, server_settings=SESSION)
-
     engine = create_async_engine(
         "postgresql+asyncpg://",
-        async_creator=connect,  # asyncpg reads the address itself: sslmode, several hosts, passfile
+        async_creator=lambda: connect_session(
+            dsn
+        ),  # asyncpg reads the address itself: sslmode, several hosts, passfile
         isolation_level="AUTOCOMMIT",
         pool_size=size,
         max_overflow=0,

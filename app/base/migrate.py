@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +59,6 @@ async def migrate(dsn: str, to: str = "head") -> None:
             await connection.run_sync(_upgrade, to)
     finally:
         await engine.dispose()
-
-
-def migrate_sync(dsn: str) -> None:
-    asyncio.run(migrate(dsn))
 
 
 def run_file(name: str) -> None:

@@ -19,7 +19,7 @@ from app.base import embedded_postgres
 from app.base.database import TENANT_ID
 from app.base.errors import NotFound, Unauthenticated
 from app.base.ids import is_id
-from app.base.migrate import migrate
+from app.doors.database_startup import prepare_database
 from app.doors.http import create_app
 from app.doors.serving import check_master_key
 from app.settings import Settings
@@ -51,7 +51,7 @@ async def set_tenant(
     must own the schema: the service's role cannot change a tenant."""
     site = find_site(settings)
     try:
-        await migrate(site.migrate_dsn)
+        await prepare_database(site, wait_s=0)
         connection = await asyncpg.connect(site.migrate_dsn)
         try:
             new = [None if value is None else json.dumps(value) for value in (limits, floor)]
@@ -117,7 +117,7 @@ async def opened(settings: Settings) -> AsyncIterator[Services]:
     """The services of the database that the settings name, its schema up to date, without a process that works."""
     site = find_site(settings)
     try:
-        await migrate(site.migrate_dsn)
+        await prepare_database(site, wait_s=0)
         await check_master_key(site)
         services = assemble(settings, site)
         try:

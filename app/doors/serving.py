@@ -24,11 +24,11 @@ from app.base import embedded_postgres
 from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.keys import check_shape, hash_key, new_key
-from app.base.migrate import migrate_sync
 from app.base.sealing import SealBroken, Sealer, derive
 from app.base.telling import Seldom
 from app.doors.admission import AdmissionBounds, parse_networks
 from app.doors.connections import ConnectionLimits, Connections, bound_send_buffer
+from app.doors.database_startup import prepare_database
 from app.doors.http import create_app, create_operations_app
 from app.doors.logs import configure
 from app.doors.open_files import backlog, connection_bound, raise_open_files, reserved_files
@@ -49,7 +49,7 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
     try:
         _warn_of_listable_data(site)
         prepare_blobs(site.blobs)
-        migrate_sync(site.migrate_dsn)
+        asyncio.run(prepare_database(site, settings.database_wait_s))
         asyncio.run(check_master_key(site))
         key_file = _local_key(settings, site)
         if key_file is None:
@@ -325,7 +325,7 @@ def work(settings: Settings) -> None:
     try:
         _warn_of_listable_data(site)
         prepare_blobs(site.blobs)
-        migrate_sync(site.migrate_dsn)
+        asyncio.run(prepare_database(site, settings.database_wait_s))
         asyncio.run(check_master_key(site))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             services = assemble(settings, site)
@@ -366,6 +366,6 @@ async def _work(
 def migrate_only(settings: Settings) -> None:
     site = find_site(settings)
     try:
-        migrate_sync(site.migrate_dsn)
+        asyncio.run(prepare_database(site, settings.database_wait_s))
     finally:
         site.release()

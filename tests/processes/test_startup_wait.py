@@ -1,0 +1,179 @@
+"""A process that starts before its database waits for it and says so, unless waiting cannot help."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from app.assembly import Site
+from app.doors.database_startup import wait_for_database
+from tests.support.cluster import Cluster
+from tests.support.service import ROOT, plain_environment
+
+SSL_REQUEST = struct.pack(">ii", 8, 80877103)
+RECOVERING = ("57P03", "the database system is starting up")
+NO_DATABASE = ("3D000", 'database "plangate" does not exist')
+WRONG_PASSWORD = ("28P01", 'password authentication failed for user "plangate"')
+
+
+class Front:
+    """A port in front of a Postgres. `refusal` is the error that it answers with; without one it passes bytes on."""
+
+    def __init__(self, socket_path: str, port: int = 0) -> None:
+        self._socket_path = socket_path
+        self.port = port
+        self.refusal: tuple[str, str] | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if self.refusal is None:
+                await self._pass_on(reader, writer)
+            else:
+                await self._refuse(reader, writer, *self.refusal)
+        except OSError:
+            pass  # the process under test is gone
+        finally:
+            writer.close()
+
+    async def _refuse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, code: str, text: str
+    ) -> None:
+        while True:
+            (length,) = struct.unpack(">i", await reader.readexactly(4))
+            if await reader.readexactly(length - 4) != SSL_REQUEST[4:]:
+                break
+            writer.write(b"N")
+        fields = f"SFATAL\0VFATAL\0C{code}\0M{text}\0\0".encode()
+        writer.write(b"E" + struct.pack(">i", len(fields) + 4) + fields)
+        await writer.drain()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, to_behind = await asyncio.open_unix_connection(self._socket_path)
+        try:
+            await asyncio.gather(copy(reader, to_behind), copy(behind, writer))
+        finally:
+            to_behind.close()
+
+
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+@pytest.fixture
+def front(cluster: Cluster) -> Iterator[Front]:
+    postgres = cluster.postgres
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    yield Front(f"{postgres.socket_dir}/.s.PGSQL.{postgres.port}", port)
+
+
+def address(site: Site, front: Front) -> str:
+    """The database of a test, through the front."""
+    login, rest = site.dsn.removeprefix("postgresql://").split("@/")
+    return f"postgresql://{login}@127.0.0.1:{front.port}/{rest.split('?')[0]}"
+
+
+@asynccontextmanager
+async def migrating(url: str, **settings: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    more = {"DATABASE_URL": url, "PLANGATE_SECRET_KEY": "s" * 40, **settings}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app", "migrate"),
+        cwd=ROOT,
+        env={**plain_environment(), **more},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        return (await process.stdout.readline()).decode().rstrip("\n")
+
+
+async def test_it_waits_for_refused_connections_and_for_recovery(site: Site, front: Front) -> None:
+    async with migrating(address(site, front)) as process:
+        told = await line(process)
+        assert told.startswith("Waiting up to 60 s for the database of DATABASE_URL: ")
+        assert "Connect call failed" in told
+        front.refusal = RECOVERING
+        async with front.open():
+            assert await line(process) == (
+                "Waiting up to 60 s for the database of DATABASE_URL: the database system is starting up"
+            )
+            front.refusal = None
+            assert await line(process) == "The schema is up to date."
+            assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("refusal", [NO_DATABASE, WRONG_PASSWORD], ids=["database", "password"])
+async def test_it_does_not_wait_for_a_wrong_password_or_database(
+    site: Site, front: Front, refusal: tuple[str, str]
+) -> None:
+    front.refusal = refusal
+    async with front.open(), migrating(address(site, front)) as process:
+        out, errors = await process.communicate()
+    assert process.returncode == 1
+    assert out == b"", "it does not say that it waits"
+    assert errors.decode() == (
+        f"plangate: the database of DATABASE_URL does not let this process in: {refusal[1]}.\n"
+    )
+
+
+async def test_it_gives_up_when_the_time_is_over(site: Site, front: Front) -> None:
+    front.refusal = RECOVERING
+    async with front.open(), migrating(address(site, front), PLANGATE_DATABASE_WAIT_S="1") as process:
+        out, errors = await process.communicate()
+    assert process.returncode == 1
+    assert out.startswith(b"Waiting up to 1 s")
+    assert errors.decode() == (
+        "plangate: the database of DATABASE_URL cannot be used: the database system is starting up. "
+        "Plangate waited 1 s for it.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("the database system is starting up", True),
+        ("server login has been failing, try again later (server_login_retry)", True),
+        ("no such database: plangate", False),
+        ("SASL authentication failed", False),
+    ],
+)
+async def test_what_a_pooler_says_is_told_apart(site: Site, front: Front, text: str, passes: bool) -> None:
+    front.refusal = ("08P01", text)
+    found = r"cannot be used: " if passes else r"does not let this process in: "
+    async with front.open():
+        with pytest.raises(SystemExit, match=found):
+            await wait_for_database(address(site, front), "DATABASE_URL", 0)
+
+
+async def test_a_database_that_is_there_is_used_at_once(site: Site) -> None:
+    await wait_for_database(site.dsn, "DATABASE_URL", 0)
+    with pytest.raises(asyncpg.InvalidCatalogNameError):
+        await wait_for_database(site.dsn.replace("@/", "@/not_"), "DATABASE_URL", 60)
