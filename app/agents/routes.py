@@ -16,7 +16,7 @@ from app.agents.service import Queries, links
 from app.base.database import Tx
 from app.base.errors import Conflict
 from app.journal import store as journal_store
-from app.journal.http import allowed, event_stream, streams_of, wants_stream
+from app.journal.http import EventStream, allowed, stream_place, streams_of, wants_stream
 from app.journal.hub import Hub, Watch
 from app.journal.views import STREAM
 from app.state.service import Documents
@@ -77,29 +77,30 @@ async def submit_query(
     if not follow:
         return await answer(request, caller, submit)
     caller.need("read")
-    return await _submit_and_follow(request, caller, submit)
+    async with stream_place(request, caller) as place:
+        query_id = await _submit_to_follow(request, caller, submit)
+        frames = streams_of(request).sse(caller.tenant, query_id, 0, None, allowed(request))
+        stream = EventStream(frames, place)
+        stream.headers["location"] = links(query_id)["self"]
+        return stream
 
 
-async def _submit_and_follow(request: Request, caller: Caller, submit: Any) -> Response:
-    """The query is on record before the first byte; a repeated key gives the first query's stream again."""
+async def _submit_to_follow(request: Request, caller: Caller, submit: Any) -> str:
+    """Submit a query and return its id. It is on record before the first byte of its stream; a repeated key gives the
+    first query again."""
     given = request.headers.get("idempotency-key")
     async with door_of(request).db.transaction(caller.tenant) as tx:
         if given is None:
-            query_id = (await submit(tx)).object_id
-        else:
-            key = idempotency.Key.of(caller.principal, "POST", path_of(request), given, await request.body())
-            stored = await idempotency.begin(tx, key)
-            if stored is None:
-                reply = await submit(tx)
-                stored = idempotency.Stored(202, reply.location, reply.object_id, None)
-                await idempotency.finish(tx, key, stored)
-            if stored.object_id is None:
-                raise Conflict("This Idempotency-Key belongs to a request without a query.")
-            query_id = stored.object_id
-    frames = streams_of(request).sse(caller.tenant, query_id, 0, None, allowed(request))
-    stream = event_stream(frames)
-    stream.headers["location"] = links(query_id)["self"]
-    return stream
+            return str((await submit(tx)).object_id)
+        key = idempotency.Key.of(caller.principal, "POST", path_of(request), given, await request.body())
+        stored = await idempotency.begin(tx, key)
+        if stored is None:
+            reply = await submit(tx)
+            stored = idempotency.Stored(202, reply.location, reply.object_id, None)
+            await idempotency.finish(tx, key, stored)
+        if stored.object_id is None:
+            raise Conflict("This Idempotency-Key belongs to a request without a query.")
+        return stored.object_id
 
 
 @router.get("/queries", summary="List queries, newest first", response_model=views.QueryPage)

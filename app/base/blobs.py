@@ -21,7 +21,7 @@ T = TypeVar("T")
 Part = tuple[int, int]
 """Where it begins in a body, and the first byte after it. It is not empty."""
 
-PIECE_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024  # what a download holds for a client that reads slowly
 """What one reader holds of a body."""
 
 BUFFER_BYTES: Final = 1024 * 1024

@@ -49,6 +49,7 @@ class Metrics:
     journal_entries: Counter = field(init=False)
     journal_outages: Counter = field(init=False)
     readers_dropped: Counter = field(init=False)
+    streams_refused: Counter = field(init=False)
     bytes_in_flight: Gauge = field(init=False)
     pool_wait: Histogram = field(init=False)
     database_unavailable: Counter = field(init=False)
@@ -114,6 +115,11 @@ class Metrics:
             "journal_outages": counter("journal_outages", "Commits of the journal that found no database."),
             "readers_dropped": counter(
                 "readers_dropped", "HTTP connections aborted because the client stopped reading.", "reason"
+            ),
+            "streams_refused": counter(
+                "streams_refused",
+                "Streams refused because their tenant or key had as many as it may have open.",
+                "limit",
             ),
             "bytes_in_flight": Gauge(
                 "connections_bytes_in_flight",

@@ -60,7 +60,15 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
         "Unknown API keys that this process remembers.",
         lambda s: len(s.tenancy.unknown_keys),
     ),
-    "streams": ("Readers of events, as they come, in this process.", lambda s: s.hub.readers),
+    "streams": ("Open streams of events and of calls in this process.", lambda s: s.streams.open.count),
+    "stream_reads_waiting": (
+        "Streams that wait for their turn to read the database: PLANGATE_STREAM_READS at once.",
+        lambda s: s.streams.reads.waiting,
+    ),
+    "large_event_bytes": (
+        "Bytes of large events that streams of this process share.",
+        lambda s: s.streams.shared_bytes,
+    ),
 }
 """What this process is at the moment it is asked."""
 DATABASE_UP: Final = "Whether the database answered within the last seconds; 0: what it counts is not told."

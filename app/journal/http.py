@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
-from fastapi import Request, Response
+from fastapi import Request
 from sse_starlette import EventSourceResponse
+from starlette.types import Receive, Scope, Send
 
+from app.journal.open_streams import OpenStream
 from app.journal.streams import Streams
 from app.tenancy.http import door_of
+from app.tenancy.models import Caller
 
 LAST_EVENTS_S = (
     3.0  # at a shutdown streams end by themselves, between events; the library cuts them only after this
@@ -17,20 +21,40 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 SSE = "text/event-stream"
 
 
+class EventStream(EventSourceResponse):
+    """A response of encoded frames, which holds a place among the open streams until it ends.
+
+    The frames bring their own heartbeats: the library's could fall into a frame that is sent in slices. The connection
+    drops a reader that stalls.
+    """
+
+    def __init__(self, frames: AsyncIterator[bytes], place: OpenStream) -> None:
+        super().__init__(frames, headers=HEADERS, ping=0, shutdown_grace_period=LAST_EVENTS_S)
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._place.release()
+
+
 def streams_of(request: Request) -> Streams:
     streams: Streams = request.app.state.services.streams
     return streams
 
 
-def event_stream(frames: AsyncIterator[bytes]) -> Response:
-    """Return a stream of encoded frames. It brings its own heartbeats: the library's could fall into a frame that is
-    sent in slices. Its connection drops a reader that stalls."""
-    return EventSourceResponse(
-        frames,
-        headers=HEADERS,
-        ping=0,
-        shutdown_grace_period=LAST_EVENTS_S,
-    )
+@asynccontextmanager
+async def stream_place(request: Request, caller: Caller) -> AsyncIterator[OpenStream]:
+    """Take a place for a stream that this request opens; an error in the block gives it back, and else the stream
+    does when it ends. Raises TooManyRequests."""
+    tenant = await door_of(request).tenancy.tenant(caller.tenant)
+    place = streams_of(request).open.claim(caller, tenant.limits)
+    try:
+        yield place
+    except BaseException:
+        place.release()
+        raise
 
 
 def allowed(request: Request) -> Callable[[], Awaitable[bool]]:

@@ -115,11 +115,6 @@ class Hub:
         finally:
             del self._tenants[watch]
 
-    @property
-    def readers(self) -> int:
-        """How many read events here as they come, of one query or of a tenant."""
-        return len(self._tenants) + sum(len(c.watches) for c in self._channels.values())
-
     def watched(self) -> list[str]:
         return list(self._channels)
 

@@ -11,7 +11,7 @@ from plangate.events import EVENT_TYPES
 from app.base import jsongate
 from app.base.errors import Flaw, Invalid
 from app.journal import store
-from app.journal.http import allowed, event_stream, streams_of, wants_stream
+from app.journal.http import EventStream, allowed, stream_place, streams_of, wants_stream
 from app.journal.models import TERMINAL_TYPES, StoredEvent
 from app.journal.streams import QueryCursor
 from app.journal.views import STREAM, EventPage
@@ -61,17 +61,21 @@ async def query_events(
 ) -> Response:
     streams = streams_of(request)
     names = wanted(types)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        position = await streams.position(tx, query_id, cursor_of(request, after))
-        if not wants_stream(request):
-            rows = await store.page(tx, query_id, position, limit, names)
-            last = rows[-1].seq if rows else position
-            done = bool(rows) and rows[-1].type in TERMINAL_TYPES
-            if not done and len(rows) < limit:
-                done = await store.is_over_after(tx, query_id, last, names)
-            cursor = QueryCursor.encode(await streams.generation(tx), query_id, last)
+    at = cursor_of(request, after)
     if wants_stream(request):
-        return event_stream(streams.sse(caller.tenant, query_id, position, names, allowed(request)))
+        async with stream_place(request, caller) as place:
+            async with streams.reads.transaction(caller.tenant) as tx:
+                position = await streams.position(tx, query_id, at)
+            frames = streams.sse(caller.tenant, query_id, position, names, allowed(request))
+            return EventStream(frames, place)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        position = await streams.position(tx, query_id, at)
+        rows = await store.page(tx, query_id, position, limit, names)
+        last = rows[-1].seq if rows else position
+        done = bool(rows) and rows[-1].type in TERMINAL_TYPES
+        if not done and len(rows) < limit:
+            done = await store.is_over_after(tx, query_id, last, names)
+        cursor = QueryCursor.encode(await streams.generation(tx), query_id, last)
     events = b",".join(e.envelope() for e in rows)
     tail = jsongate.dumps({"nextCursor": cursor, "done": done})
     return json_response(b'{"events":[%s],%s' % (events, tail[1:]))
@@ -96,14 +100,18 @@ async def tenant_events(
 ) -> Response:
     streams = streams_of(request)
     names = wanted(types)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        position = await streams.tenant_position(tx, cursor_of(request, after))
-        if not wants_stream(request):
-            rows = await streams.tenant_page(tx, position, limit, names, runtime_id, thread_id)
+    at = cursor_of(request, after)
     if wants_stream(request):
-        return event_stream(
-            streams.tenant_sse(caller.tenant, position, names, runtime_id, thread_id, allowed(request))
-        )
+        async with stream_place(request, caller) as place:
+            async with streams.reads.transaction(caller.tenant) as tx:
+                position = await streams.tenant_position(tx, at)
+            frames = streams.tenant_sse(
+                caller.tenant, position, names, runtime_id, thread_id, allowed(request)
+            )
+            return EventStream(frames, place)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        position = await streams.tenant_position(tx, at)
+        rows = await streams.tenant_page(tx, position, limit, names, runtime_id, thread_id)
     events = b",".join(e.envelope() for _, e in rows if isinstance(e, StoredEvent))
     cursor = streams.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
     return json_response(

@@ -22,6 +22,7 @@ from app.base.ids import is_id
 from app.journal import frames, store
 from app.journal.hub import Hub
 from app.journal.models import TERMINAL_TYPES, JournalEvent, Page, TenantPosition
+from app.journal.open_streams import OpenStreams
 from app.journal.reads import StreamReads
 from app.journal.shared_bodies import EventGone, SharedBodies
 
@@ -86,6 +87,7 @@ class Streams:
         """`reads` is how many streams read the database at once; `shared_bytes` bounds the bodies of large events."""
         self._db = db
         self.reads = StreamReads(db, reads)
+        self.open = OpenStreams(db.metrics)
         self._bodies = SharedBodies(self._read_again, shared_bytes)
         self._hub = hub
         self._signer = signer

@@ -30,7 +30,7 @@ Handle = tuple[str, str]
 
 MAX_HYDRATED_BYTES: Final = 64 * 1024 * 1024
 DRAFT_PIN_MS: Final = 7 * 24 * 3600 * 1000.0
-PIECE_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024  # what a download holds for a client that reads slowly
 """Of a value that is read: what one reader costs."""
 
 SWEPT_AT_ONCE: Final = 8

@@ -28,6 +28,8 @@ DEFAULT_LIMITS: dict[str, Any] = {
     "requestsPerSecond": 50,
     "bytes": 10 * 1024**3,
     "maxReferenceBytes": 16 * 1024**2,
+    "openStreams": 200,
+    "openStreamsPerKey": 200,
 }
 
 OPERATOR_TENANT = "*"

@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.base.database import Tx
 from app.base.errors import Flaw, Invalid, Unavailable
-from app.journal.http import SSE, allowed, event_stream
+from app.journal.http import SSE, EventStream, allowed, stream_place
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -122,7 +122,8 @@ def calls_of(request: Request) -> ClientCalls:
     responses={200: {"content": {SSE: {"schema": {"type": "object"}}}}},
 )
 async def announce(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
-    return event_stream(_hints(request, caller.tenant))
+    async with stream_place(request, caller) as place:
+        return EventStream(_hints(request, caller.tenant), place)
 
 
 async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:

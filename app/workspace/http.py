@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 import structlog
@@ -114,7 +114,7 @@ async def sent(request: Request, tenant: str, body: Body, headers: dict[str, str
         return Response(status_code=304, headers={"etag": tag, **headers})
     part = _part_of(request, tag, body.size)
     pieces = workspaces_of(request).body(tenant, body, part)
-    first = await anext(pieces)  # what is not there is a problem, not an answer cut short
+    first = [await anext(pieces)]  # what is not there is a problem, not an answer cut short
     begin, end = part or (0, body.size)
     told = {
         "content-length": str(end - begin),
@@ -131,12 +131,14 @@ async def sent(request: Request, tenant: str, body: Body, headers: dict[str, str
         await pieces.aclose()
         return Response(headers=told, media_type=DEFAULT_TYPE)
 
-    async def all_of_it() -> Any:
-        yield first
-        async for piece in pieces:
-            yield piece
+    return Pieces(_joined(first, pieces), 200 if part is None else 206, told, DEFAULT_TYPE)
 
-    return Pieces(all_of_it(), 200 if part is None else 206, told, DEFAULT_TYPE)
+
+async def _joined(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what `first` holds, which is not held any longer, and the rest."""
+    yield first.pop()
+    async for piece in rest:
+        yield piece
 
 
 def _part_of(request: Request, tag: str, size: int) -> Part | None:

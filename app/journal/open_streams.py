@@ -1,0 +1,70 @@
+"""Open streams of a process: how many a tenant and a key may have at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.base.errors import TooManyRequests
+from app.base.metrics import Metrics
+from app.tenancy.models import Caller
+
+RETRY_AFTER_S: Final = 5
+
+
+class OpenStream:
+    """One place among the open streams. Release it when the stream ends; releasing twice is once."""
+
+    def __init__(self, streams: OpenStreams, tenant: str, key_id: str) -> None:
+        self._streams = streams
+        self._of = (tenant, key_id)
+        self._open = True
+
+    def release(self) -> None:
+        if self._open:
+            self._open = False
+            self._streams._released(*self._of)
+
+
+class OpenStreams:
+    """The open streams of a process, by tenant and by key."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._tenants: Counter[str] = Counter()
+        self._keys: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def count(self) -> int:
+        return self._tenants.total()
+
+    def claim(self, caller: Caller, limits: Mapping[str, Any]) -> OpenStream:
+        """Take a place for a stream of `caller`, whose tenant has these limits. Raises TooManyRequests."""
+        per_tenant = limits.get("openStreams")
+        per_key = limits.get("openStreamsPerKey", per_tenant)
+        if per_tenant is not None and self._tenants[caller.tenant] >= per_tenant:
+            self._refuse(
+                "tenant", f"The tenant {caller.tenant!r} has {per_tenant} streams open", "openStreams"
+            )
+        if per_key is not None and self._keys[caller.tenant, caller.key_id] >= per_key:
+            self._refuse("key", f"The key {caller.key_id!r} has {per_key} streams open", "openStreamsPerKey")
+        self._tenants[caller.tenant] += 1
+        self._keys[caller.tenant, caller.key_id] += 1
+        return OpenStream(self, caller.tenant, caller.key_id)
+
+    def _refuse(self, limit: str, what: str, name: str) -> None:
+        self._metrics.streams_refused.labels(limit).inc()
+        raise TooManyRequests(
+            f"{what} in this process, as many as it may have. Close one, follow several queries with one stream "
+            f"of GET /events, or ask the operator to raise the limit {name!r}.",
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+    def _released(self, tenant: str, key_id: str) -> None:
+        self._tenants[tenant] -= 1
+        self._keys[tenant, key_id] -= 1
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+        if not self._keys[tenant, key_id]:
+            del self._keys[tenant, key_id]
