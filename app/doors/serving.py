@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import ipaddress
 import os
 import signal
@@ -63,12 +64,20 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
         _notify_data_location(site)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             server = _Server(config, services, drain_seconds(settings))
+            freeze_startup_objects()
             runner.run(_with_database(site, services, server.serve(sockets=[listening])))
             signal.signal(
                 signal.SIGTERM, signal.SIG_IGN
             )  # what is left is giving back; a second signal is no news
     finally:
         site.release()
+
+
+def freeze_startup_objects() -> None:
+    """Keep the garbage collector from looking at modules, models and routes again and again. They stay until the end, and
+    a full collection takes 0.1 s with them, in the middle of whatever the event loop does."""
+    gc.collect()
+    gc.freeze()
 
 
 def admission_bounds(settings: Settings) -> AdmissionBounds:
@@ -336,6 +345,7 @@ def work(settings: Settings) -> None:
                     settings.host, settings.worker_port, "PLANGATE_WORKER_PORT", bounds.backlog
                 )
                 bound_send_buffer(listening, connections.limits)
+            freeze_startup_objects()
             runner.run(_with_database(site, services, _work(site, services, connections, listening)))
     finally:
         site.release()

@@ -1,0 +1,42 @@
+"""Large bodies are parsed without the garbage collector, which would look for cycles in what has none."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from app.base.errors import Malformed
+from app.base.parsing import AT_ONCE_BYTES, Parser
+
+BRACKETS = b"[" + b"[]," * AT_ONCE_BYTES + b"[]]"
+
+
+@pytest.fixture
+def collections() -> Iterator[list[str]]:
+    """The phases of the collections that begin from now on."""
+    seen: list[str] = []
+
+    def note(phase: str, _info: dict[str, int]) -> None:
+        seen.append(phase)
+
+    gc.callbacks.append(note)
+    yield seen
+    gc.callbacks.remove(note)
+
+
+async def test_nothing_is_collected_while_a_large_body_is_parsed(collections: list[str]) -> None:
+    parser = Parser()
+    await parser.parse(b"[" + b"0," * AT_ONCE_BYTES + b"0]")
+    collections.clear()
+    value = await parser.parse(BRACKETS)
+    assert len(value) == AT_ONCE_BYTES + 1  # type: ignore[arg-type]
+    assert collections.count("start") <= 2  # those of the moment after
+    assert gc.isenabled()
+
+
+async def test_the_collector_runs_again_after_a_malformed_body() -> None:
+    with pytest.raises(Malformed):
+        await Parser().parse(BRACKETS[:-1])
+    assert gc.isenabled()
