@@ -34,6 +34,10 @@ class Settings(BaseSettings):
     migrate_url: Annotated[
         str | None, Field(description="The login that owns the schema, where DATABASE_URL is not it.")
     ] = None
+    backup_url: Annotated[
+        str | None,
+        Field(description="The login that `plangate backup` reads with. It needs BYPASSRLS."),
+    ] = None
     listen_url: Annotated[
         str | None,
         Field(description="A direct address for LISTEN, where DATABASE_URL leads through a pooler."),
@@ -230,7 +234,7 @@ class Settings(BaseSettings):
         str, Field(pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error.")
     ] = "info"
 
-    @field_validator("database_url", "migrate_url", "listen_url")
+    @field_validator("database_url", "migrate_url", "backup_url", "listen_url")
     @classmethod
     def _postgres(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("postgresql://", "postgres://")):

@@ -70,8 +70,13 @@ def run_file(name: str) -> None:
     await_only(raw.execute((migrations_folder() / "sql" / name).read_text(encoding="utf-8")))
 
 
+def known_revisions() -> list[str]:
+    """Return the revisions of the schema that this code knows, oldest first."""
+    return sorted(p.name.split("_")[0] for p in (migrations_folder() / "versions").glob("[0-9]*.py"))
+
+
 async def schema_is_current(raw: Any) -> bool:
     """Whether the database has the newest migration that this code knows."""
-    known = sorted(p.name.split("_")[0] for p in (migrations_folder() / "versions").glob("[0-9]*.py"))
+    known = known_revisions()
     found = await raw.fetchval("SELECT version_num FROM alembic_version")
     return bool(known) and found == known[-1]

@@ -76,7 +76,7 @@ async def verify(settings: Settings, export: Path | None, against: Path | None) 
     not write, OSError for one that cannot be read or written, NotFound where there is no database: one that was made to
     be verified would be sound."""
     expected = {} if against is None else exported_heads(await asyncio.to_thread(against.read_bytes))
-    _need_database(settings, " to verify")
+    need_database(settings, " to verify")
     async with opened(settings) as services:
         ends = await heads(services.db)
         found = [p async for p in problems(services.db, services.chainer, expected)]
@@ -103,7 +103,7 @@ def kept_whole(file: Path, data: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(file)) from error
 
 
-def _need_database(settings: Settings, what_for: str = "") -> None:
+def need_database(settings: Settings, what_for: str = "") -> None:
     """Raises NotFound where none is, before an empty one is made in a directory that nobody meant."""
     if settings.database_url is None and not embedded_postgres.is_there(settings.data_dir):
         raise NotFound(
@@ -149,7 +149,7 @@ async def create_key(
 
 async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[str, Any]]:
     """The newest keys of a tenant, as `GET /keys` gives them. Raises NotFound for a tenant that there is not."""
-    _need_database(settings)
+    need_database(settings)
     async with opened(settings) as services:
         await _existing(services, tenant)
         async with services.db.transaction(tenant) as tx:
@@ -158,7 +158,7 @@ async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[st
 
 async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
     """Has a key stop working within five seconds. Raises NotFound."""
-    _need_database(settings)
+    need_database(settings)
     async with opened(settings) as services:
         await _existing(services, tenant)
         async with services.db.transaction(tenant) as tx:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from app.backup.errors import BackupError
 from app.base.embedded.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
 from app.base.later import later
@@ -31,13 +32,14 @@ from app.tenancy.models import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from app import settings as configuration
     from app.base import database, embedded_postgres
-    from app.doors import admin, serving
+    from app.doors import admin, backups, serving
     from app.tenancy import floor
 else:  # the service takes seconds to load, and most commands only talk to one
     configuration = later("app.settings")
     database = later("app.base.database")
     embedded_postgres = later("app.base.embedded_postgres")
     admin = later("app.doors.admin")
+    backups = later("app.doors.backups")
     serving = later("app.doors.serving")
     floor = later("app.tenancy.floor")
 
@@ -277,6 +279,32 @@ def verify(
 
 
 @cli.command()
+def backup(
+    to: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where the backup is created; it must not exist.")
+    ],
+    data_dir: DataDir = None,
+) -> None:
+    """Save the database and the local bodies of files, also while the service runs."""
+    saved = asyncio.run(backups.save(settings(data_dir=data_dir), to.absolute()))
+    for line in saved.lines:
+        typer.echo(line)
+    if saved.lost:
+        typer.echo(f"Lost bodies, not in the backup: {len(saved.lost)}, such as {saved.lost[0]}.", err=True)
+        raise typer.Exit(1)
+
+
+@cli.command()
+def restore(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `plangate backup` created.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Restore a backup into an empty database. Stop the service first."""
+    for line in asyncio.run(backups.restore(settings(data_dir=data_dir), directory)):
+        typer.echo(line)
+
+
+@cli.command()
 def openapi() -> None:
     """Print the OpenAPI document."""
     sys.stdout.write(admin.openapi_text())
@@ -295,7 +323,7 @@ def main() -> None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
     try:
         cli()
-    except (PlangateError, EmbeddedPostgresError) as error:
+    except (PlangateError, EmbeddedPostgresError, BackupError) as error:
         flaws = [f"{flaw.pointer}: {flaw.message}" for flaw in getattr(error, "flaws", ())]
         raise SystemExit("\n  ".join([f"plangate: {error}", *flaws])) from error
     except Stop as error:

@@ -54,11 +54,12 @@ async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> N
         "SELECT relname FROM pg_class c WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND NOT EXISTS"
         " (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id')"
     )
-    assert {r["relname"] for r in without} == {"alembic_version", "installation"}
+    assert {r["relname"] for r in without} == {"alembic_version", "generation", "installation"}
     keys = await owner.fetch(
         "SELECT c.relname, a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid"
         " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]"
-        " WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND c.relname NOT IN ('alembic_version', 'installation')"
+        " WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND c.relname NOT IN"
+        " ('alembic_version', 'generation', 'installation')"
     )
     assert {r["attname"] for r in keys} == {"tenant_id"}
 

@@ -43,7 +43,7 @@ def find(account: Account, state_dir: Path) -> Binaries:
     Raises:
         EmbeddedPostgresError: there are none, or none that the account can run.
     """
-    bundled = sorted(_usable(_in_wheel()), key=lambda found: found.major)
+    bundled = sorted(_usable(in_wheel()), key=lambda found: found.major)
     if bundled:
         newest = bundled[-1]
         if _runs(account, newest.folder):
@@ -57,7 +57,7 @@ def find(account: Account, state_dir: Path) -> Binaries:
             )
         return copy
     unreachable = []
-    for found in _usable(_on_machine()):
+    for found in _usable(on_machine()):
         if _runs(account, found.folder):
             return found
         unreachable.append(str(found.folder))
@@ -71,7 +71,7 @@ def find(account: Account, state_dir: Path) -> Binaries:
 def stamp() -> str:
     """Changes when the wheel's programs are replaced. Starts no process."""
     parts = []
-    for folder in _in_wheel():
+    for folder in in_wheel():
         found = (folder / "postgres").stat()
         parts.append(f"{folder}:{found.st_size}:{found.st_mtime_ns}")
     return "\n".join(parts)
@@ -79,23 +79,23 @@ def stamp() -> str:
 
 def describe() -> str:
     """Return which Postgres this installation starts where DATABASE_URL names none, and how to use another."""
-    bundled = sorted(_usable(_in_wheel()), key=lambda found: found.major)
+    bundled = sorted(_usable(in_wheel()), key=lambda found: found.major)
     if bundled:
         wheel = importlib.metadata.version(_WHEEL)
         found = f"embedded PostgreSQL {bundled[-1].version} (from {_WHEEL} {wheel})"
     else:
-        machine = next(_usable(_on_machine()), None)
+        machine = next(_usable(on_machine()), None)
         found = f"PostgreSQL {machine.version} in {machine.folder}" if machine else "no PostgreSQL found"
     return f"{found}; to use your own server, set DATABASE_URL"
 
 
 def of_major(major: int) -> Path | None:
     """Programs of exactly this major version, wherever they are: an upgrade needs them beside the new."""
-    folders = (*_in_wheel(), *_on_machine())
+    folders = (*in_wheel(), *on_machine())
     return next((found.folder for found in _usable(folders) if found.major == major), None)
 
 
-def _in_wheel() -> list[Path]:
+def in_wheel() -> list[Path]:
     """Its `bin` folders, one for each version that it brings. Not imported: importing it has effects."""
     spec = importlib.util.find_spec(_PACKAGE)
     roots = spec.submodule_search_locations if spec else None
@@ -104,7 +104,7 @@ def _in_wheel() -> list[Path]:
     return sorted({path.resolve().parent for path in found})
 
 
-def _on_machine() -> Iterator[Path]:
+def on_machine() -> Iterator[Path]:
     """The folder of `initdb` on PATH, then pg_config's, then Debian's, newest first."""
     on_path = shutil.which("initdb")
     if on_path:
