@@ -12,6 +12,7 @@ from plangate.spec.approvals import free_arguments
 
 from app.approvals import store
 from app.approvals.models import ApprovalRequest, ApprovalRow, GrantRow
+from app.approvals.principals import person_of
 from app.approvals.subjects import bound_args, definition_of
 from app.base.database import Tx
 from app.base.errors import NotFound
@@ -39,12 +40,13 @@ async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
 
 
 async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
-    """The newest grant that covers this call under the rule in force, and who gave it."""
+    """Return the newest grant that covers this call under the rule in force, and who gave it. It is worth the people who
+    voted for it: as many as the rule asks for now, and none who may not decide."""
     free = free_arguments(request.rule.rememberable)
     if request.kind != "tool" or free is None:
         return None
     asked = request.rule.approvers
-    found = await store.covering_grant(
+    found = await store.covering_grants(
         tx,
         request.scope.thread_id,
         request.scope.agent,
@@ -52,11 +54,14 @@ async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
         definition_of(request.subject),
         bound_args(request.subject, free),
         list(free),
-        asked.minimum if asked else 1,
-        request.requested_by if asked and asked.not_requester else None,
         request.runtime_id,
     )
-    return None if found is None else (found["id"], found["granted_by"])
+    barred = {person_of(request.requested_by)} if asked and asked.not_requester else set()
+    for grant in found:
+        voters = {person_of(principal) for principal in grant["voters"]}
+        if len(voters) >= (asked.minimum if asked else 1) and not voters & barred:
+            return grant["id"], grant["granted_by"]
+    return None
 
 
 async def revoke(tx: Tx, grant_id: str, by: str) -> GrantRow:

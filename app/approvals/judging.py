@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.approvals.models import ApprovalRow, Decision
+from app.approvals.principals import is_same_person
 from app.base.errors import Conflict, Flaw, Forbidden, Invalid
 
 
@@ -42,7 +43,7 @@ def refuse_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:
 
 def repeated(row: ApprovalRow, decision: Decision, *, edits: bool) -> ApprovalRow:
     """The first answer for who said the same before; a Conflict that shows the winner for everybody else."""
-    mine = next((v for v in row.votes if v.principal == decision.by), None)
+    mine = next((v for v in row.votes if is_same_person(v.principal, decision.by)), None)
     same = mine is not None and (mine.decision, mine.scope) == (decision.decision, decision.scope)
     if same and row.decision == decision.decision and not edits:
         return row
@@ -58,7 +59,7 @@ def expired(row: ApprovalRow) -> Conflict:
 
 def refuse_requester(row: ApprovalRow, decision: Decision) -> None:
     asked = row.rule.approvers
-    if asked is not None and asked.not_requester and decision.by == row.requested_by:
+    if asked is not None and asked.not_requester and is_same_person(decision.by, row.requested_by):
         raise Forbidden("The rule of this gate wants somebody else than who asked for it to decide.")
 
 
@@ -79,12 +80,12 @@ def has_voted(row: ApprovalRow, decision: Decision) -> bool:
     """Whether this very vote was cast before. Conflict where the principal voted otherwise, Forbidden where the key
     behind it would vote twice: names behind one key are that key's word, so no quorum is made of them."""
     for vote in row.votes:
-        if vote.principal == decision.by:
+        if is_same_person(vote.principal, decision.by):
             if (vote.decision, vote.scope) == (decision.decision, decision.scope):
                 return True
             how = f" with scope {vote.scope!r}" if vote.scope else ""
             raise Conflict(
-                f"{decision.by} already voted {vote.decision!r}{how}; a principal has one vote.",
+                f"{vote.principal} already voted {vote.decision!r}{how}; a principal has one vote.",
                 extra={"approval": row.wire()},
             )
     first = next((v for v in row.votes if v.key_id == decision.key_id), None)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import orjson
 from plangate.spec.models import ApprovalRule
 
+from app.approvals.principals import person_of
 from app.approvals.subjects import args_of
 from app.base.clock import rfc3339
 from app.journal.models import Scope
@@ -111,6 +112,11 @@ class ApprovalRow:
     feedback: str | None
     partial: bytes | None
     votes: list[Vote] = field(default_factory=list)
+
+    @property
+    def voters(self) -> int:
+        """Return how many people voted. Votes that are older than this rule may be two of one."""
+        return len({person_of(vote.principal) for vote in self.votes})
 
     @property
     def minimum(self) -> int:

@@ -135,7 +135,7 @@ class Approvals:
             judging.refuse_unseen(row, decision)
             said = (decision.by, decision.key_id, decision.decision, decision.scope)
             row.votes.append(await store.vote(tx, row.id, row.edits, *said))
-        if decision.decision == "approve" and len(row.votes) < row.minimum:
+        if decision.decision == "approve" and row.voters < row.minimum:
             if edits:
                 await self._tell_open(tx, row, await self._scope_of(tx, row))
             return row

@@ -210,19 +210,18 @@ INSERT INTO approval_grants (tenant_id, id, approval_id, thread_id, agent, tool,
        granted_by, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, sha256($8), $9, $10, now() + make_interval(secs => $11::float8))
 """
-# A grant is worth the votes behind it: as many as the rule asks for now ($8), and none of who may not decide ($9). It is
-# for the runtimes of the name under which it was made: another runtime may send the same tool anywhere.
+# A grant is for the runtimes of the name under which it was made: another runtime may send the same tool anywhere. What
+# the votes behind it are worth, the caller knows. There are few: while one covers a call, nobody is asked about it.
 COVERING = """
-SELECT g.id, g.granted_by FROM approval_grants g
-  JOIN approvals a ON a.tenant_id = g.tenant_id AND a.id = g.approval_id
- CROSS JOIN LATERAL (SELECT count(*) AS votes, count(*) FILTER (WHERE v.principal = $9) AS barred FROM approval_votes v
-                      WHERE v.tenant_id = a.tenant_id AND v.approval_id = a.id AND v.edits = a.edits) w
+SELECT g.id, g.granted_by,
+       ARRAY(SELECT v.principal FROM approval_votes v
+              WHERE v.tenant_id = a.tenant_id AND v.approval_id = a.id AND v.edits = a.edits) AS voters
+  FROM approval_grants g JOIN approvals a ON a.tenant_id = g.tenant_id AND a.id = g.approval_id
  WHERE g.tenant_id = $1 AND g.thread_id = $2 AND g.agent = $3 AND g.tool = $4 AND g.definition_digest = $5
    AND g.args_digest = sha256($6) AND g.free = $7 AND g.revoked_at IS NULL AND g.expires_at > now()
-   AND w.votes >= $8 AND w.barred = 0
    AND (SELECT name FROM runtimes r WHERE r.tenant_id = a.tenant_id AND r.id = a.runtime_id)
-     = (SELECT name FROM runtimes r WHERE r.tenant_id = a.tenant_id AND r.id = $10)
- ORDER BY g.id DESC LIMIT 1
+     = (SELECT name FROM runtimes r WHERE r.tenant_id = a.tenant_id AND r.id = $8)
+ ORDER BY g.id DESC LIMIT 100
 """
 REVOKE_GRANT = """
 UPDATE approval_grants SET revoked_at = now(), revoked_by = $3 WHERE tenant_id = $1 AND id = $2 AND revoked_at IS NULL
@@ -241,8 +240,8 @@ async def insert_grant(tx: Tx, *args: Any) -> None:
     await tx.run(INSERT_GRANT, tx.tenant, *args)
 
 
-async def covering_grant(tx: Tx, *args: Any) -> Any:
-    return await tx.row(COVERING, tx.tenant, *args)
+async def covering_grants(tx: Tx, *args: Any) -> list[Any]:
+    return await tx.fetch(COVERING, tx.tenant, *args)
 
 
 async def revoke_grant(tx: Tx, grant_id: str, by: str) -> None:

@@ -10,13 +10,14 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.base import errors, jsongate
 from app.base.blobs import BlobsFailed
 from app.base.database import is_outage
 from app.base.errors import MAX_DETAIL_CHARS, MAX_ERRORS, list_errors, truncate
-from app.base.telling import ids_in
+from app.base.telling import METHODS, ids_in
 
 log = structlog.get_logger(__name__)
 
@@ -117,10 +118,21 @@ async def of_http(request: Request, error: Exception) -> Response:
         404: "There is no such route; GET /openapi.json lists them.",
         405: f"{request.method[:20]} is not possible here.",
     }.get(error.status_code, "The request could not be read.")
-    headers = dict(error.headers or {})
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 405:
+        headers["allow"] = ", ".join(allowed_methods(request))
     return problem(
         request, error.status_code, slug, slug.replace("_", " ").capitalize(), detail, None, headers
     )
+
+
+def allowed_methods(request: Request) -> list[str]:
+    """Return the methods that any route takes at the path of the request. The framework names those of the first."""
+    return [
+        method
+        for method in sorted(METHODS)
+        if any(r.matches({**request.scope, "method": method})[0] is Match.FULL for r in request.app.routes)
+    ]
 
 
 async def of_outage(request: Request, error: Exception) -> Response:

@@ -83,6 +83,8 @@ class GatedRoute(APIRoute):
                 # Nobody without a key makes us read, let alone parse.
                 authorization = request.headers.get("authorization")
                 await door_of(request).tenancy.known(authorization, host_of(request))
+                if (key := request.headers.get("idempotency-key")) is not None:
+                    idempotency.validate_key(key)
                 async with self.opened(request, await _body(request, limit)):
                     return await handle(request)
             return await handle(request)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, Invalid
+from app.base.errors import Conflict, Flaw, Invalid
 
 MAX_KEY_CHARS = 255
 
@@ -34,6 +34,13 @@ class InProgress(Conflict):
     retry_after_s = 1
 
 
+def validate_key(key: str) -> None:
+    """Raise Invalid if this cannot be an Idempotency-Key. Routes that store nothing check it too."""
+    if not 0 < len(key) <= MAX_KEY_CHARS:
+        message = f"must have 1 to {MAX_KEY_CHARS} characters; this one has {len(key)}"
+        raise Invalid(f"Idempotency-Key {message}.", [Flaw("header:Idempotency-Key", message)])
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One key of one caller for one path, and the hash of the body it came with."""
@@ -46,8 +53,7 @@ class Key:
 
     @classmethod
     def of(cls, principal: str, method: str, path: str, key: str, body: bytes) -> Key:
-        if not 0 < len(key) <= MAX_KEY_CHARS:
-            raise Invalid(f"Idempotency-Key must have 1 to {MAX_KEY_CHARS} characters.")
+        validate_key(key)
         return cls(principal, method, path, key, hashlib.sha256(body).digest())
 
 

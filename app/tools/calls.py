@@ -127,9 +127,10 @@ class OutgoingCalls:
 
     async def _lapse(self, tenant: str, work_id: str) -> None:
         async with self._db.transaction(tenant) as tx:
-            query_id = await store.query_of(tx, work_id)
-            if query_id is None:
+            call = await store.call_of(tx, work_id)
+            if call is None:
                 return
+            query_id = call["query_id"]
             await queue_store.lock(tx, query_id)
             row = await store.lapse(tx, work_id, MOST_CLAIMS, GIVEN_UP)
             if row is None:

@@ -112,8 +112,21 @@ class ClientCalls:
             **request,
         }
 
-    async def heartbeat(self, tx: Tx, work_id: str, token: str, lease_ms: int) -> str:
+    async def _call(self, tx: Tx, caller: Caller, work_id: str) -> Any:
+        """Return the call, or None if there is none. Raise Forbidden if the caller's key may not serve its tool: a token
+        that leaked is worth nothing without such a key."""
+        call = await store.call_of(tx, work_id) if is_id("wrk_", work_id) else None
+        if call is None:
+            return None
+        if caller.tools is not None and call["name"] not in caller.tools:
+            raise Forbidden(f"This key may not serve the tool of {work_id}.")
+        if call["purpose"] != "tool":
+            caller.need("actions:serve")
+        return call
+
+    async def heartbeat(self, tx: Tx, caller: Caller, work_id: str, token: str, lease_ms: int) -> str:
         """Holds a claim longer, never beyond the tool's timeout."""
+        await self._call(tx, caller, work_id)
         until = await store.heartbeat(
             tx, work_id, token_hash(token), max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS))
         )
@@ -121,8 +134,11 @@ class ClientCalls:
             raise self._lapsed(work_id)
         return rfc3339(until)
 
-    async def progress(self, tx: Tx, work_id: str, token: str, fields: dict[str, Any]) -> None:
+    async def progress(
+        self, tx: Tx, caller: Caller, work_id: str, token: str, fields: dict[str, Any]
+    ) -> None:
         """Tells the readers of the query how far a running call is."""
+        await self._call(tx, caller, work_id)
         held = await store.held(tx, work_id, token_hash(token))
         if held is None:
             raise self._lapsed(work_id)
@@ -131,12 +147,13 @@ class ClientCalls:
             told = event(scope, "tool-progress", toolName=held["name"], **fields)
             await journal_store.append(tx, held["query_id"], [told])
 
-    async def result(self, tx: Tx, work_id: str, token: str, result: dict[str, Any]) -> bool:
+    async def result(self, tx: Tx, caller: Caller, work_id: str, token: str, result: dict[str, Any]) -> bool:
         """Records the result and wakes the query in one transaction. A late one is kept as evidence: False."""
         data = orjson.dumps(result)  # it came through the gate
-        query_id = await store.query_of(tx, work_id) if is_id("wrk_", work_id) else None
-        if query_id is None:
+        call = await self._call(tx, caller, work_id)
+        if call is None:
             raise NotFound(f"There is no tool call {work_id!r}.")
+        query_id = call["query_id"]
         await queue_store.lock(tx, query_id)
         if await store.finish(tx, work_id, token_hash(token), data):
             await queue_store.wake(tx, query_id)
@@ -146,8 +163,9 @@ class ClientCalls:
             raise self._lapsed(work_id)
         return bool(late["status"] == "done" and late["result"] == data)
 
-    async def release(self, tx: Tx, work_id: str, token: str) -> None:
+    async def release(self, tx: Tx, caller: Caller, work_id: str, token: str) -> None:
         """Gives a call back that was claimed and not begun."""
+        await self._call(tx, caller, work_id)
         if await store.release(tx, work_id, token_hash(token)) is None:
             raise self._lapsed(work_id)
         await store.tell(tx)

@@ -187,7 +187,7 @@ async def heartbeat(
     request: Request, work_id: WorkId, body: Held, caller: Annotated[Caller, calling("tools:serve")]
 ) -> Response:
     async def holding(tx: Tx) -> Reply:
-        until = await calls_of(request).heartbeat(tx, work_id, body.claim_token, body.lease_ms)
+        until = await calls_of(request).heartbeat(tx, caller, work_id, body.claim_token, body.lease_ms)
         return Reply({"claimedUntil": until})
 
     return await answer(request, caller, holding)
@@ -204,7 +204,7 @@ async def progress(
     fields = body.model_dump(by_alias=True, exclude_none=True, exclude={"claim_token"})
 
     async def telling(tx: Tx) -> Reply:
-        await calls_of(request).progress(tx, work_id, body.claim_token, fields)
+        await calls_of(request).progress(tx, caller, work_id, body.claim_token, fields)
         return Reply({"told": True})
 
     return await answer(request, caller, telling)
@@ -219,7 +219,7 @@ async def result(
     outcome = {"error": body.error} if body.error is not None else {"output": body.output}
 
     async def posting(tx: Tx) -> Reply:
-        adopted = await calls_of(request).result(tx, work_id, body.claim_token, outcome)
+        adopted = await calls_of(request).result(tx, caller, work_id, body.claim_token, outcome)
         return Reply({"workId": work_id, "adopted": adopted})
 
     return await answer(request, caller, posting)
@@ -234,7 +234,7 @@ async def release(
     request: Request, work_id: WorkId, body: Release, caller: Annotated[Caller, calling("tools:serve")]
 ) -> Response:
     async def releasing(tx: Tx) -> Reply:
-        await calls_of(request).release(tx, work_id, body.claim_token)
+        await calls_of(request).release(tx, caller, work_id, body.claim_token)
         return Reply({"workId": work_id, "released": True})
 
     return await answer(request, caller, releasing)

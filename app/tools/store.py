@@ -61,7 +61,7 @@ UPDATE outgoing_calls SET status = 'open', claim_token_hash = NULL, claimed_by =
  WHERE tenant_id = $1 AND work_id = $2 AND claim_token_hash = $3 AND status = 'claimed'
 RETURNING query_id
 """
-QUERY_OF = "SELECT query_id FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
+CALL_OF = "SELECT query_id, name, purpose FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
 # The service takes a call of its own under the epoch of its lease: the intent, before the first byte. One that an
 # earlier epoch had taken may have left; it is sent again only where that is safe.
 TAKE = """
@@ -166,9 +166,8 @@ async def release(tx: Tx, work_id: str, token_hash: bytes) -> str | None:
     return found
 
 
-async def query_of(tx: Tx, work_id: str) -> str | None:
-    found: str | None = await tx.value(QUERY_OF, tx.tenant, work_id)
-    return found
+async def call_of(tx: Tx, work_id: str) -> Any:
+    return await tx.row(CALL_OF, tx.tenant, work_id)
 
 
 async def lapse(tx: Tx, work_id: str, most_claims: int, why: bytes) -> Any:

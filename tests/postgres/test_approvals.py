@@ -123,6 +123,17 @@ async def test_a_quorum_counts_principals_and_one_rejection_ends_it(plangate: Wo
     assert good(await bob.decide(approval["id"], "reject"))["status"] == "rejected"
 
 
+async def test_spellings_of_a_name_are_one_person_in_a_quorum(plangate: World, api: Caller) -> None:
+    approval = await asked(api, {"kind": "always", "approvers": {"minimum": 2}})
+    first = good(await (await plangate.key("approvals:decide", principal="AP1")).decide(approval["id"]))
+    for name in ("ap1", "Ap1 ", "\uff21\uff301"):  # the last in full-width letters
+        same = await plangate.key("approvals:decide", principal=name)
+        assert good(await same.decide(approval["id"])) == first
+        assert "AP1 already voted" in refused(await same.decide(approval["id"], "reject"), 409)["detail"]
+    other = await plangate.key("approvals:decide", principal="ap2")
+    assert good(await other.decide(approval["id"]))["status"] == "approved"
+
+
 async def test_one_key_does_not_fill_a_quorum_under_several_names(plangate: World, api: Caller) -> None:
     approval = await asked(api, {"kind": "always", "approvers": {"minimum": 2}})
     path = f"/approvals/{approval['id']}"
@@ -180,6 +191,17 @@ async def test_who_asked_may_be_barred_from_deciding(plangate: World, api: Calle
     refused(await ann.decide(approval["id"]), 403, "forbidden")
     assert (await ann.read(f"/approvals/{approval['id']}"))["status"] == "pending"
     good(await (await plangate.key("approvals:decide", principal="bob")).decide(approval["id"]))
+
+
+async def test_who_asked_is_barred_under_every_spelling(plangate: World, api: Caller) -> None:
+    await api.register(
+        specs.scripted(specs.tool("pay", approval={"kind": "always", "approvers": {"notRequester": True}}))
+    )
+    asking = await plangate.key("queries:write", "read", principal="AP1")
+    query = await asking.submit(specs.script(("pay", {"n": 1})))
+    approval = await asking.gate(query["id"])
+    same = await plangate.key("approvals:decide", principal="ap1")
+    refused(await same.decide(approval["id"]), 403, "forbidden")
 
 
 async def test_only_a_key_with_the_scope_decides(plangate: World, api: Caller) -> None:

@@ -247,7 +247,7 @@ async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) 
     assert await scanned(filled, *claim) == set()
     assert await scanned(filled, plans_store.OPEN_GATE, "acme", "pln_1") == set()
     assert await scanned(filled, approvals_store.STANDING, "acme", "wrk_7", "tool") == set()
-    grant = ("thr_000001", "a", "t", "digest", b"{}", [], 1, None, "rt_1")
+    grant = ("thr_000001", "a", "t", "digest", b"{}", [], "rt_1")
     assert await scanned(filled, approvals_store.COVERING, "acme", *grant) == set()
     for due in ("due_approvals", "due_calls"):
         sql = (await body_of(filled, due)).replace("p_limit", "$1")

@@ -148,9 +148,18 @@ async def test_a_route_that_is_not_there(api: Caller, path: str) -> None:
 
 
 async def test_a_method_that_is_not_possible_says_which_are(api: Caller) -> None:
-    response = await api.request("PUT", "/runtimes/x")
-    refused(response, 405, "method_not_allowed")
-    assert response.headers["allow"]
+    paths = (await api.read("/openapi.json"))["paths"]
+    assert len(paths) > 50
+    routes = {path: re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path)) for path in paths}
+    for path in paths:
+        asked = re.sub(r"\{[^}]+\}", "x", path)
+        response = await api.request("TRACE", asked)
+        refused(response, 405, "method_not_allowed")
+        templates = [other for other, pattern in routes.items() if pattern.fullmatch(asked)]
+        declared = {m.upper() for t in templates for m in paths[t] if m != "parameters"}
+        listed = response.headers["allow"].split(", ")
+        assert set(listed) - {"HEAD"} == declared, path  # the document leaves HEAD out
+        assert listed == sorted(set(listed))
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,19 @@ async def test_who_may_not_decide_about_his_call_is_not_helped_by_his_grant(
     assert (await passes(api, await call(bob)))["decidedBy"] == "ann"
 
 
+async def test_who_may_not_decide_is_not_helped_by_a_grant_under_another_spelling(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(spec({**REMEMBER, "approvers": {"notRequester": True}}))
+    approval = await api.gate(await call(await plangate.key("queries:write", principal="bob")))
+    good(
+        await (await plangate.key("approvals:decide", principal="AP1")).decide(approval["id"], scope="thread")
+    )
+    await api.serve("pay", 1)
+    await api.ended(approval["queryId"])
+    await asks(api, await call(await plangate.key("queries:write", principal="ap1")))
+
+
 async def test_the_same_decision_again_makes_no_second_grant(plangate: World, api: Caller) -> None:
     await api.register(spec())
     approval = await api.gate(await call(api))

@@ -121,6 +121,19 @@ async def test_a_key_is_1_to_255_characters(api: Caller) -> None:
     assert (await api.post("/queries", {"prompt": "x"}, headers={"idempotency-key": "k" * 255})).is_success
 
 
+async def test_the_length_of_a_key_is_checked_where_nothing_is_stored_too(api: Caller) -> None:
+    for path, body in (("/runtimes/validate", specs.mock()), ("/tools/mcp/list", {"url": "https://x.test"})):
+        for bad in ("", "k" * 256):
+            answer = await api.post(path, body, headers={"idempotency-key": bad})
+            assert refused(answer, 422)["errors"] == [
+                {
+                    "pointer": "header:Idempotency-Key",
+                    "message": f"must have 1 to 255 characters; this one has {len(bad)}",
+                }
+            ]
+    good(await api.post("/runtimes/validate", specs.mock(), headers={"idempotency-key": "k" * 255}))
+
+
 async def test_decisions_results_and_plans_repeat_too(api: Caller) -> None:
     await api.register(specs.planning())
     body = {"specName": "Routing", "body": specs.BODY}

@@ -267,6 +267,43 @@ async def test_a_key_serves_only_the_names_it_was_given(plangate: World, api: Ca
     assert (await served.do("/tool-calls/claim", {"tools": [{"name": "add"}]}))["calls"] == []
 
 
+async def test_a_claimed_call_is_answered_with_a_key_that_may_serve_its_tool(
+    plangate: World, api: Caller
+) -> None:
+    await api.register(specs.scripted(specs.tool("add"), specs.tool("pay")))
+    query = await api.submit(specs.script(("pay", {"n": 1})))
+    (call,) = await api.claim("pay")
+    path, token = f"/tool-calls/{call['workId']}", {"claimToken": call["claimToken"]}
+    foreign = await plangate.key("tools:serve", tools=["add"])
+    for verb, body in (
+        ("heartbeat", {}),
+        ("progress", {"label": "half"}),
+        ("result", {"output": 1}),
+        ("release", {}),
+    ):
+        problem = refused(await foreign.post(f"{path}/{verb}", {**token, **body}), 403, "forbidden")
+        assert call["workId"] in problem["detail"]
+        assert "pay" not in problem["detail"]
+    own = await plangate.key("tools:serve", tools=["pay"])
+    good(await own.post(f"{path}/heartbeat", token))
+    good(await own.post(f"{path}/progress", {**token, "label": "half"}))
+    assert good(await own.post(f"{path}/result", {**token, "output": 7}))["adopted"]
+    await api.ended(query["id"])
+    refused(await foreign.post(f"{path}/result", {**token, "output": 8}), 403, "forbidden")
+
+
+async def test_an_action_is_answered_with_a_key_that_has_its_scope(plangate: World, api: Caller) -> None:
+    await api.register(specs.planning())
+    query = await api.submit(specs.store_and_execute())
+    await api.approve(query["id"])
+    (call,) = await api.claim("actions")
+    path, token = f"/tool-calls/{call['workId']}", {"claimToken": call["claimToken"]}
+    tools_only = await plangate.key("tools:serve")
+    for verb, body in (("heartbeat", {}), ("progress", {"label": "half"}), ("result", {"output": {}})):
+        problem = refused(await tools_only.post(f"{path}/{verb}", {**token, **body}), 403, "forbidden")
+        assert "actions:serve" in problem["detail"]
+
+
 async def test_actions_are_for_keys_with_their_scope(plangate: World, api: Caller) -> None:
     await api.register(specs.planning())
     query = await api.submit(specs.store_and_execute())
