@@ -240,7 +240,13 @@ def assemble(
     hub = Hub()
     journal = JournalWriter(db, hub, origin)
     signer = Signer(derive(site.master, "cursors"))
-    streams = Streams(db, hub, signer, reads=settings.stream_reads, shared_bytes=settings.large_event_bytes)
+    streams = Streams(
+        db,
+        hub,
+        signer,
+        reads=settings.stream_reads or max(1, settings.pool_size // 3),
+        shared_bytes=settings.large_event_bytes,
+    )
     sealer = Sealer(derive(site.master, "secrets"))
     key_bounds = UnknownKeyBounds(
         settings.unknown_keys, settings.unknown_key_s, settings.unknown_keys_per_client_per_s

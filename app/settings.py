@@ -208,11 +208,14 @@ class Settings(BaseSettings):
         ),
     ] = 30
     stream_reads: Annotated[
-        int,
+        int | None,
         Field(
-            ge=1, le=100, description="How many streams of events read the database at once, in one process."
+            ge=1,
+            le=500,
+            description="How many streams of events read the database at once, in one process. A third of the pool "
+            "without it.",
         ),
-    ] = 3
+    ] = None
     large_event_bytes: Annotated[
         int,
         Field(

@@ -62,6 +62,7 @@ class Tenancy:
         self._lookups: dict[bytes, asyncio.Task[Caller]] = {}
         self._keys: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
         self._tenants: OrderedDict[str, tuple[float, Tenant]] = OrderedDict()
+        self._loading: dict[tuple[str, bool], asyncio.Task[Tenant]] = {}
         self._buckets: dict[str, Bucket] = {}
 
     # -- who calls -------------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ class Tenancy:
             await self._find(hash_key(authorization[7:].strip()))
         except Unauthenticated:
             return False
-        except Unavailable:
+        except (Unavailable, TooManyRequests):
             return True
         return True
 
@@ -182,11 +183,25 @@ class Tenancy:
     # -- tenants ---------------------------------------------------------------------------------------------
 
     async def tenant(self, tenant: str, *, make: bool = False) -> Tenant:
-        """The tenant, from a cache of a few seconds; made on first use for the operator's key."""
-        now = time.monotonic()
+        """The tenant, from a cache of a few seconds; made on first use for the operator's key. Requests that come at
+        once wait for one lookup."""
         kept = self._tenants.get(tenant)
-        if kept is not None and kept[0] > now:
+        if kept is not None and kept[0] > time.monotonic():
             return kept[1]
+        loading = self._loading.get((tenant, make))
+        if loading is None:
+            loading = asyncio.create_task(self._load_tenant(tenant, make), name="tenant-lookup")
+            self._loading[tenant, make] = loading
+            loading.add_done_callback(lambda done: self._loaded(tenant, make, done))
+        return await asyncio.shield(loading)
+
+    def _loaded(self, tenant: str, make: bool, loading: asyncio.Task[Tenant]) -> None:
+        del self._loading[tenant, make]
+        if not loading.cancelled():
+            loading.exception()  # all who waited for it may be gone
+
+    async def _load_tenant(self, tenant: str, make: bool) -> Tenant:
+        now = time.monotonic()
         async with self._db.transaction(tenant) as tx:
             row = await store.tenant(tx)
             if row is None and make:
