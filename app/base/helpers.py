@@ -24,12 +24,19 @@ KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 LARGE_BYTES: Final = 1024 * 1024
 """JSON above this is large: 25 ms of an interpreter that does nothing else."""
 
+TOO_COMPLEX: Final = (
+    "The value has so many parts that taking it apart needs more memory or time than the service gives to one. "
+    "Store it in several references."
+)
+
 
 class Helpers:
     """The turns of a process at helpers of one kind."""
 
-    def __init__(self, module: str, most_bytes: int) -> None:
-        """`module` has what a helper can do; with more than `most_bytes` of memory it is ended."""
+    def __init__(self, module: str, most_bytes: int, too_complex: str | None = None) -> None:
+        """`module` has what a helper can do; with more than `most_bytes` of memory it is ended. `too_complex` is what the
+        caller reads then."""
+        self._too_complex = TOO_COMPLEX if too_complex is None else too_complex
         self._module = module
         self._most_bytes = most_bytes
         self._turns = asyncio.Semaphore(AT_ONCE)
@@ -43,7 +50,8 @@ class Helpers:
         except TimeoutError:
             raise TooManyRequests("Many large values are on their way; send this one again.") from None
         try:
-            helper = Helper(await asyncio.to_thread(_started, self._module), self._most_bytes)
+            started = await asyncio.to_thread(_started, self._module)
+            helper = Helper(started, self._most_bytes, self._too_complex)
             try:
                 yield helper
             finally:
@@ -54,8 +62,11 @@ class Helpers:
 
 
 class Helper:
-    def __init__(self, process: subprocess.Popen[bytes], most_bytes: int) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], most_bytes: int, too_complex: str = TOO_COMPLEX
+    ) -> None:
         self.process = process
+        self._too_complex = too_complex
         self._most_bytes = most_bytes
         self._to, self._source = (cast(BufferedIOBase, stream) for stream in (process.stdin, process.stdout))
 
@@ -68,9 +79,9 @@ class Helper:
             status = await asyncio.to_thread(self.process.wait)
             if status >= 0:
                 raise RuntimeError(f"a helper process ended by itself, with {status}")
-            raise _no_memory()  # a signal ended it: ours, the limit on its time, the system's
+            raise TooLarge(self._too_complex)  # a signal ended it: ours, the limit on its time, the system's
         if "error" in answer[0]:
-            raise _refusal(answer[0])
+            raise _refusal(answer[0], self._too_complex)
         return answer
 
     def _exchanged(
@@ -128,18 +139,11 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
-def _no_memory() -> TooLarge:
-    return TooLarge(
-        "The value has so many parts that taking it apart needs more memory or time than the service gives to one. "
-        "Store it in several references."
-    )
-
-
-def _refusal(answer: dict[str, Any]) -> PlangateError:
+def _refusal(answer: dict[str, Any], too_complex: str) -> PlangateError:
     kinds: dict[str, Callable[[], PlangateError]] = {
         "malformed": lambda: Malformed(answer["detail"]),
         "too_large": lambda: TooLarge(answer["detail"]),
         "invalid": lambda: Invalid(answer["detail"], [Flaw(*flaw) for flaw in answer["flaws"]]),
-        "no_memory": _no_memory,
+        "no_memory": lambda: TooLarge(too_complex),
     }
     return kinds[answer["error"]]()

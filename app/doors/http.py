@@ -26,6 +26,7 @@ from app.doors import errors, metrics, openapi, views
 from app.tenancy.http import json_response
 
 ROUTERS = (
+    app.runtimes.routes.specs,
     app.runtimes.routes.router,
     app.agents.routes.router,
     app.journal.routes.router,

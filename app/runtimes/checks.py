@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from jmespath.exceptions import JMESPathError
-from plangate.spec.assembly import Check, with_provider
+from plangate.spec.assembly import Check, SpecInvalid, assemble, with_provider
 from plangate.spec.checks import FIELDS_OF_KIND
 from plangate.spec.drafts import Draft
 from plangate.spec.models import AgentSpec, RuntimeSpec
@@ -17,6 +18,7 @@ from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, Py
 
 from app.base import paths
 from app.base.egress import EgressPolicy, EgressRefused
+from app.base.errors import COLLECTED_ERRORS, MAX_ERRORS, Flaw, Invalid
 from app.llm.messages import Usage
 from app.llm.prices import price
 from app.runtimes.predicates import NotAPredicate, compiled
@@ -29,6 +31,22 @@ class Surroundings:
 
     egress: EgressPolicy
     entry_points: frozenset[str]
+
+
+def assembled_wire(
+    raw: Mapping[str, Any], surroundings: Surroundings, tenant: str | None = None
+) -> dict[str, Any]:
+    """The spec as it is stored: assembled by the library's code. Invalid with the first problems; one of them is
+    that it is not of this `tenant`, if one is named."""
+    checks = [service_check(surroundings), *([tenant_check(tenant)] if tenant is not None else [])]
+    try:
+        assembled = assemble(raw, also=checks, max_problems=COLLECTED_ERRORS)
+    except SpecInvalid as error:
+        flaws = [Flaw(p.pointer, p.message) for p in error.problems]
+        count = len(flaws)
+        many = f"more than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
+        raise Invalid(f"The spec has {many} problem{'s' if count > 1 else ''}; see errors.", flaws) from error
+    return dict(assembled.wire)
 
 
 def service_check(surroundings: Surroundings) -> Check:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import orjson
@@ -13,12 +14,15 @@ from plangate.spec.models import RuntimeSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables, told_schema
 
+from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import Invalid, NotFound, list_errors
 from app.runtimes import store, views
+from app.runtimes.checks import assembled_wire
+from app.runtimes.large import LARGE_SPEC_BYTES, LargeSpec
 from app.runtimes.secrets import move_secrets
-from app.runtimes.service import Runtimes, assembled_wire
+from app.runtimes.service import Runtimes
 from app.runtimes.signing import Signing, signs
 from app.tenancy.floor import approval_floor
 from app.tenancy.http import (
@@ -37,7 +41,25 @@ from app.tenancy.http import (
 )
 from app.tenancy.models import Caller
 
+
+class SpecRoute(GatedRoute):
+    """A large spec is parsed and checked in a process of its own; only the tenant that it names comes here."""
+
+    @asynccontextmanager
+    async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
+        if len(body) <= LARGE_SPEC_BYTES:
+            async with super().opened(request, body):
+                yield
+            return
+        request._body = bytes(body)
+        async with runtimes_of(request).large.opened(body) as spec:
+            request.state.large_spec = spec
+            request._json = {"tenant": {"resourceId": spec.tenant}} if spec.is_object else []
+            yield
+
+
 router = APIRouter(route_class=GatedRoute, tags=["runtimes"])
+specs = APIRouter(route_class=SpecRoute, tags=["runtimes"])
 
 RuntimeId = Annotated[str, Path(max_length=100)]
 AgentName = Annotated[str, Path(max_length=100)]
@@ -49,7 +71,7 @@ def runtimes_of(request: Request) -> Runtimes:
     return runtimes
 
 
-@router.post(
+@specs.post(
     "/runtimes",
     status_code=201,
     summary="Register a spec; the same content gives the same runtime",
@@ -62,8 +84,7 @@ def runtimes_of(request: Request) -> Runtimes:
 async def register_runtime(
     request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
-    spec, literals = move_secrets(copy.deepcopy(spec))
-    wire = await _assembled(request, spec)
+    wire, literals = await _assembled(request, spec)
     if wire["tenant"]["resourceId"] != caller.tenant:
         raise NotFound(
             f"tenant.resourceId is {wire['tenant']['resourceId']!r}; this key works for {caller.tenant!r}."
@@ -74,13 +95,17 @@ async def register_runtime(
     services = request.app.state.services
     wire = await services.mcp_pinning.pinned(caller.tenant, wire)
 
+    name = wire.get("name") or "default"
+    signed = await asyncio.to_thread(lambda: signs(RuntimeSpec.model_validate(wire)))
+    data = await asyncio.to_thread(jsongate.canonical, wire)
+
     async def register(tx: Tx) -> Reply:
-        for name, value in literals.items():
-            await services.secrets.put(tx, name, value)
-        row, new = await services.runtimes.register(tx, wire)
+        for secret_name, value in literals.items():
+            await services.secrets.put(tx, secret_name, value)
+        row, new = await services.runtimes.register(tx, name, data)
         shown = _wire(row)
         secret = None
-        if signs(RuntimeSpec.model_validate(wire)):
+        if signed:
             secret = await services.signing.ensure(tx, row["name"])
         if secret is not None:
             shown["signingSecret"] = secret
@@ -90,7 +115,7 @@ async def register_runtime(
     return await answer(request, caller, register)
 
 
-@router.post(
+@specs.post(
     "/runtimes/validate",
     summary="Check a spec without storing it; the first errors at once",
     response_model=views.Validation,
@@ -98,13 +123,13 @@ async def register_runtime(
 async def validate_runtime(
     request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
-    spec, _ = move_secrets(copy.deepcopy(spec))
     try:
-        wire = await _assembled(request, spec, caller.tenant)
+        wire, _ = await _assembled(request, spec, caller.tenant)
         wire = await request.app.state.services.mcp_pinning.pinned(caller.tenant, wire)
     except Invalid as error:
         return json_response({"valid": False, **list_errors(error.flaws)})
-    return json_response({"valid": True, **list_errors([]), "spec": wire})
+    body = {"valid": True, **list_errors([]), "spec": wire}
+    return json_response(await asyncio.to_thread(jsongate.dumps, body))
 
 
 @router.get("/runtimes", summary="List registered versions, newest first", response_model=views.RuntimePage)
@@ -227,9 +252,17 @@ async def rotate_signing_secret(
     return await answer(request, caller, rotate)
 
 
-async def _assembled(request: Request, spec: dict[str, Any], tenant: str | None = None) -> dict[str, Any]:
-    """In a thread: a large spec takes its time."""
-    return await asyncio.to_thread(assembled_wire, spec, runtimes_of(request).surroundings, tenant)
+async def _assembled(
+    request: Request, spec: dict[str, Any], tenant: str | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The wire of the assembled spec, and its literal secrets. In a thread, as it takes its time; a large spec is in a
+    process of its own."""
+    large: LargeSpec | None = getattr(request.state, "large_spec", None)
+    if large is not None:
+        return await large.assembled(tenant)
+    spec, literals = move_secrets(spec)
+    wire = await asyncio.to_thread(assembled_wire, spec, runtimes_of(request).surroundings, tenant)
+    return wire, literals
 
 
 async def _existing(tx: Tx, runtime_id: str) -> Any:
@@ -251,4 +284,4 @@ def _row(row: Any) -> dict[str, Any]:
 
 
 def _wire(row: Any) -> dict[str, Any]:
-    return {**_row(row), "spec": orjson.loads(row["wire"])}
+    return {**_row(row), "spec": orjson.Fragment(row["wire"])}

@@ -9,12 +9,16 @@ from typing import Any
 def move_secrets(spec: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """The spec with each literal `providers.<name>.apiKey` replaced by the name of a secret, and those secrets.
 
+    The spec that was given stays as it is.
+
     The secret's name depends on the provider's name alone, so that a rotated key is no new version.
     """
     literals: dict[str, str] = {}
     providers = spec.get("providers")
     if isinstance(providers, dict):
-        for name, provider in providers.items():
+        copies = {name: dict(held) if isinstance(held, dict) else held for name, held in providers.items()}
+        spec = {**spec, "providers": copies}
+        for name, provider in copies.items():
             if not isinstance(provider, dict):
                 continue
             for field in ("apiKey", "api_key"):

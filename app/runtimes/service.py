@@ -2,55 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from plangate.spec.assembly import SpecInvalid, assemble
 from plangate.spec.models import RuntimeSpec
 
 from app.base.database import Database, Tx
-from app.base.errors import COLLECTED_ERRORS, MAX_ERRORS, Flaw, Invalid, NotFound
+from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
-from app.base.jsongate import canonical
 from app.runtimes import store
-from app.runtimes.checks import Surroundings, service_check, tenant_check
+from app.runtimes.checks import Surroundings
+from app.runtimes.large import LARGE_SPEC_BYTES, LargeSpecs
 from app.runtimes.models import Runtime
 
 MAX_KEPT = 1000
-
-
-def assembled_wire(
-    raw: Mapping[str, Any], surroundings: Surroundings, tenant: str | None = None
-) -> dict[str, Any]:
-    """The spec as it is stored: assembled by the library's code. Invalid with the first problems; one of them is
-    that it is not of this `tenant`, if one is named."""
-    checks = [service_check(surroundings), *([tenant_check(tenant)] if tenant is not None else [])]
-    try:
-        assembled = assemble(raw, also=checks, max_problems=COLLECTED_ERRORS)
-    except SpecInvalid as error:
-        flaws = [Flaw(p.pointer, p.message) for p in error.problems]
-        count = len(flaws)
-        many = f"more than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
-        raise Invalid(f"The spec has {many} problem{'s' if count > 1 else ''}; see errors.", flaws) from error
-    return dict(assembled.wire)
 
 
 class Runtimes:
     def __init__(self, db: Database, surroundings: Surroundings) -> None:
         self._db = db
         self.surroundings = surroundings
+        self.large = LargeSpecs(surroundings)
         self._kept: OrderedDict[tuple[str, str], Runtime] = OrderedDict()
         self._newest: dict[tuple[str, str], str] = {}
 
-    async def register(self, tx: Tx, wire: dict[str, Any]) -> tuple[Any, bool]:
-        """The stored row and whether it is new: the same content gives the same runtime. `wire` must come from
-        `assembled_wire` and hold no literal secrets."""
-        data = canonical(wire)
-        name = wire.get("name") or "default"
-        return await store.register(tx, new_id("rt_"), name, hashlib.sha256(data).digest(), data)
+    async def register(self, tx: Tx, name: str, wire: bytes) -> tuple[Any, bool]:
+        """The stored row and whether it is new: the same content gives the same runtime. `wire` must be the canonical
+        form of what comes from `assembled_wire`, and hold no literal secrets."""
+        return await store.register(tx, new_id("rt_"), name, hashlib.sha256(wire).digest(), wire)
 
     async def get(self, tenant: str, runtime_id: str, tx: Tx | None = None) -> Runtime:
         """A version by its id; NotFound if this tenant has none such. Who has a transaction hands it over: one that
@@ -68,7 +50,8 @@ class Runtimes:
                     row = await store.by_id(own, runtime_id)
         if row is None:
             raise NotFound(f"There is no runtime {runtime_id!r}.")
-        runtime = runtime_of(tenant, row)
+        large = len(row["wire"]) > LARGE_SPEC_BYTES
+        runtime = await asyncio.to_thread(runtime_of, tenant, row) if large else runtime_of(tenant, row)
         self._kept[(tenant, runtime_id)] = runtime
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)

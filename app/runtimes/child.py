@@ -1,0 +1,47 @@
+"""The process that assembles one large spec (app/base/helper.py), and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from app.base import leanjson
+from app.base.egress import EgressPolicy
+from app.base.helper import Answer, Verb
+from app.base.parsing import MAX_CONTAINERS
+from app.runtimes.checks import Surroundings, assembled_wire
+from app.runtimes.secrets import move_secrets
+
+
+class Worker:
+    """Keeps a spec between the two questions about it."""
+
+    def __init__(self) -> None:
+        self._spec: dict[str, Any] = {}
+        self.verbs = {"read": self._read, "assemble": self._assemble}
+
+    def _read(self, _head: Mapping[str, Any], data: bytearray) -> Answer:
+        """Parse a spec, which stays here; the answer has the tenant that it names."""
+        document = leanjson.parsed(data, MAX_CONTAINERS)
+        if not isinstance(document, dict):
+            return {"isObject": False, "tenant": None}, b""
+        self._spec = document
+        tenant = document.get("tenant")
+        named = tenant.get("resourceId") or tenant.get("resource_id") if isinstance(tenant, dict) else None
+        return {"isObject": True, "tenant": named if isinstance(named, str) else None}, b""
+
+    def _assemble(self, head: Mapping[str, Any], _data: bytearray) -> Answer:
+        """The wire of the assembled spec, and the literal secrets that were in it."""
+        surroundings = Surroundings(
+            EgressPolicy(frozenset(head["allowHosts"])), frozenset(head["entryPoints"])
+        )
+        spec, literals = move_secrets(self._spec)
+        wire = assembled_wire(spec, surroundings, head["tenant"])
+        return {"literals": literals}, orjson.dumps(wire)
+
+
+def verbs() -> Mapping[str, Verb]:
+    """What can be asked."""
+    return Worker().verbs
