@@ -55,6 +55,16 @@ def run(at: Path, *arguments: str, **settings: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.fixture(scope="module")
+def key(at: Path, postgres: EmbeddedPostgres) -> str:
+    """A key of a tenant, made without a pooler."""
+    create = ("keys", "create", "acme", "--principal", "ann", "--scope", "admin")
+    assert run(at, "tenants", "create", "acme", DATABASE_URL=postgres.dsn()).returncode == 0
+    created = run(at, *create, DATABASE_URL=postgres.dsn())
+    assert created.returncode == 0, created.stderr
+    return created.stdout.strip().splitlines()[-1]
+
+
 def direct(postgres: EmbeddedPostgres) -> dict[str, str]:
     """The addresses that must not lead through a pooler."""
     return {"PLANGATE_MIGRATE_URL": postgres.dsn(), "PLANGATE_LISTEN_URL": postgres.dsn()}
@@ -110,13 +120,8 @@ def test_addresses_that_need_postgres_itself_are_named(at: Path, postgres: Embed
     ],
 )
 def test_a_query_runs_behind_a_pooler_that_can_work(
-    at: Path, postgres: EmbeddedPostgres, settings: dict[str, object]
+    at: Path, postgres: EmbeddedPostgres, key: str, settings: dict[str, object]
 ) -> None:
-    assert run(at, "tenants", "create", "acme", DATABASE_URL=postgres.dsn()).returncode == 0
-    made = run(
-        at, "keys", "create", "acme", "--principal", "ann", "--scope", "admin", DATABASE_URL=postgres.dsn()
-    )
-    assert made.returncode == 0, made.stderr
     with pgbouncer.pgbouncer(at, postgres, **settings, **IGNORED) as url:
         process = subprocess.Popen(
             [sys.executable, "-m", "app", "serve", "--port", "0"],
@@ -130,7 +135,7 @@ def test_a_query_runs_behind_a_pooler_that_can_work(
         listens = process.stdout.readline().strip()
         try:
             assert listens, process.communicate(timeout=30)[1]
-            headers = {"Authorization": f"Bearer {made.stdout.strip().splitlines()[-1]}"}
+            headers = {"Authorization": f"Bearer {key}"}
             with httpx.Client(base_url=listens.rsplit(" ", 1)[1], headers=headers, timeout=30) as client:
                 runtime = client.post("/runtimes", json=specs.mock("Hello."))
                 assert runtime.status_code in (200, 201), runtime.text
