@@ -88,7 +88,7 @@ async def test_every_problem_is_told_at_once(plangate: World, server: FakeMcp) -
         assert listings == 1
         valid = await plangate.api.do("/runtimes/validate", body)
     assert problem["detail"] == "The spec does not fit its MCP servers: 8 problems; see errors."
-    assert valid == {"valid": False, "errors": problem["errors"]}
+    assert valid == {"valid": False, "errors": problem["errors"], "hasMoreErrors": False}
     told = {flaw["pointer"]: flaw["message"] for flaw in problem["errors"]}
     digest = told.pop("/tools/3/transport/definitionDigest")
     assert digest.startswith(
