@@ -36,7 +36,9 @@ else
 	$(BIN)/python -m pytest --ignore=tests/processes -p no:cacheprovider > $$log 2>&1 & others=$$!; \
 	$(BIN)/python -m pytest tests/processes; processes=$$?; \
 	wait $$others; others=$$?; cat $$log; rm -f $$log; \
-	test $$processes -eq 0 && test $$others -eq 0
+	if [ $$processes -eq 0 ] && [ $$others -eq 0 ]; then echo "make test: every test passed"; exit 0; fi; \
+	echo "make test: FAILED (pytest ended with $$processes for tests/processes and $$others for all other tests)"; \
+	exit 1
 endif
 
 check: setup  ## Lint, types, floors, generated files

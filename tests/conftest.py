@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -11,7 +13,35 @@ import pytest_asyncio
 from app.assembly import Services, Site
 from tests.support.client import Caller
 from tests.support.cluster import Cluster, superuser_dsn
+from tests.support.open_sockets import OpenSocketCheck
 from tests.support.world import World, world
+
+OPEN_SOCKETS = pytest.StashKey[OpenSocketCheck]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Install the check for sockets that a test leaves open."""
+    config.stash[OPEN_SOCKETS] = check = OpenSocketCheck()
+    config.pluginmanager.register(check)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that need root for everybody else."""
+    if os.geteuid() == 0:
+        return
+    for item in items:
+        marker = item.get_closest_marker("root")
+        if marker is not None and marker.kwargs.get("required", True):
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", autouse=True)
+async def _open_sockets(pytestconfig: pytest.Config) -> AsyncIterator[None]:
+    """Let the check wait in the loop of the tests, also at its end."""
+    check = pytestconfig.stash[OPEN_SOCKETS]
+    check.loop = asyncio.get_running_loop()
+    yield
+    await check.wait_until_closed()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

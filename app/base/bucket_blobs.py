@@ -89,13 +89,15 @@ class BucketBlobs:
                     )
         except GONE as error:
             raise BlobLost(digest, "is not there") from error
+        # Take the body out of the result. obstore releases a result that it handed over from a thread of its own
+        # with its next call only, and until then the connection of an unread body would stay open.
+        pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
         if found.meta["size"] != size:
             raise BlobLost(digest, "is not what was kept")
         checker, (at, end) = Checker(digest, whole=part is None), part or (0, size)
         if size == 0:
             yield checker.take(b"", last=True)
             return
-        pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
         while at < end:
             with told():
                 async with asyncio.timeout(ANSWER_S):

