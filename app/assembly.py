@@ -28,7 +28,7 @@ from app.base.blobs import BlobStore
 from app.base.bucket_blobs import BucketBlobs
 from app.base.cursors import Signer
 from app.base.database import Database, open_database
-from app.base.egress import EgressPolicy, Lookups
+from app.base.egress import KEEPALIVE_CONNECTIONS, EgressPolicy, Lookups
 from app.base.health import Health
 from app.base.ids import new_id
 from app.base.listener import Listener
@@ -41,6 +41,7 @@ from app.base.watchdog import LoopWatchdog
 from app.journal.hub import Hub
 from app.journal.streams import Streams
 from app.journal.writer import JournalWriter
+from app.llm.client import STREAMS_PER_SLOT, ModelBounds, ModelTraffic
 from app.plans.host import HostPlans
 from app.plans.service import Plans
 from app.plans.toolkit import PlanTools
@@ -259,7 +260,19 @@ def assemble(
     points = installed()
     runtimes = Runtimes(db, Surroundings(egress, frozenset(points)))
     signing = Signing(db, sealer)
-    providers = ProviderPool(kept, egress, settings.provider_envs, local=site.postgres is not None)
+    slots = settings.slots if with_worker else 0
+    traffic = ModelTraffic(
+        ModelBounds(
+            streams=settings.model_streams or max(1, slots) * STREAMS_PER_SLOT,
+            keepalive=max(KEEPALIVE_CONNECTIONS, slots),
+            line_bytes=settings.model_line_bytes,
+            bytes_per_token=settings.model_bytes_per_token,
+            tenant_bytes_per_s=settings.tenant_model_bytes_per_s,
+        ),
+        metrics,
+    )
+    local = site.postgres is not None
+    providers = ProviderPool(kept, egress, settings.provider_envs, local=local, traffic=traffic)
     references = References(db, tenancy, schemas)
     calls = OutgoingCalls(db, references.hydrate, origin)
     build = exporter or exporter_of(settings, metrics)
@@ -306,7 +319,7 @@ def assemble(
         variables,
         artifacts,
     )
-    worker = Worker(db, origin, settings.slots if with_worker else 0, runner.advance, settings.lease_s)
+    worker = Worker(db, origin, slots, runner.advance, settings.lease_s)
     spans = None if build is None else Spans(db, build, metrics, content=settings.telemetry_content)
     if spans is not None:
         db.on_ended_work(spans.ended)

@@ -12,6 +12,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.base.egress import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
 
+MIB = 1024 * 1024
+
 
 def default_data_dir() -> Path:
     """`$XDG_DATA_HOME/plangate`, else `~/.local/share/plangate`."""
@@ -107,6 +109,38 @@ class Settings(BaseSettings):
             description="Hosts (or host:port) that tenants may reach although they are private, comma-separated."
         ),
     ] = []
+    model_streams: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=100_000,
+            description="Model calls whose stream is open at once; 16 for each slot without it. One tenant gets half.",
+        ),
+    ] = None
+    model_line_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            le=64 * MIB,
+            description="The most bytes of a line, an event or a frame that a provider sends.",
+        ),
+    ] = MIB
+    model_bytes_per_token: Annotated[
+        int,
+        Field(
+            ge=64,
+            le=MIB,
+            description="Bytes that a provider may send for each output token that was requested.",
+        ),
+    ] = 4096
+    tenant_model_bytes_per_s: Annotated[
+        int,
+        Field(
+            ge=1024,
+            le=1024 * MIB,
+            description="Bytes a second that are read from providers for one tenant; more are read later.",
+        ),
+    ] = 4 * MIB
     dns_lookups: Annotated[
         int, Field(ge=1, le=10_000, description="DNS lookups in progress at once, for all tenants together.")
     ] = DNS_LOOKUPS

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import httpx2
 from plangate.spec.models import AgentSpec, ProviderSpec
 
-from app.base.egress import EgressPolicy, egress_client_httpx2
+from app.base.egress import EgressPolicy
+from app.llm.client import ModelClient, ModelTraffic, checked_client, open_client
 from app.llm.hosts import host_of
 from app.llm.provider import Provider, ProviderNotBuilt
 from app.llm.registry import WITHOUT_MODEL, build_provider
@@ -55,13 +56,20 @@ class ProviderPool:
     """
 
     def __init__(
-        self, secrets: Secrets, policy: EgressPolicy, operator_envs: Mapping[str, str], *, local: bool
+        self,
+        secrets: Secrets,
+        policy: EgressPolicy,
+        operator_envs: Mapping[str, str],
+        *,
+        local: bool,
+        traffic: ModelTraffic | None = None,
     ) -> None:
         self._local = local
         self._secrets = secrets
         self._policy = policy
         self._operator_envs = operator_envs
-        self._checked: httpx2.AsyncClient | None = None
+        self.traffic = traffic or ModelTraffic()
+        self._clients: dict[bool, ModelClient] = {}  # by `Chosen.of_tenant`
         self._kept: OrderedDict[Chosen, Provider] = OrderedDict()
         self._lock = asyncio.Lock()
 
@@ -160,24 +168,31 @@ class ProviderPool:
         return value
 
     async def _build(self, chosen: Chosen) -> Provider:
-        if chosen.of_tenant and self._checked is None:
-            self._checked = egress_client_httpx2(self._policy)
         try:
-            return await asyncio.to_thread(
-                build_provider,
-                chosen.kind,
-                api_key=chosen.api_key,
-                base_url=chosen.base_url,
-                http_client=self._checked if chosen.of_tenant else None,
-                options=dict(chosen.options),
-            )
+            return await asyncio.to_thread(self._built, chosen)
         except ProviderNotBuilt as error:
             raise ProviderUnavailable(str(error)) from error
         except httpx2.InvalidURL as error:
             raise ProviderUnavailable(f"The provider's baseUrl is not a URL: {error}") from error
 
+    def _built(self, chosen: Chosen) -> Provider:
+        return build_provider(
+            chosen.kind,
+            api_key=chosen.api_key,
+            base_url=chosen.base_url,
+            http_client=None if chosen.kind in WITHOUT_MODEL else self._client(of_tenant=chosen.of_tenant),
+            options=dict(chosen.options),
+        )
+
+    def _client(self, *, of_tenant: bool) -> ModelClient:
+        if of_tenant not in self._clients:
+            self._clients[of_tenant] = (
+                checked_client(self._policy, self.traffic) if of_tenant else open_client(self.traffic)
+            )
+        return self._clients[of_tenant]
+
     async def aclose(self) -> None:
         for provider in self._kept.values():
             await provider.aclose()
-        if self._checked is not None:
-            await self._checked.aclose()
+        for client in self._clients.values():
+            await client.aclose()

@@ -122,6 +122,11 @@ def requests_of(tenant: str) -> Iterator[None]:
         _tenant.reset(before)
 
 
+def requesting_tenant() -> str:
+    """The tenant whose requests these are; "" for none."""
+    return _tenant.get() or ""
+
+
 class Lookups:
     """Ask the operating system for addresses, in threads of our own: the event loop has two threads for names
     (uvloop), for all tenants and the database together. A lookup ends when the operating system gives up on it, which
@@ -144,7 +149,7 @@ class Lookups:
         return self._shares.in_use
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        tenant = _tenant.get() or ""
+        tenant = requesting_tenant()
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self._shares.acquire(tenant)
@@ -312,12 +317,28 @@ def _check_scheme(scheme: str, host: str) -> None:
         raise EgressRefused(host, f"the scheme {scheme[:20]!r} is neither http nor https", allowable=False)
 
 
-class _CheckedBackend:
+class _MeasuredBackend:
+    """The network below a connection pool, whose connections bound the heads of responses."""
+
+    def __init__(self, core: Any) -> None:
+        self._inner = core.AnyIOBackend()
+
+    async def connect_tcp(self, host: str, port: int, *args: Any, **parts: Any) -> Any:
+        return _Measured(await self._inner.connect_tcp(host, port, *args, **parts), host)
+
+    async def connect_unix_socket(self, path: str, **_: Any) -> Any:
+        raise EgressRefused(path, "it is a unix socket", allowable=False)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _CheckedBackend(_MeasuredBackend):
     """The network below a connection pool of httpcore or httpcore2, which differ in their errors alone."""
 
     def __init__(self, policy: EgressPolicy, core: Any) -> None:
+        super().__init__(core)
         self._policy = policy
-        self._inner = core.AnyIOBackend()
         self._failed: type[Exception] = core.ConnectError
         self._late: type[Exception] = core.ConnectTimeout
 
@@ -355,12 +376,6 @@ class _CheckedBackend:
             raise self._late(f"resolving {host} took too long") from error
         except (OSError, UnicodeError) as error:
             raise self._failed(f"the name {host} cannot be resolved") from error
-
-    async def connect_unix_socket(self, path: str, **_: Any) -> Any:
-        raise EgressRefused(path, "it is a unix socket", allowable=False)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 _head_bytes_left: ContextVar[list[int] | None] = ContextVar("head_bytes_left", default=None)
@@ -440,14 +455,21 @@ async def _bound(response: Any, host: str, limit: int | None) -> None:
     response.stream = _BoundedStream(response.stream, host, limit)
 
 
-def _pool(core: Any, policy: EgressPolicy, ssl_context: ssl.SSLContext, *, keep_alive: bool = True) -> Any:
-    """No limit on connections: tenants share them, and one that hangs on all would stop the others."""
+def _pool(
+    core: Any,
+    backend: Any,
+    ssl_context: ssl.SSLContext,
+    *,
+    keepalive: int = KEEPALIVE_CONNECTIONS,
+    connections: int | None = None,
+) -> Any:
+    """No limit on connections by default: tenants share them, and one that hangs on all would stop the others."""
     return core.AsyncConnectionPool(
         ssl_context=ssl_context,
-        max_connections=None,
-        max_keepalive_connections=KEEPALIVE_CONNECTIONS if keep_alive else 0,
+        max_connections=connections,
+        max_keepalive_connections=keepalive,
         keepalive_expiry=KEEPALIVE_S,
-        network_backend=_CheckedBackend(policy, core),
+        network_backend=backend,
     )
 
 
@@ -456,7 +478,9 @@ class EgressTransport(httpx.AsyncHTTPTransport):
 
     def __init__(self, policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES) -> None:
         # The base class would build a pool of its own, which takes no network backend; all else is inherited.
-        self._pool = _pool(httpcore, policy, httpx.create_ssl_context(trust_env=False))
+        self._pool = _pool(
+            httpcore, _CheckedBackend(policy, httpcore), httpx.create_ssl_context(trust_env=False)
+        )
         self._limit = max_response_bytes
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -474,12 +498,16 @@ class EgressTransport2(httpx2.AsyncHTTPTransport):
         policy: EgressPolicy,
         *,
         max_response_bytes: int | None = MAX_RESPONSE_BYTES,
-        keep_alive: bool = True,
+        keepalive: int = KEEPALIVE_CONNECTIONS,
     ) -> None:
-        self._pool = _pool(
-            httpcore2, policy, httpx2.create_ssl_context(trust_env=False), keep_alive=keep_alive
-        )
+        """`keepalive` is how many idle connections are kept. A caller that passes None for `max_response_bytes` bounds
+        responses itself."""
+        self._pool = self._pool_over(_CheckedBackend(policy, httpcore2), keepalive)
         self._limit = max_response_bytes
+
+    def _pool_over(self, backend: Any, keepalive: int, connections: int | None = None) -> Any:
+        context = httpx2.create_ssl_context(trust_env=False)
+        return _pool(httpcore2, backend, context, keepalive=keepalive, connections=connections)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         _check_scheme(request.url.scheme, request.url.host)
@@ -488,7 +516,16 @@ class EgressTransport2(httpx2.AsyncHTTPTransport):
         return response
 
 
-def _no_cookies() -> http.cookiejar.CookieJar:
+class OpenTransport2(EgressTransport2):
+    """For addresses that no tenant chose: they are not checked, and the head of a response is bounded as always.
+    The caller bounds the body."""
+
+    def __init__(self, *, keepalive: int, connections: int) -> None:
+        self._pool = self._pool_over(_MeasuredBackend(httpcore2), keepalive, connections)
+        self._limit = None
+
+
+def no_cookies() -> http.cookiejar.CookieJar:
     return http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
 
 
@@ -503,7 +540,7 @@ def egress_client_httpx(
         transport=EgressTransport(policy, max_response_bytes=max_response_bytes),
         trust_env=False,
         follow_redirects=False,
-        cookies=_no_cookies(),
+        cookies=no_cookies(),
         headers={"accept-encoding": "identity"},
     )
 
@@ -514,9 +551,13 @@ def egress_client_httpx2(
     """The same for what speaks httpx2, such as the SDKs of the vendors. Without `keep_alive` every request has a
     connection of its own."""
     return httpx2.AsyncClient(
-        transport=EgressTransport2(policy, max_response_bytes=max_response_bytes, keep_alive=keep_alive),
+        transport=EgressTransport2(
+            policy,
+            max_response_bytes=max_response_bytes,
+            keepalive=KEEPALIVE_CONNECTIONS if keep_alive else 0,
+        ),
         trust_env=False,
         follow_redirects=False,
-        cookies=_no_cookies(),
+        cookies=no_cookies(),
         headers={"accept-encoding": "identity"},
     )

@@ -40,6 +40,10 @@ class Metrics:
     model_tokens: Counter = field(init=False)
     model_cost: Counter = field(init=False)
     model_unpriced: Counter = field(init=False)
+    model_stream_wait: Histogram = field(init=False)
+    model_stream_bytes: Counter = field(init=False)
+    model_stream_throttled: Counter = field(init=False)
+    model_streams_cut: Counter = field(init=False)
     calls: Counter = field(init=False)
     dns_wait: Histogram = field(init=False)
     mcp_lists_refused: Counter = field(init=False)
@@ -96,6 +100,17 @@ class Metrics:
             ),
             "model_unpriced": counter(
                 "model_calls_unpriced", "Model calls that used tokens whose price is not known.", *provider
+            ),
+            "model_stream_wait": seconds(
+                "model_stream_wait_seconds", "How long model calls waited for one of PLANGATE_MODEL_STREAMS."
+            ),
+            "model_stream_bytes": counter("model_stream_bytes", "Bytes that providers sent."),
+            "model_stream_throttled": counter(
+                "model_stream_throttled_seconds",
+                "How long streams of providers were held back to keep the rate of their tenant.",
+            ),
+            "model_streams_cut": counter(
+                "model_streams_cut", "Streams that were ended because a provider sent too much.", "bound"
             ),
             "calls": counter(
                 "calls", "Outgoing calls that came to an end.", "transport", "purpose", "outcome"

@@ -53,6 +53,7 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
         "Database connections of this process that are in use.",
         lambda s: s.db.connections()[1],
     ),
+    "model_streams": ("Model calls whose stream is open.", lambda s: s.providers.traffic.open_streams),
     "dns_lookups": ("DNS lookups in progress for tenants.", lambda s: s.lookups.in_use),
     "mcp_lists": ("MCP servers that are being asked for their tools.", lambda s: s.mcp_pinning.in_use),
     "journal_pending_bytes": ("Text of models that is not durable yet.", lambda s: s.journal.pending_bytes),

@@ -8,18 +8,20 @@ its parsed tool input hides invalid JSON behind `{}`, and a stream that was cut 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 import anthropic
-import httpx2
 from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, AsyncStream
+from anthropic._streaming import ServerSentEvent
 
 from app.llm.anthropic_turn import AnthropicTurn
+from app.llm.client import ModelClient
 from app.llm.hosts import host_of
 from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResult, ToolUse
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, ServerFault, Unreachable
-from app.llm.wire import VendorProvider, object_of, timeouts, usable_key
+from app.llm.sse import SseReader
+from app.llm.wire import VendorProvider, int_in, object_of, timeouts, usable_key
 
 Client = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 
@@ -64,7 +66,7 @@ def build(
     *,
     api_key: str | None,
     base_url: str | None,
-    http_client: httpx2.AsyncClient | None,
+    http_client: ModelClient | None,
     idle_timeout_s: float | None = None,
 ) -> AnthropicProvider:
     """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
@@ -91,7 +93,7 @@ class AnthropicProvider(VendorProvider):
     def __init__(
         self,
         sdk: Callable[..., Client],
-        http_client: httpx2.AsyncClient | None,
+        http_client: ModelClient | None,
         idle_timeout_s: float | None,
         **address: str,
     ) -> None:
@@ -105,9 +107,17 @@ class AnthropicProvider(VendorProvider):
         )
         # ANTHROPIC_CUSTOM_HEADERS would send the operator's headers to whatever host a tenant chose.
         self._client._custom_headers = {}
+        self._client._make_sse_decoder = self._decoder  # type: ignore[method-assign]
 
     def _turn(self, request: ModelRequest) -> AnthropicTurn:
         return AnthropicTurn(request.model)
+
+    def _output_tokens(self, request: ModelRequest) -> int:
+        return int_in(request.extra, "max_tokens") or _max_tokens(request)
+
+    def _decoder(self) -> Any:
+        """What the SDK makes events of bytes with; of its protocol, the asynchronous half."""
+        return _Decoder(self._line_bytes)
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         # `messages.create` would build typed events and warn of models that it finds old.
@@ -119,6 +129,18 @@ class AnthropicProvider(VendorProvider):
             stream=True,
             stream_cls=AsyncStream[object],
         )
+
+
+class _Decoder:
+    """In the place of the SDK's decoder, which bounds nothing."""
+
+    def __init__(self, limit: int) -> None:
+        self._events = SseReader(limit)
+
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
+        async for data in iterator:
+            for event in self._events.feed(data):
+                yield ServerSentEvent(event=event.type, data=event.data)
 
 
 def body_of(request: ModelRequest) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import base64
 import json
 from collections.abc import AsyncIterator
 
-import httpx2
 from anthropic import AsyncAnthropicBedrock, AsyncStream
 from anthropic._streaming import ServerSentEvent
 from anthropic.lib.bedrock._stream_decoder import AWSEventStreamDecoder
 
 from app.llm.anthropic import AnthropicProvider
 from app.llm.anthropic_turn import AnthropicTurn
+from app.llm.client import ModelClient
 from app.llm.eventstream import Frame, FrameBroken, FrameReader
 from app.llm.hosts import host_of
 from app.llm.messages import ModelRequest
@@ -28,7 +28,7 @@ def build(
     *,
     api_key: str | None,
     base_url: str | None,
-    http_client: httpx2.AsyncClient | None,
+    http_client: ModelClient | None,
     idle_timeout_s: float | None = None,
     region: str | None = None,
 ) -> BedrockProvider:
@@ -36,7 +36,7 @@ def build(
     if base_url is None and not region:
         raise ProviderNotBuilt("A provider of kind 'bedrock' needs a region, such as us-east-1.")
     return BedrockProvider(
-        _Client,
+        AsyncAnthropicBedrock,
         http_client,
         idle_timeout_s,
         api_key=usable_key(api_key, needed=base_url is None),
@@ -51,22 +51,20 @@ class BedrockProvider(AnthropicProvider):
     def _turn(self, request: ModelRequest) -> AnthropicTurn:
         return AnthropicTurn(request.model, own_name=True)
 
+    def _decoder(self) -> AWSEventStreamDecoder:
+        return _Decoder(self._line_bytes)
+
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         if not request.model.partition(";")[0].strip("."):
             raise Refused(f"The model id {request.model!r} cannot stand in an address; use one of Bedrock's.")
         return await super()._open(request)
 
 
-class _Client(AsyncAnthropicBedrock):
-    """The SDK's client without its decoder, which needs botocore."""
-
-    def _make_sse_decoder(self) -> AWSEventStreamDecoder:
-        return _Decoder()
-
-
 class _Decoder(AWSEventStreamDecoder):
-    def __init__(self) -> None:
-        self._frames = FrameReader()
+    """In the place of the SDK's decoder, which needs botocore."""
+
+    def __init__(self, limit: int) -> None:
+        self._frames = FrameReader(limit)
 
     async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
         async for data in iterator:

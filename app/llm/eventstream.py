@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-MAX_FRAME_BYTES: Final = 24 * 1024 * 1024
-"""The most that the format allows for a payload."""
+from app.llm.provider import TooMuchSent
 
 _PRELUDE: Final = struct.Struct(">III")  # length of the frame, length of its headers, CRC of these two
 _CRC: Final = struct.Struct(">I")
@@ -36,19 +35,24 @@ class Frame:
 
 
 class FrameReader:
-    """Takes the bytes of a stream as they come and gives the frames that are whole."""
+    """Takes the bytes of a stream as they come and gives the frames that are whole. `limit` is the most bytes of one."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._left = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Raises FrameBroken. A frame that has begun waits for its end."""
+        """Raises FrameBroken and TooMuchSent. A frame that has begun waits for its end."""
         self._left += data
         while len(self._left) >= _PRELUDE.size:
             length, headers_length, crc = _PRELUDE.unpack_from(self._left)
             if zlib.crc32(self._left[:8]) != crc:
                 raise FrameBroken("the checksum of its prelude is wrong")
-            if length > MAX_FRAME_BYTES or _PRELUDE.size + headers_length + _CRC.size > length:
+            if length > self._limit:
+                raise TooMuchSent(
+                    "line", f"a frame of more than {self._limit} bytes", "PLANGATE_MODEL_LINE_BYTES"
+                )
+            if _PRELUDE.size + headers_length + _CRC.size > length:
                 raise FrameBroken("its lengths cannot be true")
             if len(self._left) < length:
                 return

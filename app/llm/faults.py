@@ -29,6 +29,7 @@ from app.llm.provider import (
     RateLimited,
     Refused,
     ServerFault,
+    TooMuchSent,
     Unreachable,
 )
 
@@ -197,7 +198,7 @@ def fault_of_connection(error: BaseException, usage: Usage | None = None) -> Pro
     they may hold a header, such as the key.
     """
     for cause in _causes(error):
-        if isinstance(cause, EgressRefused):
+        if isinstance(cause, EgressRefused | TooMuchSent):
             return Refused(str(cause), usage=usage)
         if isinstance(cause, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol | httpx2.InvalidURL):
             return Refused(

@@ -7,18 +7,20 @@ stream is read as plain JSON and checked here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
+from openai._streaming import ServerSentEvent
 
+from app.llm.client import ModelClient
 from app.llm.hosts import host_of
 from app.llm.messages import Message, ModelRequest, Text, ToolResult, ToolUse
 from app.llm.openai_turn import OpenAITurn
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, Unreachable
-from app.llm.wire import VendorProvider, object_of, timeouts, usable_key
+from app.llm.sse import SseReader
+from app.llm.wire import VendorProvider, int_in, object_of, timeouts, usable_key
 
 CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     # Told apart by their status, by the words of their body, or by their cause; not by the class.
@@ -54,7 +56,7 @@ def build(
     *,
     api_key: str | None,
     base_url: str | None,
-    http_client: httpx2.AsyncClient | None,
+    http_client: ModelClient | None,
     idle_timeout_s: float | None = None,
 ) -> OpenAIProvider:
     """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
@@ -72,7 +74,7 @@ class OpenAIProvider(VendorProvider):
         self,
         api_key: str,
         base_url: str | None,
-        http_client: httpx2.AsyncClient | None,
+        http_client: ModelClient | None,
         idle_timeout_s: float | None,
     ) -> None:
         super().__init__(http_client)
@@ -88,9 +90,18 @@ class OpenAIProvider(VendorProvider):
         # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS would go to whatever host a tenant chose.
         self._client.organization = self._client.project = self._client.admin_api_key = None
         self._client._custom_headers = {}
+        self._client._make_sse_decoder = self._decoder  # type: ignore[method-assign]
 
     def _turn(self, request: ModelRequest) -> OpenAITurn:
         return OpenAITurn(request.model)
+
+    def _decoder(self) -> Any:
+        """What the SDK makes events of bytes with; of its protocol, the asynchronous half."""
+        return _Decoder(self._line_bytes)
+
+    def _output_tokens(self, request: ModelRequest) -> int | None:
+        limit = int_in(request.extra, "max_tokens") or int_in(request.extra, "max_completion_tokens")
+        return limit or request.max_output_tokens
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         return await self._client.post(
@@ -101,6 +112,18 @@ class OpenAIProvider(VendorProvider):
             stream=True,
             stream_cls=AsyncStream[object],
         )
+
+
+class _Decoder:
+    """In the place of the SDK's decoder, which bounds nothing."""
+
+    def __init__(self, limit: int) -> None:
+        self._events = SseReader(limit)
+
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
+        async for data in iterator:
+            for event in self._events.feed(data):
+                yield ServerSentEvent(event=event.type, data=event.data)
 
 
 def body_of(request: ModelRequest, limit_name: str) -> dict[str, Any]:

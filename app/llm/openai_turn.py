@@ -26,6 +26,9 @@ from app.llm.messages import (
 )
 from app.llm.provider import BrokenTurn, Refused
 
+MAX_CALLS: Final = 1000
+"""Of a turn: every piece of a call is compared with those before it."""
+
 _STOP_REASONS: Final[dict[str, StopReason]] = {
     "stop": "end_turn",
     "eos": "end_turn",
@@ -188,6 +191,10 @@ class OpenAITurn:
         same = [call for call in self._calls if piece.index is None or call.index == piece.index][-1:]
         if same and not (piece.id and same[0].id and piece.id != same[0].id):
             return same[0]
+        if len(self._calls) >= MAX_CALLS:
+            raise BrokenTurn(
+                f"The model asked for more than {MAX_CALLS} calls in one turn.", usage=self.usage
+            )
         self._calls.append(_Call(piece.index))
         return self._calls[-1]
 

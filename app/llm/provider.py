@@ -74,6 +74,14 @@ class ContextOverflow(ProviderFault):
     code = "context_overflow"
 
 
+class TooMuchSent(Exception):
+    """A provider sent more than the service reads. `bound` says which bound it was, for the metric."""
+
+    def __init__(self, bound: str, what: str, setting: str) -> None:
+        super().__init__(f"The provider sent {what}, which the service does not read ({setting}).")
+        self.bound = bound
+
+
 class ProviderNotBuilt(Exception):
     """A provider cannot be built as it is configured. The message says what to change and repeats no key."""
 

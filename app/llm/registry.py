@@ -16,7 +16,7 @@ from app.llm.provider import Provider, ProviderNotBuilt
 from app.llm.scripted import ScriptedProvider
 
 if TYPE_CHECKING:
-    import httpx2
+    from app.llm.client import ModelClient
 
 WITHOUT_MODEL: Final = frozenset({"scripted", "mock", "noop"})
 VENDOR_MODULES: Final[Mapping[str, str]] = {
@@ -45,7 +45,7 @@ def build_provider(
     *,
     api_key: str | None = None,
     base_url: str | None = None,
-    http_client: httpx2.AsyncClient | None = None,
+    http_client: ModelClient | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Provider:
     """Build the adapter for one provider of a runtime.

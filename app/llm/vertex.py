@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import httpx2
 from anthropic import AsyncAnthropicVertex, AsyncStream
 
 from app.llm.anthropic import AnthropicProvider
+from app.llm.client import ModelClient
 from app.llm.hosts import host_of
 from app.llm.messages import ModelRequest
 from app.llm.provider import ProviderNotBuilt
@@ -23,7 +23,7 @@ def build(
     *,
     api_key: str | None,
     base_url: str | None,
-    http_client: httpx2.AsyncClient | None,
+    http_client: ModelClient | None,
     idle_timeout_s: float | None = None,
     region: str | None = None,
     project: str | None = None,
@@ -46,7 +46,7 @@ class VertexProvider(AnthropicProvider):
     def __init__(
         self,
         token: Callable[[], str],
-        http_client: httpx2.AsyncClient | None,
+        http_client: ModelClient | None,
         idle_timeout_s: float | None,
         *,
         project: str,

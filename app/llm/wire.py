@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Protocol, Self
 
 import httpx2
 
+from app.llm.client import ModelClient, ModelTraffic, open_client
 from app.llm.faults import (
     CHUNK_ERRORS,
     CONNECTION_ERRORS,
@@ -20,7 +21,7 @@ from app.llm.faults import (
     fault_of_sdk,
 )
 from app.llm.messages import ModelRequest, StreamPart, TurnDone, Usage
-from app.llm.provider import ProviderFault, ProviderNotBuilt
+from app.llm.provider import ProviderFault, ProviderNotBuilt, Refused, TooMuchSent
 
 IDLE_TIMEOUT_S: Final = 120.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -30,6 +31,9 @@ TAIL_S: Final = 2.0
 NO_KEY: Final = "none"
 """Sent to a server of the tenant's own that asks for no key."""
 
+
+EVENTS_AT_ONCE: Final = 100
+"""Then others have their turn."""
 
 END: Final = object()
 """What `anext` gives at the end of a stream. An `async for` that is left early leaves a generator open."""
@@ -68,7 +72,8 @@ class EventStream(Protocol):
 class VendorProvider(ABC):
     """One attempt a turn, through the SDK of a vendor: it does HTTP and cuts the stream into events of JSON.
 
-    `http_client` stays the caller's; without one the provider opens its own, for the vendor's own address.
+    `http_client` stays the caller's; without one the provider opens its own, for the vendor's own address. What a
+    provider sends is bounded by it, and by the decoder of the stream.
     """
 
     sdk_error: ClassVar[type[Exception]]
@@ -77,24 +82,36 @@ class VendorProvider(ABC):
     class_faults: ClassVar[Mapping[str, type[ProviderFault] | None]]
     """Every exception of the SDK that has no status of its own; None: see faults.fault_of_sdk."""
 
-    def __init__(self, http_client: httpx2.AsyncClient | None) -> None:
-        self._own_client = _open_client() if http_client is None else None
-        self._http_client = http_client or self._own_client
+    def __init__(self, http_client: ModelClient | None) -> None:
+        self._owns_client = http_client is None
+        self._http_client = http_client or open_client(ModelTraffic())
 
     @abstractmethod
     def _turn(self, request: ModelRequest) -> Turn: ...
+
+    @abstractmethod
+    def _output_tokens(self, request: ModelRequest) -> int | None:
+        """The most tokens that the request asks for; None if it does not say."""
 
     @abstractmethod
     async def _open(self, request: ModelRequest) -> EventStream: ...
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         turn = self._turn(request)
+        traffic = self._http_client.traffic
+        taken = 0
         try:
-            async with await self._open(request) as stream:
+            async with traffic.place(), await self._opened(request) as stream:
                 while not turn.complete and (event := await anext(stream, END)) is not END:
                     for part in turn.take(event):
                         yield part
+                    taken += 1
+                    if taken % EVENTS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
                 await self._tail(stream, turn)
+        except TooMuchSent as error:
+            traffic.metrics.model_streams_cut.labels(error.bound).inc()
+            raise Refused(str(error), usage=turn.usage) from error
         except self.sdk_error as error:
             raise self._discreet(fault_of_sdk(error, self.class_faults, turn.usage)) from error
         except CHUNK_ERRORS as error:
@@ -102,6 +119,15 @@ class VendorProvider(ABC):
         except CONNECTION_ERRORS as error:
             raise fault_of_connection(error, turn.usage) from error
         yield turn.done()
+
+    async def _opened(self, request: ModelRequest) -> EventStream:
+        with self._http_client.requesting(self._output_tokens(request)):
+            return await self._open(request)
+
+    @property
+    def _line_bytes(self) -> int:
+        """The most bytes of a line, an event or a frame of a stream."""
+        return self._http_client.traffic.bounds.line_bytes
 
     def _discreet(self, fault: ProviderFault) -> ProviderFault:
         """Without the key that was sent: some servers repeat it where they refuse it."""
@@ -114,15 +140,15 @@ class VendorProvider(ABC):
 
     async def _tail(self, stream: EventStream, turn: Turn) -> None:
         """Read a stream to its end after the turn was complete. Whatever happens then is no fault of it."""
-        with suppress(TimeoutError, self.sdk_error, *CONNECTION_ERRORS, *CHUNK_ERRORS):
+        with suppress(TimeoutError, TooMuchSent, self.sdk_error, *CONNECTION_ERRORS, *CHUNK_ERRORS):
             async with asyncio.timeout(TAIL_S):
                 while (event := await anext(stream, END)) is not END:
                     turn.take_late(event)
 
     async def aclose(self) -> None:
         """Close the connections, unless they are the caller's."""
-        if self._own_client is not None:
-            await self._own_client.aclose()
+        if self._owns_client:
+            await self._http_client.aclose()
 
 
 def usable_key(api_key: str | None, *, needed: bool) -> str:
@@ -157,6 +183,7 @@ def object_of(arguments: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
 
 
-def _open_client() -> httpx2.AsyncClient:
-    """A client for a vendor's own address: no proxies or .netrc of the environment, no redirects."""
-    return httpx2.AsyncClient(trust_env=False, follow_redirects=False)
+def int_in(parts: Mapping[str, Any], name: str) -> int | None:
+    """The integer of this name, if there is one."""
+    value = parts.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

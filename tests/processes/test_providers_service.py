@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from itertools import chain
 from typing import Any
@@ -30,6 +31,7 @@ from tests.processes.aimock.vendor_server import (
     refusal,
     whole,
 )
+from tests.processes.test_providers_bounds import Gate
 from tests.support import specs
 from tests.support.cluster import Cluster
 from tests.support.world import World, world
@@ -162,3 +164,22 @@ async def test_a_platform_without_what_it_needs_is_not_registered(service: World
     assert answer.status_code == 422
     assert [flaw["pointer"] for flaw in answer.json()["errors"]] == ["/providers/v/project"]
     assert LITERAL not in answer.text
+
+
+async def test_300_queries_stream_from_a_model_at_once(
+    cluster: Cluster, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the operator's address, where the client of the vendor kept the limits of its library."""
+    gate = Gate("openai", 300)
+    listening = await asyncio.start_server(gate, "127.0.0.1", 0, backlog=300)
+    port = listening.sockets[0].getsockname()[1]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-operator")
+    envs = {"OPENAI_API_KEY": "127.0.0.1"}
+    async with world(site, cluster.operator_key, slots=300, provider_envs=envs) as running:
+        model = {"id": MODELS["openai"], "provider": "openai"}
+        await running.api.register(specs.spec(specs.agent(model=model)))
+        queries = await asyncio.gather(*(running.api.submit("Hello") for _ in range(300)))
+        for query in queries:
+            assert (await running.api.ended(query["id"]))["output"] == "Hello there"
+    listening.close()

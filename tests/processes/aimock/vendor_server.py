@@ -97,6 +97,7 @@ class VendorServer:
             data = event if isinstance(event, bytes) else framed_event(event) if framed else event.encode()
             writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             await writer.drain()
+            await asyncio.sleep(0)  # what has no end is sent as fast as it is read, no faster
         if answer.end == "whole":
             writer.write(b"0\r\n\r\n")
         elif answer.end == "hang":

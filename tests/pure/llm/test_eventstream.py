@@ -7,9 +7,11 @@ import zlib
 
 import pytest
 
-from app.llm.eventstream import MAX_FRAME_BYTES, Frame, FrameBroken, FrameReader
+from app.llm.eventstream import Frame, FrameBroken, FrameReader
+from app.llm.provider import TooMuchSent
 from tests.processes.aimock.vendor_server import frame
 
+MAX_FRAME_BYTES = 1024
 EMPTY = bytes.fromhex("0000001000000000 05c248eb 7d98c8ff")
 PAYLOAD_ALONE = bytes.fromhex("0000001d00000000 fd528c5a 7b27666f6f273a27626172277d c3653936")
 ONE_STRING = bytes.fromhex(
@@ -32,7 +34,7 @@ EVERY_TYPE = bytes.fromhex(
 
 
 def read(data: bytes) -> list[Frame]:
-    return list(FrameReader().feed(data))
+    return list(FrameReader(MAX_FRAME_BYTES).feed(data))
 
 
 def with_headers(headers: bytes, payload: bytes = b"") -> bytes:
@@ -62,7 +64,7 @@ def test_frames_are_the_same_wherever_the_bytes_are_cut() -> None:
     data = ONE_STRING + EMPTY + PAYLOAD_ALONE + ONE_STRING
     whole, chance = read(data), random.Random(1)
     for _ in range(200):
-        reader, at, found = FrameReader(), 0, []
+        reader, at, found = FrameReader(MAX_FRAME_BYTES), 0, []
         while at < len(data):
             step = chance.randint(1, 70)
             found += reader.feed(data[at : at + step])
@@ -85,13 +87,20 @@ def test_no_damaged_bit_goes_unnoticed() -> None:
 
 
 def test_what_came_before_the_damage_is_read() -> None:
-    frames = FrameReader().feed(EMPTY + b"\0" * 20)
+    frames = FrameReader(MAX_FRAME_BYTES).feed(EMPTY + b"\0" * 20)
     assert next(frames) == Frame({}, b"")
     with pytest.raises(FrameBroken, match="its prelude"):
         next(frames)
 
 
-@pytest.mark.parametrize(("length", "headers"), [(MAX_FRAME_BYTES + 1, 0), (15, 0), (20, 5), (0, 0)])
+def test_a_frame_is_bounded_before_it_has_come() -> None:
+    payload = b"x" * (MAX_FRAME_BYTES - 16)
+    assert read(with_headers(b"", payload)) == [Frame({}, payload)]
+    with pytest.raises(TooMuchSent, match="a frame of more than 1024 bytes"):
+        read(with_headers(b"", payload + b"x")[:12])
+
+
+@pytest.mark.parametrize(("length", "headers"), [(15, 0), (20, 5), (0, 0)])
 def test_lengths_that_cannot_be_true(length: int, headers: int) -> None:
     lengths = length.to_bytes(4, "big") + headers.to_bytes(4, "big")
     with pytest.raises(FrameBroken, match="lengths cannot be true"):

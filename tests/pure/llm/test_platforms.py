@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from plangate.spec.checks import FIELDS_OF_KIND
 from plangate.spec.models import ProviderKind
 
+from app.llm.client import ModelClient, ModelTraffic
 from app.llm.hosts import host_of
 from app.llm.messages import Message, ModelRequest, Text, Usage
 from app.llm.prices import price
@@ -79,7 +80,7 @@ async def test_where_a_vendor_is_asked_when_nobody_chose_another_address(
         asked.append(request)
         return httpx2.Response(404, json={"error": {"message": "no"}})
 
-    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+    async with ModelClient(httpx2.MockTransport(answer), ModelTraffic()) as client:
         provider = build_provider(kind, api_key="k", http_client=client, options=place)
         with pytest.raises(Refused):
             await anext(provider.stream(ASKED))

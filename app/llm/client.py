@@ -1,0 +1,166 @@
+"""The HTTP clients of providers: what a provider sends is bounded, whoever it is and whatever it speaks.
+
+Streams of all clients share one `ModelTraffic`: how many are open, and how fast the bytes of one tenant are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+
+from app.base.egress import (
+    MAX_RESPONSE_BYTES,
+    PIECE_BYTES,
+    PIECES_AT_ONCE,
+    EgressPolicy,
+    EgressRefused,
+    EgressTransport2,
+    OpenTransport2,
+    no_cookies,
+    requesting_tenant,
+)
+from app.base.metrics import Metrics
+from app.base.shares import TenantShares
+from app.llm.provider import TooMuchSent
+
+STREAMS_PER_SLOT: Final = 16
+"""Twice the calls that a query makes at once by default, because one tenant gets at most half of the streams."""
+
+LINE_COST_BYTES: Final = 64
+"""A line counts as this many bytes at least: each is work, and may be one byte."""
+
+MAX_DEBTS: Final = 10_000  # tenants whose rate is remembered although none of their streams is open
+
+_turn_bytes: ContextVar[int | None] = ContextVar("turn_bytes", default=None)
+"""The most bytes that the response to the request under way may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBounds:
+    """How much providers may send. The settings of the service say what each bound is for."""
+
+    streams: int = 1024
+    keepalive: int = 100
+    line_bytes: int = 1024 * 1024
+    bytes_per_token: int = 4096
+    tenant_bytes_per_s: int = 4 * 1024 * 1024
+
+    def turn_bytes(self, max_tokens: int | None) -> int:
+        """The most bytes of a turn for which so many tokens were requested; None: the request does not say."""
+        if max_tokens is None:
+            return MAX_RESPONSE_BYTES
+        return min(MAX_RESPONSE_BYTES, self.line_bytes + max(0, max_tokens) * self.bytes_per_token)
+
+
+class ModelTraffic:
+    """The streams of providers that are open in a process."""
+
+    def __init__(self, bounds: ModelBounds | None = None, metrics: Metrics | None = None) -> None:
+        self.bounds = bounds or ModelBounds()
+        self.metrics = metrics or Metrics()
+        self._shares = TenantShares(self.bounds.streams, self.bounds.streams)
+        self._paid_until: dict[str, float] = {}
+
+    @property
+    def open_streams(self) -> int:
+        return self._shares.in_use
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold a place for one stream of the tenant whose request this is; wait until there is one."""
+        began = time.monotonic()
+        async with self._shares.place(requesting_tenant()):
+            self.metrics.model_stream_wait.observe(time.monotonic() - began)
+            yield
+
+    async def pay(self, tenant: str, cost: int) -> None:
+        """Wait as long as the tenant's rate asks for, after its streams sent this much. The first second is free."""
+        now = time.monotonic()
+        paid_until = max(self._paid_until.get(tenant, 0.0), now - 1) + cost / self.bounds.tenant_bytes_per_s
+        if tenant not in self._paid_until and len(self._paid_until) >= MAX_DEBTS:
+            self._paid_until = {t: until for t, until in self._paid_until.items() if until > now - 1}
+        self._paid_until[tenant] = paid_until
+        if paid_until > now:
+            self.metrics.model_stream_throttled.inc(paid_until - now)
+            await asyncio.sleep(paid_until - now)
+
+
+class ModelClient(httpx2.AsyncClient):
+    """A client for requests to providers. It reads no proxy and no .netrc of the environment, follows no redirect,
+    keeps no cookies, accepts no compression, and bounds every response."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, traffic: ModelTraffic) -> None:
+        super().__init__(
+            transport=transport,
+            trust_env=False,
+            follow_redirects=False,
+            cookies=no_cookies(),
+            headers={"accept-encoding": "identity"},
+            event_hooks={"response": [self._bound]},
+        )
+        self.traffic = traffic
+
+    @contextmanager
+    def requesting(self, max_tokens: int | None) -> Iterator[None]:
+        """The response to what is sent inside may be as long as this many tokens can be."""
+        before = _turn_bytes.set(self.traffic.bounds.turn_bytes(max_tokens))
+        try:
+            yield
+        finally:
+            _turn_bytes.reset(before)
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            why = "its answer is compressed, which nobody asked for"
+            raise EgressRefused(response.request.url.host, why, allowable=False)
+        bounds = self.traffic.bounds
+        limit = (_turn_bytes.get() or MAX_RESPONSE_BYTES) if response.is_success else bounds.line_bytes
+        response.stream = _BoundedBody(response.stream, limit, self.traffic, requesting_tenant())
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The body of a response, up to a number of bytes and at the rate of its tenant."""
+
+    def __init__(self, inner: Any, limit: int, traffic: ModelTraffic, tenant: str) -> None:
+        self._inner = inner
+        self._limit = limit
+        self._traffic = traffic
+        self._tenant = tenant
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left, pieces, metrics = self._limit, 0, self._traffic.metrics
+        async for chunk in self._inner:
+            metrics.model_stream_bytes.inc(len(chunk))
+            lines = chunk.count(b"\n") + chunk.count(b"\r")
+            cost = max(len(chunk), lines * LINE_COST_BYTES, PIECE_BYTES)
+            left -= cost
+            if left < 0:
+                raise TooMuchSent("bytes", f"more than {self._limit} bytes", "PLANGATE_MODEL_BYTES_PER_TOKEN")
+            await self._traffic.pay(self._tenant, cost)
+            pieces += 1
+            if pieces % PIECES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def open_client(traffic: ModelTraffic) -> ModelClient:
+    """A client for the vendors' own addresses and those that the operator chose."""
+    bounds = traffic.bounds
+    transport = OpenTransport2(keepalive=bounds.keepalive, connections=bounds.streams)
+    return ModelClient(transport, traffic)
+
+
+def checked_client(policy: EgressPolicy, traffic: ModelTraffic) -> ModelClient:
+    """A client for addresses that tenants chose."""
+    transport = EgressTransport2(policy, max_response_bytes=None, keepalive=traffic.bounds.keepalive)
+    return ModelClient(transport, traffic)

@@ -1,0 +1,93 @@
+"""Server-sent events from bytes, with bounds. Pure: bytes in, events out.
+
+The decoders of the SDKs bound neither lines nor events, and one of them copies what it has of an event with every line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.llm.provider import TooMuchSent
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """`type` is None where the stream does not name one."""
+
+    type: str | None
+    data: str
+
+
+@dataclass(slots=True)
+class SseReader:
+    """Takes the bytes of a stream as they come and gives the events that are complete.
+
+    `limit` is the most bytes of one line, and of the data of one event.
+    """
+
+    limit: int
+    _line: list[bytes] = field(default_factory=list)  # pieces of a line whose end has not come
+    _line_bytes: int = 0
+    _type: str | None = None
+    _data: list[str] = field(default_factory=list)
+    _data_bytes: int = 0
+    _after_cr: bool = False
+    _began: bool = False
+
+    def feed(self, chunk: bytes) -> Iterator[SseEvent]:
+        """Raises TooMuchSent, and UnicodeDecodeError for a line that is not UTF-8."""
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
+        for piece in chunk.splitlines(keepends=True):
+            text = piece.rstrip(b"\r\n")
+            self._line_bytes += len(text)
+            if self._line_bytes > self.limit:
+                raise TooMuchSent(
+                    "line", f"a line of more than {self.limit} bytes", "PLANGATE_MODEL_LINE_BYTES"
+                )
+            self._line.append(text)
+            if len(text) == len(piece):
+                continue
+            line = b"".join(self._line)
+            self._line.clear()
+            self._line_bytes = 0
+            if not self._began:
+                self._began = True
+                line = line.removeprefix(_BOM)
+            event = self._take(line)
+            if event is not None:
+                yield event
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
+
+    def _take(self, line: bytes) -> SseEvent | None:
+        if not line:
+            return self._end()
+        if line.startswith(b":"):
+            return None
+        name, _, value = line.decode().partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._type = value
+        elif name == "data":
+            self._data.append(value)
+            self._data_bytes += len(line)
+            if self._data_bytes > self.limit:
+                raise TooMuchSent(
+                    "line", f"an event of more than {self.limit} bytes", "PLANGATE_MODEL_LINE_BYTES"
+                )
+        return None
+
+    def _end(self) -> SseEvent | None:
+        if self._type is None and not self._data:
+            return None
+        event = SseEvent(self._type or None, "\n".join(self._data))
+        self._type = None
+        self._data.clear()
+        self._data_bytes = 0
+        return event
