@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.agents import toolkits as agent_toolkits
 from app.agents.artifact_tools import ArtifactTools
 from app.agents.deletion import Deletions
 from app.agents.dispatch import Dispatch
+from app.agents.ending import Endings
 from app.agents.gate import ToolGate
 from app.agents.providers import ProviderPool
 from app.agents.runner import Runner
@@ -45,6 +48,8 @@ from app.llm.client import STREAMS_PER_SLOT, ModelBounds, ModelTraffic
 from app.plans.host import HostPlans
 from app.plans.service import Plans
 from app.plans.toolkit import PlanTools
+from app.queue.children import ChildCommand, ChildLimits, ChildProcesses
+from app.queue.processes import ProcessLocks, ProcessRecord
 from app.queue.worker import Chore, Worker
 from app.references.service import References
 from app.runtimes.checks import Surroundings
@@ -80,6 +85,7 @@ class Services:
     streams: Streams
     listener: Listener
     worker: Worker
+    children: ChildProcesses | None
     tenancy: Tenancy
     secrets: Secrets
     runtimes: Runtimes
@@ -116,14 +122,24 @@ class Services:
         self.journal.start()
         self.streams.start()
         self.listener.start()
-        self.worker.start(self.chores)
+        await self.worker.start(self.chores)
+        if self.children is not None:
+            self.children.start()
+
+    async def start_child(self) -> None:
+        """Start what a child process needs: it serves nobody, listens to nothing, and works on what it is given."""
+        if self.spans is not None:
+            self.spans.start()
+        self.journal.start()
+        await self.worker.start()
 
     async def aclose(self, grace_s: float = 3.0) -> None:
         """Ends streams, gives queries back, writes what is pending, closes the pool."""
         self.health.draining = True
         await self.streams.aclose()
         self.call_hints.close()
-        await self.worker.drain(grace_s)
+        children = () if self.children is None else (self.children.aclose(),)
+        await asyncio.gather(self.worker.drain(grace_s), *children)
         await self.journal.aclose()
         if self.spans is not None:
             await self.spans.aclose()
@@ -146,6 +162,8 @@ class Site:
     master: bytes
     blobs: str
     postgres: embedded_postgres.EmbeddedPostgres | None = None
+    is_local: bool = False
+    """Whether the database is the embedded one: everything is on this machine."""
 
     def release(self) -> None:
         if self.postgres is not None:
@@ -173,7 +191,29 @@ def find_site(settings: Settings) -> Site:
     text = settings.secret_key or kept_secret(settings.data_dir / "secret-key")
     postgres = embedded_postgres.start(settings.data_dir)
     dsn = postgres.dsn()
-    return Site(dsn, dsn, dsn, derive(text.encode(), "master"), blobs, postgres)
+    return Site(dsn, dsn, dsn, derive(text.encode(), "master"), blobs, postgres, is_local=True)
+
+
+def child_greeting(settings: Settings, site: Site) -> dict[str, Any]:
+    """What a child process is told over its socket: this process's settings and site, secrets included."""
+    return {
+        "settings": settings.model_dump(mode="json", by_alias=True),
+        "site": {
+            "dsn": site.dsn,
+            "listen_dsn": site.listen_dsn,
+            "migrate_dsn": site.migrate_dsn,
+            "master": site.master.hex(),
+            "blobs": site.blobs,
+            "is_local": site.is_local,
+        },
+    }
+
+
+def greeted_child(greeting: Mapping[str, Any]) -> tuple[Settings, Site]:
+    """Return the settings and the site that a child process was told, with two database connections."""
+    told = greeting["site"]
+    settings = Settings.model_validate(greeting["settings"]).model_copy(update={"pool_size": 2})
+    return settings, Site(**{**told, "master": bytes.fromhex(told["master"])})
 
 
 def kept_secret(path: Path) -> str:
@@ -232,12 +272,19 @@ def assemble(
     *,
     with_worker: bool = True,
     exporter: Callable[[], Exporter] | None = None,
+    child_id: str | None = None,
+    child_argv: Sequence[str] = (),
 ) -> Services:
-    """Wires the services of a process. Nothing connects or runs before `start`. `exporter` builds where spans go,
-    in the place of what the settings name."""
+    """Wires the services of a process. Nothing connects or runs before `start`.
+
+    Args:
+        exporter: builds where spans go, in the place of what the settings name.
+        child_id: this is a child process, under the id by which its parent registered it.
+        child_argv: the command that starts child processes; without it this process starts none.
+    """
     metrics = Metrics()
     db = open_database(site.dsn, size=settings.pool_size, metrics=metrics)
-    origin = new_id("prc_")
+    origin = child_id or new_id("prc_")
     hub = Hub()
     journal = JournalWriter(db, hub, origin)
     signer = Signer(derive(site.master, "cursors"))
@@ -271,8 +318,7 @@ def assemble(
         ),
         metrics,
     )
-    local = site.postgres is not None
-    providers = ProviderPool(kept, egress, settings.provider_envs, local=local, traffic=traffic)
+    providers = ProviderPool(kept, egress, settings.provider_envs, local=site.is_local, traffic=traffic)
     references = References(db, tenancy, schemas)
     calls = OutgoingCalls(db, references.hydrate, origin)
     build = exporter or exporter_of(settings, metrics)
@@ -319,7 +365,26 @@ def assemble(
         variables,
         artifacts,
     )
-    worker = Worker(db, origin, slots, runner.advance, settings.lease_s)
+    locks = None if site.postgres is None else ProcessLocks(site.postgres.data_dir / "processes")
+    process = ProcessRecord(db, origin, settings.lease_s, locks=locks, is_child=child_id is not None)
+    worker = Worker(
+        db,
+        process,
+        slots,
+        runner.advance,
+        settings.lease_s,
+        claims=child_id is None,
+    )
+    children = None
+    if child_argv and with_worker:
+        children = ChildProcesses(
+            db,
+            origin,
+            ChildCommand(child_argv, child_greeting(settings, site)),
+            ChildLimits(settings.child_processes, settings.child_memory_mb * 1024 * 1024),
+            settings.lease_s,
+        )
+    endings = Endings(db, end_hooks)
     spans = None if build is None else Spans(db, build, metrics, content=settings.telemetry_content)
     if spans is not None:
         db.on_ended_work(spans.ended)
@@ -350,6 +415,7 @@ def assemble(
         streams,
         listener,
         worker,
+        children,
         tenancy,
         kept,
         runtimes,
@@ -377,6 +443,8 @@ def assemble(
         deletions,
         chainer,
         (
+            endings.finish_due,
+            endings.repair_stranded,
             approvals.expire_due,
             calls.lapse_due,
             queries.fail_due_limits,

@@ -93,6 +93,17 @@ class Settings(BaseSettings):
             description="Seconds that a process may be silent before others take its queries over.",
         ),
     ] = 10
+    child_processes: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=64,
+            description="Child processes at most, for queries that were in flight as processes died.",
+        ),
+    ] = 8
+    child_memory_mb: Annotated[
+        int, Field(ge=256, le=1_000_000, description="Memory in MiB above which a child process is ended.")
+    ] = 1024
     pool_size: Annotated[int, Field(ge=2, le=500, description="Database connections of a process.")] = 10
     loop_blocked_ms: Annotated[
         int,

@@ -165,7 +165,7 @@ class ToolGate:
         inner = run.scope(work.id, scope.work_id, agent.name)
         if not found:
             told = event(inner, "work-start", data=work_data(work))
-            await run.commit(Entry([told], [work], opens_work=True))
+            await run.commit(Entry([told], [work]))
         call = OutgoingCall(
             work_id=work.id,
             query_id=run.query.id,

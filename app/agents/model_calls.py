@@ -75,7 +75,6 @@ async def ask_model(
         started = event(scope, "step-retry", turn=step.number, reason="interrupted")
     opening.items += [started, *_trimmed(scope, context)]
     opening.work.append(work)
-    opening.opens_work |= retry is None
     await run.commit(opening)
     cuts = 0
     while True:
@@ -259,7 +258,6 @@ def _closed(run: QueryRun, asked: Asked, work: Work, scope: Scope, done: TurnDon
             input=use.arguments.encode(),
         )
         entry.work.append(call)
-        entry.opens_work = True
         told = event(
             run.scope(call.id, asked.work_id, asked.agent.name),
             "tool-invocation",

@@ -43,7 +43,7 @@ RENEW = """
 UPDATE queries SET lease_expires_at = greatest(lease_expires_at, clock_timestamp() + make_interval(secs => $4::float8))
  WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' RETURNING 1
 """
-FURTHER = (
+PROGRESS = (
     "UPDATE queries SET progress_epoch = lease_epoch WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
 )
 
@@ -102,7 +102,7 @@ class QueryRun:
         self._stirred = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._ended: BaseException | None = None
-        self._further = False
+        self._progress_recorded = False
         self._busy_agents: set[str] = set()
         asked = [row for rows in tree.children.values() for row in rows if row.kind == "model_call"]
         self._spent = {row.id: (row.parent_id, row.usage, row.cost_usd) for row in asked}
@@ -156,15 +156,17 @@ class QueryRun:
 
         return await through_outages(once)
 
-    async def further(self, tx: Tx) -> None:
-        """Where work is opened or ends beside the journal: this process got further with the query, so that its crash does
-        not count against it."""
+    async def record_progress(self, tx: Tx) -> None:
+        """Record that this process got further with the query: something is over that no later attempt repeats.
+
+        Called where work ends beside the journal, which records progress itself.
+        """
 
         def known() -> None:
-            self._further = True
+            self._progress_recorded = True
 
-        if not self._further:
-            await tx.run(FURTHER, self.lease.tenant, self.lease.query_id, self.lease.epoch)
+        if not self._progress_recorded:
+            await tx.run(PROGRESS, self.lease.tenant, self.lease.query_id, self.lease.epoch)
             tx.after_commit(known)
 
     def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:

@@ -5,7 +5,7 @@ It decides nothing about the conversation (loop.py does) and knows no vendor, no
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 import orjson
@@ -47,6 +47,7 @@ from app.base.ids import new_id
 from app.base.schemacheck import SchemaChecker
 from app.journal.models import Entry, Event, Lease, LeaseLost, QueryChange, Scope, Work, event
 from app.journal.writer import JournalWriter
+from app.queue import store as queue_store
 from app.queue.worker import Running
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
@@ -54,7 +55,8 @@ from app.runtimes.service import Runtimes
 log = structlog.get_logger(__name__)
 
 MAX_TURNS = 50
-POISON_CRASHES = 3
+MAX_LOADS = 3
+RELOAD_AFTER_S = 2.0  # after the first failed load; longer after each further one
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,7 @@ class Runner:
         try:
             failed = await self._work_on(running)
             if failed is not None:
-                # One that could not even be ended so is ended without what stood in its way.
-                hooks = self._end_hooks if running.crashes <= POISON_CRASHES else ()
-                await self._fail(lease, hooks, failed)
+                await self._fail(lease, failed)
         except Parked:
             return
         except LeaseLost:
@@ -116,35 +116,43 @@ class Runner:
 
     async def _work_on(self, running: Running) -> QueryFailed | None:
         """Why the query must be ended as failed, if so."""
-        if running.crashes >= POISON_CRASHES:  # before it is loaded: that may be what ends the process
-            return QueryFailed(
-                "poisoned",
-                f"This query was set aside: it ended the process that worked on it {running.crashes} times "
-                "in a row without getting further.",
-            )
+        lease = running.lease
         run: QueryRun | None = None
         try:
             run = await through_outages(lambda: self._load(running))
+            if running.load_failures:
+                await run.durably(lambda tx: queue_store.mark_loaded(tx, lease.query_id, lease.epoch))
             await self._root(run)
         except QueryFailed as failed:
             return failed
         except (Parked, LeaseLost, Unavailable):
             raise
         except Exception as error:
-            log.exception("query.internal_error", query_id=running.lease.query_id)
+            log.exception("query.internal_error", query_id=lease.query_id)
             name = type(error).__name__
             if run is not None:
                 return QueryFailed("internal_error", f"The service failed in a way it should not ({name}).")
-            if running.crashes + 1 >= POISON_CRASHES:
+            if running.load_failures + 1 >= MAX_LOADS:
                 return QueryFailed(
                     "internal_error",
-                    f"The service could not load this query, {POISON_CRASHES} times in a row ({name}). Its log says "
+                    f"The service could not load this query, {MAX_LOADS} times in a row ({name}). Its log says "
                     "why, under the query's id.",
                 )
+            await self._postpone(lease, RELOAD_AFTER_S * 2**running.load_failures)
         finally:
             if run is not None:
                 await run.aclose()
-        return None  # it could not be loaded: again when the lease has run out, which counts
+        return None
+
+    async def _postpone(self, lease: Lease, delay_s: float) -> None:
+        """Give back a query that could not be loaded; another attempt follows after `delay_s` seconds."""
+
+        async def once() -> None:
+            async with self._db.transaction(lease.tenant) as tx:
+                await queue_store.postpone(tx, lease.query_id, lease.epoch, delay_s)
+
+        await through_outages(once)
+        lease.lost = True
 
     async def _load(self, running: Running) -> QueryRun:
         query, rows, offered = await self._records(running)
@@ -164,16 +172,29 @@ class Runner:
             under_way = any(r.kind in ("tool_call", "predicate") and not r.over for r in rows)
             return query, rows, await self._tool_calls.offered(tx, lease.query_id) if under_way else []
 
-    async def _fail(self, lease: Lease, hooks: Sequence[EndHook], failed: QueryFailed) -> None:
-        """Ends the query as failed, with what is still open below it, in one transaction."""
+    async def _fail(self, lease: Lease, failed: QueryFailed) -> None:
+        """Ends the query as failed, with what is still open below it, in one transaction. If that fails, the query is fenced,
+        and a periodic task ends it step by step (app/agents/ending.py)."""
 
-        async def once() -> None:
+        async def end() -> None:
             async with self._db.transaction(lease.tenant) as tx:
                 if not await tx.value(FENCE, lease.tenant, lease.query_id, lease.epoch):
                     raise LeaseLost
-                await end_early(tx, hooks, lease.query_id, "failed", failed.code, failed.message)
+                await end_early(tx, self._end_hooks, lease.query_id, "failed", failed.code, failed.message)
 
-        await through_outages(once)
+        async def mark() -> None:
+            async with self._db.transaction(lease.tenant) as tx:
+                await queue_store.mark_for_ending(
+                    tx, lease.query_id, lease.epoch, failed.code, failed.message
+                )
+
+        try:
+            await through_outages(end)
+        except LeaseLost:
+            raise
+        except Exception:
+            log.exception("query.end_failed", query_id=lease.query_id)
+            await through_outages(mark)
         lease.lost = True
 
     # -- the root --------------------------------------------------------------------------------------------
@@ -247,7 +268,7 @@ class Runner:
         entry = Entry()
         if record is None:
             began = event(run.scope(work.id, parent_id, agent.name), "work-start", data=work_data(work))
-            entry = Entry([told, began] if told else [began], [work], opens_work=True)
+            entry = Entry([told, began] if told else [began], [work])
         return await self._converse(run, agent, work, entry, prompt, depth)
 
     async def _converse(

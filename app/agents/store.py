@@ -51,7 +51,15 @@ SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND kind = 'model_c
         ORDER BY started_at DESC, id DESC LIMIT 1)
  ORDER BY position DESC LIMIT 1
 """
-LOCK_FOR_END = "SELECT status, thread_id, agent, lease_epoch FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
+LOCK_FOR_END = """
+SELECT status, reason, thread_id, agent, lease_epoch FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE
+"""
+LOCK_ENDING = """
+SELECT ending_code, ending_message FROM queries
+ WHERE tenant_id = $1 AND id = $2 AND ending_code IS NOT NULL AND ended_at IS NULL FOR NO KEY UPDATE
+"""
+CLAIM_ENDINGS = "SELECT tenant_id, id FROM claim_endings($1, $2)"
+STRANDED = "SELECT tenant_id, id FROM stranded_queries($1)"
 # A higher epoch fences off whoever works on it: ending a query from outside needs nobody's consent. It ends by the clock:
 # until its row was locked it went on, and what is closed here may have begun after this transaction did.
 END = """
@@ -156,6 +164,21 @@ def _work_row(row: Any) -> WorkRow:
 
 async def lock_for_end(tx: Tx, query_id: str) -> Any:
     return await tx.row(LOCK_FOR_END, tx.tenant, query_id)
+
+
+async def lock_ending(tx: Tx, query_id: str) -> Any:
+    """Lock a query that is to be ended; None if it is over."""
+    return await tx.row(LOCK_ENDING, tx.tenant, query_id)
+
+
+async def claim_endings(db: Database, limit: int, again_s: float) -> list[tuple[str, str]]:
+    """Return (tenant, id) of queries that are to be ended now; each is returned again only after `again_s` seconds."""
+    return [(r["tenant_id"], r["id"]) for r in await db.call(CLAIM_ENDINGS, limit, again_s)]
+
+
+async def stranded_queries(db: Database, limit: int) -> list[tuple[str, str]]:
+    """Return (tenant, id) of queries that are over while something below them is open."""
+    return [(r["tenant_id"], r["id"]) for r in await db.call(STRANDED, limit)]
 
 
 async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:

@@ -49,6 +49,9 @@ class Metrics:
     mcp_lists_refused: Counter = field(init=False)
     leases_lost: Counter = field(init=False)
     leases_expired: Counter = field(init=False)
+    process_deaths: Counter = field(init=False)
+    child_deaths: Counter = field(init=False)
+    queries_set_aside: Counter = field(init=False)
     journal_commit: Histogram = field(init=False)
     journal_entries: Counter = field(init=False)
     journal_outages: Counter = field(init=False)
@@ -124,6 +127,11 @@ class Metrics:
             ),
             "leases_expired": counter(
                 "leases_expired", "Queries taken over after the lease of another process had run out."
+            ),
+            "process_deaths": counter("process_deaths", "Deaths of other processes that this process found out."),
+            "child_deaths": counter("child_deaths", "Deaths of this process's own child processes."),
+            "queries_set_aside": counter(
+                "queries_set_aside", "Queries that were set aside because they ended their processes."
             ),
             "journal_commit": seconds("journal_commit_seconds", "How long a batch of the journal took to commit."),
             "journal_entries": counter("journal_entries", "Entries that the journal committed."),

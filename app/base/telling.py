@@ -31,9 +31,10 @@ IDS: Final = {
     "plan_id": "pln_",
     "approval_id": "apr_",
     "runtime_id": "rt_",
+    "process_id": "prc_",
 }
 WORDS: Final = frozenset({"event", "level", "timestamp", "logger", "at", "route", "method", "error"})
-NUMBERS: Final = frozenset({"entries", "crashes", "status", "count", "lag_ms", "cpu_ms"})
+NUMBERS: Final = frozenset({"entries", "status", "count", "lag_ms", "cpu_ms"})
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_CHARS: Final = 300
 MAX_FRAMES: Final = 30

@@ -10,6 +10,7 @@ import ipaddress
 import os
 import signal
 import socket
+import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import FrameType
@@ -37,6 +38,7 @@ from app.settings import Settings
 
 log = structlog.get_logger(__name__)
 
+CHILD_ARGV = (sys.executable, "-P", "-m", "app.doors.child")
 KEEP_POSTGRES_EVERY_S = 2.0
 DRAIN_S = 5.0
 
@@ -55,7 +57,7 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
         key_file = _local_key(settings, site)
         if key_file is None:
             _need_keys(site)
-        services = assemble(settings, site, with_worker=with_worker)
+        services = assemble(settings, site, with_worker=with_worker, child_argv=CHILD_ARGV)
         connections = Connections(connection_limits(settings), services.metrics, bounds)
         listening = _listen(settings.host, settings.port, backlog=bounds.backlog)
         bound_send_buffer(listening, connections.limits)
@@ -337,7 +339,7 @@ def work(settings: Settings) -> None:
         asyncio.run(prepare_database(site, settings.database_wait_s))
         asyncio.run(check_master_key(site))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            services = assemble(settings, site)
+            services = assemble(settings, site, child_argv=CHILD_ARGV)
             connections = Connections(connection_limits(settings), services.metrics, bounds)
             listening = None
             if settings.worker_port is not None:

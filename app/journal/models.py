@@ -14,6 +14,9 @@ WorkKind = Literal[
     "query", "agent", "model_call", "tool_call", "predicate", "plan_execution", "action", "host"
 ]
 WorkStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled", "unknown"]
+
+PROGRESS_KINDS: frozenset[WorkKind] = frozenset({"model_call", "tool_call", "predicate", "action"})
+"""Kinds of work whose end is progress of their query: no later attempt repeats them."""
 QueryEnd = Literal["succeeded", "failed", "cancelled"]
 
 LARGE_EVENT_BYTES: Final = 32 * 1024
@@ -130,6 +133,10 @@ class Work:
     def over(self) -> bool:
         return self.status not in ("running", "waiting")
 
+    @property
+    def is_progress(self) -> bool:
+        return self.over and self.kind in PROGRESS_KINDS
+
 
 @dataclass(slots=True, eq=False)
 class Lease:
@@ -166,7 +173,6 @@ class Entry:
 
     items: list[Event | Delta] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
-    opens_work: bool = False  # a record that did not exist before: progress, as the crash counter sees it
     change: QueryChange | None = None
 
 
@@ -177,7 +183,6 @@ class Pending:
     lease: Lease
     items: list[Event | Delta] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
-    opens_work: bool = False
     change: QueryChange | None = None
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
     number: int = 0

@@ -77,7 +77,7 @@ async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple
         [p.lease.query_id for p in batch],
         [p.lease.epoch for p in batch],
         [p.number for p in batch],
-        [p.opens_work for p in batch],
+        [any(w.is_progress for w in p.work) for p in batch],
         [c and c.status for c in changes],
         [c and c.reason for c in changes],
         [c.wake if c else None for c in changes],

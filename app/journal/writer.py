@@ -100,7 +100,6 @@ class JournalWriter:
             self._queue.append(pending)
         pending.items.extend(entry.items)
         pending.work.extend(entry.work)
-        pending.opens_work |= entry.opens_work
         pending.change = entry.change
         self._work.set()
         self._idle.clear()

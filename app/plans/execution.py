@@ -98,7 +98,7 @@ class Execution:
         work = self._execution_work()
         if not self._run.tree.below(self._who.scope.work_id, "plan_execution"):
             told = event(self._scope(work.id), "work-start", data=work_data(work))
-            await self._run.commit(Entry([told], [work], opens_work=True))
+            await self._run.commit(Entry([told], [work]))
         await self._dispatch_all(work.id)
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
         answer = summary(rows)
@@ -265,7 +265,6 @@ class Execution:
             tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
         )
         await (self._dispatch.calls.offer_again if again else self._dispatch.calls.offer)(tx, call)
-        await self._run.further(tx)
         await store.open_action_work(
             tx,
             call.work_id,
@@ -376,7 +375,7 @@ class Execution:
         rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
         if not rows:
             return None
-        await self._run.further(tx)
+        await self._run.record_progress(tx)
         scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
         status, unsent = verdict.status, rows[0]["status"] == "pending"
         if unsent and status is ActionStatus.SKIPPED:  # no work was done for it

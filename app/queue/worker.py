@@ -21,12 +21,14 @@ from app.base.telling import ids_in
 from app.journal import store as journal_store
 from app.journal.models import Lease
 from app.queue import store
+from app.queue.processes import ProcessRecord
 
 log = structlog.get_logger(__name__)
 
 LEASE_S = 10.0
 TICK_S = 1.0
 RENEW_SHARE = 0.3  # of the lease: so much of it has passed when it is renewed
+HEARTBEAT_S = 3.0  # at most, between two heartbeats
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +36,7 @@ class Running:
     """A query that this process works on. `wakes` is set when something it may wait for has happened."""
 
     lease: Lease
-    crashes: int = 0
+    load_failures: int = 0
     given: object = None
     wakes: asyncio.Event = field(default_factory=asyncio.Event)
     wake_seen: int = -1
@@ -57,13 +59,23 @@ async def one_by_one(due: Sequence[tuple[str, str]], do: Callable[[str, str], Aw
 
 
 class Worker:
-    """`slots` queries at once. With no slots a process accepts queries and leaves them to others."""
+    """`slots` queries at once. With no slots a process accepts queries and leaves them to others. A worker that does not
+    claim (in a child process) works on what it is given."""
 
     def __init__(
-        self, db: Database, owner: str, slots: int, advance: Advance, lease_s: float = LEASE_S
+        self,
+        db: Database,
+        process: ProcessRecord,
+        slots: int,
+        advance: Advance,
+        lease_s: float = LEASE_S,
+        *,
+        claims: bool = True,
     ) -> None:
         self._db = db
-        self.owner = owner
+        self._process = process
+        self.owner = process.id
+        self._claims = claims
         self.slots = slots
         self.lease_s = lease_s
         self._advance = advance
@@ -79,7 +91,11 @@ class Worker:
 
     def reserve(self) -> bool:
         """Takes a free slot for a query that is about to be accepted here; `begin` or `unreserve` follows."""
-        if self._draining or len(self._running) + self._reserved >= self.slots:
+        if (
+            self._draining
+            or not self._process.registered
+            or len(self._running) + self._reserved >= self.slots
+        ):
             return False
         self._reserved += 1
         return True
@@ -91,7 +107,14 @@ class Worker:
         """Starts a query that was accepted and leased in one transaction by this process; `given` is what the
         runner would otherwise have to read."""
         self._reserved -= 1
-        self._start(store.Claim(tenant, query_id, epoch, 0), given)
+        self._start(store.Claim(tenant, query_id, epoch), given)
+
+    def take(self, claims: Sequence[store.Claim]) -> None:
+        """Start queries that were claimed for this process by its parent."""
+        for claim in claims:
+            self._start(claim)
+            if claim.lost:
+                self._tell_taken_over(claim)
 
     def hear(self, query_id: str) -> None:
         """A NOTIFY on `plangate_wake`: something of this query moved, or ('') something is queued."""
@@ -116,14 +139,26 @@ class Worker:
     def busy(self) -> int:
         return len(self._running)
 
+    @property
+    def running_ids(self) -> list[str]:
+        """The ids of the queries that this process works on."""
+        return list(self._running)
+
     # -- life ------------------------------------------------------------------------------------------------
 
-    def start(self, chores: Sequence[Chore] = ()) -> None:
+    async def start(self, chores: Sequence[Chore] = ()) -> None:
         """Begins to take queries, and to do the chores every second; a process without slots does neither."""
+        with contextlib.suppress(
+            Unavailable
+        ):  # then the claim loop registers the process once that is possible
+            await self._process.register()
         self._tasks = [asyncio.create_task(self._keep(), name="worker-leases")]
-        if self.slots:
+        if self.slots and self._claims:
             self._tasks.append(asyncio.create_task(self._claim_loop(), name="worker-claims"))
-            self._tasks.extend(asyncio.create_task(self._do(c), name="worker-chore") for c in chores)
+            self._tasks.extend(
+                asyncio.create_task(self._do(c), name="worker-chore")
+                for c in (self._process.find_deaths, *chores)
+            )
 
     def stop_starting(self) -> None:
         """Start no more queries: leave them to other processes. Queries that run here continue until `drain`."""
@@ -150,10 +185,11 @@ class Worker:
             with contextlib.suppress(Unavailable):
                 ids, epochs = [x.query_id for x in held], [x.epoch for x in held]
                 await store.release(self._db, self.owner, ids, epochs)
+        await self._process.end()
 
     def _start(self, claim: store.Claim, given: object = None) -> None:
         lease = Lease(claim.tenant, claim.query_id, claim.epoch)
-        running = Running(lease, crashes=claim.crashes, given=given)
+        running = Running(lease, load_failures=claim.load_failures, given=given)
         old = self._running.get(claim.query_id)
         if old is not None:
             self._lose(old)
@@ -173,6 +209,9 @@ class Worker:
                 self._hint.set()
 
     async def _claim_loop(self) -> None:
+        await self._until_done(self._process.register)
+        await self._until_done(self._process.find_deaths)  # what dead predecessors worked on is free at once
+        self._hint.set()
         while not self._draining:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -193,27 +232,38 @@ class Worker:
                 log.exception("worker.claim_failed")
                 await asyncio.sleep(TICK_S)
                 continue
-            for claim in claims:
-                self._start(claim)
-                if claim.crashes:
-                    self._tell_taken_over(claim)
+            self.take(claims)
             if len(claims) == free:
                 self._full = True
                 self._hint.set()
 
+    async def _until_done(self, once: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            try:
+                await once()
+            except Unavailable:
+                await asyncio.sleep(TICK_S)
+            except Exception:
+                log.exception("worker.start_failed")
+                await asyncio.sleep(TICK_S)
+            else:
+                return
+
     async def _keep(self) -> None:
-        """Renews leases; once a second looks whether a running query was woken or lost without our hearing it."""
-        renewed = 0.0
+        """Writes heartbeats and renews leases; once a second looks whether a running query was woken or lost without our
+        hearing it."""
+        every_s = min(RENEW_SHARE * self.lease_s, HEARTBEAT_S)
+        reported = 0.0
         while True:
             await asyncio.sleep(TICK_S)
             running = list(self._running.values())
-            if not running:
-                continue
             asked = time.monotonic()
             try:
-                if asked - renewed >= RENEW_SHARE * self.lease_s:
-                    await self._renew(running)
-                    renewed = asked
+                if asked - reported >= every_s and self._process.registered:
+                    await self._report(running)
+                    reported = asked
+                if not running:
+                    continue
                 heads = await journal_store.heads(self._db, [r.lease.query_id for r in running])
             except Unavailable:
                 continue
@@ -224,9 +274,9 @@ class Worker:
             for one in running:
                 self._compare(one, known.get(one.lease.query_id))
 
-    async def _renew(self, running: Sequence[Running]) -> None:
-        ids, epochs = [r.lease.query_id for r in running], [r.lease.epoch for r in running]
-        await store.renew(self._db, self.owner, ids, epochs, self.lease_s)
+    async def _report(self, running: Sequence[Running]) -> None:
+        held = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in running if not r.lease.lost]
+        await self._process.report(held, self.lease_s)
 
     def _compare(self, running: Running, head: dict[str, object] | None) -> None:
         if self._running.get(running.lease.query_id) is not running:
@@ -239,7 +289,7 @@ class Worker:
             running.wakes.set()
 
     def _tell_taken_over(self, claim: store.Claim) -> None:
-        log.warning("query.taken_over", query_id=claim.query_id, crashes=claim.crashes)
+        log.warning("query.taken_over", query_id=claim.query_id)
         self._db.metrics.leases_expired.inc()
         for hears in self._hears_taken_over:
             hears(claim.tenant, claim.query_id)

@@ -3,7 +3,7 @@
 from app.base.migrate import run_file
 
 revision = "0006"
-down_revision = "0004"
+down_revision = "0005"
 
 
 def upgrade() -> None:

@@ -18,6 +18,14 @@ from tests.support.world import World
 SPANNING = {
     "journal_commit",
     "claim_queries",
+    "claim_endings",
+    "count_suspects",
+    "end_process",
+    "locked_processes",
+    "presume_dead",
+    "register_process",
+    "report_process",
+    "stranded_queries",
     "renew_leases",
     "release_leases",
     "query_heads",
@@ -54,12 +62,13 @@ async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> N
         "SELECT relname FROM pg_class c WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND NOT EXISTS"
         " (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id')"
     )
-    assert {r["relname"] for r in without} == {"alembic_version", "generation", "installation"}
+    cell_wide = {"alembic_version", "generation", "installation", "processes", "writable_time"}
+    assert {r["relname"] for r in without} == cell_wide
     keys = await owner.fetch(
         "SELECT c.relname, a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid"
         " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]"
         " WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND c.relname NOT IN"
-        " ('alembic_version', 'generation', 'installation')"
+        " ('alembic_version', 'generation', 'installation', 'processes', 'writable_time')"
     )
     assert {r["attname"] for r in keys} == {"tenant_id"}
 
@@ -235,7 +244,10 @@ async def scanned(owner: Any, sql: str, *args: Any, as_app: bool = True) -> set[
 
 
 async def body_of(owner: Any, function: str) -> str:
-    return str(await owner.fetchval("SELECT prosrc FROM pg_proc WHERE proname = $1", function))
+    sql = (
+        "SELECT prosrc FROM pg_proc WHERE proname = $1 ORDER BY pronargs DESC LIMIT 1"  # the newest of a name
+    )
+    return str(await owner.fetchval(sql, function))
 
 
 async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) -> None:
@@ -276,12 +288,14 @@ async def test_claiming_scans_no_big_table(filled: Any) -> None:
         at = source.index(begin)
         return source[at : source.index(end, at)]
 
-    moving = part("SELECT q.id FROM queries q", ") s;").replace("v_suspect", "'qry_000001'")
-    queued = part("SELECT q.id FROM (", ") s;")
+    lapsed = part("SELECT q.tenant_id, q.id FROM queries q", ") s;").replace("p_owner", "'me'")
+    moving = part("SELECT q.tenant_id, q.id, c.share", "LOOP").replace("p_owner", "'me'")
+    moving = moving.replace("p_suspects", "false").replace("p_company", "0")
+    queued = part("SELECT q.tenant_id, q.id FROM (", ") s;")
+    assert await scanned(filled, lapsed, as_app=False) == set()
     for sql in (moving, queued):
         sql = sql.replace("coalesce(cardinality(v_ids), 0)", "0").replace("p_limit", "$1::int")
         assert await scanned(filled, sql, 10, as_app=False) == set(), sql
-    tried = part("SELECT FROM queries q WHERE q.status = 'running'", ") THEN").replace("p_owner", "$1::text")
-    assert await scanned(filled, tried, "me", as_app=False) == set()
-    suspect = part("SELECT q.id INTO v_suspect", ";").replace("INTO v_suspect", "")
-    assert await scanned(filled, suspect, as_app=False) == set()
+    for function in ("count_suspects", "claim_endings"):
+        sql = (await body_of(filled, function)).replace("p_limit", "10").replace("p_again_s", "1")
+        assert await scanned(filled, sql, as_app=False) == set(), function

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.agents import ending
-from app.journal.models import Entry, Lease
+from app.agents import ending, runner
 from app.llm.messages import ToolUse, TurnDone, Usage
-from app.queue import store as queue_store
 from tests.support import specs
 from tests.support.client import eventually
 from tests.support.world import World, world
@@ -54,8 +52,9 @@ async def open_things(owner: Any, query: str) -> list[Any]:
 
 
 async def test_a_query_that_cannot_be_loaded_fails_at_the_third_time(
-    idle: World, owner: Any, site: Any, cluster: Any
+    idle: World, owner: Any, site: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "RELOAD_AFTER_S", 0.01)
     (query,) = await queued(idle, 1)
     loads = 0
 
@@ -67,7 +66,7 @@ async def test_a_query_that_cannot_be_loaded_fails_at_the_third_time(
     async with world(site, cluster.operator_key, started=False) as w:
         w.services.runtimes.get = broken  # type: ignore[method-assign]
         await w.services.start()
-        ended = await ended_by(w, owner, query, lambda epoch: loads >= epoch)
+        ended = await w.api.ended(query)
     assert (ended["status"], ended["error"]) == (
         "failed",
         {
@@ -82,46 +81,6 @@ async def test_a_query_that_cannot_be_loaded_fails_at_the_third_time(
     assert types[-4:] == ["data-cost-summary", "data-latency-summary", "query-status", "error"]
     (root,) = (await idle.api.read(f"/queries/{query}/work"))["items"]
     assert (root["status"], root["error"]) == ("failed", ended["error"])
-
-
-async def test_what_ended_its_process_three_times_is_not_even_loaded(
-    idle: World, owner: Any, site: Any, cluster: Any
-) -> None:
-    (query,) = await queued(idle, 1)
-    for _ in range(3):
-        await queue_store.claim(idle.services.db, "me", 10, 10.0)
-        await owner.execute(EXPIRE)
-
-    async def deadly(*_: Any) -> Any:
-        raise AssertionError
-
-    async with world(site, cluster.operator_key, started=False) as w:
-        w.services.runtimes.get = deadly  # type: ignore[method-assign]
-        await w.services.start()
-        ended = await idle.api.ended(query)
-    assert (ended["error"]["code"], ended["reason"]) == ("poisoned", "poisoned")
-
-
-async def test_a_query_ends_even_where_what_is_below_it_cannot_be_closed(
-    idle: World, owner: Any, site: Any, cluster: Any
-) -> None:
-    (query,) = await queued(idle, 1)
-    for _ in range(3):
-        await queue_store.claim(idle.services.db, "me", 10, 10.0)
-        await owner.execute(EXPIRE)
-    asked = 0
-
-    async def hook(*_: Any) -> None:
-        nonlocal asked
-        asked += 1
-        raise ValueError("a plan that cannot be read")
-
-    async with world(site, cluster.operator_key, started=False) as w:
-        runner = w.services.worker._advance.__self__  # type: ignore[attr-defined]
-        runner._end_hooks = (hook,)
-        await w.services.start()
-        ended = await ended_by(w, owner, query, lambda epoch: asked >= epoch - 3)
-    assert (ended["error"]["code"], asked) == ("poisoned", 1)
 
 
 # -- one transaction
@@ -179,50 +138,3 @@ async def test_failing_is_one_transaction(
     types = [e["type"] for e in await api.events(query)]
     assert [t for t in types if t in ("error", "finish")] == ["error"]
     assert types[-1] == "error"
-
-
-# -- suspects
-
-
-async def test_of_queries_that_crashed_twice_a_process_tries_one_at_a_time(idle: World, owner: Any) -> None:
-    db = idle.services.db
-
-    async def claim(who: str) -> dict[str, int]:
-        return {c.query_id: c.crashes for c in await queue_store.claim(db, who, 100, 10.0)}
-
-    a, b, c = await queued(idle, 3)
-    assert await claim("one") == {a: 0, b: 0, c: 0}
-    await owner.execute(EXPIRE)
-    assert await claim("one") == {a: 1, b: 1, c: 1}  # one crash says nothing: all of them go on
-    await owner.execute(EXPIRE)
-    first, second = await claim("one"), await claim("two")
-    assert [*first.values(), *second.values()] == [2, 2]
-    (tried,), (other,) = first, second
-    (left,) = {a, b, c} - {tried, other}
-    assert await claim("one") == await claim("two") == {}
-    (fresh,) = await queued(idle, 1)
-    assert await claim("one") == {fresh: 0}  # what was in no crash runs beside it
-    # The one that "one" tries takes the process along, and is set aside; what ran beside it is not yet a suspect,
-    # and what waited for its turn was in no crash.
-    await owner.execute(EXPIRE + f" AND id IN ('{tried}', '{fresh}')")
-    assert await claim("one") == {tried: 3, fresh: 1, left: 2}
-    assert await claim("one") == {}
-    # The one that "two" tries gets further, and is none any more.
-    await idle.services.journal.commit(Lease("acme", other, 3), Entry(opens_work=True))
-    await owner.execute(EXPIRE + f" AND id IN ('{other}', '{left}')")
-    again = await claim("two")
-    assert again == {other: 1, left: 3}
-
-
-async def test_a_process_that_gets_further_with_one_suspect_tries_the_next(idle: World, owner: Any) -> None:
-    db = idle.services.db
-    await queued(idle, 2)
-    for _ in range(2):
-        await queue_store.claim(db, "one", 100, 10.0)
-        await owner.execute(EXPIRE)
-    (tried,) = await queue_store.claim(db, "one", 100, 10.0)
-    assert await queue_store.claim(db, "one", 100, 10.0) == []
-    lease = Lease("acme", tried.query_id, tried.epoch)
-    await idle.services.journal.commit(lease, Entry(opens_work=True))
-    (next_one,) = await queue_store.claim(db, "one", 100, 10.0)
-    assert (next_one.crashes, next_one.query_id != tried.query_id) == (2, True)

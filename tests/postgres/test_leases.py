@@ -74,7 +74,7 @@ async def test_an_expired_lease_is_taken_over_and_its_owner_fenced_off(idle: Wor
     assert await claim(idle, owner="two") == []
     await owner.execute(EXPIRE)
     (second,) = await claim(idle, owner="two")
-    assert (second.query_id, second.epoch, second.crashes) == (query, 2, 1)
+    assert (second.query_id, second.epoch, second.lost) == (query, 2, True)
     journal = idle.services.journal
     scope = Scope(query, "thr", "wrk", None, "solo")
     entry = Entry([event(scope, "custom", eventType="x", data={})])
@@ -87,8 +87,9 @@ async def test_an_expired_lease_is_taken_over_and_its_owner_fenced_off(idle: Wor
     assert await idle.api.events(query, "custom") == []
     await journal.commit(Lease("acme", query, second.epoch, 1e12), entry)
     assert len(await idle.api.events(query, "custom")) == 1
-    assert await store.renew(idle.services.db, "one", [query], [1], 10.0) == set()
-    assert await store.renew(idle.services.db, "two", [query], [2], 10.0) == {query}
+    assert await store.report_process(idle.services.db, "one", [("acme", query, 1)], 10.0) == set()
+    assert await store.report_process(idle.services.db, "two", [("other", query, 2)], 10.0) == set()
+    assert await store.report_process(idle.services.db, "two", [("acme", query, 2)], 10.0) == {query}
 
 
 async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -> None:
@@ -110,44 +111,14 @@ async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -
     assert run.lease.lost
 
 
-async def test_a_query_that_ends_its_worker_three_times_is_set_aside(
-    idle: World, owner: Any, site: Any, cluster: Any
-) -> None:
-    (query,) = await queued(idle, 1)
-    crashes = []
-    for _ in range(3):
-        (taken,) = await claim(idle)
-        crashes.append(taken.crashes)
-        await owner.execute(EXPIRE)
-    assert crashes == [0, 1, 2]
-    async with world(site, cluster.operator_key):
-        ended = await idle.api.ended(query)
-    assert (ended["status"], ended["error"]["code"]) == ("failed", "poisoned")
-    assert "3 times" in ended["error"]["message"]
-
-
-async def test_progress_starts_the_count_of_crashes_anew(idle: World, owner: Any) -> None:
-    (query,) = await queued(idle, 1)
-    await claim(idle)
-    await owner.execute(EXPIRE)
-    await claim(idle)
-    await owner.execute(EXPIRE)
-    (third,) = await claim(idle)
-    assert third.crashes == 2
-    await idle.services.journal.commit(Lease("acme", query, third.epoch, 1e12), Entry(opens_work=True))
-    await owner.execute(EXPIRE)
-    (fourth,) = await claim(idle)
-    assert fourth.crashes == 1
-
-
-async def test_releasing_gives_a_query_back_at_once_and_is_no_crash(idle: World) -> None:
+async def test_a_released_query_is_free_at_once_and_counts_nothing(idle: World) -> None:
     (query,) = await queued(idle, 1)
     (first,) = await claim(idle)
     await store.release(idle.services.db, "another", [query], [first.epoch])
     assert await claim(idle) == []
     await store.release(idle.services.db, "me", [query], [first.epoch])
     (again,) = await claim(idle)
-    assert (again.epoch, again.crashes) == (2, 0)
+    assert (again.epoch, again.lost, again.deaths) == (2, False, 0)
 
 
 async def test_a_process_that_drains_leaves_nothing_behind(site: Any, cluster: Any, idle: World) -> None:
@@ -215,10 +186,11 @@ async def test_many_in_one_thread_run_in_order_across_processes(plangate: World,
 
 async def test_the_claim_loop_outlives_an_error(plangate: World, owner: Any) -> None:
     await plangate.api.register(specs.mock())
-    await owner.execute("ALTER FUNCTION claim_queries RENAME TO claim_queries_")
+    signature = "(text, int, float8, boolean, int)"
+    await owner.execute(f"ALTER FUNCTION claim_queries{signature} RENAME TO claim_queries_")
     plangate.services.worker.hear("")
     await asyncio.sleep(0.2)
-    await owner.execute("ALTER FUNCTION claim_queries_ RENAME TO claim_queries")
+    await owner.execute(f"ALTER FUNCTION claim_queries_{signature} RENAME TO claim_queries")
     first = await plangate.api.submit(threadKey="t")
     second = await plangate.api.submit(threadKey="t")
     assert first["id"] < second["id"]

@@ -15,7 +15,6 @@ from app.base.database import Database
 from app.base.migrate import SchemaIsNewer, migrate, schema_is_current
 from app.journal import store as journal_store
 from app.journal.models import Entry, Lease, Scope, Work, event
-from app.queue import store as queue_store
 from tests.support import specs
 from tests.support.client import eventually
 from tests.support.cluster import Cluster, superuser_dsn
@@ -48,11 +47,12 @@ async def before(cluster: Cluster) -> AsyncIterator[Site]:
 
 
 async def test_a_query_of_the_version_before_goes_on_in_this_one(cluster: Cluster, before: Site) -> None:
-    async with world(before, cluster.operator_key, with_worker=False) as idle:
+    async with world(before, cluster.operator_key, with_worker=False, started=False) as idle:
+        idle.services.journal.start()
         await idle.api.register(specs.mock())
         query_id = (await idle.api.submit())["id"]
-        (claim,) = await queue_store.claim(idle.services.db, "me", 10, 100.0)
-        lease = Lease(claim.tenant, query_id, claim.epoch, 1e12)
+        (claim,) = await idle.services.db.call("SELECT * FROM claim_queries('me', 10, 100.0)")
+        lease = Lease(claim["tenant_id"], query_id, claim["epoch"], 1e12)
         journal = idle.services.journal
         scope = Scope(query_id, "thr", "wrk_a", None, "solo")
         old, new = Before(idle.services.db), idle.services.db

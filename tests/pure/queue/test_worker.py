@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from app.queue import store
+from app.queue.processes import ProcessRecord
 from app.queue.worker import Worker
 
 
@@ -19,9 +20,15 @@ async def test_a_worker_stops_however_close_a_hint_comes_to_the_stop(
 
     async def advance(_: object) -> None: ...
 
+    async def none_dead(_: object) -> int:
+        return 0
+
     monkeypatch.setattr(store, "claim", nothing)
-    worker = Worker(None, "w", 4, advance)  # type: ignore[arg-type]
-    worker.start()
+    monkeypatch.setattr(ProcessRecord, "find_deaths", none_dead)
+    process = ProcessRecord(None, "prc_w", 10.0, is_child=True)  # type: ignore[arg-type]
+    process.end = none_dead.__get__(process)  # type: ignore[assignment, attr-defined]
+    worker = Worker(None, process, 4, advance)  # type: ignore[arg-type]
+    await worker.start()
     await asyncio.sleep(0.01)
     worker.hear("")
     for _ in range(steps_between):

@@ -1,0 +1,333 @@
+"""Child processes for suspects: queries that were in flight as processes died (docs/decisions/0019).
+
+A suspect runs in a child process, so that it can end nothing but that one, and so that its death names the culprit: a child
+that died while it ran one query was ended by that query. With more suspects than children may run, several share a child;
+if that one dies, they are split over smaller groups. A query that survives its child is no suspect any more.
+
+Parent and child talk over a socket that is the child's standard input, one JSON object a line:
+
+    parent to child   {"settings": ..., "site": ..., ...}  once; {"claims": [...]}; {"stop": true}
+    child to parent   {"running": [query ids], "taken": messages with claims so far}  often; {"stopped": true}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from app.base.database import Database
+from app.base.errors import Unavailable
+from app.base.ids import new_id
+from app.queue import store
+from app.queue.store import Claim
+
+log = structlog.get_logger(__name__)
+
+TICK_S: Final = 1.0
+WATCH_S: Final = 0.2
+SILENT_S: Final = 60.0
+READY_S: Final = 60.0
+STOP_S: Final = 5.0
+FATAL_DEATHS: Final = 3
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+HERE: Final = str(Path(__file__).resolve().parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLimits:
+    """`processes`: how many children run at once. `memory_bytes`: a child that holds more is ended."""
+
+    processes: int = 8
+    memory_bytes: int = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCommand:
+    """How a child process is started, and the first line that it is sent."""
+
+    argv: Sequence[str]
+    greeting: Mapping[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A running child process. `running`: the queries that it works on, as far as its parent knows."""
+
+    id: str
+    process: Process
+    writer: asyncio.StreamWriter
+    running: set[str] = field(default_factory=set)
+    share: int | None = None  # the smallest company that one of its queries may run in
+    sent: int = 0  # messages with claims
+    ready: bool = False
+    stopping: bool = False
+    said_goodbye: bool = False
+    heard_at: float = 0.0
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self.writer.write(orjson.dumps(message) + b"\n")
+
+    def room(self) -> float:
+        """Return how many more queries may join."""
+        return math.inf if self.share is None else self.share - len(self.running)
+
+
+class ChildProcesses:
+    """Starts child processes while suspects wait, gives them their queries, and sees how they end."""
+
+    def __init__(
+        self,
+        db: Database,
+        parent_id: str,
+        command: ChildCommand,
+        limits: ChildLimits,
+        lease_s: float,
+    ) -> None:
+        self._db = db
+        self._parent_id = parent_id
+        self._command = command
+        self._limits = limits
+        self._lease_s = lease_s
+        self._children: dict[str, Child] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._supervisor: asyncio.Task[None] | None = None
+        self._hint = asyncio.Event()
+        self._assigning = asyncio.Lock()
+
+    @property
+    def count(self) -> int:
+        """How many children run."""
+        return len(self._children) + self._starting
+
+    def start(self) -> None:
+        self._supervisor = asyncio.create_task(self._supervise(), name="child-processes")
+
+    def hint(self) -> None:
+        """Look for suspects now rather than within a second."""
+        self._hint.set()
+
+    async def aclose(self) -> None:
+        """Ask every child to stop, and end those that do not within a few seconds."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        for child in self._children.values():
+            self._stop(child)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
+            for child in self._children.values():
+                child.process.kill()
+            if late:
+                await asyncio.wait(late, timeout=STOP_S)
+
+    # -- starting and assigning ------------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._hint.wait()
+            self._hint.clear()
+            try:
+                await self._look()
+            except Unavailable:
+                continue
+            except Exception:
+                log.exception("children.look_failed")
+
+    async def _look(self) -> None:
+        """Start children for the suspects that wait; where no more may run, add the suspects to those that do."""
+        waiting = await store.count_suspects(self._db)
+        idle = [c for c in self._children.values() if c.ready and not c.running and not c.stopping]
+        if not waiting:
+            for child in idle:
+                self._stop(child)
+            return
+        for child in idle:
+            await self._assign(child)
+        coming = self._starting + sum(not c.ready for c in self._children.values())
+        free = self._limits.processes - self.count
+        for _ in range(max(0, min(free, waiting - len(idle) - coming))):
+            self._starting += 1
+            task = asyncio.create_task(self._run(), name="child-process")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if free <= 0 and not coming and not idle:
+            fitting = [c for c in self._children.values() if c.ready and not c.stopping and c.room() >= 1]
+            if fitting:
+                await self._assign(min(fitting, key=lambda c: len(c.running)))
+
+    async def _assign(self, child: Child) -> None:
+        """Claim this child's part of the suspects that wait, and hand it over."""
+        async with self._assigning:
+            waiting = await store.count_suspects(self._db)
+            open_children = self._limits.processes - sum(bool(c.running) for c in self._children.values())
+            limit = min(math.ceil(waiting / max(1, open_children)), child.room())
+            if not limit:
+                return
+            claims = await store.claim(
+                self._db, child.id, int(limit), self._lease_s, suspects=True, company=len(child.running)
+            )
+            kept = []
+            for claim in claims:
+                if claim.own_deaths and claim.deaths + claim.own_deaths >= FATAL_DEATHS:
+                    await self._set_aside(claim)
+                else:
+                    kept.append(claim)
+            if not kept:
+                return
+            child.running.update(c.query_id for c in kept)
+            child.share = min((c.share for c in kept if c.share is not None), default=child.share)
+            child.sent += 1
+            child.send({"claims": [asdict(c) for c in kept]})
+        log.warning("child.assigned", process_id=child.id, count=len(kept))
+
+    async def _set_aside(self, claim: Claim) -> None:
+        """Have a query ended that ended its processes for the third time."""
+        async with self._db.transaction(claim.tenant) as tx:
+            await store.mark_for_ending(tx, claim.query_id, claim.epoch, "poisoned", _why_set_aside(claim))
+        log.warning("query.set_aside", query_id=claim.query_id)
+        self._db.metrics.queries_set_aside.inc()
+
+    # -- one child -------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """The life of a child, from its start to the record of its end."""
+        try:
+            child, reader = await self._started()
+        except Exception:
+            log.exception("child.start_failed")
+            await asyncio.sleep(TICK_S)
+            return
+        finally:
+            self._starting -= 1
+        watch = asyncio.create_task(self._watch(child), name="child-watch")
+        try:
+            await self._listen(child, reader)
+            await child.process.wait()
+        finally:
+            watch.cancel()
+            if child.process.returncode is None:
+                child.process.kill()
+                await child.process.wait()
+            child.writer.close()
+            del self._children[child.id]
+            await self._record_end(child)
+        self.hint()
+
+    async def _started(self) -> tuple[Child, asyncio.StreamReader]:
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command.argv,
+                stdin=theirs.fileno(),
+                stdout=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)])},
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
+            child = Child(new_id("prc_"), process, writer, heard_at=asyncio.get_running_loop().time())
+            await store.register_process(
+                self._db,
+                child.id,
+                parent_id=self._parent_id,
+                host=socket.gethostname()[:255],
+                pid=process.pid,
+                holds_lock=False,
+            )
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        self._children[child.id] = child
+        child.send({**self._command.greeting, "id": child.id, "parentPid": os.getpid()})
+        log.warning("child.started", process_id=child.id)
+        return child, reader
+
+    async def _listen(self, child: Child, reader: asyncio.StreamReader) -> None:
+        """Hear what the child says until it says nothing more."""
+        with contextlib.suppress(OSError, ValueError):
+            while line := await reader.readline():
+                message = orjson.loads(line)
+                child.heard_at = asyncio.get_running_loop().time()
+                if "stopped" in message:
+                    child.said_goodbye = True
+                    return
+                first, child.ready = not child.ready, True
+                # A list that was made before the last claims arrived says nothing about them.
+                left = (
+                    child.running.difference(message["running"]) if message["taken"] == child.sent else set()
+                )
+                child.running -= left
+                if not child.running:
+                    child.share = None
+                if (first or left) and not child.stopping:
+                    self.hint()
+
+    async def _watch(self, child: Child) -> None:
+        """End a child that holds too much memory, or that has been silent for a minute."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            silent_s = asyncio.get_running_loop().time() - child.heard_at
+            if _memory_bytes(child.process.pid) > self._limits.memory_bytes:
+                log.warning("child.memory_exceeded", process_id=child.id)
+                child.process.kill()
+                return
+            if silent_s > (SILENT_S if child.ready else READY_S):
+                log.warning("child.silent", process_id=child.id)
+                child.process.kill()
+                return
+
+    def _stop(self, child: Child) -> None:
+        child.stopping = True
+        child.send({"stop": True})
+
+    async def _record_end(self, child: Child) -> None:
+        """Record how a child ended, through outages. It counts as a death unless it was asked to stop, or said goodbye."""
+        died = not (child.stopping or child.said_goodbye)
+        if died:
+            log.warning("child.died", process_id=child.id, count=len(child.running))
+            self._db.metrics.child_deaths.inc()
+        while True:
+            try:
+                await store.end_process(self._db, child.id, "died" if died else "stopped", self._lease_s)
+            except Unavailable:
+                await asyncio.sleep(TICK_S)
+            else:
+                return
+
+
+def _why_set_aside(claim: Claim) -> str:
+    alone = "the last of them" if claim.own_deaths == 1 else f"the last {claim.own_deaths} of them"
+    return (
+        f"This query was set aside: {claim.deaths + claim.own_deaths} processes in a row ended while they worked on it, "
+        f"{alone} while working on nothing else."
+    )
+
+
+def _memory_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 where the system does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0

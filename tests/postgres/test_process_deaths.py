@@ -1,0 +1,416 @@
+"""What the end of a process says about the queries that it worked on: nothing, until the process is known to be dead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.agents import ending
+from app.agents.ending import Endings
+from app.base.errors import Unavailable
+from app.base.ids import new_id
+from app.journal.models import Entry, Lease, QueryChange, Work
+from app.queue import store
+from app.queue.processes import ProcessLocks, ProcessRecord
+from app.queue.store import Claim
+from tests.support import specs
+from tests.support.world import World, world
+
+EXPIRE = "UPDATE queries SET lease_expires_at = now() - interval '1 s' WHERE status = 'running'"
+LEASE_S = 10.0
+
+
+class Processes:
+    """Processes of which only the records exist."""
+
+    def __init__(self, w: World, owner: Any) -> None:
+        self.db = w.services.db
+        self._owner = owner
+
+    async def started(self, id: str, parent: str | None = None, *, lock: bool = False) -> str:
+        await store.register_process(self.db, id, parent_id=parent, host="test", pid=1, holds_lock=lock)
+        return id
+
+    async def claim(self, id: str) -> dict[str, Claim]:
+        return {c.query_id: c for c in await store.claim(self.db, id, 100, LEASE_S)}
+
+    async def claim_suspects(self, id: str, limit: int = 100, company: int = 0) -> dict[str, Claim]:
+        claims = await store.claim(self.db, id, limit, LEASE_S, suspects=True, company=company)
+        return {c.query_id: c for c in claims}
+
+    async def die(self, id: str) -> None:
+        assert await store.end_process(self.db, id, "died", LEASE_S)
+
+    async def died_with(self, *ids: str) -> None:
+        """Processes claim everything and die, one after the other."""
+        for id in ids:
+            await self.started(id)
+            assert await self.claim(id)
+            await self.die(id)
+
+    async def presumed_dead(self, id: str) -> bool:
+        """Whether this process is presumed dead after a minute of silence."""
+        await store.presume_dead(self.db, 60.0)
+        reason = await self._owner.fetchval("SELECT end_reason FROM processes WHERE id = $1", id)
+        return bool(reason == "presumed_dead")
+
+    async def lapse(self) -> None:
+        """The leases run out, and nobody knows why."""
+        await self._owner.execute(EXPIRE)
+
+
+@pytest.fixture
+def processes(idle: World, owner: Any) -> Processes:
+    return Processes(idle, owner)
+
+
+async def queued(idle: World, count: int) -> list[str]:
+    await idle.api.register(specs.mock())
+    return [(await idle.api.submit())["id"] for _ in range(count)]
+
+
+def progress() -> Entry:
+    return Entry(work=[Work(new_id("wrk_"), None, "model_call", "m", "solo", "succeeded")])
+
+
+# -- what counts
+
+
+async def test_an_expired_lease_moves_the_query_and_counts_nothing(idle: World, processes: Processes) -> None:
+    (query,) = await queued(idle, 1)
+    for name in ("prc_a", "prc_b", "prc_a", "prc_b", "prc_a"):
+        await processes.started(name)
+        found = await processes.claim(name)
+        assert (found[query].deaths, found[query].own_deaths) == (0, 0)
+        for alive in ("prc_a", "prc_b"):
+            await store.report_process(processes.db, alive, [("acme", query, found[query].epoch)], LEASE_S)
+        await processes.lapse()
+
+
+async def test_a_death_counts_for_every_query_in_flight_and_is_known_once(
+    idle: World, processes: Processes
+) -> None:
+    a, b = await queued(idle, 2)
+    await processes.started("prc_a")
+    await processes.claim("prc_a")
+    await processes.die("prc_a")
+    assert not await store.end_process(processes.db, "prc_a", "died", LEASE_S)
+    found = await processes.claim(await processes.started("prc_b"))
+    assert {q: (c.deaths, c.lost) for q, c in found.items()} == {a: (1, True), b: (1, True)}
+
+
+async def test_a_silent_process_is_presumed_dead_only_by_writable_time(
+    idle: World, processes: Processes, owner: Any
+) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.started("prc_a")
+    await processes.claim("prc_a")
+    await processes.lapse()
+    await owner.execute("UPDATE processes SET heartbeat_at = now() - interval '1 day'")
+    assert not await processes.presumed_dead("prc_a"), "nobody could write meanwhile"
+    found = await processes.claim(await processes.started("prc_b"))
+    assert found[query].deaths == 0
+    await owner.execute("UPDATE writable_time SET elapsed_ms = elapsed_ms + 61000")
+    await store.report_process(processes.db, "prc_b", [("acme", query, found[query].epoch)], LEASE_S)
+    assert await processes.presumed_dead("prc_a")
+    await store.end_process(processes.db, "prc_b", "stopped", LEASE_S)
+    assert (await processes.claim("prc_c"))[query].deaths == 1
+
+
+async def test_a_presumed_death_is_taken_back_when_the_process_reports_again(
+    idle: World, processes: Processes, owner: Any
+) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.started("prc_a")
+    await processes.claim("prc_a")
+    await processes.lapse()
+    await processes.claim(await processes.started("prc_b"))
+    await owner.execute("UPDATE writable_time SET elapsed_ms = elapsed_ms + 61000")
+    await owner.execute("UPDATE processes SET heartbeat_ms = 61000 WHERE id <> 'prc_a'")
+    assert await processes.presumed_dead("prc_a")
+    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    assert await owner.fetchval("SELECT end_reason FROM processes WHERE id = 'prc_a'") is None
+    await processes.die("prc_b")
+    assert (await processes.claim("prc_a"))[query].deaths == 1, "that of prc_b alone"
+
+
+async def test_an_outage_adds_next_to_nothing_to_writable_time(
+    idle: World, processes: Processes, owner: Any
+) -> None:
+    await processes.started("prc_a")
+    await owner.execute("UPDATE writable_time SET ticked_at = now() - interval '1 hour'")
+    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    assert await owner.fetchval("SELECT elapsed_ms FROM writable_time") <= 5000
+
+
+async def test_a_claim_whose_response_was_lost_counts_against_no_query(
+    idle: World, processes: Processes, owner: Any
+) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.started("prc_a")
+    await processes.claim("prc_a")  # and the response does not arrive
+    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    assert await processes.claim("prc_b") == {}, "it may still be on its way"
+    await owner.execute("UPDATE queries SET resumed_at = now() - interval '6 s'")
+    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await processes.die("prc_a")
+    found = await processes.claim("prc_b")
+    assert (found[query].deaths, found[query].lost) == (0, False)
+
+
+async def test_progress_begins_the_count_anew(idle: World, processes: Processes) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.died_with("prc_a")
+    claim = (await processes.claim(await processes.started("prc_b")))[query]
+    lease = Lease("acme", query, claim.epoch)
+    await idle.services.journal.commit(
+        lease, Entry(work=[Work(new_id("wrk_"), None, "model_call", "m", "solo", "running")])
+    )
+    await processes.die("prc_b")
+    assert await processes.claim("prc_c") == {}, "a model call that was only begun will be repeated"
+    claim = (await processes.claim_suspects(await processes.started("prc_child", "prc_c")))[query]
+    assert claim.deaths == 2
+    await idle.services.journal.commit(Lease("acme", query, claim.epoch), progress())
+    await store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
+    assert (await processes.claim("prc_c"))[query].deaths == 0
+
+
+async def test_a_query_that_parks_or_leaves_in_good_order_is_innocent(
+    idle: World, processes: Processes
+) -> None:
+    a, b = await queued(idle, 2)
+    await processes.died_with("prc_a", "prc_b")
+    found = await processes.claim_suspects(await processes.started("prc_child", "prc_p"))
+    await idle.services.journal.commit(
+        Lease("acme", a, found[a].epoch), Entry(change=QueryChange("waiting", "approval", 0))
+    )
+    async with idle.services.db.transaction("acme") as tx:
+        await store.wake(tx, a)
+    await store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
+    assert {q: c.deaths for q, c in (await processes.claim("prc_c")).items()} == {a: 0}
+    assert {q: c.deaths for q, c in (await processes.claim_suspects("prc_d")).items()} == {b: 2}
+
+
+# -- suspects
+
+
+async def test_after_two_deaths_only_child_processes_take_the_queries_side_by_side(
+    idle: World, processes: Processes
+) -> None:
+    suspects = await queued(idle, 16)
+    await processes.died_with("prc_a", "prc_b")
+    assert await processes.claim(await processes.started("prc_c")) == {}
+    assert await store.count_suspects(processes.db) == 16
+    (fresh,) = await queued(idle, 1)
+    assert set(await processes.claim("prc_c")) == {fresh}
+    taken: set[str] = set()
+    for n in range(8):
+        taken |= set(await processes.claim_suspects(await processes.started(f"prc_k{n}", "prc_c"), 2))
+    assert taken == set(suspects)
+
+
+async def test_a_child_with_several_queries_that_dies_is_split_until_the_culprit_is_known(
+    idle: World, processes: Processes
+) -> None:
+    await queued(idle, 5)
+    await processes.died_with("prc_a", "prc_b")
+    culprit: str | None = None
+    sizes = []
+    for n in range(4):
+        found = await processes.claim_suspects(await processes.started(f"prc_k{n}", "prc_p"))
+        culprit = culprit or min(found)
+        while culprit not in found:  # the others survive theirs
+            for query, claim in found.items():
+                await idle.services.journal.commit(
+                    Lease("acme", query, claim.epoch), Entry(change=QueryChange("succeeded", output=b"1"))
+                )
+            found = await processes.claim_suspects(f"prc_k{n}")
+        sizes.append(len(found))
+        assert found[culprit].own_deaths == 0
+        await processes.die(f"prc_k{n}")
+        if len(found) == 1:
+            break
+    assert sizes == [5, 3, 2, 1]
+    (claim,) = (await processes.claim_suspects(await processes.started("prc_last", "prc_p"), 1)).values()
+    assert (claim.query_id, claim.deaths, claim.own_deaths, claim.share) == (culprit, 2, 1, 1)
+
+
+async def test_what_must_run_alone_joins_no_other_query(idle: World, processes: Processes) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.died_with("prc_a", "prc_b")
+    await processes.claim_suspects(await processes.started("prc_k", "prc_p"))
+    await processes.die("prc_k")
+    assert await processes.claim_suspects(await processes.started("prc_l", "prc_p"), company=1) == {}
+    assert set(await processes.claim_suspects("prc_l")) == {query}
+
+
+async def test_a_childs_own_deaths_are_not_reset_by_progress(idle: World, processes: Processes) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.died_with("prc_a", "prc_b")
+    claim = (await processes.claim_suspects(await processes.started("prc_k", "prc_p")))[query]
+    await idle.services.journal.commit(Lease("acme", query, claim.epoch), progress())
+    await processes.die("prc_k")
+    claim = (await processes.claim_suspects(await processes.started("prc_l", "prc_p")))[query]
+    assert (claim.deaths, claim.own_deaths) == (0, 1)
+
+
+async def test_children_end_with_their_parent_and_that_counts_against_nobody(
+    idle: World, processes: Processes
+) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.died_with("prc_a", "prc_b")
+    await processes.started("prc_p")
+    assert await processes.claim_suspects(await processes.started("prc_k", "prc_p"))
+    await processes.die("prc_p")
+    claim = (await processes.claim_suspects(await processes.started("prc_l", "prc_q")))[query]
+    assert (claim.deaths, claim.own_deaths) == (2, 0)
+
+
+# -- file locks
+
+
+async def test_a_free_lock_is_a_death_and_a_held_one_never_is(
+    idle: World, processes: Processes, owner: Any, tmp_path: Path
+) -> None:
+    (query,) = await queued(idle, 1)
+    ours, theirs = ProcessLocks(tmp_path / "processes"), ProcessLocks(tmp_path / "processes")
+    dead = ProcessRecord(processes.db, "prc_dead", LEASE_S, locks=theirs)
+    watch = ProcessRecord(processes.db, "prc_watch", LEASE_S, locks=ours)
+    await dead.register()
+    await watch.register()
+    await processes.claim("prc_dead")
+    await owner.execute("UPDATE writable_time SET elapsed_ms = elapsed_ms + 600000")
+    assert not await processes.presumed_dead("prc_dead")
+    assert await watch.find_deaths() == 0
+    assert await processes.claim("prc_watch") == {}
+    theirs.release("prc_dead")  # as the kernel does when a process ends
+    assert await watch.find_deaths() == 1
+    assert (await processes.claim("prc_watch"))[query].deaths == 1
+    assert not (tmp_path / "processes" / "prc_dead.lock").exists()
+
+
+async def test_a_process_that_stops_in_good_order_is_no_death(site: Any, cluster: Any, owner: Any) -> None:
+    async with world(site, cluster.operator_key) as w:
+        assert await owner.fetchval("SELECT end_reason FROM processes") is None
+        started = w.services.worker.owner
+    row = await owner.fetchrow("SELECT id, end_reason FROM processes")
+    assert tuple(row) == (started, "stopped")
+
+
+async def test_nothing_is_leased_to_a_process_that_is_not_on_record(
+    site: Any, cluster: Any, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register, tries = store.register_process, 0
+
+    async def away(*args: Any, **named: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise Unavailable("The database cannot be reached.")
+        await register(*args, **named)
+
+    monkeypatch.setattr(store, "register_process", away)
+    monkeypatch.setattr("app.queue.worker.TICK_S", 0.05)
+    async with world(site, cluster.operator_key) as w:
+        await w.api.register(specs.mock())
+        query = (await w.api.submit())["id"]
+        assert (await w.api.ended(query))["status"] == "succeeded"
+        owners = await owner.fetch("SELECT id FROM processes")
+    assert (tries, len(owners)) == (3, 1)
+
+
+# -- ending step by step
+
+
+async def test_what_was_set_aside_is_ended_with_everything_attached_the_last_event_last(
+    plangate: World, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One hook fails at first: what others closed stays closed, and no terminal event is written before it succeeds."""
+    api = plangate.api
+    await api.register(specs.scripted(specs.tool("add"), specs.tool("pay", approval="always")))
+    query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
+    (call,) = await api.claim("add")
+    fails = True
+
+    async def hook(tx: Any, query_id: str, code: str) -> None:
+        if fails:
+            raise ValueError("a plan that cannot be read")
+
+    services = plangate.services
+    runner = services.worker._advance.__self__  # type: ignore[attr-defined]
+    endings = Endings(services.db, (*runner._end_hooks, hook), retry_s=0.0)
+    epoch = await owner.fetchval("SELECT lease_epoch FROM queries WHERE id = $1", query)
+    async with services.db.transaction("acme") as tx:
+        await store.mark_for_ending(tx, query, epoch, "poisoned", "It ended 3 processes.")
+    monkeypatch.setattr("app.agents.ending.log", ending.log)
+    await endings.finish_due()
+    found = await api.read(f"/queries/{query}")
+    assert (found["status"], found["error"]) == ("running", None)
+    rows = (await api.read("/tool-calls", queryId=query))["items"]
+    assert [r["status"] for r in rows] == ["unknown"]
+    assert "error" not in [e["type"] for e in await api.events(query)]
+    fails = False
+    await endings.finish_due()
+    ended = await api.read(f"/queries/{query}")
+    assert (ended["status"], ended["error"]) == (
+        "failed",
+        {"code": "poisoned", "message": "It ended 3 processes."},
+    )
+    types = [e["type"] for e in await api.events(query)]
+    assert (types[-1], types.count("error")) == ("error", 1)
+    assert (await api.result(call, 5)).json()["adopted"] is False
+
+
+async def test_a_query_whose_end_fails_in_one_transaction_is_ended_in_several(
+    idle: World, owner: Any, site: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await idle.api.register(specs.mock())
+    query = (await idle.api.submit())["id"]
+    tried = 0
+
+    async def broken(*_: Any) -> Any:
+        raise ValueError("no runtime")
+
+    async def hook(tx: Any, query_id: str, code: str) -> None:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            raise ValueError("a plan that cannot be read")
+
+    monkeypatch.setattr("app.agents.runner.MAX_LOADS", 1)
+    async with world(site, cluster.operator_key, started=False) as w:
+        w.services.runtimes.get = broken  # type: ignore[method-assign]
+        runner = w.services.worker._advance.__self__  # type: ignore[attr-defined]
+        runner._end_hooks = (hook,)
+        await w.services.start()
+        ended = await w.api.ended(query)
+    assert (ended["error"]["code"], tried) == ("internal_error", 1), "the periodic task has hooks of its own"
+
+
+async def test_what_an_earlier_version_stranded_is_repaired(plangate: World, owner: Any) -> None:
+    """A query that was ended without its hooks: its plan is executing, its actions dispatched, where nobody can settle."""
+    api = plangate.api
+    await api.register(specs.planning())
+    query = (await api.submit(specs.store_and_execute()))["id"]
+    await api.decide((await api.gate(query))["id"])
+    await api.claim("actions")
+    await owner.execute(
+        "UPDATE queries SET status = 'failed', reason = 'poisoned', ended_at = now(), lease_epoch = lease_epoch + 1,"
+        " lease_owner = NULL, lease_expires_at = NULL WHERE id = $1",
+        query,
+    )
+    before = await api.events(query)
+    services = plangate.services
+    runner = services.worker._advance.__self__  # type: ignore[attr-defined]
+    assert await Endings(services.db, runner._end_hooks).repair_stranded() == 1
+    (plan,) = (await api.read("/plans"))["items"]
+    rows = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
+    assert (plan["status"], {r["status"] for r in rows}) == ("failed", {"unknown"})
+    assert await api.events(query) == before, "its journal had ended"
+    await api.do(f"/plans/{plan['id']}/actions/0", {"outcome": "succeeded", "details": "seen"})
+    row = (await api.read(f"/plans/{plan['id']}/actions"))["items"][0]
+    assert row["status"] == "succeeded"
+    assert await api.events(query) == before
+    assert await Endings(services.db, runner._end_hooks).repair_stranded() == 0
