@@ -197,7 +197,7 @@ def find_site(settings: Settings) -> Site:
 def child_greeting(settings: Settings, site: Site) -> dict[str, Any]:
     """What a child process is told over its socket: this process's settings and site, secrets included."""
     return {
-        "settings": settings.model_dump(mode="json", by_alias=True),
+        "settings": settings.as_given(),
         "site": {
             "dsn": site.dsn,
             "listen_dsn": site.listen_dsn,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -281,6 +281,12 @@ class Settings(BaseSettings):
     log_level: Annotated[
         str, Field(pattern="(?i)^(debug|info|warning|error)$", description="debug, info, warning or error.")
     ] = "info"
+
+    def as_given(self) -> dict[str, Any]:
+        """Return these settings as JSON values from which `Settings.model_validate` makes them again."""
+        values = self.model_dump(mode="json")
+        fields = type(self).model_fields
+        return {str(fields[name].validation_alias or name): value for name, value in values.items()}
 
     @field_validator("database_url", "migrate_url", "backup_url", "listen_url")
     @classmethod

@@ -105,6 +105,8 @@ class ChildProcesses:
         self._children: dict[str, Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = 0
+        self._failed_starts = 0
+        self._next_start_s = 0.0  # of the loop's clock
         self._supervisor: asyncio.Task[None] | None = None
         self._hint = asyncio.Event()
         self._assigning = asyncio.Lock()
@@ -162,6 +164,8 @@ class ChildProcesses:
             await self._assign(child)
         coming = self._starting + sum(not c.ready for c in self._children.values())
         free = self._limits.processes - self.count
+        if asyncio.get_running_loop().time() < self._next_start_s:
+            return
         for _ in range(max(0, min(free, waiting - len(idle) - coming))):
             self._starting += 1
             task = asyncio.create_task(self._run(), name="child-process")
@@ -212,7 +216,7 @@ class ChildProcesses:
             child, reader = await self._started()
         except Exception:
             log.exception("child.start_failed")
-            await asyncio.sleep(TICK_S)
+            self._back_off()
             return
         finally:
             self._starting -= 1
@@ -228,7 +232,17 @@ class ChildProcesses:
             child.writer.close()
             del self._children[child.id]
             await self._record_end(child)
-        self.hint()
+        if child.ready:
+            self._failed_starts = 0
+            self.hint()
+        elif not child.stopping:
+            log.error("child.never_ready", process_id=child.id)
+            self._back_off()
+
+    def _back_off(self) -> None:
+        """Start no child for a while after one could not be started."""
+        self._failed_starts = min(self._failed_starts + 1, 6)
+        self._next_start_s = asyncio.get_running_loop().time() + 0.5 * 2**self._failed_starts
 
     async def _started(self) -> tuple[Child, asyncio.StreamReader]:
         ours, theirs = socket.socketpair()

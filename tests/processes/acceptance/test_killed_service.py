@@ -53,41 +53,6 @@ def test_what_was_accepted_is_done_though_nobody_ever_read_it(house: House, mode
         judge(house, reader)
 
 
-def test_a_query_that_ends_its_process_three_times_is_set_aside(house: House, model: SlowModel) -> None:
-    _, reader = talking(house, model, "anthropic", 60)
-    waiting = house.start(house.register(specs.notices()), specs.plan_and_execute())
-    waiting.wait_type("query-status", to="waiting")
-    for retries in (1, 2):
-        house.restart()
-        reader.wait(
-            lambda e, n=retries + 1: e["type"] == "step-retry" and tries(reader) >= n - 1, "another try"
-        )
-    house.restart()
-    ended = reader.wait_end()
-    assert ended["error"]["code"] == "poisoned"
-    judge(house, reader, end="error")
-    ledger = house.ledger()
-    house.user(ledger, "actions", lease_ms=20_000)
-    house.approve(waiting)
-    judge(house, waiting, ledger)
-
-
-def test_who_is_beside_a_query_that_is_set_aside_goes_on(house: House, model: SlowModel) -> None:
-    """Its own turn takes longer than the process ever lives, so it gets no further either."""
-    _, guilty = talking(house, model, "anthropic", 60)
-    prompt, beside = talking(house, model, "openai", 5)
-    house.restart()
-    for reader in (guilty, beside):
-        reader.wait(lambda _, r=reader: tries(r) == 1, "another try")
-    house.restart()
-    guilty.wait(lambda _: tries(guilty) == 2, "a third try")
-    house.restart()
-    assert guilty.wait_end()["error"]["code"] == "poisoned"
-    assert beside.wait_end()["output"] == model.text(prompt)
-    judge(house, guilty, end="error")
-    judge(house, beside)
-
-
 def tries(reader: Reader) -> int:
     return sum(f.type == "step-retry" for f in list(reader.frames))
 
