@@ -133,6 +133,12 @@ class Services:
         self.journal.start()
         await self.worker.start()
 
+    def stop_starting(self) -> None:
+        """Start no more queries, here or in child processes: leave them to other processes."""
+        self.worker.stop_starting()
+        if self.children is not None:
+            self.children.stop_starting()
+
     async def aclose(self, grace_s: float = 3.0) -> None:
         """Ends streams, gives queries back, writes what is pending, closes the pool."""
         self.health.draining = True

@@ -44,6 +44,10 @@ COUNTED: Final = {
 
 OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
     "slots": ("Queries that this process may work on at once.", lambda s: s.worker.slots),
+    "child_processes": (
+        "Child processes of this process that run.",
+        lambda s: 0 if s.children is None else s.children.count,
+    ),
     "slots_busy": ("Queries that this process works on.", lambda s: s.worker.busy),
     "pool_connections": (
         "Database connections that this process may have.",

@@ -173,7 +173,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await super().main_loop()
         self._services.health.draining = True
-        self._services.worker.stop_starting()
+        self._services.stop_starting()
         if not self._drain_over:
             await self._drain()
 

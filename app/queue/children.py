@@ -123,6 +123,11 @@ class ChildProcesses:
         """Look for suspects now rather than within a second."""
         self._hint.set()
 
+    def stop_starting(self) -> None:
+        """Give out no more queries; those that run in children continue until `aclose`."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+
     async def aclose(self) -> None:
         """Ask every child to stop, and end those that do not within a few seconds."""
         if self._supervisor is not None:
@@ -165,7 +170,7 @@ class ChildProcesses:
         coming = self._starting + sum(not c.ready for c in self._children.values())
         free = self._limits.processes - self.count
         if asyncio.get_running_loop().time() < self._next_start_s:
-            return
+            return  # the last start failed
         for _ in range(max(0, min(free, waiting - len(idle) - coming))):
             self._starting += 1
             task = asyncio.create_task(self._run(), name="child-process")

@@ -134,7 +134,7 @@ async def test_a_record_that_opens_and_closes_in_one_batch_is_written_once(idle:
     (lease,) = await leased(idle, 1)
     opened = Work("wrk_1", None, "agent", "solo", "solo", "running", input=b'"in"')
     closed = Work("wrk_1", None, "agent", "solo", "solo", "succeeded", output=b'"out"')
-    await idle.services.journal.commit(lease, Entry([custom(lease, 1)], [opened, closed], opens_work=True))
+    await idle.services.journal.commit(lease, Entry([custom(lease, 1)], [opened, closed]))
     (row,) = await idle.sql("SELECT status, input, output, ended_at FROM work_records WHERE id = 'wrk_1'")
     assert (row["status"], row["input"], row["output"]) == ("succeeded", b'"in"', b'"out"')
     assert row["ended_at"] is not None
