@@ -251,9 +251,9 @@ async def body_of(owner: Any, function: str) -> str:
 
 
 async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) -> None:
-    page = (journal_store.PAGE, "acme", "qry_000005", 3, None, 100)
+    page = (journal_store.PAGE, "acme", "qry_000005", 3, None, 100, 262_144, 32_768)
     assert await scanned(filled, *page) == set()
-    tenant_page = (journal_store.TENANT_PAGE, "acme", "700", "", 0, None, None, None, 100)
+    tenant_page = (journal_store.TENANT_PAGE, "acme", "700", "", 0, None, None, None, 100, 262_144, 32_768)
     assert await scanned(filled, *tenant_page) == set()
     claim = (calls_store.CLAIM, "acme", ["add"], [None], 10, "me", b"x", 1000.0, True)
     assert await scanned(filled, *claim) == set()
