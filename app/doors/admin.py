@@ -19,7 +19,7 @@ from app.base import embedded_postgres
 from app.base.database import TENANT_ID
 from app.base.errors import NotFound, Unauthenticated
 from app.base.ids import is_id
-from app.doors.database_startup import prepare_database
+from app.doors.database_startup import migrate_database, prepare_database
 from app.doors.http import create_app
 from app.doors.serving import check_master_key
 from app.settings import Settings
@@ -51,7 +51,7 @@ async def set_tenant(
     must own the schema: the service's role cannot change a tenant."""
     site = find_site(settings)
     try:
-        await prepare_database(site, wait_s=0)
+        await migrate_database(site, wait_s=0)
         connection = await asyncpg.connect(site.migrate_dsn)
         try:
             new = [None if value is None else json.dumps(value) for value in (limits, floor)]

@@ -11,7 +11,7 @@ from typing import Any, Final
 import asyncpg
 
 from app.assembly import Site
-from app.base.database import NOT_LET_IN, SESSION, connect_session, is_outage
+from app.base.database import SESSION, connect_session, is_outage
 from app.base.migrate import migrate
 
 RETRY_S: Final = 0.5
@@ -46,22 +46,25 @@ SERVER_PID: Final = "SELECT pg_backend_pid()"
 async def prepare_database(site: Site, wait_s: float) -> None:
     """Wait for the database for up to `wait_s` seconds, migrate it, and check the way to it. Exit with one line if it
     cannot be used."""
-    if site.postgres is not None:  # its start has waited
-        await migrate(site.migrate_dsn)
-        return
-    one_url = site.migrate_dsn == site.dsn
-    variable = "DATABASE_URL" if one_url else "PLANGATE_MIGRATE_URL"
-    await wait_for_database(site.migrate_dsn, variable, wait_s, session=one_url)
-    await _check_pooler(site, site.migrate_dsn, variable, session=one_url)
-    await migrate(site.migrate_dsn)
-    if not one_url:
+    await migrate_database(site, wait_s)
+    if site.postgres is None and site.migrate_dsn != site.dsn:
         await wait_for_database(site.dsn, "DATABASE_URL", wait_s)
         await _check_pooler(site, site.dsn, "DATABASE_URL")
 
 
+async def migrate_database(site: Site, wait_s: float) -> None:
+    """Do the same for the login that owns the schema alone: the login of DATABASE_URL may not exist yet."""
+    if site.postgres is None:  # the start of the embedded one has waited
+        own = site.migrate_dsn == site.dsn
+        variable = "DATABASE_URL" if own else "PLANGATE_MIGRATE_URL"
+        await wait_for_database(site.migrate_dsn, variable, wait_s, session=own)
+        await _check_pooler(site, site.migrate_dsn, variable, session=own)
+    await migrate(site.migrate_dsn)
+
+
 async def wait_for_database(dsn: str, variable: str, wait_s: float, *, session: bool = True) -> None:
     """Return once the database takes connections and writes; say why it does not yet. Exit when `wait_s` is over, or at
-    once if waiting cannot help. Raises what a wrong password or database raises."""
+    once if waiting cannot help."""
     deadline = time.monotonic() + wait_s
     notified = ""
     while True:
@@ -86,7 +89,7 @@ async def _reason_to_wait(dsn: str, variable: str, *, session: bool) -> str | No
         try:
             standby = await connection.execute(IS_STANDBY)
         finally:
-            connection.terminate()
+            await _close(connection)
         return "it is a standby, which takes no writes" if standby == "SELECT 1" else None
     except asyncpg.ProtocolViolationError as error:
         text = str(error)
@@ -96,18 +99,20 @@ async def _reason_to_wait(dsn: str, variable: str, *, session: bool) -> str | No
                 f"configuration: ignore_startup_parameters = {IGNORED_BY_POOLER}"
             ) from error
         if not any(words in text for words in PASSING):
-            raise SystemExit(
-                f"plangate: the database of {variable} does not let this process in: {text}."
-            ) from error
+            raise _rejected(variable, error) from error
         return text
-    except NOT_LET_IN:
-        raise
     except ssl.SSLCertVerificationError:
         raise
     except Exception as error:
-        if not is_outage(error):
-            raise
-        return str(error) or "it does not answer"
+        if is_outage(error):
+            return str(error) or "it does not answer"
+        if isinstance(error, asyncpg.PostgresError):
+            raise _rejected(variable, error) from error
+        raise
+
+
+def _rejected(variable: str, error: Exception) -> SystemExit:
+    return SystemExit(f"plangate: the database of {variable} does not let this process in: {error}.")
 
 
 async def _connect(dsn: str, *, session: bool) -> Any:
@@ -156,5 +161,10 @@ async def _pools_transactions(dsn: str, *, session: bool) -> bool:
             await second.execute("ROLLBACK")
         return False
     finally:
-        first.terminate()
-        second.terminate()
+        await _close(first, second)
+
+
+async def _close(*connections: Any) -> None:
+    for connection in connections:
+        with contextlib.suppress(Exception):  # then it is terminated
+            await connection.close(timeout=POOLER_TIMEOUT_S)

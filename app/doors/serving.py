@@ -30,7 +30,7 @@ from app.base.sealing import SealBroken, Sealer, derive
 from app.base.telling import Seldom
 from app.doors.admission import AdmissionBounds, parse_networks
 from app.doors.connections import ConnectionLimits, Connections, bound_send_buffer
-from app.doors.database_startup import prepare_database
+from app.doors.database_startup import migrate_database, prepare_database
 from app.doors.http import create_app, create_operations_app
 from app.doors.logs import configure
 from app.doors.open_files import backlog, connection_bound, raise_open_files, reserved_files
@@ -378,6 +378,6 @@ async def _work(
 def migrate_only(settings: Settings) -> None:
     site = find_site(settings)
     try:
-        asyncio.run(prepare_database(site, settings.database_wait_s))
+        asyncio.run(migrate_database(site, settings.database_wait_s))
     finally:
         site.release()

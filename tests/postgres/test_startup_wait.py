@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-import asyncpg
 import pytest
 
 from app.assembly import Site
@@ -132,28 +131,30 @@ async def test_it_waits_for_refused_connections_and_for_recovery(site: Site, fro
 
 @pytest.mark.parametrize("refusal", [NO_DATABASE, WRONG_PASSWORD], ids=["database", "password"])
 async def test_it_does_not_wait_for_a_wrong_password_or_database(
-    site: Site, front: Front, refusal: tuple[str, str]
+    site: Site, front: Front, refusal: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     front.refusal = refusal
-    async with front.open(), migrating(address(site, front)) as process:
-        out, errors = await process.communicate()
-    assert process.returncode == 1
-    assert out == b"", "it does not say that it waits"
-    assert errors.decode() == (
-        f"plangate: the database of DATABASE_URL does not let this process in: {refusal[1]}.\n"
+    async with front.open():
+        with pytest.raises(SystemExit) as ended:
+            await wait_for_database(address(site, front), "DATABASE_URL", 60)
+    assert str(ended.value) == (
+        f"plangate: the database of DATABASE_URL does not let this process in: {refusal[1]}."
     )
+    assert capsys.readouterr().out == "", "it does not say that it waits"
 
 
-async def test_it_gives_up_when_the_time_is_over(site: Site, front: Front) -> None:
+async def test_it_gives_up_when_the_time_is_over(
+    site: Site, front: Front, capsys: pytest.CaptureFixture[str]
+) -> None:
     front.refusal = RECOVERING
-    async with front.open(), migrating(address(site, front), PLANGATE_DATABASE_WAIT_S="1") as process:
-        out, errors = await process.communicate()
-    assert process.returncode == 1
-    assert out.startswith(b"Waiting up to 1 s")
-    assert errors.decode() == (
+    async with front.open():
+        with pytest.raises(SystemExit) as ended:
+            await wait_for_database(address(site, front), "DATABASE_URL", 0.1)
+    assert str(ended.value) == (
         "plangate: the database of DATABASE_URL cannot be used: the database system is starting up. "
-        "Plangate waited 1 s for it.\n"
+        "Plangate waited 0.1 s for it."
     )
+    assert capsys.readouterr().out.startswith("Waiting up to 0.1 s")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,14 @@ async def test_what_a_pooler_says_is_told_apart(site: Site, front: Front, text: 
             await wait_for_database(address(site, front), "DATABASE_URL", 0)
 
 
+async def test_migrate_needs_the_owner_of_the_schema_alone(site: Site, front: Front) -> None:
+    """The login of DATABASE_URL is created after the first migration."""
+    async with migrating(address(site, front), PLANGATE_MIGRATE_URL=site.dsn) as process:
+        assert await line(process) == "The schema is up to date."
+        assert await process.wait() == 0
+
+
 async def test_a_database_that_is_there_is_used_at_once(site: Site) -> None:
     await wait_for_database(site.dsn, "DATABASE_URL", 0)
-    with pytest.raises(asyncpg.InvalidCatalogNameError):
+    with pytest.raises(SystemExit, match=r'database "not_test_\d+" does not exist'):
         await wait_for_database(site.dsn.replace("@/", "@/not_"), "DATABASE_URL", 60)
