@@ -121,9 +121,10 @@ class Dispatch:
             if tried.outcome.status == "unknown":
                 doubt = tried.outcome.error
             pause_s = next(pauses, None) if tried.again else None
-            if pause_s is None or tried.after_s > LONGEST_PAUSE_S:
+            asked_s = tried.after_s
+            if pause_s is None or asked_s > LONGEST_PAUSE_S or (asked_s and run.outlasted_by(asked_s)):
                 return tried.outcome if doubt is None else tried.doubted(doubt)
-            await asyncio.sleep(max(pause_s, tried.after_s))
+            await asyncio.sleep(max(pause_s, asked_s))
             taken = await self._take(run, call, offers)
 
     async def _take(self, run: QueryRun, call: OutgoingCall, offers: bool) -> Ready | CallOutcome:

@@ -100,7 +100,9 @@ async def ask_model(
                 told += _trimmed(scope, context)
             await run.commit(Entry(items=[*told], work=[work]))
             if smaller is None:
-                await asyncio.sleep(_pause_s(fault, work.attempts - cuts))
+                pause_s = _pause_s(fault, work.attempts - cuts)
+                await run.within_time_after(pause_s)
+                await asyncio.sleep(pause_s)
 
 
 def _opened(asked: Asked, step: CallModel, context: Context) -> Work:

@@ -207,6 +207,15 @@ class QueryRun:
         if work_id not in self._offered and not self.tree.below(work_id, "agent", "plan_execution"):
             await self._below(self._out_of_time)
 
+    async def within_time_after(self, pause_s: float) -> None:
+        """Return when the query has time left after such a pause. If it has not, it waits at the limit now: the pause
+        would only use up its time."""
+        await self._below(lambda: self._out_of_time(pause_s))
+
+    def outlasted_by(self, pause_s: float) -> bool:
+        """Return whether the query has no time left after such a pause."""
+        return self._out_of_time(pause_s) is not None
+
     async def _below(self, reached: Callable[[], str | None]) -> None:
         """At a limit the branch waits, without memory, until somebody raises it (`POST /queries/{id}/resume`)."""
 
@@ -233,8 +242,9 @@ class QueryRun:
         cost = together(s[2] for s in self._spent.values() if s[2] is not None)
         return self.limits.spent_up(tokens, cost or 0) or self._out_of_time()
 
-    def _out_of_time(self) -> str | None:
-        return self.limits.out_of_time(self.query.worked_ms + (time.monotonic() - self._began) * 1000)
+    def _out_of_time(self, later_s: float = 0) -> str | None:
+        worked_s = time.monotonic() - self._began + later_s
+        return self.limits.out_of_time(self.query.worked_ms + worked_s * 1000)
 
     def totals(self, agent_work_id: str | None = None) -> dict[str, Any]:
         """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no

@@ -240,6 +240,13 @@ async def test_a_wait_that_is_too_long_is_left_to_the_model(api: Caller) -> None
         assert len(at.received) == 1
 
 
+async def test_a_wait_beyond_the_time_of_the_query_is_left_to_the_model(api: Caller) -> None:
+    async with endpoint(Answer(503, b"starting", {"retry-after": "29"})) as at:
+        await api.register({**spec(at), "limits": {"maxDurationMs": 25_000}})
+        assert (await answered(api))["error"] == "add answered 503: starting"
+        assert len(at.received) == 1
+
+
 UNCERTAIN = [Answer(500, b"oops"), Answer(408), Answer(503), Answer(502), Answer(504), Answer(cut=True)]
 UNCERTAIN += [Answer(status, headers={"location": "http://elsewhere/done"}) for status in (302, 303)]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.llm.messages import Usage
+from app.llm.messages import ModelRequest, TurnDone, Usage
+from app.llm.provider import Overloaded
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of
 from tests.support.models import calls, results, says, thinks, turn_of
@@ -91,6 +92,38 @@ async def test_neither_is_one_of_a_builtin_tool(api: Caller, owner: Any) -> None
     assert call["status"] == "waiting"
     await resumed(api, query, maxDurationMs=3_600_000)
     assert [r["result"] for r in output_of(await api.ended(query))] == [["1A"]]
+
+
+async def test_a_provider_that_asks_for_a_longer_wait_than_is_left_stops_it(
+    plangate: World, api: Caller
+) -> None:
+    """It would wait with its slot until its time is over, and only then stop at the limit."""
+    await api.register(specs.mock(limits=MINUTE))
+
+    def overloaded(_: ModelRequest) -> TurnDone:
+        raise Overloaded("busy", retry_after_s=120)
+
+    model = thinks(plangate, overloaded)
+    query = (await api.submit())["id"]
+    assert await stands_at(api, query) == "maxDurationMs"
+    assert len(model.heard) == 1
+    (retry,) = await api.events(query, "step-retry")
+    assert retry["reason"] == "provider_overloaded: busy"
+    model.answer = lambda _: says("done")
+    await resumed(api, query, maxDurationMs=3_600_000)
+    assert (await api.ended(query))["output"] == "done"
+
+
+async def test_a_wait_that_fits_into_the_time_is_waited_for(plangate: World, api: Caller) -> None:
+    await api.register(specs.mock(limits=MINUTE))
+
+    def overloaded(_: ModelRequest) -> TurnDone:
+        if len(model.heard) == 1:
+            raise Overloaded("busy", retry_after_s=0.1)
+        return says("done")
+
+    model = thinks(plangate, overloaded)
+    assert (await api.run())["output"] == "done"
 
 
 @pytest.mark.parametrize(
