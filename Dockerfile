@@ -22,7 +22,7 @@ ENV PYTHONUNBUFFERED=1 \
     PLANGATE_PORT=8700 \
     PLANGATE_DATA_DIR=/var/lib/plangate
 # A volume that is mounted there for the first time gets this owner.
-RUN install --directory --owner plangate --group plangate --mode 700 /var/lib/plangate/blobs
+RUN install --directory --owner plangate --group plangate --mode 700 /var/lib/plangate /var/lib/plangate/blobs
 USER plangate
 VOLUME /var/lib/plangate
 EXPOSE 8700
