@@ -74,6 +74,19 @@ _GENERATION: Final = (
 )
 
 
+# The processes of the snapshot are not those that will work here: their leases end, and count against no query.
+_END_PROCESSES: Final = """
+SET LOCAL row_security = on;
+DO $$ BEGIN
+    IF to_regclass('public.processes') IS NOT NULL THEN
+        DELETE FROM public.lost_leases l USING public.processes p WHERE p.id = l.process_id AND p.ended_at IS NULL;
+        UPDATE public.processes SET ended_at = clock_timestamp(), end_reason = 'stopped' WHERE ended_at IS NULL;
+    END IF;
+    UPDATE public.queries SET lease_owner = NULL, lease_expires_at = NULL WHERE lease_expires_at IS NOT NULL;
+END $$;
+"""
+
+
 def finish(functions: list[str], number: int) -> str:
     """Return the last statements of a restore's transaction: owners, and another history. `functions` are signatures
     as Postgres wrote them, from a backup whose dump is executed anyway."""
@@ -82,7 +95,7 @@ def finish(functions: list[str], number: int) -> str:
         "GRANT CREATE ON SCHEMA public TO plangate_scan;\n"
         f"{owners}"
         "REVOKE CREATE ON SCHEMA public FROM plangate_scan;\n"
-        f"{_GENERATION}"
+        f"{_END_PROCESSES}{_GENERATION}"
         f"INSERT INTO public.generation (number) VALUES ({number:d}) "
         "ON CONFLICT (one) DO UPDATE SET number = excluded.number;\n"
         "COMMIT;\n"

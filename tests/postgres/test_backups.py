@@ -26,6 +26,7 @@ from app.base import embedded_postgres
 from app.base.migrate import migrate
 from app.doors import backups
 from app.doors.serving import check_master_key
+from app.queue import store as queue_store
 from app.settings import Settings
 from tests.postgres.test_artifacts import publish, put, thread
 from tests.support import specs
@@ -183,14 +184,33 @@ async def test_every_body_is_there_though_files_are_written_meanwhile(
 async def test_a_backup_of_an_earlier_schema_is_restored_and_upgraded(
     cluster: Cluster, site: Site, blank: Site, to: Path
 ) -> None:
-    async with looking(site) as connection:  # as version 0004 left it, but for what does not matter here
+    async with looking(site) as connection:  # as version 0005 left it
         await connection.execute("DROP TABLE generation")
-        await connection.execute("UPDATE alembic_version SET version_num = '0004'")
+        await connection.execute("UPDATE alembic_version SET version_num = '0005'")
     await save_site(site, to)
     await restore_site(to, blank)
     await migrate(blank.migrate_dsn)
     async with looking(blank) as connection:
         assert await connection.fetchval("SELECT count(*) FROM generation") == 1
+
+
+async def test_a_query_that_ran_when_it_was_saved_runs_again_at_once(
+    cluster: Cluster, site: Site, blank: Site, to: Path
+) -> None:
+    async with world(site, cluster.operator_key, with_worker=False) as idle:
+        await idle.api.register(specs.mock())
+        query = (await idle.api.submit())["id"]
+        (claim,) = await queue_store.claim(idle.services.db, "prc_saved", 10, 3600)
+        assert claim.query_id == query
+        async with looking(site) as connection:
+            await connection.execute("SELECT register_process('prc_saved', NULL, 'host', 1, true)")
+        await save_site(site, to)
+    await restore_site(to, blank)
+    async with world(blank, cluster.operator_key) as running, looking(blank) as connection:
+        assert (await running.api.ended(query))["status"] == "succeeded"
+        ended = "SELECT end_reason FROM processes WHERE id = 'prc_saved'"
+        assert await connection.fetchval(ended) == "stopped"
+        assert await connection.fetchval("SELECT count(*) FROM lost_leases") == 0
 
 
 # --- what is refused

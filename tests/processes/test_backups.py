@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 
 from app.base import embedded_postgres
+from app.base.migrate import migrate
 from tests.processes.test_cli import client
 from tests.support import specs
 from tests.support.client import eventually
@@ -149,9 +150,10 @@ def test_a_full_disk_is_named_and_nothing_is_left(running: Running, size: str) -
 
 def test_a_killed_backup_leaves_nothing_under_its_name() -> None:
     with folder() as at:
-        assert command("tenants", "create", "acme", "--data-dir", at / "data").returncode == 0
         postgres = embedded_postgres.start(at / "data")
         try:
+            asyncio.run(migrate(postgres.dsn()))
+            (at / "data" / "blobs").mkdir()
             asyncio.run(kill_a_backup(at, postgres.dsn(user=embedded_postgres.SUPERUSER)))
             assert not (at / "monday").exists()
             assert command("backup", at / "monday", "--data-dir", at / "data").returncode == 0
