@@ -104,8 +104,8 @@ def pointer(loc: tuple[int | str, ...]) -> str:
 
 
 def message(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown field"
+    if error["type"] == "extra_forbidden":  # a model of ours names the field that may be meant
+        return str(error["msg"]) if error["msg"].startswith("unknown field") else "unknown field"
     if error["type"] == "missing":
         return "required"
     return str(error["msg"])

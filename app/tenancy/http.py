@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import unquote, unquote_to_bytes
 
 from fastapi import Query, Request, Response, Security
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
-from plangate.spec.bounds import without_excess_keys
-from pydantic import BaseModel, ConfigDict, model_validator
+from plangate.spec.base import is_unknown_field, unknown_field
+from plangate.spec.bounds import error_details, without_excess_keys
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 
@@ -56,10 +57,25 @@ class Body(BaseModel):
         frozen=True,
     )
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _bound_unknown_fields(cls, data: Any) -> Any:
-        return without_excess_keys(cls, data)
+    def _explain_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Bound the unknown fields, and name what each may mean."""
+        try:
+            return handler(without_excess_keys(cls, data))
+        except ValidationError as error:
+            details: list[Any] = list(error.errors(include_url=False))
+            if not any(is_unknown_field(detail) for detail in details):
+                raise
+            lines = [error_details(d["type"], cls._message(d), d["loc"]) for d in details]
+        raise ValidationError.from_exception_data(cls.__name__, lines, hide_input=True)
+
+    @classmethod
+    def _message(cls, detail: Any) -> str:
+        if not is_unknown_field(detail):
+            return str(detail["msg"])
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        return unknown_field(str(detail["loc"][0]), known)
 
 
 class View(BaseModel):

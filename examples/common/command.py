@@ -18,7 +18,7 @@ import httpx
 from plangate import PlangateError, Runtime
 from rich.console import Console
 
-from examples.common.render import DEFAULT_TENANT, Screen, key_from_file
+from examples.common.render import DEFAULT_TENANT, Screen, Seen, key_from_file
 
 MODEL = "claude-sonnet-4-5"
 DATA = Path(__file__).resolve().parents[2] / ".data"
@@ -80,6 +80,13 @@ def run(
 def stop(message: str, code: int = NOT_EXECUTED) -> int:
     print(message, file=sys.stderr)
     return code
+
+
+def not_executed(seen: Seen) -> str:
+    """Return what became of a plan that was not executed."""
+    if (seen.approval_kind, seen.decision) == ("plan", "reject"):
+        return "The plan was rejected, so nothing was carried out."
+    return "The plan was not carried out."
 
 
 def introduce(screen: Screen, options: argparse.Namespace, what: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from plangate.visible import visible, visible_json
+from plangate.visible import visible, visible_json, written_out
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
@@ -40,6 +40,7 @@ class Seen:
     plan_id: str = ""
     plan_label: str = ""
     approval_id: str = ""
+    approval_kind: str = ""
     artifact_id: str = ""
     decision: str = ""
     feedback: str = ""
@@ -220,7 +221,7 @@ class Screen:
 
     def gate(self, approval: Mapping[str, Any], subject: Mapping[str, Any]) -> None:
         """What a decision would approve, from the bytes of the approval's subject and nothing else."""
-        self.seen.approval_id = approval["id"]
+        self.seen.approval_id, self.seen.approval_kind = approval["id"], approval["kind"]
         if approval["kind"] == "tool":
             shown, title = [_arguments(subject["args"])], f"The call of {subject['tool']}"
         else:
@@ -367,7 +368,7 @@ def harmless(value: Any) -> Any:
     """The same, with nothing in its strings that a terminal would obey: white space is a space."""
     match value:
         case str():
-            return "".join(c if c.isprintable() else " " if c.isspace() else visible(c) for c in value)
+            return written_out(value, str.isprintable, lambda c: " " if c.isspace() else visible(c))
         case Mapping():
             return {key: harmless(part) for key, part in value.items()}
         case list():

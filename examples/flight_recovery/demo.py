@@ -117,5 +117,5 @@ class Demo:
         command.look(self.screen, options, runtime)
         if plan.get("status") == "executed":
             return EXECUTED
-        self.console.print("\nThe plan was not carried out.", style="bold")
+        self.console.print(f"\n{command.not_executed(seen)}", style="bold")
         return NOT_EXECUTED

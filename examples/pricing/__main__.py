@@ -95,7 +95,7 @@ class Example:
         command.look(self.screen, options, runtime)
         if plan.get("status") == "executed":
             return EXECUTED
-        self.console.print("\nThe plan was not carried out.", style="bold")
+        self.console.print(f"\n{command.not_executed(seen)}", style="bold")
         return NOT_EXECUTED
 
 

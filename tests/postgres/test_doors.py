@@ -73,7 +73,17 @@ async def test_a_body_may_be_so_large_and_no_larger(api: Caller) -> None:
         ({"prompt": "x", "nonsense": 1}, "/nonsense", "unknown field"),
         ({"prompt": 5}, "/prompt", "string"),
         ({"prompt": "x", "ifBusy": "shout"}, "/ifBusy", "'queue'"),
-        ({"prompt": "x", "thread_key": "t"}, "/thread_key", "unknown field"),
+        (
+            {"prompt": "x", "thread_key": "t"},
+            "/thread_key",
+            "unknown field 'thread_key'; did you mean 'threadKey'?",
+        ),
+        (
+            {"prompt": "x", "treadKey": "t"},
+            "/treadKey",
+            "unknown field 'treadKey'; did you mean 'threadKey'?",
+        ),
+        ({"prompt": "x", "limits": {"maxTurn": 1}}, "/limits/maxTurn", "did you mean 'maxTurns'?"),
         ({"prompt": "x", "approvalExpiresInMs": 0}, "/approvalExpiresInMs", "greater"),
         ({"prompt": "x", "approvalExpiresInMs": "5"}, "/approvalExpiresInMs", "integer"),
         ({"prompt": "x", "threadKey": "k" * 201}, "/threadKey", "200"),

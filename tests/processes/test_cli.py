@@ -17,6 +17,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from app.base.keys import new_key
 from app.doors.cli import cli
 from app.doors.remote.connection import Stop
 from tests.support import specs
@@ -323,7 +324,7 @@ NOBODY = "qry_" + "0" * 26
         (
             ("query", "x", "--runtime", "tools", "--limits", '{"maxSpins": 1}'),
             1,
-            "  /limits/maxSpins: unknown field",
+            "  /limits/maxSpins: unknown field 'maxSpins'; ",
         ),
         (("approvals", "revise", "apr_1", "--feedback", "x", "--partial", "{"), 2, "--partial is not JSON: "),
         (
@@ -418,3 +419,33 @@ def test_the_command_itself_ends_with_the_code(service: Service, tmp_path: Path)
         )
         assert (ended.returncode, ended.stdout) == (code, "")
         assert ended.stderr.startswith(told)
+
+
+def test_the_only_runtime_needs_no_name(commands: Commands, http: httpx.Client) -> None:
+    http.post("/runtimes", json=specs.mock("Good evening.", tenant="lone", name="only")).raise_for_status()
+    commands.at += ["--tenant", "lone"]
+    assert "Good evening." in commands.said("query", "hello")
+    assert "Good evening." in commands.said("query", "-", given="hello")
+    http.post("/runtimes", json=specs.mock("Good night.", tenant="lone", name="other")).raise_for_status()
+    assert "--runtime takes one of: other, only" in commands.refused("query", "hello", code=1)
+
+
+def test_a_rejected_key_is_named_by_its_prefix_and_where_it_was_found(
+    service: Service, data: Path, env: pytest.MonkeyPatch
+) -> None:
+    key, _ = new_key()
+    file = data / "other-key"
+    file.write_text(key)
+    env.setenv("PLANGATE_API_KEY", key)
+    for place, options in (
+        ("PLANGATE_API_KEY", []),
+        (str(file), ["--key-file", str(file)]),
+    ):
+        found = CliRunner().invoke(cli, ["runtimes", "list", "--url", service.url, *options])
+        assert found.exit_code == 1
+        assert f"The key that was sent begins with {key[:8]!r} and is from {place}." in found.stderr
+        assert key[8:] not in found.output
+    file.write_text("hunter2")
+    found = CliRunner().invoke(cli, ["runtimes", "list", "--url", service.url, "--key-file", str(file)])
+    assert f"The key that was sent is from {file}." in found.stderr
+    assert "hunter2" not in found.output

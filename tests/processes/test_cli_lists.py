@@ -109,7 +109,6 @@ def test_more_than_is_shown_is_said_and_so_is_nothing(commands: Commands) -> Non
     for words, of in (
         (("runtimes", "list", "--name", "x"), "runtime"),
         (("queries", "list", "--agent", "nobody"), "query"),
-        (("artifacts", "--tag", "x"), "artifact"),
         (("approvals", "list", "--query", NOBODY), "approval"),
     ):
         none = commands.result(*words)
@@ -119,6 +118,10 @@ def test_more_than_is_shown_is_said_and_so_is_nothing(commands: Commands) -> Non
             f"Nothing to list: there is no {of} like that.\n",
         )
         assert commands.json(*words) == []
+    for words, line in ((("--tag", "x"), "No artifacts match.\n"), ((), "No artifacts yet.\n")):
+        none = commands.result("artifacts", *words)
+        assert (none.exit_code, none.stdout, none.stderr) == (0, "", line)
+        assert commands.json("artifacts", *words) == []
 
 
 def test_queries_are_listed_newest_first(commands: Commands, http: httpx.Client) -> None:

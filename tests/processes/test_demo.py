@@ -205,7 +205,7 @@ def test_a_rejected_plan_writes_nothing(lab: Lab, first: subprocess.CompletedPro
     code, output = lab.at_terminal("r", "maybe", "reject", "too expensive")  # `r` alone could be two words
     assert code == 1, output
     found("decision: reject by operator: too expensive", output)
-    assert "The plan was not carried out." in output
+    assert "The plan was rejected, so nothing was carried out." in output
     assert lab.ledger("SELECT count(*) FROM vouchers") == before
 
 

@@ -24,7 +24,7 @@ from app.doors.remote.connection import (
     say,
     say_json,
 )
-from app.doors.remote.listing import newest, say_table
+from app.doors.remote.listing import newest
 from app.doors.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, given_object
 from app.doors.remote.text import as_json, safe
 from app.doors.remote.watching import ENDED_WELL, UNKNOWN, Watcher
@@ -36,7 +36,10 @@ WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
 
 def query(
     prompt: Annotated[str, typer.Argument(help="What is asked; - reads it from standard input.")],
-    runtime: Annotated[str | None, typer.Option(help="The name of a runtime, or its id (rt_...).")] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="The name of a runtime, or its id (rt_...); not needed if there is only one."),
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="The agent that answers; else the coordinator.")] = None,
     thread: Annotated[
         str | None, typer.Option(help="A thread: a key of your own, or its id (thr_...).")
@@ -54,8 +57,8 @@ def query(
 ) -> None:
     """Start a query and follow it to its end."""
 
-    async def asked(remote: Remote) -> int:
-        body: dict[str, Any] = {"prompt": sys.stdin.read() if prompt == "-" else prompt, "agent": agent}
+    async def asked(remote: Remote, prompt: str, runtime: str | None) -> int:
+        body: dict[str, Any] = {"prompt": prompt, "agent": agent}
         if runtime is not None:
             body["runtimeId" if runtime.startswith("rt_") else "runtime"] = runtime
         if thread is not None:
@@ -73,24 +76,28 @@ def query(
         return DONE
 
     async def asked_of_one_that_is_there(remote: Remote) -> int:
+        text = sys.stdin.read() if prompt == "-" else prompt
         try:
-            return await asked(remote)
+            return await asked(remote, text, runtime)
         except NotFound as error:
             if not str(error).startswith("There is no runtime"):  # but no thread, or no agent
                 raise
-            raise Stop("\n  ".join([str(error), *await _runtimes(remote)])) from error
+            names = await _runtimes(remote)
+            if runtime is not None or len(names) != 1:
+                told = [f"--runtime takes one of: {', '.join(map(safe, names))}"] if names else []
+                raise Stop("\n  ".join([str(error), *told])) from error
+        return await asked(remote, text, names[0])
 
     run(Target.found(url, key_file, data_dir, tenant), asked_of_one_that_is_there)
 
 
 async def _runtimes(remote: Remote) -> list[str]:
-    """Which runtimes there are, for somebody who named none or a wrong one; nothing where that cannot be told."""
+    """Return the names of the runtimes, for somebody who named none or a wrong one; none if they cannot be listed."""
     try:
         found = await remote.listed(NAMED, "runtimes")
     except PlangateError:
         return []
-    names = dict.fromkeys(safe(runtime["name"]) for runtime in found if not runtime["retiredAt"])
-    return [f"--runtime takes one of: {', '.join(names)}"] if names else []
+    return list(dict.fromkeys(runtime["name"] for runtime in found if not runtime["retiredAt"]))
 
 
 def watch(
@@ -257,7 +264,8 @@ def artifacts(
         elif found:
             say(*(worktree.artifact_line(a) for a in found))
         else:
-            say_table([], [], "artifact")
+            filtered = any(value is not None for value in given.values())
+            typer.echo("No artifacts match." if filtered else "No artifacts yet.", err=True)
         return DONE
 
     run(Target.found(url, key_file, data_dir, tenant), listed)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 from plangate.client import ServiceClient, listed, path
-from plangate.errors import NotFound, PlangateError, ServiceUnavailable
+from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
 
 from app.base.later import later
 from app.doors.remote.text import as_json, safe_lines
@@ -38,6 +38,9 @@ NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
 NO_ANSWER: Final = 4
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 5.0
+SHOWN_KEY_CHARS: Final = 8
+"""How much of a rejected key is shown: `plg_` and four characters. Of something shorter than a key, nothing is."""
+MIN_SHOWN_KEY_CHARS: Final = 24
 
 TENANT: Final = re.compile("[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -52,10 +55,11 @@ class Stop(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A service, the key to use, and the tenant where the key is the operator's."""
+    """A service, the key to use and where it was found, and the tenant where the key is the operator's."""
 
     url: str
     key: str
+    key_from: str
     tenant: str | None
 
     @classmethod
@@ -68,20 +72,27 @@ class Target:
             raise Stop(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
         if tenant is not None and not TENANT.fullmatch(tenant):
             raise Stop(f"--tenant: {tenant!r} is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'.", USAGE)
-        return cls(address, _key(address, key_file, data_dir), tenant)
+        return cls(address, *_key(address, key_file, data_dir), tenant)
+
+    def describe_key(self) -> str:
+        """Return the prefix of the key and where it was found, for somebody whose key was rejected."""
+        prefix = self.key[:SHOWN_KEY_CHARS] if len(self.key) >= MIN_SHOWN_KEY_CHARS else ""
+        which = f"begins with {prefix!r} and is from" if prefix else "is from"
+        return f"The key that was sent {which} {self.key_from}."
 
 
-def _key(address: str, key_file: Path | None, data_dir: Path | None) -> str:
+def _key(address: str, key_file: Path | None, data_dir: Path | None) -> tuple[str, str]:
+    """The key, and where it was found."""
     if key_file is not None:
-        return _read(key_file)
+        return _read(key_file), str(key_file)
     given = os.environ.get("PLANGATE_API_KEY")
     if given and (data_dir is None or not _is_loopback(address)):
-        return _checked(given, "PLANGATE_API_KEY")
+        return _checked(given, "PLANGATE_API_KEY"), "PLANGATE_API_KEY"
     if not _is_loopback(address):  # the operator's key of this machine is for no other one
         raise Stop(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
     kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or settings.default_data_dir())
     try:
-        return _read(kept_in / "local-key")
+        return _read(kept_in / "local-key"), str(kept_in / "local-key")
     except Stop as stop:
         told = "Set PLANGATE_API_KEY, give --key-file, or say with --data-dir where the service of this machine keeps"
         raise Stop(f"{stop} {told} its data.", USAGE) from stop
@@ -184,6 +195,8 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
         code = failed(str(stop), stop.code)
     except ServiceUnavailable as error:
         code = failed(str(error), NO_ANSWER)
+    except Unauthenticated as error:
+        code = failed(f"{error}\n  {target.describe_key()}", REFUSED)
     except PlangateError as error:
         nowhere = isinstance(error, NotFound) and error.detail.startswith("There is no such route")
         where = (

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from plangate.visible import LOOKS_BLANK, visible, visible_json
+from plangate.visible import LOOKS_BLANK, visible, visible_json, written_out
 
 CUT = "..."
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
@@ -25,7 +25,7 @@ def safe(text: object) -> str:
 
 
 def _printed(line: str) -> str:
-    return "".join(c if c.isprintable() and c not in LOOKS_BLANK else _written(c) for c in line)
+    return written_out(line, lambda c: c.isprintable() and c not in LOOKS_BLANK, _written)
 
 
 def _written(char: str) -> str:

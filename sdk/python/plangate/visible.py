@@ -6,6 +6,8 @@ What cannot be seen is written out as JSON writes it (`\\u3164`), so that a stri
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Callable
 from typing import Final
 
 LOOKS_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
@@ -24,6 +26,27 @@ _HIDDEN_BLANKS: Final = re.compile("^ +| +$| {9,}")
 """At an end nobody sees them, and so many push out of sight what follows."""
 
 
+MAX_MARKS: Final = 4
+"""Combining marks on one letter. The scripts of the world need no more, and more of them are drawn over other lines."""
+
+
+def written_out(text: str, is_seen: Callable[[str], bool], escape: Callable[[str], str]) -> str:
+    """The text, with what is not seen escaped, and combining marks that have no letter before them or are too many."""
+    if text.isascii() and text.isprintable():
+        return text
+    parts: list[str] = []
+    marks = MAX_MARKS  # at the beginning there is no letter to combine with
+    for char in text:
+        is_mark = unicodedata.category(char).startswith("M")
+        if is_seen(char) and not (is_mark and marks >= MAX_MARKS):
+            parts.append(char)
+            marks = marks + 1 if is_mark else 0
+        else:
+            parts.append(escape(char))
+            marks = MAX_MARKS
+    return "".join(parts)
+
+
 def visible(text: str) -> str:
     """A line that shows the whole of a text: two texts that differ never look the same. A backslash is two."""
     return _written(text.replace("\\", "\\\\"))
@@ -35,7 +58,7 @@ def visible_json(text: str) -> str:
 
 
 def _written(text: str) -> str:
-    seen = "".join(c if _is_seen(c) else _SHORT.get(c) or _escaped(c) for c in text)
+    seen = written_out(text, _is_seen, lambda c: _SHORT.get(c) or _escaped(c))
     return _HIDDEN_BLANKS.sub(lambda blanks: "\\u0020" * len(blanks[0]), seen)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,32 @@ def test_lines_keep_their_blanks() -> None:
 def test_letters_that_show_nothing_are_written_out() -> None:
     assert text.safe("a\u3164b\u115f\u1160\uffa0\u2800") == r"a\u3164b\u115f\u1160\uffa0\u2800"
     assert text.safe("✈\ufe0f") == "✈\ufe0f"  # how an emoji is written
+
+
+ZALGO = "Z" + "\u0301\u0300\u0302\u20dd" * 50
+
+
+@pytest.mark.parametrize("write", [text.safe, visible, lambda said: text.safe_lines(said)[0]])
+def test_combining_marks_are_bounded(write: Any) -> None:
+    said = write(ZALGO)
+    assert said.startswith(ZALGO[:5] + "\\u0301")
+    assert most_marks(said) == 4
+    assert write("\u0301a").startswith("\\u0301")  # nothing of ours gets a mark
+    for word in ("Việt Nam", "Vie\u0323\u0302t", "שָׁלוֹם", "ภาษาไทยที่", "हिन्दी", "བོད་སྐད", "1\ufe0e\u20e3"):
+        assert text.safe(word) == word
+
+
+@given(st.text(st.characters(categories=["L", "M", "Zs"])))
+def test_no_text_stacks_marks_on_a_line(given_text: str) -> None:
+    for said in (text.safe(given_text), visible(given_text), *text.safe_lines(given_text)):
+        assert most_marks(said) <= 4
+        assert not unicodedata.category(said[:1] or " ").startswith("M")
+
+
+def most_marks(line: str) -> int:
+    """The most combining marks in a row."""
+    runs = "".join("m" if unicodedata.category(c).startswith("M") else " " for c in line).split()
+    return max(map(len, runs), default=0)
 
 
 # -- what somebody decides about

@@ -68,22 +68,21 @@ class SpecModel(BaseModel):
             return handler(data)
         except ValidationError as error:
             details: list[Any] = list(error.errors(include_url=False))
-            if not any(_is_unknown_field(detail) for detail in details):
+            if not any(is_unknown_field(detail) for detail in details):
                 raise
             lines = [error_details(d["type"], cls._message(d), d["loc"]) for d in details]
         raise ValidationError.from_exception_data(cls.__name__, lines, hide_input=True)
 
     @classmethod
     def _message(cls, detail: Any) -> str:
-        if not _is_unknown_field(detail):
+        if not is_unknown_field(detail):
             return str(detail["msg"])
         name = str(detail["loc"][0])
         fields = cls.model_fields
         known = [field.alias or key for key, field in fields.items()]
         if name in fields or name in known:
             return f"field {name!r} is given twice, in camelCase and in snake_case: keep one"
-        name = shortened(name)
-        return f"unknown field {name!r}{did_you_mean(to_camel(name), known)}"
+        return unknown_field(name, known)
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON object that crosses the wire: nothing that is unset, empty or Python's alone."""
@@ -101,7 +100,7 @@ class SpecModel(BaseModel):
         return wire
 
 
-def _is_unknown_field(detail: Any) -> bool:
+def is_unknown_field(detail: Any) -> bool:
     """Return whether this error is about an unknown key of the object itself."""
     return detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
 
@@ -115,6 +114,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(held) for held in value]
     return value
+
+
+def unknown_field(name: str, known: Iterable[str]) -> str:
+    """Return the message about an unknown field, with the known one that it may mean."""
+    name = shortened(name)
+    return f"unknown field {name!r}{did_you_mean(to_camel(name), known)}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
