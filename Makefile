@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXAMPLE ?= flight_recovery
 STAMP  := $(VENV)/.installed-$(shell cat requirements*.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test check format lock openapi bench clean
+.PHONY: help setup demo test check format lock openapi bench storm clean
 .DEFAULT_GOAL := help
 
 help:  ## List the commands
@@ -62,6 +62,9 @@ lock: setup  ## Resolve the dependencies again into requirements.lock
 
 bench: setup  ## Measure the service against the floor (ARGS: --quick, --write)
 	@$(BIN)/python -m bench $(ARGS)
+
+storm: setup  ## Run the fault scenarios at full size, about 20 minutes (ARGS: names, --small, --write)
+	@$(BIN)/python -m tests.storm $(ARGS)
 
 clean:  ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -146,6 +146,7 @@ class House:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.service: Process | None = None
+        self.program = ["-m", "app"]  # what runs as `plangate serve`
         self._processes: list[Process] = []
         self._users: list[Process] = []
         self._readers: list[Reader] = []
@@ -156,15 +157,17 @@ class House:
 
     def serve(self, *flags: str, wait: bool = True) -> Process:
         arguments = ["serve", "--port", str(self.port), "--data-dir", str(self.data_dir), *flags]
-        self.service = self._start("service", [sys.executable, "-m", "app", *arguments])
+        self.service = self._start("service", [sys.executable, *self.program, *arguments])
         if wait:
             self.until_ready()
         return self.service
 
-    def serve_at(self, port: int) -> Process:
-        """Start one more service, on a port of its own. It is ready when this returns."""
+    def serve_at(self, port: int, *, wait: bool = True) -> Process:
+        """Start one more service, on a port of its own. It is ready when this returns, unless told not to `wait`."""
         arguments = ["serve", "--port", str(port), "--data-dir", str(self.data_dir)]
-        service = self._start(f"service-{port}", [sys.executable, "-m", "app", *arguments])
+        service = self._start(f"service-{port}", [sys.executable, *self.program, *arguments])
+        if not wait:
+            return service
 
         def ready() -> bool:
             assert service.alive, service.log.read_text("utf-8")[-3000:]

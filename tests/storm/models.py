@@ -1,0 +1,61 @@
+"""A model vendor, which is an endpoint for actions too, and kills whichever process asks it, as a query that exhausts the
+memory of its process would."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.processes.acceptance.model_server import SlowModel
+
+FATAL = "end your process"
+
+
+class DeadlyModel(SlowModel):
+    """Kills the process that asks it with a prompt of `fatal_prompt`, or that sends an action to `endpoint`. `killed` has
+    the pids, in order."""
+
+    def __init__(self, pace_s: float = 0.02) -> None:
+        super().__init__(pace_s)
+        self.killed: list[int] = []
+
+    def fatal_prompt(self) -> str:
+        return f"{FATAL}; {self.prompt(1)}"
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}/actions"
+
+    async def _answer(self, head: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        if FATAL.encode() not in body and not head.startswith("POST /actions"):
+            return await super()._answer(head, body, writer)
+        await asyncio.sleep(0.2)  # the attempt is in the journal by then
+        pid = process_at(writer.get_extra_info("peername")[1])
+        if pid is not None:
+            self.killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
+        return None
+
+
+def process_at(port: int) -> int | None:
+    """Return the process of this machine whose TCP socket has this local port."""
+    inodes = {f"socket:[{inode}]" for inode in _inodes(port)}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            if any(os.readlink(fd) in inodes for fd in (folder / "fd").iterdir()):
+                return int(folder.name)
+        except OSError:
+            continue  # gone meanwhile, or not ours
+    return None
+
+
+def _inodes(port: int) -> Iterator[str]:
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if int(fields[1].rpartition(":")[2], 16) == port and fields[9] != "0":
+            yield fields[9]
