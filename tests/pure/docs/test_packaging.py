@@ -101,7 +101,7 @@ def test_the_compose_file_gives_each_process_the_same_files() -> None:
     assert volumes == [[f"blobs:{where}"]] * 3
     assert "blobs" in COMPOSE["volumes"]
     (user,) = instructions("USER")
-    made = f"install --directory --owner {user} --group {user} --mode 700 {where}\n"
+    made = f"install --directory --owner {user} --group {user} --mode 700 {Path(where).parent} {where}\n"
     assert made in DOCKERFILE.partition("USER ")[0]
 
 
