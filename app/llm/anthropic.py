@@ -20,7 +20,7 @@ from app.llm.client import ModelClient
 from app.llm.hosts import host_of
 from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResult, ToolUse
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, ServerFault, Unreachable
-from app.llm.sse import SseReader
+from app.llm.sse import SseReader, loads_event
 from app.llm.wire import VendorProvider, int_in, object_of, timeouts, usable_key
 
 Client = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
@@ -131,16 +131,21 @@ class AnthropicProvider(VendorProvider):
         )
 
 
+class AnthropicEvent(ServerSentEvent):
+    def json(self) -> Any:
+        return loads_event(self.data)
+
+
 class _Decoder:
     """In the place of the SDK's decoder, which bounds nothing."""
 
     def __init__(self, limit: int) -> None:
         self._events = SseReader(limit)
 
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[AnthropicEvent]:
         async for data in iterator:
             for event in self._events.feed(data):
-                yield ServerSentEvent(event=event.type, data=event.data)
+                yield AnthropicEvent(event=event.type, data=event.data)
 
 
 def body_of(request: ModelRequest) -> dict[str, Any]:

@@ -11,16 +11,16 @@ import json
 from collections.abc import AsyncIterator
 
 from anthropic import AsyncAnthropicBedrock, AsyncStream
-from anthropic._streaming import ServerSentEvent
 from anthropic.lib.bedrock._stream_decoder import AWSEventStreamDecoder
 
-from app.llm.anthropic import AnthropicProvider
+from app.llm.anthropic import AnthropicEvent, AnthropicProvider
 from app.llm.anthropic_turn import AnthropicTurn
 from app.llm.client import ModelClient
 from app.llm.eventstream import Frame, FrameBroken, FrameReader
 from app.llm.hosts import host_of
 from app.llm.messages import ModelRequest
 from app.llm.provider import ProviderNotBuilt, Refused
+from app.llm.sse import loads_event
 from app.llm.wire import usable_key
 
 
@@ -66,7 +66,7 @@ class _Decoder(AWSEventStreamDecoder):
     def __init__(self, limit: int) -> None:
         self._frames = FrameReader(limit)
 
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[AnthropicEvent]:
         async for data in iterator:
             for frame in self._frames.feed(data):
                 event = _event_of(frame)
@@ -74,7 +74,7 @@ class _Decoder(AWSEventStreamDecoder):
                     yield event
 
 
-def _event_of(frame: Frame) -> ServerSentEvent | None:
+def _event_of(frame: Frame) -> AnthropicEvent | None:
     """The event of Anthropic's that a frame carries, as it would have come in SSE; None for other frames."""
     headers = frame.headers
     kind = headers.get(":message-type")
@@ -87,20 +87,20 @@ def _event_of(frame: Frame) -> ServerSentEvent | None:
     raise FrameBroken("it does not say what it is")
 
 
-def _event(payload: bytes) -> ServerSentEvent:
+def _event(payload: bytes) -> AnthropicEvent:
     """`{"bytes": <base64 of the event's JSON>}`; what is wrong with that JSON is told by whoever reads it."""
     try:
         data = base64.b64decode(json.loads(payload)["bytes"], validate=True).decode()
     except (KeyError, TypeError, ValueError) as error:
         raise FrameBroken("it holds no bytes of an event") from error
-    event = json.loads(data)
+    event = loads_event(data)
     kind = event.get("type") if isinstance(event, dict) else None
-    return ServerSentEvent(event="error" if kind == "error" else "message", data=data)
+    return AnthropicEvent(event="error" if kind == "error" else "message", data=data)
 
 
-def _error(kind: str | None, message: str | None) -> ServerSentEvent:
+def _error(kind: str | None, message: str | None) -> AnthropicEvent:
     error = {"type": kind, "message": message or "no message"}
-    return ServerSentEvent(event="error", data=json.dumps({"type": "error", "error": error}))
+    return AnthropicEvent(event="error", data=json.dumps({"type": "error", "error": error}))
 
 
 def _message(payload: bytes) -> str | None:

@@ -19,7 +19,7 @@ from app.llm.hosts import host_of
 from app.llm.messages import Message, ModelRequest, Text, ToolResult, ToolUse
 from app.llm.openai_turn import OpenAITurn
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, Unreachable
-from app.llm.sse import SseReader
+from app.llm.sse import SseReader, loads_event
 from app.llm.wire import VendorProvider, int_in, object_of, timeouts, usable_key
 
 CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
@@ -114,16 +114,21 @@ class OpenAIProvider(VendorProvider):
         )
 
 
+class _Event(ServerSentEvent):
+    def json(self) -> Any:
+        return loads_event(self.data)
+
+
 class _Decoder:
     """In the place of the SDK's decoder, which bounds nothing."""
 
     def __init__(self, limit: int) -> None:
         self._events = SseReader(limit)
 
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[ServerSentEvent]:
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[_Event]:
         async for data in iterator:
             for event in self._events.feed(data):
-                yield ServerSentEvent(event=event.type, data=event.data)
+                yield _Event(event=event.type, data=event.data)
 
 
 def body_of(request: ModelRequest, limit_name: str) -> dict[str, Any]:

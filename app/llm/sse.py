@@ -5,13 +5,24 @@ The decoders of the SDKs bound neither lines nor events, and one of them copies 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from app.llm.provider import TooMuchSent
 
 _BOM: Final = b"\xef\xbb\xbf"
+
+
+def loads_event(data: str) -> Any:
+    """The JSON of an event. Raises JSONDecodeError, also for an integer of more digits than Python reads."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise json.JSONDecodeError("an integer has too many digits", "", 0) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import json
+import random
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from app.base.egress import MAX_HEAD_BYTES, EgressPolicy, requests_of
 from app.base.metrics import Metrics
 from app.llm.client import ModelBounds, ModelClient, ModelTraffic, checked_client, open_client
 from app.llm.messages import Text, TextDelta
-from app.llm.provider import BrokenTurn, Refused
+from app.llm.provider import BrokenTurn, ProviderFault, Refused
 from tests.processes.aimock.vendor_server import (
     CLAUDES,
     VENDORS,
@@ -24,11 +27,13 @@ from tests.processes.aimock.vendor_server import (
     a_end,
     a_start,
     a_text,
+    calling,
     framed_event,
     o_call,
     o_chunk,
     parts_of,
     provider_for,
+    refusal,
     request,
     sse,
     turn_of,
@@ -337,3 +342,79 @@ async def test_streams_of_a_tenant_leave_some_to_the_others() -> None:
             await turn_of(provider)  # the third: all are answered
         await asyncio.gather(*acme)
     listening.close()
+
+
+# --- Values that are none ---
+
+DIGITS = "9" * 5000
+HOSTILE: list[Any] = [
+    None, True, -1, 1e308, float("inf"), float("nan"), "DIGITS", "", "\ud800", "\0", "x" * 5000, [], {}, [None],
+    {"": None}, [[]] * 50, 2**63,
+]  # fmt: skip
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a JSON value."""
+    yield at
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from places(part, (*at, key))
+
+
+def replaced(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    if not at:
+        return new
+    copy = value.copy()
+    copy[at[0]] = replaced(value[at[0]], at[1:], new)
+    return copy
+
+
+def hostile(text: str, chance: random.Random, count: int) -> list[str]:
+    """The same JSON with hostile values in some of its places."""
+    value = json.loads(text)
+    choices = [(at, new) for at in places(value) for new in HOSTILE]
+    return [
+        json.dumps(replaced(value, at, new)).replace('"DIGITS"', DIGITS)
+        for at, new in chance.sample(choices, min(count, len(choices)))
+    ]
+
+
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_any_value_in_an_event_is_a_turn_or_a_fault(kind: str, server: VendorServer) -> None:
+    """An integer of 5,000 digits was an internal error."""
+    chance = random.Random(VENDORS.index(kind))
+    failed = {"type": "error", "error": {"type": "overloaded_error", "message": "busy", "code": "x"}}
+    ended = sse("error", **failed) if kind in CLAUDES else f"data: {json.dumps(failed)}\n\n"
+    async with client_of("open", ModelTraffic()) as http, asyncio.timeout(60):
+        provider = provider_for(kind, server, http_client=http)
+        for events in (whole(kind), calling(kind, '{"a": 1}'), [*opening(kind), ended]):
+            for n, event in enumerate(events):
+                begin, _, data = event.partition("data: ")
+                if not data.startswith("{"):
+                    continue
+                for text in [*hostile(data, chance, 6), DIGITS, "1e999", f'{{"a": {DIGITS}}}']:
+                    changed = f"{begin}data: {text}\n\n"
+                    server.answers = [Answer([*events[:n], changed, *events[n + 1 :]])]
+                    with contextlib.suppress(ProviderFault):
+                        await turn_of(provider)
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+@pytest.mark.parametrize("kind", VENDORS)
+async def test_any_value_in_an_error_is_a_fault(kind: str, status: int, server: VendorServer) -> None:
+    chance = random.Random(status)
+    error = {"type": "x", "code": "y", "message": "z", "details": {"error_code": "w"}}
+    bodies = [
+        *hostile(json.dumps({"error": error}), chance, 15),
+        *hostile(json.dumps(error), chance, 15),
+        DIGITS,
+        "[" * 100_000,
+        "",
+        "\0",
+    ]
+    async with client_of("open", ModelTraffic()) as http, asyncio.timeout(60):
+        provider = provider_for(kind, server, http_client=http)
+        for body in bodies:
+            server.answers = [refusal(status, body)]
+            with pytest.raises(ProviderFault):
+                await parts_of(provider)
