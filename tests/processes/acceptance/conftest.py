@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.processes.acceptance.house import House
+from tests.processes.acceptance.house import HOUSES, House
 from tests.processes.acceptance.model_server import SlowModel
 
 
@@ -25,6 +25,14 @@ def home(model: SlowModel) -> Iterator[House]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(autouse=True)
+def disconnected() -> Iterator[None]:
+    """A house outlives a test, the connections of the test do not."""
+    yield
+    for house in HOUSES:
+        house.disconnect()
 
 
 @pytest.fixture

@@ -132,6 +132,10 @@ class Ledger:
             held.unlink()
 
 
+HOUSES: list[House] = []
+"""Those that are open."""
+
+
 class House:
     """`env` is for every process of the service: `lease_s=2` is PLANGATE_LEASE_S; upper case is taken as it is."""
 
@@ -152,6 +156,7 @@ class House:
         self._readers: list[Reader] = []
         self._ledgers = 0
         self._http: httpx.Client | None = None
+        HOUSES.append(self)
 
     # -- processes -------------------------------------------------------------------------------------------
 
@@ -227,12 +232,19 @@ class House:
         self._ledgers += 1
         return Ledger(self.folder / f"ledger-{self._ledgers}")
 
-    def close(self) -> None:
-        """Ends everything, Postgres too, and says what the logs have that should not be there."""
-        for reader in self._readers:
-            reader.close()
+    def disconnect(self) -> None:
+        """Close the connections of a test."""
+        while self._readers:
+            self._readers.pop().close()
         if self._http is not None:
             self._http.close()
+            self._http = None
+
+    def close(self) -> None:
+        """Ends everything, Postgres too, and says what the logs have that should not be there."""
+        if self in HOUSES:
+            HOUSES.remove(self)
+        self.disconnect()
         for process in reversed(self._processes):
             if process.alive:
                 process.thaw()

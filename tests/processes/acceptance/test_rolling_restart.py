@@ -22,11 +22,11 @@ DRAIN_S = 2
 GONE_S = 10
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def draining() -> Iterator[House]:
+    """Without a process at the beginning and the end of each test."""
     made = House(drain_s=DRAIN_S, lease_s=2)
     try:
-        made.serve()
         yield made
     finally:
         made.close()
@@ -45,12 +45,41 @@ def send_until(done: threading.Event, url: str, key: str, runtime: str, answers:
                     answers[repr(error)] += 1
 
 
+def test_a_draining_process_serves_and_starts_no_query(draining: House) -> None:
+    service = draining.serve()
+    runtime = draining.register(specs.notices())
+    with httpx.Client(base_url=draining.url, headers=draining.http.headers) as kept:
+        assert "connection" not in kept.get("/queries").headers
+        service.signal(signal.SIGTERM)
+        eventually(lambda: readiness(draining.url) == 503, "/readyz changes first")
+        query = draining.submit(runtime, "[]")
+        answer = kept.get(f"/queries/{query}?waitMs=300")
+        assert answer.status_code == 200
+        assert answer.json()["status"] == "queued", "it is left to other processes"
+        assert answer.headers["connection"] == "close", "no proxy uses this connection again"
+    assert service.wait() == 0
+    following = draining.serve()
+    assert draining.get(f"/queries/{query}?waitMs=20000")["status"] != "queued", "the next process starts it"
+    following.kill()
+
+
+def test_a_second_signal_ends_the_drain(draining: House) -> None:
+    draining.env["PLANGATE_DRAIN_S"] = "300"
+    service = draining.serve()
+    draining.env["PLANGATE_DRAIN_S"] = str(DRAIN_S)
+    service.signal(signal.SIGTERM)
+    eventually(lambda: readiness(draining.url) == 503, "it drains")
+    began = time.monotonic()
+    service.signal(signal.SIGINT)
+    assert service.wait(GONE_S) == 0
+    assert time.monotonic() - began < GONE_S
+
+
 def test_no_request_fails_while_two_processes_restart(draining: House) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         other_port = free.getsockname()[1]
     other_url = f"http://127.0.0.1:{other_port}"
-    first, second = draining.service, draining.serve_at(other_port)
-    assert first is not None
+    first, second = draining.serve(), draining.serve_at(other_port)
     runtime = draining.register(specs.notices())
     balancer = LoadBalancer([draining.url, other_url]).start()
     answers: Counter[object] = Counter()
@@ -74,37 +103,6 @@ def test_no_request_fails_while_two_processes_restart(draining: House) -> None:
         balancer.close()
     assert balancer.failures == []
     assert set(answers) == {200, 202}, answers
-
-
-def test_a_draining_process_serves_and_starts_no_query(draining: House) -> None:
-    assert draining.service is not None
-    runtime = draining.register(specs.notices())
-    with httpx.Client(base_url=draining.url, headers=draining.http.headers) as kept:
-        assert "connection" not in kept.get("/queries").headers
-        draining.service.signal(signal.SIGTERM)
-        eventually(lambda: readiness(draining.url) == 503, "/readyz changes first")
-        query = draining.submit(runtime, "[]")
-        answer = kept.get(f"/queries/{query}?waitMs=300")
-        assert answer.status_code == 200
-        assert answer.json()["status"] == "queued", "it is left to other processes"
-        assert answer.headers["connection"] == "close", "no proxy uses this connection again"
-    assert draining.service.wait() == 0
-    draining.serve()
-    assert draining.get(f"/queries/{query}?waitMs=20000")["status"] != "queued", "the next process starts it"
-
-
-def test_a_second_signal_ends_the_drain() -> None:
-    house = House(drain_s=300)
-    try:
-        service = house.serve()
-        service.signal(signal.SIGTERM)
-        eventually(lambda: readiness(house.url) == 503, "it drains")
-        began = time.monotonic()
-        service.signal(signal.SIGINT)
-        assert service.wait(GONE_S) == 0
-        assert time.monotonic() - began < GONE_S
-    finally:
-        house.close()
 
 
 def test_only_a_service_that_others_can_reach_drains_unless_set() -> None:
