@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -62,7 +62,16 @@ class ModelBounds:
 class ModelTraffic:
     """The streams of providers that are open in a process."""
 
-    def __init__(self, bounds: ModelBounds | None = None, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        bounds: ModelBounds | None = None,
+        metrics: Metrics | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
         self.bounds = bounds or ModelBounds()
         self.metrics = metrics or Metrics()
         self._shares = TenantShares(self.bounds.streams, self.bounds.streams)
@@ -82,14 +91,14 @@ class ModelTraffic:
 
     async def pay(self, tenant: str, cost: int) -> None:
         """Wait as long as the tenant's rate asks for, after its streams sent this much. The first second is free."""
-        now = time.monotonic()
+        now = self._clock()
         paid_until = max(self._paid_until.get(tenant, 0.0), now - 1) + cost / self.bounds.tenant_bytes_per_s
         if tenant not in self._paid_until and len(self._paid_until) >= MAX_DEBTS:
             self._paid_until = {t: until for t, until in self._paid_until.items() if until > now - 1}
         self._paid_until[tenant] = paid_until
         if paid_until > now:
             self.metrics.model_stream_throttled.inc(paid_until - now)
-            await asyncio.sleep(paid_until - now)
+            await self._sleep(paid_until - now)
 
 
 class ModelClient(httpx2.AsyncClient):

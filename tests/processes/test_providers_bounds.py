@@ -245,17 +245,25 @@ async def test_a_fast_provider_is_slowed_and_does_not_fail(kind: str, server: Ve
     events = [*opening(kind), *[delta(kind, "x" * 1000)] * 40]
     events += [sse("content_block_stop", index=0), *a_end()] if kind in CLAUDES else [o_chunk({}, "stop")]
     server.answers = [Answer(events)] * 2  # type: ignore[list-item]
-    traffic = traffic_of(tenant_bytes_per_s=60_000)
+    now = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+        await asyncio.sleep(0)
+
+    bounds = ModelBounds(tenant_bytes_per_s=20_000)
+    traffic = ModelTraffic(bounds, Metrics(), clock=lambda: now[0], sleep=sleep)
     async with client_of("open", traffic) as http:
-        began = time.monotonic()
-        with requests_of("acme"):  # two streams of 40 kB at 60 kB/s, after a second that is free
+        with requests_of("acme"):
             turns = [turn_of(provider_for(kind, server, http_client=http)) for _ in range(2)]
             done = await asyncio.gather(*turns)
-        assert time.monotonic() - began > 0.3
-        assert [turn.blocks for turn in done] == [(Text("x" + "x" * 40_000),)] * 2
-        held_back = traffic.metrics.registry.get_sample_value("plangate_model_stream_throttled_seconds_total")
-        assert held_back is not None
-        assert held_back > 0.3
+    assert [turn.blocks for turn in done] == [(Text("x" + "x" * 40_000),)] * 2
+    read = traffic.metrics.registry.get_sample_value("plangate_model_stream_bytes_total")
+    held_back = traffic.metrics.registry.get_sample_value("plangate_model_stream_throttled_seconds_total")
+    assert read is not None
+    assert held_back is not None
+    assert now[0] >= read / 20_000 - 1  # the first second is free
+    assert held_back >= now[0]
     assert traffic._paid_until.keys() == {"acme"}
 
 
