@@ -1,7 +1,8 @@
 """Admission of connections: how many there may be, and how long one may take to send a request.
 
 A head must arrive within a time, a body must keep a rate while the service reads it, and a process has a bound. At the
-bound, a new connection takes the place of one that has sent nothing or is idle; if there is none, it gets a 503.
+bound, a new connection takes the place of one that has sent nothing or is idle. If there is none, it waits for a moment,
+and then gets a 503.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import ipaddress
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,10 +29,10 @@ from app.base.telling import Seldom
 log = structlog.get_logger(__name__)
 
 TICK_S: Final = 0.5
-REFUSED_S: Final = 1.0
-"""How long a refused connection may take to send its request and to read the 503."""
-MAX_REFUSED: Final = 64
-"""How many refused connections are open for that at once; others are closed without an answer."""
+WAIT_S: Final = 1.0
+"""How long a connection waits for a place before it gets a 503."""
+MAX_WAITING: Final = 64
+"""How many connections wait for a place, or for their client to read the 503; others are closed without an answer."""
 CLOSING_S: Final = 2.0
 """How long a client may take to read why its connection ends: meanwhile what it sends is discarded. A close with unread
 data would be a reset, and a reset destroys the answer."""
@@ -70,6 +71,9 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._started)
 
+    def __iter__(self) -> Iterator[AdmittedConnection]:
+        return iter(list(self._started))
+
     def __contains__(self, connection: AdmittedConnection) -> bool:
         return connection in self._started
 
@@ -102,13 +106,14 @@ class Admission:
         self.bounds = bounds
         self.heads = Deadlines(bounds.head_timeout_s)
         self.bodies = Deadlines(bounds.body_timeout_s)
-        self.refused = Deadlines(REFUSED_S)
+        self.waiting = Deadlines(WAIT_S)
         self.closing = Deadlines(CLOSING_S)
         self.idle: dict[AdmittedConnection, None] = {}
         self.now = 0.0
         """Seconds in which the loop ran: a time in which it was blocked, or the machine slept, counts against nobody."""
         self._metrics = metrics
         self._count = 0
+        self._rejected: set[AdmittedConnection] = set()
         self._peers: Counter[str] = Counter()
         self._ticked = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -118,20 +123,12 @@ class Admission:
 
     # -- how many ----------------------------------------------------------------------------------------------
 
-    def admit(self, connection: AdmittedConnection) -> bool:
+    def admit(self, connection: AdmittedConnection, *, evict: bool = True) -> bool:
         """Count a new connection, or return False if there is no place for it."""
         peer = self._counted_peer(connection)
         if peer is not None and self._peers[peer] >= self.bounds.per_peer:
-            self._metrics.connections_refused.labels("peer").inc()
-            if self._peer_full.due():
-                log.warning(
-                    "connections.peer_full", address=peer.partition("/")[0], count=self.bounds.per_peer
-                )
             return False
-        if self._count >= self.bounds.connections and not self._make_room(connection.loop.time()):
-            self._metrics.connections_refused.labels("process").inc()
-            if self._full.due():
-                log.warning("connections.full", count=self.bounds.connections)
+        if self._count >= self.bounds.connections and not (evict and self._make_room(connection.loop.time())):
             return False
         self._count += 1
         self._metrics.connections.set(self._count)
@@ -141,9 +138,39 @@ class Admission:
             self._peers[peer] += 1
         return True
 
+    def queue(self, connection: AdmittedConnection) -> bool:
+        """Let a connection wait for a place, or return False if too many wait already."""
+        if len(self.waiting) + len(self._rejected) >= MAX_WAITING:
+            return False
+        self.start(self.waiting, connection)
+        return True
+
+    def admit_waiting(self) -> None:
+        """Give free places to the connections that wait longest. One that sent a request may take another's place."""
+        for connection in self.waiting:
+            if self.admit(connection, evict=connection.has_request):
+                self.waiting.stop(connection)
+                connection.enter()
+
+    def reject(self, connection: AdmittedConnection) -> None:
+        """Count a connection that got no place, and log it once in a while."""
+        self._rejected.add(connection)
+        peer = self._counted_peer(connection)
+        if peer is not None and self._peers[peer] >= self.bounds.per_peer:
+            self._metrics.connections_refused.labels("peer").inc()
+            if self._peer_full.due():
+                log.warning(
+                    "connections.peer_full", address=peer.partition("/")[0], count=self.bounds.per_peer
+                )
+        else:
+            self._metrics.connections_refused.labels("process").inc()
+            if self._full.due():
+                log.warning("connections.full", count=self.bounds.connections)
+
     def release(self, connection: AdmittedConnection) -> None:
         """Forget a connection that is over."""
         self.stop(connection)
+        self._rejected.discard(connection)
         if not connection.counted:
             return
         connection.counted = False
@@ -162,13 +189,15 @@ class Admission:
     def _make_room(self, now: float) -> bool:
         """Close the connection that has waited longest for its head, or else the one that is idle longest."""
         victim = self.heads.first()
-        if victim is None or now - victim.head_started_at < EVICTABLE_AFTER_S:
-            victim = next(iter(self.idle), None)
-        if victim is None:
+        if victim is not None and now - victim.head_started_at >= EVICTABLE_AFTER_S:
+            self.release(victim)
+            victim.transport.abort()
+        elif (victim := next(iter(self.idle), None)) is not None:
+            self.release(victim)
+            victim.transport.close()  # its last response may not be sent yet
+        else:
             return False
         self.count_closed("evicted")
-        self.release(victim)
-        victim.transport.abort()
         return True
 
     def count_closed(self, reason: str) -> None:
@@ -185,7 +214,7 @@ class Admission:
 
     def stop(self, connection: AdmittedConnection) -> None:
         """End all deadlines of a connection."""
-        for deadlines in (self.heads, self.bodies, self.refused, self.closing):
+        for deadlines in (self.heads, self.bodies, self.waiting, self.closing):
             deadlines.stop(connection)
         self.idle.pop(connection, None)
 
@@ -200,9 +229,12 @@ class Admission:
             connection.head_expired()
         for connection in self.bodies.pop_expired(self.now):
             connection.body_expired()
-        for connection in (*self.refused.pop_expired(self.now), *self.closing.pop_expired(self.now)):
+        self.admit_waiting()
+        for connection in self.waiting.pop_expired(self.now):
+            connection.wait_expired()
+        for connection in self.closing.pop_expired(self.now):
             connection.transport.abort()
-        if self.heads or self.bodies or self.refused or self.closing:
+        if self.heads or self.bodies or self.waiting or self.closing:
             self._arm(loop)
         else:
             self._timer = None
@@ -251,7 +283,8 @@ class AdmittedConnection(HttpToolsProtocol):
         self.counted = False
         self.peer: str | None = None
         self.head_started_at = 0.0
-        self._refused = False
+        self._waits = False
+        self._held = bytearray()  # what was sent while it waited
         self._ending = False
         self._between = True  # between two messages, or in a head: not in a body
         self._head_begun = False
@@ -265,22 +298,26 @@ class AdmittedConnection(HttpToolsProtocol):
         self.flow = Flow(self)
         if self.admission.admit(self):
             self._start_head()
-        elif len(self.admission.refused) < MAX_REFUSED:
-            self._refused = True
-            self.admission.start(self.admission.refused, self)
-        else:
-            self._refused = True
-            transport.abort()
+            return
+        self._waits = True
+        if not self.admission.queue(self):
+            self._ending = True
+            self.admission.reject(self)
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.admission.release(self)
         super().connection_lost(exc)
+        self.admission.admit_waiting()
 
     def data_received(self, data: bytes) -> None:
         if self._ending:
             return
-        if self._refused:
-            self._close_with(503, "unavailable", "The service is not available at the moment", FULL)
+        if self._waits:
+            self._held += data
+            if len(self._held) > self.admission.bounds.max_head_bytes:
+                self.flow.pause_reading()
+            self.admission.admit_waiting()
             return
         admission = self.admission
         admission.idle.pop(self, None)
@@ -298,6 +335,29 @@ class AdmittedConnection(HttpToolsProtocol):
                 admission.start(admission.bodies, self)
         elif self._head_begun and self._head_bytes > admission.bounds.max_head_bytes:
             self._refuse_head()
+
+    @property
+    def has_request(self) -> bool:
+        """Whether a connection that waits for a place has sent something."""
+        return bool(self._held)
+
+    def enter(self) -> None:
+        """Begin with what was sent while this connection waited for a place."""
+        self._waits = False
+        held, self._held = bytes(self._held), bytearray()
+        self._start_head()
+        self.flow.resume_reading()
+        if held:
+            self.data_received(held)
+
+    def wait_expired(self) -> None:
+        """End a connection that got no place."""
+        self.admission.reject(self)
+        if self.has_request:
+            self._close_with(503, "unavailable", "The service is not available at the moment", FULL)
+        else:
+            self._ending = True
+            self.transport.abort()
 
     @property
     def _busy(self) -> bool:
@@ -411,9 +471,8 @@ class AdmittedConnection(HttpToolsProtocol):
         """End the connection with a problem document, unless the client would take it for another answer."""
         self._ending = True
         self._unset_keepalive_if_required()
-        if not self._refused:  # which has its deadline already
-            self.admission.stop(self)
-            self.admission.start(self.admission.closing, self)
+        self.admission.stop(self)
+        self.admission.start(self.admission.closing, self)
         if self._busy:
             own = not self._between and not self.pipeline
             answered = not own or self.cycle.response_started

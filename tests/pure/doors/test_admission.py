@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import json
+import resource
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,14 @@ from typing import Any
 
 import pytest
 import uvicorn
+from pydantic import ValidationError
 
 from app.base.metrics import Metrics
-from app.doors.admission import MAX_REFUSED, Admission, AdmissionBounds, bounded_peer, parse_networks
+from app.doors.admission import MAX_WAITING, Admission, AdmissionBounds, bounded_peer, parse_networks
 from app.doors.connections import ConnectionLimits, Connections
 from app.doors.open_files import backlog, connection_bound, reserved_files
+from app.doors.serving import admission_bounds
+from app.settings import Settings
 
 BOUNDS = AdmissionBounds(100, head_timeout_s=0.3, body_timeout_s=0.3, body_min_bytes_per_s=1000)
 GET = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
@@ -301,20 +305,36 @@ async def test_a_connection_goes_on_after_a_body_that_came_late() -> None:
 # -- how many ------------------------------------------------------------------------------------------------------
 
 
-async def test_silent_sockets_make_room_for_a_request() -> None:
+async def test_silent_sockets_make_room_for_a_request_however_new_they_are() -> None:
     async with (
         served(replace(BOUNDS, connections=5, head_timeout_s=60)) as site,
         contextlib.AsyncExitStack() as stack,
     ):
-        silent = [await stack.enter_async_context(site.connect()) for _ in range(5)]
-        async with asyncio.timeout(END_WITHIN_S):
-            while True:
-                async with site.connect() as (reader, writer):
-                    writer.write(GET)
-                    if (await response(reader))[0] == 200:
-                        break
-        assert await silent[0][0].read() == b""
+        silent = [await stack.enter_async_context(site.connect()) for _ in range(40)]
+        async with site.connect() as (reader, writer):
+            writer.write(GET)
+            assert (await response(reader))[0] == 200
+        with contextlib.suppress(ConnectionError):
+            assert await silent[0][0].read() == b""
         assert site.closed("evicted") >= 1
+
+
+async def test_a_request_waits_for_a_place_that_becomes_free() -> None:
+    async with (
+        served(replace(BOUNDS, connections=1), answers=False) as site,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        _, busy = await stack.enter_async_context(site.connect())
+        busy.write(GET)
+        await site.app.begun.wait()
+        site.app.begun.clear()
+        reader, writer = await stack.enter_async_context(site.connect())
+        writer.write(POST % 100_000 + b"x" * 100_000)
+        busy.close()
+        await site.app.begun.wait()
+        site.app.may_answer.set()
+        assert (await response(reader))[::2] == (200, b"100000")
+        assert site.refused("process") == 0
 
 
 async def test_idle_connections_make_room_and_busy_ones_do_not() -> None:
@@ -348,12 +368,12 @@ async def test_refused_connections_that_send_nothing_are_few_and_closed() -> Non
         _, writer = await stack.enter_async_context(site.connect())
         writer.write(GET)
         await site.app.begun.wait()
-        silent = [await stack.enter_async_context(site.connect()) for _ in range(MAX_REFUSED + 10)]
+        silent = [await stack.enter_async_context(site.connect()) for _ in range(MAX_WAITING + 10)]
         for reader, _ in silent:
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
         assert site.refused("process") == len(silent)
-        assert len(site.admission.refused) == 0
+        assert len(site.admission.waiting) == 0
 
 
 class Peer:
@@ -407,6 +427,17 @@ def test_connections_leave_files_in_reserve() -> None:
         SystemExit, match="PLANGATE_MAX_CONNECTIONS is 5000, but the limit on open files is 1024"
     ):
         connection_bound(1024, 394, 5000)
+
+
+def test_settings_decide_what_connections_are_allowed() -> None:
+    bounds = admission_bounds(Settings(max_connections=100, trusted_proxies=["10.0.0.0/8"]))
+    assert (bounds.connections, bounds.per_peer) == (100, 50)
+    assert bounds.trusted == parse_networks(["10.0.0.0/8"])
+    assert admission_bounds(Settings(max_connections_per_peer=0)).per_peer == 0
+    with pytest.raises(ValidationError, match="must be addresses or networks such as"):
+        Settings(trusted_proxies=["balancer"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard
 
 
 def test_networks_of_proxies_are_networks() -> None:
