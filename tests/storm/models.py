@@ -33,16 +33,17 @@ class DeadlyModel(SlowModel):
         if FATAL.encode() not in body and not head.startswith("POST /actions"):
             return await super()._answer(head, body, writer)
         await asyncio.sleep(0.2)  # the attempt is in the journal by then
-        pid = process_at(writer.get_extra_info("peername")[1])
+        pid = process_at(writer.get_extra_info("peername")[1], self.port)
         if pid is not None:
             self.killed.append(pid)
             os.kill(pid, signal.SIGKILL)
         return None
 
 
-def process_at(port: int) -> int | None:
-    """Return the process of this machine whose TCP socket has this local port."""
-    inodes = {f"socket:[{inode}]" for inode in _inodes(port)}
+def process_at(port: int, remote_port: int) -> int | None:
+    """Return the process of this machine whose TCP socket is connected from this local port to that port of ours. The
+    sockets of other programs may have the same local port."""
+    inodes = {f"socket:[{inode}]" for inode in _inodes(port, remote_port)}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
@@ -54,8 +55,9 @@ def process_at(port: int) -> int | None:
     return None
 
 
-def _inodes(port: int) -> Iterator[str]:
+def _inodes(port: int, remote_port: int) -> Iterator[str]:
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if int(fields[1].rpartition(":")[2], 16) == port and fields[9] != "0":
+        ports = [int(address.rpartition(":")[2], 16) for address in fields[1:3]]
+        if ports == [port, remote_port] and fields[9] != "0":
             yield fields[9]
