@@ -128,7 +128,7 @@ def test_a_backup_that_does_not_fit_leaves_nothing(running: Running, limit: int)
     assert os.listdir(places) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
+@pytest.mark.root
 @pytest.mark.parametrize("size", ["64k", "900k"], ids=["the dump", "a body"])
 def test_a_full_disk_is_named_and_nothing_is_left(running: Running, size: str) -> None:
     small = running.at / f"disk-{size}"

@@ -18,6 +18,8 @@ from tests.processes.test_cli import client
 from tests.support import specs
 from tests.support.service import serving
 
+pytestmark = pytest.mark.root(required=False)
+
 EARLIER = f"""
 ALTER DATABASE plangate OWNER TO {SUPERUSER};
 DROP ROLE {OWNER};

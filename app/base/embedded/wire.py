@@ -14,6 +14,7 @@ from app.base.embedded.faults import EmbeddedPostgresError
 
 SUPERUSER = "plangate"
 ANSWER_SECONDS = 5.0
+_NAMELESS = " It admits root and the account that runs it, by the name that /etc/passwd has for it: add one if there is none."
 _PROTOCOL = 196608  # 3.0
 _SOL_LOCAL, _LOCAL_PEERPID = 0, 2  # <sys/un.h> of macOS
 
@@ -116,8 +117,9 @@ def _until_ready(peer: socket.socket) -> State:
             fields = {part[:1]: part[1:].decode("utf-8", "replace") for part in body.split(b"\0") if part}
             code = fields.get(b"C", "")
             if code not in _STATES:
+                advice = _NAMELESS if code == "28000" else ""
                 raise EmbeddedPostgresError(
-                    f"The embedded Postgres refused its launcher: {fields.get(b'M', '')} ({code})."
+                    f"The embedded Postgres refused its launcher: {fields.get(b'M', '')} ({code}).{advice}"
                 )
             failure = _STATES[code]
             if fields.get(b"V") == "FATAL":
