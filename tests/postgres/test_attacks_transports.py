@@ -188,7 +188,11 @@ async def test_calls_count_against_the_share_of_their_tenant(
                 await caller.register({**spec, "tenant": {"resourceId": name}})
                 await caller.submit(ADD)
                 await in_use(running.services.lookups, n)
-            assert running.services.lookups._shares._held == {"http": 1, "model": 1}
+            url = {"url": "http://a.silent/"}
+            listing = asyncio.create_task(running.operator("mcp").post("/tools/mcp/list", url))
+            await in_use(running.services.lookups, 3)
+            assert running.services.lookups._shares._held == {"http": 1, "model": 1, "mcp": 1}
+        refused(await listing, 422)
 
 
 async def test_listings_of_a_tenant_are_bounded_and_delay_no_other_tenant(
