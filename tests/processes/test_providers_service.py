@@ -183,3 +183,30 @@ async def test_300_queries_stream_from_a_model_at_once(
         for query in queries:
             assert (await running.api.ended(query["id"]))["output"] == "Hello there"
     listening.close()
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "openai"])
+async def test_a_query_whose_provider_sends_too_much_fails_once(
+    kind: str, cluster: Cluster, site: Site, server: VendorServer
+) -> None:
+    settings = {
+        "allow_hosts": [f"127.0.0.1:{server.port}"],
+        "model_line_bytes": 2048,
+        "model_bytes_per_token": 64,
+    }
+    async with world(site, cluster.operator_key, **settings) as running:
+        await running.api.register(asking(kind, server))
+        line, text = "data: " + "x" * 3000, whole(kind)[:2]
+        too_long, too_much = Answer([line]), Answer([*text, *[": a comment\n\n"] * 1000])
+        says = (
+            "a line of more than 2048 bytes, which the service does not read (PLANGATE_MODEL_LINE_BYTES)",
+            "more than 8384 bytes, which the service does not read (PLANGATE_MODEL_BYTES_PER_TOKEN)",
+        )
+        for answer, what in zip((too_long, too_much), says, strict=True):
+            server.answers = [answer]
+            error = (await running.api.run("Hello"))["error"]
+            assert error == {"code": "provider_refused_request", "message": f"The provider sent {what}."}
+        numbers = (await running.operator().get("/metrics")).text
+        assert 'plangate_model_streams_cut_total{bound="line"} 1.0' in numbers
+        assert 'plangate_model_streams_cut_total{bound="bytes"} 1.0' in numbers
+        assert "plangate_model_streams 0.0" in numbers
