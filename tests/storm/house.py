@@ -107,7 +107,7 @@ class Supervisor:
             service: Process | None = self._house.service
             if service is not None and not service.alive:
                 self.deaths.append(service.pid)
-                self._house.serve()
+                self._house.serve(wait=False)
 
 
 class Probe:

@@ -32,7 +32,8 @@ def run(figures: Figures, size: Size = FULL) -> None:
             ended = wait_for(house, f"/queries/{query}", lambda q: bool(q["endedAt"]), size.patience_s)
             figures.exactly("its end", code_of(ended), "poisoned")
             figures.exactly("processes that it killed", len(model.killed), 3)
-            figures.at_most("services among them", len(supervisor.deaths), 2, "processes")
+            services = set(model.killed) & set(supervisor.deaths)
+            figures.at_most("services among them", len(services), 2, "processes")
             check_innocent(house, figures, size.patience_s, [query])
             message = (ended.get("error") or {}).get("message") or ""
             figures.exactly("its message names the three deaths", "three" in message or "3" in message, True)

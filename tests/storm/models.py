@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.processes.acceptance.model_server import SlowModel
@@ -21,6 +21,9 @@ class DeadlyModel(SlowModel):
     def __init__(self, pace_s: float = 0.02) -> None:
         super().__init__(pace_s)
         self.killed: list[int] = []
+        self.before_kill: Callable[[int], None] = lambda _: (
+            None
+        )  # is called with the number of the kill, from 1
 
     def fatal_prompt(self) -> str:
         return f"{FATAL}; {self.prompt(1)}"
@@ -34,16 +37,18 @@ class DeadlyModel(SlowModel):
             return await super()._answer(head, body, writer)
         await asyncio.sleep(0.2)  # the attempt is in the journal by then
         pid = process_at(writer.get_extra_info("peername")[1], self.port)
-        if pid is not None:
+        if pid is None:
+            writer.close()
+        else:
+            self.before_kill(len(self.killed) + 1)
             self.killed.append(pid)
             os.kill(pid, signal.SIGKILL)
         return None
 
 
-def process_at(port: int, remote_port: int) -> int | None:
-    """Return the process of this machine whose TCP socket is connected from this local port to that port of ours. The
-    sockets of other programs may have the same local port."""
-    inodes = {f"socket:[{inode}]" for inode in _inodes(port, remote_port)}
+def process_at(port: int, peer: int) -> int | None:
+    """Return the process of this machine that has the socket with this local port and this peer's port."""
+    inodes = {f"socket:[{inode}]" for inode in _inodes(port, peer)}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
@@ -55,9 +60,9 @@ def process_at(port: int, remote_port: int) -> int | None:
     return None
 
 
-def _inodes(port: int, remote_port: int) -> Iterator[str]:
+def _inodes(port: int, peer: int) -> Iterator[str]:
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        ports = [int(address.rpartition(":")[2], 16) for address in fields[1:3]]
-        if ports == [port, remote_port] and fields[9] != "0":
+        ends = [int(address.rpartition(":")[2], 16) for address in fields[1:3]]
+        if ends == [port, peer] and fields[9] != "0":
             yield fields[9]
