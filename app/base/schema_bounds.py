@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern
+
 from app.base.schema_messages import shown
 from app.base.schema_parts import REFERENCES, SHELVES, UNEVALUATED, References, Schema, everywhere, held_by
 
@@ -92,3 +94,10 @@ def refuse_bombs(references: References, root: Schema) -> None:
         raise SchemaRefused("", f"with its references followed the schema has over {_MAX_UNFOLDED:,} parts")
     if levels > _MAX_LEVELS:
         raise SchemaRefused("", f"the schema and its references nest deeper than {_MAX_LEVELS} levels")
+
+
+def refuse_costly_patterns(root: Schema) -> None:
+    """Raise SchemaRefused when the patterns take too long to compile, with the interpreter held."""
+    pointer = costly_pattern(everywhere(root))
+    if pointer is not None:
+        raise SchemaRefused(pointer, COSTLY_PATTERNS)

@@ -34,7 +34,7 @@ import orjson
 
 from app.base.errors import COLLECTED_ERRORS, Flaw
 from app.base.jsongate import NotJson, canonical
-from app.base.schema_bounds import SchemaRefused, refuse_bombs, refuse_foreign
+from app.base.schema_bounds import SchemaRefused, refuse_bombs, refuse_costly_patterns, refuse_foreign
 from app.base.schema_costs import affordable
 from app.base.schema_holes import with_holes
 from app.base.schema_messages import MESSAGE_CHARS, cut, pointer_of, schema_message
@@ -134,6 +134,7 @@ def _compiled(schema: Schema, digest: bytes, *, holes: bool) -> CompiledSchema:
     refuse_foreign(schema)
     references = References(schema)
     refuse_bombs(references, schema)
+    refuse_costly_patterns(schema)
     try:
         validator = _validator(schema)
         if holes and isinstance(schema, Mapping):

@@ -265,7 +265,7 @@ def test_accepted(schema: Any, value: Any) -> None:
             "lookaround and back-references are not supported",
         ),
         ({"pattern": r"(a)\1"}, "/pattern", "linear time"),
-        ({"pattern": "(a{1000}){1000}"}, "/pattern", "very large repetitions"),
+        ({"pattern": "(a{1000}){1000}"}, "/pattern", "use smaller counts"),
         ({"patternProperties": {"(": {}}}, "/patternProperties/(", "linear time"),
         ({"properties": {"a": {"$ref": "#/$defs/no"}}}, "/properties/a/$ref", "does not exist"),
         ({"$ref": "#nowhere"}, "/$ref", "does not exist"),

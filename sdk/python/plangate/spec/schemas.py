@@ -21,6 +21,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from typing_extensions import TypeAliasType
 
+from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern
+
 _ACCEPTED: Final = (
     "a schema is a JSON Schema mapping, a Pydantic model class, a mapping of field name to type, "
     "or a type hint"
@@ -99,7 +101,7 @@ def check_schema(schema: Any) -> list[tuple[str, str]]:
         return [("", "the schema is nested too deeply")]
     if problems:
         return problems
-    return _meta_problems(plain) or _compile_problems(plain)
+    return _meta_problems(plain) or _pattern_problems(plain) or _compile_problems(plain)
 
 
 # From what authors write to JSON Schema.
@@ -361,6 +363,11 @@ def _level_problems(meta: jsonschema_rs.Validator, level: dict[str, Any]) -> lis
 def _meta_validator(dialect: str) -> jsonschema_rs.Validator:
     scheme = "https" if "/draft/" in dialect else "http"
     return _DIALECTS[dialect]({"$ref": f"{scheme}://{dialect}"}, offline=True)
+
+
+def _pattern_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    pointer = costly_pattern(_subschemas(schema))
+    return [] if pointer is None else [(pointer, COSTLY_PATTERNS)]
 
 
 def _compile_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
