@@ -31,7 +31,7 @@ from app.base.database import Database
 from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.queue import store
-from app.queue.store import Claim
+from app.queue.store import Culprit
 
 log = structlog.get_logger(__name__)
 
@@ -159,24 +159,27 @@ class ChildProcesses:
 
     async def _look(self) -> None:
         """Start children for the suspects that wait; where no more may run, add the suspects to those that do."""
+        for culprit in await store.culprits(self._db, FATAL_DEATHS):
+            await self._set_aside(culprit)
         waiting = await store.count_suspects(self._db)
-        idle = [c for c in self._children.values() if c.ready and not c.running and not c.stopping]
+        free_children = [c for c in self._children.values() if not c.running and not c.stopping]
+        idle = [c for c in free_children if c.ready]
         if not waiting:
             for child in idle:
                 self._stop(child)
             return
+        coming = self._starting + len(free_children)  # before anything is awaited: each child is in one state
+        free = self._limits.processes - self.count
         for child in idle:
             await self._assign(child)
-        coming = self._starting + sum(not c.ready for c in self._children.values())
-        free = self._limits.processes - self.count
         if asyncio.get_running_loop().time() < self._next_start_s:
             return  # the last start failed
-        for _ in range(max(0, min(free, waiting - len(idle) - coming))):
+        for _ in range(max(0, min(free, waiting - coming))):
             self._starting += 1
             task = asyncio.create_task(self._run(), name="child-process")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if free <= 0 and not coming and not idle:
+        if free <= 0 and not coming:
             fitting = [c for c in self._children.values() if c.ready and not c.stopping and c.room() >= 1]
             if fitting:
                 await self._assign(min(fitting, key=lambda c: len(c.running)))
@@ -192,25 +195,21 @@ class ChildProcesses:
             claims = await store.claim(
                 self._db, child.id, int(limit), self._lease_s, suspects=True, company=len(child.running)
             )
-            kept = []
-            for claim in claims:
-                if claim.own_deaths and claim.deaths + claim.own_deaths >= FATAL_DEATHS:
-                    await self._set_aside(claim)
-                else:
-                    kept.append(claim)
-            if not kept:
+            if not claims:
                 return
-            child.running.update(c.query_id for c in kept)
-            child.share = min((c.share for c in kept if c.share is not None), default=child.share)
+            child.running.update(c.query_id for c in claims)
+            child.share = min((c.share for c in claims if c.share is not None), default=child.share)
             child.sent += 1
-            child.send({"claims": [asdict(c) for c in kept]})
-        log.warning("child.assigned", process_id=child.id, count=len(kept))
+            child.send({"claims": [asdict(c) for c in claims]})
+        log.warning("child.assigned", process_id=child.id, count=len(claims))
 
-    async def _set_aside(self, claim: Claim) -> None:
+    async def _set_aside(self, culprit: Culprit) -> None:
         """Have a query ended that ended its processes for the third time."""
-        async with self._db.transaction(claim.tenant) as tx:
-            await store.mark_for_ending(tx, claim.query_id, claim.epoch, "poisoned", _why_set_aside(claim))
-        log.warning("query.set_aside", query_id=claim.query_id)
+        async with self._db.transaction(culprit.tenant) as tx:
+            await store.mark_for_ending(
+                tx, culprit.query_id, culprit.epoch, "poisoned", _why_set_aside(culprit)
+            )
+        log.warning("query.set_aside", query_id=culprit.query_id)
         self._db.metrics.queries_set_aside.inc()
 
     # -- one child -------------------------------------------------------------------------------------------
@@ -336,10 +335,10 @@ class ChildProcesses:
                 return
 
 
-def _why_set_aside(claim: Claim) -> str:
-    alone = "the last of them" if claim.own_deaths == 1 else f"the last {claim.own_deaths} of them"
+def _why_set_aside(culprit: Culprit) -> str:
+    alone = "the last of them" if culprit.own_deaths == 1 else f"the last {culprit.own_deaths} of them"
     return (
-        f"This query was set aside: {claim.deaths + claim.own_deaths} processes in a row ended while they worked on it, "
+        f"This query was set aside: {culprit.deaths + culprit.own_deaths} processes in a row ended while they worked on it, "
         f"{alone} while working on nothing else."
     )
 

@@ -8,16 +8,14 @@ from typing import Literal
 
 from app.base.database import Database, Tx
 
-CLAIM = (
-    "SELECT tenant_id, id, epoch, lost, deaths, own_deaths, share, load_failures"
-    " FROM claim_queries($1, $2, $3, $4, $5)"
-)
+CLAIM = "SELECT tenant_id, id, epoch, lost, share, load_failures FROM claim_queries($1, $2, $3, $4, $5)"
 RELEASE = "SELECT release_leases($1, $2, $3)"
 REPORT = "SELECT id FROM report_process($1, $2, $3, $4, $5)"
 REGISTER = "SELECT register_process($1, $2, $3, $4, $5)"
 END_PROCESS = "SELECT end_process($1, $2, $3) AS news"
 PRESUME_DEAD = "SELECT presume_dead($1) AS n"
 LOCKED = "SELECT id FROM locked_processes()"
+CULPRITS = "SELECT tenant_id, id, epoch, deaths, own_deaths FROM culprits($1)"
 COUNT_SUSPECTS = "SELECT count_suspects() AS n"
 WAKE = "SELECT wake_query($1)"
 LOCK = "SELECT status FROM queries WHERE tenant_id = $1 AND id = $2 FOR NO KEY UPDATE"
@@ -41,19 +39,31 @@ EndReason = Literal["stopped", "died"]
 class Claim:
     """A query that this process may work on now, and what its lost leases say about it.
 
-    `lost`: the lease before this one ended without a word from its owner. `deaths`: processes that died while they worked on
-    it and on others, since its last progress. `own_deaths`: child processes that died while they ran this query alone.
-    `share`: how many queries at most a child process may run together with it, itself included; None for any number.
+    `lost`: the lease before this one ended without a word from its owner. `share`: how many queries at most a child process
+    may run together with it, itself included; None for any number.
     """
 
     tenant: str
     query_id: str
     epoch: int
     lost: bool = False
-    deaths: int = 0
-    own_deaths: int = 0
     share: int | None = None
     load_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A query that ended its processes, and that nobody works on now.
+
+    `deaths`: processes that died while they worked on it and on others, since its last progress. `own_deaths`: child
+    processes that died while they ran this query alone.
+    """
+
+    tenant: str
+    query_id: str
+    epoch: int
+    deaths: int
+    own_deaths: int
 
 
 async def claim(
@@ -70,13 +80,17 @@ async def claim(
             query_id=r["id"],
             epoch=r["epoch"],
             lost=r["lost"],
-            deaths=r["deaths"],
-            own_deaths=r["own_deaths"],
             share=r["share"],
             load_failures=r["load_failures"],
         )
         for r in rows
     ]
+
+
+async def culprits(db: Database, fatal_deaths: int) -> list[Culprit]:
+    """Return the queries for which so many processes died, the last of them while it ran nothing else."""
+    rows = await db.call(CULPRITS, fatal_deaths)
+    return [Culprit(r["tenant_id"], r["id"], r["epoch"], r["deaths"], r["own_deaths"]) for r in rows]
 
 
 async def count_suspects(db: Database) -> int:

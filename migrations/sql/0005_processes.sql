@@ -187,7 +187,7 @@ $$;
 -- child process died: only p_suspects takes them, for a child process that runs p_company queries already, and no more at
 -- once than may share one.
 CREATE FUNCTION claim_queries(p_owner text, p_limit int, p_lease_s float8, p_suspects boolean, p_company int)
-RETURNS TABLE (tenant_id text, id text, epoch bigint, lost boolean, deaths int, own_deaths int, share int, load_failures int)
+RETURNS TABLE (tenant_id text, id text, epoch bigint, lost boolean, share int, load_failures int)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
 DECLARE v_tenants text[]; v_ids text[]; v_queued text[]; v_queued_tenants text[]; v_most int := p_limit; r record;
@@ -249,11 +249,19 @@ BEGIN
     SELECT t.tenant_id, t.id, t.lease_epoch,
            EXISTS (SELECT FROM lost_leases l WHERE l.tenant_id = t.tenant_id AND l.query_id = t.id AND l.n = t.crashes
                       AND l.epoch = t.lease_epoch - 1),
-           coalesce(c.deaths, 0), coalesce(c.own_deaths, 0), c.share, t.load_failures
+           c.share, t.load_failures
       FROM taken t LEFT JOIN LATERAL lost_lease_counts(t.tenant_id, t.id, t.crashes, t.progress_epoch) c ON t.crashes > 0;
     IF v_queued IS NOT NULL THEN PERFORM tell_journal('', v_queued); END IF;
 END $$;
 
+-- Queries that nobody works on, and for which p_fatal processes died, one of them at least while it ran nothing else.
+CREATE FUNCTION culprits(p_fatal int) RETURNS TABLE (tenant_id text, id text, epoch bigint, deaths int, own_deaths int)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT q.tenant_id, q.id, q.lease_epoch, c.deaths, c.own_deaths FROM queries q
+      CROSS JOIN LATERAL lost_lease_counts(q.tenant_id, q.id, q.crashes, q.progress_epoch) c
+     WHERE q.status = 'running' AND q.ending_code IS NULL AND q.lease_expires_at IS NULL AND q.crashes > 0
+       AND c.own_deaths > 0 AND c.deaths + c.own_deaths >= p_fatal
+$$;
 -- How many queries wait for a child process.
 CREATE FUNCTION count_suspects() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -301,7 +309,7 @@ DECLARE f regprocedure;
 BEGIN
     FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
               AND p.proname IN ('register_process', 'report_process', 'end_process', 'presume_dead', 'locked_processes',
-                'claim_queries', 'count_suspects', 'release_leases', 'claim_endings', 'stranded_queries') LOOP
+                'claim_queries', 'culprits', 'count_suspects', 'release_leases', 'claim_endings', 'stranded_queries') LOOP
         EXECUTE format('ALTER FUNCTION %s OWNER TO plangate_scan; REVOKE ALL ON FUNCTION %s FROM PUBLIC; '
             'GRANT EXECUTE ON FUNCTION %s TO plangate_app', f, f, f);
     END LOOP;

@@ -20,6 +20,7 @@ SPANNING = {
     "claim_queries",
     "claim_endings",
     "count_suspects",
+    "culprits",
     "end_process",
     "locked_processes",
     "presume_dead",
@@ -296,6 +297,11 @@ async def test_claiming_scans_no_big_table(filled: Any) -> None:
     for sql in (moving, queued):
         sql = sql.replace("coalesce(cardinality(v_ids), 0)", "0").replace("p_limit", "$1::int")
         assert await scanned(filled, sql, 10, as_app=False) == set(), sql
-    for function in ("count_suspects", "claim_endings"):
-        sql = (await body_of(filled, function)).replace("p_limit", "10").replace("p_again_s", "1")
+    for function in ("count_suspects", "culprits", "claim_endings"):
+        sql = (
+            (await body_of(filled, function))
+            .replace("p_limit", "10")
+            .replace("p_again_s", "1")
+            .replace("p_fatal", "3")
+        )
         assert await scanned(filled, sql, as_app=False) == set(), function
