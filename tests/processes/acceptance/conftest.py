@@ -42,11 +42,3 @@ def house(home: House) -> Iterator[House]:
         home.serve()
     yield home
     home.end_users()
-
-
-@pytest.fixture(autouse=True)
-def _clients_are_closed() -> Iterator[None]:
-    """No connection to a house outlives the test that opened it."""
-    yield
-    for house in tuple(House.open):
-        house.close_clients()
