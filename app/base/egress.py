@@ -123,7 +123,7 @@ def requests_of(tenant: str) -> Iterator[None]:
 
 
 def requesting_tenant() -> str:
-    """The tenant whose requests these are; "" for none."""
+    """Return the tenant whose requests these are; "" for none."""
     return _tenant.get() or ""
 
 

@@ -53,7 +53,7 @@ class ModelBounds:
     tenant_bytes_per_s: int = 4 * 1024 * 1024
 
     def turn_bytes(self, max_tokens: int | None) -> int:
-        """The most bytes of a turn for which so many tokens were requested; None: the request does not say."""
+        """Return the most bytes of a turn for which so many tokens were requested; None: the request does not say."""
         if max_tokens is None:
             return MAX_RESPONSE_BYTES
         return min(MAX_RESPONSE_BYTES, self.line_bytes + max(0, max_tokens) * self.bytes_per_token)
@@ -118,7 +118,7 @@ class ModelClient(httpx2.AsyncClient):
 
     @contextmanager
     def requesting(self, max_tokens: int | None) -> Iterator[None]:
-        """The response to what is sent inside may be as long as this many tokens can be."""
+        """Bound the response to the request that is sent inside by the tokens that it asks for."""
         before = _turn_bytes.set(self.traffic.bounds.turn_bytes(max_tokens))
         try:
             yield

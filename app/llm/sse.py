@@ -16,7 +16,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def loads_event(data: str) -> Any:
-    """The JSON of an event. Raises JSONDecodeError, also for an integer of more digits than Python reads."""
+    """Parse the JSON of an event. Raise JSONDecodeError, also for an integer of more digits than Python reads."""
     try:
         return json.loads(data)
     except json.JSONDecodeError:
@@ -50,7 +50,7 @@ class SseReader:
     _began: bool = False
 
     def feed(self, chunk: bytes) -> Iterator[SseEvent]:
-        """Raises TooMuchSent, and UnicodeDecodeError for a line that is not UTF-8."""
+        """Yield the events that end in this chunk. Raise TooMuchSent, and UnicodeDecodeError for a line that is not UTF-8."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False

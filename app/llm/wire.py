@@ -91,7 +91,7 @@ class VendorProvider(ABC):
 
     @abstractmethod
     def _output_tokens(self, request: ModelRequest) -> int | None:
-        """The most tokens that the request asks for; None if it does not say."""
+        """Return the most tokens that the request asks for; None if it does not say."""
 
     @abstractmethod
     async def _open(self, request: ModelRequest) -> EventStream: ...
@@ -184,6 +184,6 @@ def object_of(arguments: str) -> dict[str, Any]:
 
 
 def int_in(parts: Mapping[str, Any], name: str) -> int | None:
-    """The integer of this name, if there is one."""
+    """Return the integer of this name, if there is one."""
     value = parts.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
