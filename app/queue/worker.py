@@ -148,9 +148,7 @@ class Worker:
 
     async def start(self, chores: Sequence[Chore] = ()) -> None:
         """Begins to take queries, and to do the chores every second; a process without slots does neither."""
-        with contextlib.suppress(
-            Unavailable
-        ):  # then the claim loop registers the process once that is possible
+        with contextlib.suppress(Unavailable):  # then it is registered as soon as that is possible
             await self._process.register()
         self._tasks = [asyncio.create_task(self._keep(), name="worker-leases")]
         if self.slots and self._claims:
@@ -259,7 +257,8 @@ class Worker:
             running = list(self._running.values())
             asked = time.monotonic()
             try:
-                if asked - reported >= every_s and self._process.registered:
+                if asked - reported >= every_s:
+                    await self._process.register()  # if that was not possible before
                     await self._report(running)
                     reported = asked
                 if not running:
