@@ -10,8 +10,6 @@ MAX_DERIVED_CONNECTIONS: Final = 20_000
 """More only if PLANGATE_MAX_CONNECTIONS says so: each idle stream needs some 50 KB of memory."""
 FIXED_RESERVE: Final = 128
 """Libraries, logs, the listener, bodies of files, subprocesses."""
-FILES_PER_SLOT: Final = 4
-"""A query at work has a model stream and calls of tools open."""
 MIN_BACKLOG: Final = 128
 MAX_BACKLOG: Final = 2048
 
@@ -26,9 +24,10 @@ def raise_open_files() -> int:
     return 2**31 - 1 if soft == resource.RLIM_INFINITY else soft
 
 
-def reserved_files(limit: int, slots: int, pool_size: int) -> int:
-    """Return how many of `limit` open files connections of clients never use: at least an eighth, at most half."""
-    needed = FIXED_RESERVE + pool_size + FILES_PER_SLOT * slots
+def reserved_files(limit: int, model_streams: int, pool_size: int) -> int:
+    """Return how many of `limit` open files connections of clients never use: at least an eighth, at most half. Model
+    streams take most of them; queries that call tools have none open meanwhile."""
+    needed = FIXED_RESERVE + pool_size + model_streams
     return min(limit // 2, max(needed, limit // 8))
 
 

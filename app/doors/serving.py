@@ -34,6 +34,7 @@ from app.doors.database_startup import migrate_database, prepare_database
 from app.doors.http import create_app, create_operations_app
 from app.doors.logs import configure
 from app.doors.open_files import backlog, connection_bound, raise_open_files, reserved_files
+from app.llm.client import STREAMS_PER_SLOT
 from app.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -85,7 +86,8 @@ def freeze_startup_objects() -> None:
 def admission_bounds(settings: Settings) -> AdmissionBounds:
     """Raise the limit on open files, and return what it and the settings allow clients to send."""
     limit = raise_open_files()
-    reserve = reserved_files(limit, settings.slots, settings.pool_size)
+    model_streams = settings.model_streams or settings.slots * STREAMS_PER_SLOT
+    reserve = reserved_files(limit, model_streams, settings.pool_size)
     most = connection_bound(limit, reserve, settings.max_connections)
     per_peer = settings.max_connections_per_peer
     return AdmissionBounds(

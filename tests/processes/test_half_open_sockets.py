@@ -48,9 +48,9 @@ def test_more_silent_sockets_than_open_files_leave_the_service_working(at: Path)
         query = http.post("/queries", json={"runtimeId": runtime["id"], "prompt": "hello"})
         assert query.status_code == 202, query.text
         metrics = http.get("/metrics").text
-        assert "plangate_connections_max 630.0" in metrics
+        assert "plangate_connections_max 512.0" in metrics
         closed = re.findall(r'_(?:closed|refused)_total\{reason="(?:evicted|process)"\} (\d+)', metrics)
-        assert sum(map(int, closed)) >= HALF_OPEN - 630
+        assert sum(map(int, closed)) >= HALF_OPEN - 512
 
 
 def test_the_port_of_a_worker_closes_silent_sockets(at: Path) -> None:

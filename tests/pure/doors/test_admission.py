@@ -418,15 +418,16 @@ def test_a_peer_is_an_address_or_a_64_of_ipv6() -> None:
 
 
 def test_connections_leave_files_in_reserve() -> None:
-    assert reserved_files(1024, slots=64, pool_size=10) == 394
-    assert connection_bound(1024, 394, None) == 630
-    assert connection_bound(20_000, reserved_files(20_000, 64, 10), None) > 10_000
-    assert connection_bound(1_048_576, reserved_files(1_048_576, 64, 10), None) == 20_000
-    assert backlog(394) < 394
+    assert reserved_files(1024, model_streams=1024, pool_size=10) == 512
+    assert connection_bound(1024, 512, None) == 512
+    assert reserved_files(4096, model_streams=1024, pool_size=10) == 128 + 10 + 1024
+    assert connection_bound(20_000, reserved_files(20_000, 1024, 10), None) > 10_000
+    assert connection_bound(1_048_576, reserved_files(1_048_576, 1024, 10), None) == 20_000
+    assert backlog(512) < 512
     with pytest.raises(
         SystemExit, match="PLANGATE_MAX_CONNECTIONS is 5000, but the limit on open files is 1024"
     ):
-        connection_bound(1024, 394, 5000)
+        connection_bound(1024, 512, 5000)
 
 
 def test_settings_decide_what_connections_are_allowed() -> None:
