@@ -336,7 +336,8 @@ async def test_nothing_is_leased_to_a_process_that_is_not_on_record(
         query = (await w.api.submit())["id"]
         assert (await w.api.ended(query))["status"] == "succeeded"
         owners = await owner.fetch("SELECT id FROM processes")
-    assert (tries, len(owners)) == (3, 1)
+    assert tries >= 3
+    assert len(owners) == 1
 
 
 # -- ending step by step
