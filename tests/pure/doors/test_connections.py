@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -84,6 +85,32 @@ async def test_a_reader_that_stalls_is_dropped(path: str) -> None:
             await read_all(client)
         assert connections.metrics.readers_dropped.labels("stalled")._value.get() == 1
         client.close()
+
+
+@pytest.mark.parametrize("size", [50_000, 400_000])  # within the send buffer, and beyond
+async def test_a_reader_that_stalls_after_the_response_is_dropped(size: int) -> None:
+    """The application is done, and the connection closes: what is left waits in the buffers."""
+
+    async def small_body(_scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", str(size).encode()), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    async with serving(small_body) as (address, connections):
+        client = await request(address, "/", 2048)
+        local = client.getsockname()[1]
+        await eventually(lambda: asyncio.sleep(0, _is_connected(local)), "the request was received")
+        await eventually(lambda: asyncio.sleep(0, not _is_connected(local)), "the socket is gone")
+        assert connections.writing == set()
+        client.close()
+
+
+def _is_connected(port: int) -> bool:
+    """Return whether a socket of the kernel has this port as its peer."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return any(
+        int(remote.partition(":")[2], 16) == port and state != "06" for _, _, remote, state, *_ in rows
+    )
 
 
 async def test_a_slow_reader_gets_everything() -> None:
