@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -115,3 +116,24 @@ async def test_a_process_older_than_the_schema_says_so_in_a_line(before: Site) -
         await connection.close()
     with pytest.raises(SchemaIsNewer, match=r"newer version of Plangate: start that version"):
         await migrate(before.migrate_dsn)
+
+
+async def test_tenants_with_limits_get_the_limits_of_streams(cluster: Cluster) -> None:
+    site = await cluster.empty()
+    await migrate(site.migrate_dsn, "0006")
+    watcher = await asyncpg.connect(superuser_dsn(site))
+    try:
+        for tenant, limits in (("default", '{"bytes": 5}'), ("own", '{"openStreams": 7}'), ("none", "{}")):
+            await watcher.execute("SELECT create_tenant($1, '', $2, '{}')", tenant, limits)
+        await migrate(site.migrate_dsn)
+        found = await watcher.fetch("SELECT tenant_id, limits::text FROM tenants")
+        assert {tenant: json.loads(limits) for tenant, limits in found} == {
+            "default": {"bytes": 5, "openStreams": 200, "openStreamsPerKey": 200},
+            "own": {"openStreams": 7, "openStreamsPerKey": 200},
+            "none": {},
+        }
+        forced = "SELECT relforcerowsecurity FROM pg_class WHERE relname = 'tenants'"
+        assert await watcher.fetchval(forced)
+    finally:
+        await watcher.close()
+        await cluster.drop(site)
