@@ -98,18 +98,20 @@ async def test_a_reader_that_stalls_after_the_response_is_dropped(size: int) -> 
 
     async with serving(small_body) as (address, connections):
         client = await request(address, "/", 2048)
-        local = client.getsockname()[1]
-        await eventually(lambda: asyncio.sleep(0, _is_connected(local)), "the request was received")
-        await eventually(lambda: asyncio.sleep(0, not _is_connected(local)), "the socket is gone")
+        both = (address[1], client.getsockname()[1])
+        await eventually(lambda: asyncio.sleep(0, _is_connected(*both)), "the request was received")
+        await eventually(lambda: asyncio.sleep(0, not _is_connected(*both)), "the socket is gone")
         assert connections.writing == set()
         client.close()
 
 
-def _is_connected(port: int) -> bool:
-    """Return whether a socket of the kernel has this port as its peer."""
+def _is_connected(server: int, client: int) -> bool:
+    """Return whether the kernel has a socket at the server's port whose peer has the client's."""
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return any(
-        int(remote.partition(":")[2], 16) == port and state != "06" for _, _, remote, state, *_ in rows
+        (int(local.partition(":")[2], 16), int(remote.partition(":")[2], 16)) == (server, client)
+        and state != "06"
+        for _, local, remote, state, *_ in rows
     )
 
 
