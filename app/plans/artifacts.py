@@ -19,7 +19,6 @@ from plangate.spec.variables import Reference
 from app.agents.run import QueryRun
 from app.agents.variable_values import ARTIFACT, VariableError, is_text, root_of
 from app.agents.variables import Gathered, Variables
-from app.base import jsongate
 from app.plans.graph import Graph
 from app.state.glimpses import brief
 
@@ -94,8 +93,8 @@ def kept_records(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, Any
     return {root.path[0].key: values[root] for root in records if root in values}
 
 
-def kept_bytes(records: Mapping[str, Any], texts: Mapping[str, Any]) -> dict[str, bytes]:
-    return {kind: jsongate.dumps(held) for kind, held in ((ARTIFACT, records), (TEXTS, texts)) if held}
+def kept(records: Mapping[str, Any], texts: Mapping[str, Any]) -> dict[str, Any]:
+    return {kind: held for kind, held in ((ARTIFACT, records), (TEXTS, texts)) if held}
 
 
 def told_of(reference: Reference, documents: Mapping[str, Any]) -> dict[str, Any] | None:

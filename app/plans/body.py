@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from plangate.spec.models import PlanSpec, RuntimeSpec
 from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
 from plangate.spec.transports import Dispatcher, ToolDispatcher
@@ -25,6 +26,7 @@ from app.tools.models import CallOutcome
 META = (OUTPUT_PATH, OUTPUT_METHOD)
 TAKEN_OUT = ("references", *META)
 MAX_ACTIONS = 1_000
+ACTION_WEIGHS_BYTES = 5 * 1024
 _HOLE_SHOWN = "\\u0000"
 _IN_AN_ACTION = re.compile(r"/actions/\d+/")
 MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
@@ -105,6 +107,27 @@ def normalise(
     if flaws:
         return {}, flaws
     return {**body, "actions": actions}, []
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A body as it is stored: its canonical bytes, its actions, and the references that these name beside their fields."""
+
+    data: bytes
+    actions: list[Action]
+    references: list[tuple[str, str]]
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Any]) -> Draft:
+        """Of a normalised body, which came through the gate. With `offload`."""
+        actions = actions_of(body)
+        data = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+        return cls(data, actions, references_of(actions))
+
+
+def weight_of(data: bytes, actions: int) -> int:
+    """The `size` for `offload` of work on a plan: a thousand actions take half a second, however short they are."""
+    return max(len(data), actions * ACTION_WEIGHS_BYTES)
 
 
 def _schema_flaws(
@@ -335,7 +358,7 @@ def judged(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
 
 def _kept(result: dict[str, Any], most: int) -> bytes:
     """A result as each of its actions keeps it: a batch may have many, so a large one is kept by the call alone."""
-    data = dumps(result)
+    data = orjson.dumps(result)  # it came through the gate
     if len(data) <= most:
         return data
     note = f"The result had {len(data)} bytes; the record of the call has it."

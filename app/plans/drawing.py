@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 from plangate.spec.variables import Reference
 
+from app.base.offload import loads
 from app.plans.body import actions_of
 from app.plans.graph import Graph
 from app.plans.models import Plan
@@ -114,7 +114,7 @@ class Drawing:
 
 def drawn(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """`rows` are those of its actions, once there are any. Without variables nobody waits for anybody."""
-    actions = actions_of(orjson.loads(plan.body))
+    actions = actions_of(loads(plan.body))
     graph = Graph.of(actions) if plan.variables else None
     steps = graph.steps if graph else ()
     reads = [_texts(step.names()) for step in steps] or [()] * len(actions)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import orjson
-
 from app.agents.dispatch import Dispatch, Ready
 from app.agents.model_calls import work_data
 from app.agents.run import QueryRun
@@ -22,6 +20,7 @@ from app.agents.variables import Gathered, Holder
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.ids import new_id
+from app.base.offload import offload
 from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, event
 from app.plans import artifacts, store
@@ -62,6 +61,7 @@ class Way:
 
     output: Output
     made: Made | None
+    data: bytes | None
 
 
 class Execution:
@@ -74,10 +74,12 @@ class Execution:
         run: QueryRun,
         runtime: Runtime,
         plan: Plan,
+        body: dict[str, Any],
         who: Who,
         inputs: Any,
         flow: Flow | None = None,
     ) -> None:
+        """`body` is that of the plan, parsed."""
         self._plans = plans
         self._dispatch = dispatch
         self._run = run
@@ -85,8 +87,8 @@ class Execution:
         self._plan = plan
         self._who = who
         self._flow = flow
-        self._body = orjson.loads(plan.body)
-        self._actions = bodies.actions_of(self._body)
+        self._body = body
+        self._actions = bodies.actions_of(body)
         self._shipments = Shipments(
             run.lease.tenant, run.query.id, runtime, plan, self._actions, inputs, graph=flow is not None
         )
@@ -101,7 +103,7 @@ class Execution:
             await self._run.commit(Entry([told], [work]))
         await self._dispatch_all(work.id)
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
-        answer = summary(rows)
+        answer = await offload(summary, rows, size=sum(len(row["result"] or b"") for row in rows))
         status = PlanStatus(answer["status"])
         ended = replace(work, status="succeeded" if status is PlanStatus.EXECUTED else "failed")
         told = event(self._scope(work.id), "work-end", data=work_data(ended))
@@ -170,10 +172,11 @@ class Execution:
     async def _carry(self, execution_id: str, shipment: Shipment) -> None:
         """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
         while True:
-            until_s = self._dispatch.send_until_s()
             texts = await self._texts(execution_id, shipment)
+            payloads = await self._payloads(execution_id, shipment, texts)
+            until_s = self._dispatch.send_until_s()
             renew_s = None if shipment.transport.kind == "client" else self._dispatch.lease_s
-            sending = partial(self._send, execution_id=execution_id, shipment=shipment, texts=texts)
+            sending = partial(self._send, execution_id=execution_id, shipment=shipment, payloads=payloads)
             sent = await self._run.durably(sending, renew_s=renew_s)
             if sent is None:
                 break
@@ -198,7 +201,7 @@ class Execution:
         for write in await state_store.of_calls(tx, works) if works else []:
             written.setdefault(write.work_id, []).append(write)
         for n, row in over.items():
-            self._flow.ended(n, ActionStatus(row["status"]), written.get(row["work_id"], ()))
+            await self._flow.ended(n, ActionStatus(row["status"]), written.get(row["work_id"], ()))
         return rows
 
     async def _outcome(self, execution_id: str, shipment: Shipment, sent: Sent, until_s: float) -> bool:
@@ -240,7 +243,7 @@ class Execution:
         return await asyncio.to_thread(artifacts.approved, found, flow.view.kept(artifacts.TEXTS))
 
     async def _send(
-        self, tx: Tx, execution_id: str, shipment: Shipment, texts: Gathered | Verdict
+        self, tx: Tx, execution_id: str, shipment: Shipment, payloads: list[dict[str, Any]] | Verdict
     ) -> Sent | Verdict | None:
         """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
         when there is nothing left to do; for rows that were sent before, the call they went with; the verdict on one
@@ -254,12 +257,11 @@ class Execution:
         open_rows = [r for r in rows if r["status"] == "pending"]
         if not open_rows:
             return None
-        payloads = await self._payloads(tx, execution_id, shipment, texts)
         again = open_rows[0]["work_id"]  # a retry goes on under the same identity
         if isinstance(payloads, Verdict):
             return payloads if again is None else not_again(payloads)
         request = self._shipments.request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
-        call = self._shipments.call(shipment, again or new_id("wrk_"), jsongate.dumps(request))
+        call = self._shipments.call(shipment, again or new_id("wrk_"), await offload(jsongate.dumps, request))
         scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
         await self._plans.move_actions(
             tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
@@ -279,40 +281,55 @@ class Execution:
         return Sent(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
 
     async def _payloads(
-        self, tx: Tx, execution_id: str, shipment: Shipment, texts: Gathered | Verdict
+        self, execution_id: str, shipment: Shipment, texts: Gathered | Verdict
     ) -> list[dict[str, Any]] | Verdict:
         """The fields of the actions, with values in the place of variables, as their schema asks for; or why an action
-        is not sent."""
+        is not sent. No transaction is open while large values are put in."""
         flow = self._flow
         if flow is None:
             return [self._actions[n].payload for n in shipment.indexes]
         (n,) = shipment.indexes
         try:
-            why = flow.skipped(n)
-            if why is None and isinstance(texts, Verdict):
-                return texts
-            read = NO_TEXTS if isinstance(texts, Verdict) else texts
-            values, why_not = {**flow.records(n), **await parsed(read)}, dict(read.why)
-            roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
-            if roots and why is None:
-                holder = Holder(self._plan.thread_id, None, {}, None)
-                gathered = await self._plans.variables.gather(tx, holder, execution_id, roots)
-                values |= await parsed(gathered)
-                why_not |= gathered.why
-            why = why or flow.unprovided(n, values)
+            async with flow.turn:
+                return await self._filled(execution_id, flow, n, texts)
+        except VariableError as error:
+            return unsent(error)
+
+    async def _filled(
+        self, execution_id: str, flow: Flow, n: int, texts: Gathered | Verdict
+    ) -> list[dict[str, Any]] | Verdict:
+        """The same for an action of a graph. Raises VariableError."""
+        skipped = flow.skipped(n)
+        if skipped is None and isinstance(texts, Verdict):
+            return texts
+        read = NO_TEXTS if isinstance(texts, Verdict) else texts
+        values, why_not = {**flow.records(n), **await parsed(read)}, dict(read.why)
+        size = read.size + flow.view.size
+        roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
+        if roots and skipped is None:
+            holder = Holder(self._plan.thread_id, None, {}, None)
+            gathered = await self._run.look(
+                lambda tx: self._plans.variables.gather(tx, holder, execution_id, roots)
+            )
+            values |= await parsed(gathered)
+            why_not |= gathered.why
+            size += gathered.size
+        spec = self._runtime.plans[self._plan.spec_name]
+
+        def work() -> list[dict[str, Any]] | Verdict:
+            why = skipped or flow.unprovided(n, values)
             if why is not None:
                 return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
             made = flow.fill(n, values, why_not)
-        except VariableError as error:
-            return unsent(error)
-        spec = self._runtime.plans[self._plan.spec_name]
-        flaws = bodies.action_flaws(spec, self._body, n, made.args, self._plans.schemas)
-        if flaws:
-            listed, _ = flaws_told(flaws, made.sources)
-            return Verdict.failed(
-                "variable_error", f"Nothing was sent: the action does not match its schema: {listed}"
-            )
-        return [made.args]
+            flaws = bodies.action_flaws(spec, self._body, n, made.args, self._plans.schemas)
+            if flaws:
+                listed, _ = flaws_told(flaws, made.sources)
+                return Verdict.failed(
+                    "variable_error", f"Nothing was sent: the action does not match its schema: {listed}"
+                )
+            return [made.args]
+
+        return await offload(work, size=size)
 
     def _output(self, shipment: Shipment) -> Output | None:
         """Where the result of a shipment goes."""
@@ -342,8 +359,8 @@ class Execution:
             else:
                 scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
                 async with self._writing:  # else one of the plan's own writes would come between
-                    made = await ahead(self._plans.variables, self._run, scope, output, outcome_of(verdict))
-                    way = Way(output, made)
+                    ready = await ahead(self._plans.variables, self._run, scope, output, outcome_of(verdict))
+                    way = Way(output, *ready)
                     written = await self._run.durably(lambda tx: record(tx, verdict, way))
         except WriteRefused as refused:
             ran = verdict.status is ActionStatus.SUCCEEDED
@@ -359,7 +376,7 @@ class Execution:
             return False
         if self._flow is not None:
             (n,) = shipment.indexes
-            self._flow.ended(n, status, written)
+            await self._flow.ended(n, status, written)
         return True
 
     async def _record(
@@ -394,12 +411,12 @@ class Execution:
             holder, epoch = Holder.of(self._run), self._run.lease.epoch
             outcome = outcome_of(verdict)
             written = await delivered(
-                tx, self._plans.variables, holder, scope, way.output, outcome, epoch, way.made
+                tx, self._plans.variables, holder, scope, way.output, outcome, epoch, way.made, way.data
             )
             if written and verdict.error is not None:
                 paths = [row.path for row in written]
                 verdict = replace(verdict, error={**verdict.error, "writtenTo": paths})
-        parts = verdict.parts(len(rows))
+        parts = await offload(_parts, verdict.result, verdict, len(rows))
         await self._plans.move_actions(
             tx, self._plan.id, scope, rows, status, work_id=work_id or None, **parts
         )
@@ -407,6 +424,10 @@ class Execution:
             told = {"succeeded": "succeeded", "unknown": "unknown"}.get(status, "failed")
             await store.close_action_work(tx, work_id, told, parts.get("result"), parts.get("error"))
         return written
+
+
+def _parts(_result: Any, verdict: Verdict, actions: int) -> dict[str, bytes]:
+    return verdict.parts(actions)
 
 
 def unsent(error: VariableError) -> Verdict:

@@ -6,7 +6,6 @@ it will be when it is sent, so what is wrong with it now would be wrong then.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final
@@ -14,20 +13,18 @@ from typing import Any, Final
 from plangate.spec.models import PlanSpec
 
 from app.agents.variable_values import Filled, VariableError, flaws_told, is_text
-from app.agents.variables import AT_ONCE_BYTES, Gathered, Holder, Variables
+from app.agents.variables import Gathered, Holder, Variables
 from app.base.database import Tx
 from app.base.errors import Flaw
+from app.base.offload import offload
 from app.base.schemacheck import SchemaChecker
 from app.plans import body as bodies
 from app.plans.graph import MAX_FLAWS, REF, Graph
-from app.plans.variables import Flow, View
+from app.plans.variables import Flow, Kept, View
 
 KNOWN_BYTES: Final = 16 * 1024 * 1024
 """Of values that are looked at here, about: an action whose own come after these is checked as it is sent. Texts of
 artifacts are too, since they are in the blob store."""
-
-AT_ONCE_ACTIONS: Final = 50
-"""That are looked at between the events of other queries: a thousand take half a second."""
 
 NOTHING_STORED: Final = Gathered({}, {}, frozenset())
 
@@ -39,7 +36,7 @@ async def misfits(
     spec: PlanSpec,
     body: Mapping[str, Any],
     graph: Graph,
-    kept: Mapping[str, bytes],
+    kept: Kept,
     work_id: str,
 ) -> list[Flaw]:
     """Of each known action that does not fit, why; pointers lead into the plan. `kept` are the documents of the gate."""
@@ -62,9 +59,8 @@ async def misfits(
         made, flaws = _filled(Flow(graph, View(kept)), stored)
         return list(islice(chain(flaws, _unmatched(schemas, spec, body, made)), MAX_FLAWS))
 
-    size = KNOWN_BYTES - left + sum(map(len, kept.values()))
-    much = size > AT_ONCE_BYTES or len(stored) > AT_ONCE_ACTIONS
-    return await asyncio.to_thread(work) if much else work()
+    size = KNOWN_BYTES - left + kept.size
+    return await offload(work, size=max(size, len(stored) * bodies.ACTION_WEIGHS_BYTES))
 
 
 def _known(graph: Graph) -> Iterable[int]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from app.agents.service import Accepted, Queries, Submission
 from app.agents.variables import given_of
 from app.base.database import Tx
 from app.base.ids import new_id
+from app.base.offload import loads, offload
 from app.journal.models import Scope
 from app.plans import body as bodies
 from app.plans import store
@@ -89,7 +88,7 @@ class HostPlans:
             work_id = new_id("wrk_")
             await store.host_work(tx, work_id, thread, caller.principal, plan.spec_name)
             who = Who(Scope("", thread, work_id, None, ""), caller.principal)
-            flat = bodies.flat(runtime.plans[plan.spec_name], orjson.loads(plan.body))
+            flat = bodies.flat(runtime.plans[plan.spec_name], await offload(loads, plan.body))
             plan = await self._plans.store(
                 tx,
                 runtime,

@@ -63,17 +63,22 @@ class Plan:
             "status": self.status.value,
             "revision": self.revision,
             "digest": self.digest.hex(),
-            "body": orjson.loads(self.body),
+            "body": orjson.Fragment(self.body),  # as it is stored: nobody parses it on the way
             "variables": self.variables,
             "copiedFrom": self.copied_from,
             "queryId": self.query_id,
             "decision": self.decision,
             "feedback": self.feedback,
-            "partial": None if self.partial is None else orjson.loads(self.partial),
-            "result": None if self.result is None else orjson.loads(self.result),
+            "partial": _as_stored(self.partial),
+            "result": _as_stored(self.result),
             "createdAt": rfc3339(self.created_at),
             "updatedAt": rfc3339(self.updated_at),
         }
+
+
+def _as_stored(data: bytes | None) -> orjson.Fragment | None:
+    """JSON that is part of an answer as it is stored."""
+    return None if data is None else orjson.Fragment(data)
 
 
 def action_wire(row: Any) -> dict[str, Any]:
@@ -85,8 +90,8 @@ def action_wire(row: Any) -> dict[str, Any]:
         "attempts": row["attempts"],
         "idempotencyKey": row["idempotency_key"],
         "workId": row["work_id"],
-        "result": None if row["result"] is None else orjson.loads(row["result"]),
-        "error": None if row["error"] is None else orjson.loads(row["error"]),
+        "result": _as_stored(row["result"]),
+        "error": _as_stored(row["error"]),
         "settledBy": row["settled_by"],
         "updatedAt": rfc3339(row["updated_at"]),
     }
@@ -95,13 +100,13 @@ def action_wire(row: Any) -> dict[str, Any]:
 def revision_wire(row: Any) -> dict[str, Any]:
     return {
         "revision": row["revision"],
-        "body": orjson.loads(row["body"]),
+        "body": orjson.Fragment(row["body"]),
         "digest": row["digest"].hex(),
         "storedBy": row["stored_by"],
         "storedAt": rfc3339(row["stored_at"]),
         "decision": row["decision"],
         "feedback": row["feedback"],
-        "partial": None if row["partial"] is None else orjson.loads(row["partial"]),
+        "partial": _as_stored(row["partial"]),
     }
 
 

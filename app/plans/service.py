@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
 from plangate.spec.models import PlanSpec
 
 from app.agents.run import QueryRun
@@ -18,6 +17,7 @@ from app.base import jsongate
 from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.base.ids import new_id
+from app.base.offload import loads, offload
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
@@ -26,10 +26,9 @@ from app.plans import store
 from app.plans.artifacts import Texts
 from app.plans.body import Verdict
 from app.plans.fitting import misfits
-from app.plans.graph import Graph
 from app.plans.models import Plan, action_wire, revision_wire, transition_wire
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
-from app.plans.variables import INPUT, checked, effective, snapshot, stored_values
+from app.plans.variables import INPUT, Kept, PlanReader, checked, effective, snapshot
 from app.references.service import References
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
@@ -96,18 +95,20 @@ class Plans:
         if done is not None:
             return await self.named(tx, None, done)
         spec = self._spec(runtime, spec_name)
-        normal = await self._normal(spec, body, f"The body does not match the plan {spec_name}.", variables)
-        actions = bodies.actions_of(normal)
-        named = bodies.references_of(actions)
+        draft = await self._draft(spec, body, f"The body does not match the plan {spec_name}.", variables)
+        data, actions, named = draft.data, draft.actions, draft.references
         if variables:
             holder = Holder(who.scope.thread_id, who.scope.query_id or None, given, runtime.spec.state_schema)
-            flaws = await checked(tx, self.variables, holder, runtime, actions, who.scope.work_id)
+            size = bodies.weight_of(data, len(actions))
+            flaws, stored = await checked(
+                tx, self.variables, holder, runtime, actions, who.scope.work_id, size
+            )
             if flaws:
                 raise Invalid(
                     f"The variables of the plan {spec_name} do not fit together.",
                     [Flaw("/body" + f.pointer, f.message) for f in flaws],
                 )
-            named = list(dict.fromkeys([*named, *stored_values(actions)]))
+            named = list(dict.fromkeys([*named, *stored]))
         kinds = [a.kind for a in actions]
         _, missing = bodies.boundaries(runtime.spec, kinds)
         if missing and kinds:
@@ -116,7 +117,6 @@ class Plans:
             )
         if key is not None and not 0 < len(key) <= MAX_PLAN_KEY_CHARS:
             raise Invalid(f"planId has 1 to {MAX_PLAN_KEY_CHARS} characters.")
-        data = jsongate.canonical(normal)
         existing = None if key is None else await store.find(tx, who.scope.thread_id, key)
         if existing is None and key is not None and key.startswith("pln_"):
             raise NotFound(f"There is no plan {key!r} in this thread.")
@@ -143,15 +143,18 @@ class Plans:
         )
         return plan
 
-    async def _normal(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> dict[str, Any]:
+    async def _draft(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> bodies.Draft:
         """The stored form of a body. Raises Invalid."""
+
+        def work() -> tuple[bodies.Draft | None, list[Flaw]]:
+            normal, flaws = bodies.normalise(spec, body, self.schemas, variables=variables)
+            return None if flaws else bodies.Draft.from_body(normal), flaws
+
         # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
-        normal, flaws = await asyncio.to_thread(
-            bodies.normalise, spec, body, self.schemas, variables=variables
-        )
-        if flaws:
+        draft, flaws = await asyncio.to_thread(work)
+        if draft is None:
             raise Invalid(refusal, [Flaw("/body" + f.pointer, f.message) for f in flaws])
-        return normal
+        return draft
 
     async def check_body(self, runtime: Runtime, plan: Plan) -> None:
         """A draft that was stored under another version of the runtime, or under another runtime, is what this one declares
@@ -162,7 +165,8 @@ class Plans:
                 f"The plan {plan.called} was stored under another version of the runtime, and does not match the plan "
                 f"{spec.name} of this one; store the next revision first."
             )
-            await self._normal(spec, bodies.flat(spec, orjson.loads(plan.body)), refusal, plan.variables)
+            body = bodies.flat(spec, await offload(loads, plan.body))
+            await self._draft(spec, body, refusal, plan.variables)
 
     async def _revise(self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime) -> tuple[str, int]:
         await store.lock(tx, existing.id)
@@ -202,15 +206,15 @@ class Plans:
             )
 
     async def ground(
-        self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, who: Who, texts: Texts
-    ) -> dict[str, bytes]:
+        self, tx: Tx, run: QueryRun, plan: Plan, read: PlanReader, inputs: Any, who: Who, texts: Texts
+    ) -> Kept:
         """As the gate of a plan with variables opens: what no action provides is there, the actions that are known now
         fit the plan's schema, and the documents that its variables lead into are kept; `texts` are those of artifacts.
         Raises Invalid."""
         holder = Holder.of(run)
         holder = replace(holder, given={**holder.given, INPUT: effective(run, inputs)})
-        body, work_id = orjson.loads(plan.body), who.scope.work_id
-        graph = Graph.of(bodies.actions_of(body))
+        work_id = who.scope.work_id
+        body, graph = await read.body(plan), await read.graph(plan)
         kept = await snapshot(tx, self.variables, holder, graph, work_id, texts)
         spec = self._spec(run.runtime, plan.spec_name)
         flaws = await misfits(tx, self.variables, self.schemas, spec, body, graph, kept, work_id)
@@ -301,7 +305,7 @@ class Plans:
         """In the transaction in which a gate closes without an approval: the revision that was asked about carries
         what was said of it and is not presented again, whatever is stored meanwhile."""
         if approval.decision is not None:
-            revision = orjson.loads(subject)["revision"]
+            revision = (await offload(loads, subject))["revision"]
             said = (approval.decision, approval.feedback, approval.partial)
             await store.decided(tx, approval.target, revision, *said)
         await self.leave_draft(tx, approval.target)
@@ -320,7 +324,7 @@ class Plans:
             plan = await self.named(tx, None, plan_id)
             runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
             scope = await self.scope_of_execution(tx, plan)
-            actions = bodies.actions_of(orjson.loads(plan.body))
+            actions = bodies.actions_of(await offload(loads, plan.body))
             closed = set[str]()  # the actions of one dispatch share a record
             rows = await store.actions(tx, plan_id)
             together = Counter(row["work_id"] for row in rows)
@@ -345,7 +349,7 @@ class Plans:
             return Verdict(ActionStatus.SKIPPED)
         if call["status"] != "done":
             return Verdict.unknown("The query ended before anybody said what became of it.")
-        result = orjson.loads(call["result"])
+        result = await offload(loads, call["result"])
         done = CallOutcome("done", result.get("output"), result.get("error"))
         return bodies.judged(done, any_value=any_value)
 

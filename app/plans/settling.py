@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from app.agents import store as queries_store
 from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variables import Holder, given_of
@@ -15,11 +13,10 @@ from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
-from app.plans.graph import Graph
 from app.plans.models import Plan, action_wire
 from app.plans.service import Plans
 from app.plans.states import PLAN_LIFE, ActionStatus
-from app.plans.variables import delivered
+from app.plans.variables import delivered, graph_of
 from app.queue import store as queue_store
 from app.state.writing import WriteRefused
 
@@ -71,7 +68,8 @@ async def _settle_output(plans: Plans, tx: Tx, plan: Plan, row: Any, outcome: st
     """What a person says of an action with an output path is written to it, as its result or its error."""
     if not plan.variables or plan.query_id is None:
         return []
-    step = Graph.of(bodies.actions_of(orjson.loads(plan.body))).steps[row["index"]]
+    graph = await graph_of(plan)
+    step = graph.steps[row["index"]]
     query = await queries_store.record(tx, plan.query_id)
     scope = await journal_store.scope_of(tx, row["work_id"])
     if step.call.output is None or query is None or scope is None:

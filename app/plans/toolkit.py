@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
 from itertools import accumulate, takewhile
 from typing import Any
 
@@ -25,22 +24,25 @@ from app.approvals.models import ApprovalRequest, Decided
 from app.approvals.service import Approvals
 from app.base import jsongate
 from app.base.database import Tx
-from app.base.errors import Invalid, PlangateError
+from app.base.errors import MAX_ERRORS, Invalid, PlangateError
+from app.base.offload import loads, offload
 from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.artifacts import Texts, texts_of
 from app.plans.execution import Execution
-from app.plans.graph import Graph
 from app.plans.models import Plan
 from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
-from app.plans.variables import Flow, View, described, effective, stored_values
+from app.plans.variables import Flow, Kept, PlanReader, View, described, effective, stored_values
 from app.references.service import References
 
 SHOWN_BYTES = 32 * 1024
 SHOWN_VARIABLES = 50  # in the event of a gate and in the inbox; the subject has all
 SHOWN_REFERENCES_BYTES = 128 * 1024  # likewise: of a megabyte of handles the glimpses have forty
+REFERENCE_WEIGHS_BYTES = (
+    2 * 1024
+)  # the `size` for `offload` of a described reference: its glimpse has 4 KiB at most
 HANDLE = ("kind", "id", "glimpse", "sizeBytes")
 
 
@@ -85,7 +87,7 @@ class PlanTools:
             )
         except PlangateError as error:
             return refused(error)
-        return Answer({**plan.for_model(), "body": orjson.loads(plan.body)})
+        return Answer({**plan.for_model(), "body": await offload(loads, plan.body)})
 
     async def execute(self, call: ToolCall) -> Outcome:
         who = Who(call.scope, call.agent.name)
@@ -104,9 +106,10 @@ class PlanTools:
     # -- gate and execution ----------------------------------------------------------------------------------
 
     async def _execute(self, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Outcome:
+        read = PlanReader()
         try:
-            texts = await self._texts(run, name, who)
-            plan = await run.durably(lambda tx: self._ask(tx, run, name, inputs, who, agent, texts))
+            texts = await self._texts(run, name, read, who)
+            plan = await run.durably(lambda tx: self._ask(tx, run, name, read, inputs, who, agent, texts))
         except PlangateError as error:
             return refused(error)
         decided = await run.wait(
@@ -118,8 +121,9 @@ class PlanTools:
         if decided.status != "approved":
             return not_approved(decided)
         who = Who(who.scope, who.by, decided.id)
+        await self._read_ahead(plan, read)
         try:
-            plan = await run.durably(lambda tx: self._begin(tx, run, plan.id, inputs, who, decided))
+            plan = await run.durably(lambda tx: self._begin(tx, run, plan.id, read, inputs, who, decided))
         except PlangateError as error:
             await run.durably(lambda tx: self._plans.leave_draft(tx, plan.id))
             return refused(error)
@@ -127,32 +131,46 @@ class PlanTools:
             return answered(orjson.loads(plan.result or b"{}"))
         flow = None
         if plan.variables:
-            kept = await run.look(lambda tx: store.snapshot(tx, who.scope.work_id))
-            graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
+            kept = Kept(await run.look(lambda tx: store.snapshot(tx, who.scope.work_id)))
+            graph = await read.graph(plan)
             flow = Flow(graph, await asyncio.to_thread(View, kept)) if graph.is_one else None
             inputs = effective(run, inputs)
-        execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, who, inputs, flow)
+        body = await read.body(plan)
+        execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, body, who, inputs, flow)
         return answered(await execution.carry_out())
 
-    async def _texts(self, run: QueryRun, name: str, who: Who) -> Texts:
-        """The texts of artifacts that the plan names, where its gate is still to be opened."""
+    async def _read_ahead(self, plan: Plan, read: PlanReader) -> None:
+        """Read a plan before the transaction that needs it."""
+        await (read.graph(plan) if plan.variables else read.body(plan))
+
+    async def _texts(self, run: QueryRun, name: str, read: PlanReader, who: Who) -> Texts:
+        """The texts of artifacts that the plan names, where its gate is still to be opened. Reads the plan on the way."""
 
         async def look(tx: Tx) -> Plan | None:
             asked = (await self._approvals.standing(tx, who.scope.work_id, "plan")).asked
             return None if asked else await self._named(tx, run, name)
 
         plan = await run.look(look)
+        if plan is not None:
+            await self._read_ahead(plan, read)
         if plan is None or not plan.variables or f"{ARTIFACT}.".encode() not in plan.body:
             return Texts({}, {})
-        graph = Graph.of(bodies.actions_of(orjson.loads(plan.body)))
-        return await texts_of(run, self._plans.variables, graph)
+        return await texts_of(run, self._plans.variables, await read.graph(plan))
 
     async def _named(self, tx: Tx, run: QueryRun, name: str) -> Plan:
         thread = run.query.thread_id if run.query.kind == "agent" else None
         return await self._plans.named(tx, thread, name)
 
     async def _ask(
-        self, tx: Tx, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None, texts: Texts
+        self,
+        tx: Tx,
+        run: QueryRun,
+        name: str,
+        read: PlanReader,
+        inputs: Any,
+        who: Who,
+        agent: str | None,
+        texts: Texts,
     ) -> Plan:
         """Opens the gate for the current revision, or finds the one that this work opened."""
         plan = await self._named(tx, run, name)
@@ -181,8 +199,8 @@ class PlanTools:
         await self._plans.check_body(run.runtime, plan)
         self._plans.check_inputs(run, inputs)
         rule = plan_rule(run.runtime.spec, agent, standing.floor)
-        kept = await self._plans.ground(tx, run, plan, inputs, who, texts) if plan.variables else None
-        subject, glimpses = await self._subject(tx, run, plan, inputs, kept)
+        kept = await self._plans.ground(tx, run, plan, read, inputs, who, texts) if plan.variables else None
+        subject, glimpses = await self._subject(tx, run, plan, read, inputs, kept)
         request = ApprovalRequest(
             kind="plan",
             target=plan.id,
@@ -202,13 +220,14 @@ class PlanTools:
         return plan
 
     async def _subject(
-        self, tx: Tx, run: QueryRun, plan: Plan, inputs: Any, kept: Mapping[str, bytes] | None
+        self, tx: Tx, run: QueryRun, plan: Plan, read: PlanReader, inputs: Any, kept: Kept | None
     ) -> tuple[bytes, dict[str, Any]]:
         """The bytes that are approved, and what of them travels in events. `kept` are the documents that the variables of
         the plan lead into, if it has such."""
-        body, runtime = orjson.loads(plan.body), run.runtime
+        runtime = run.runtime
+        body = await read.body(plan)
+        graph = None if kept is None else await read.graph(plan)
         actions = bodies.actions_of(body)
-        graph = Graph.of(actions) if kept is not None else None
         alone = graph is not None and graph.is_one
         found, missing = bodies.boundaries(runtime.spec, [a.kind for a in actions], graph=alone)
         if missing and actions:
@@ -216,14 +235,14 @@ class PlanTools:
         together = [actions] if "*" in found else [[action] for action in actions]
         named = [bodies.references_of(sent) for sent in together]
         if graph is not None:
-            named += [stored_values([action]) for action in actions]
+            named += [stored_values([step]) for step in graph.steps]
         references = await self._references.described(tx, named)
         subject = {
             "planId": plan.id,
             "specName": plan.spec_name,
             "revision": plan.revision,
             "planDigest": plan.digest.hex(),
-            "body": body,
+            "body": orjson.Fragment(plan.body),  # it is canonical
             "inputs": inputs if kept is None else effective(run, inputs),
             "runtimeVersion": runtime.digest,
             "dispatchers": {kind: b.digest for kind, b in found.items()},
@@ -243,10 +262,11 @@ class PlanTools:
         if graph is not None and kept is not None:
             subject["variables"] = variables = await described(graph, kept)
             shown |= _first("variables", variables, SHOWN_VARIABLES)
-        return jsongate.canonical(subject), shown
+        size = len(references) * REFERENCE_WEIGHS_BYTES
+        return await offload(jsongate.canonical, subject, size=size), shown
 
     async def _begin(
-        self, tx: Tx, run: QueryRun, plan_id: str, inputs: Any, who: Who, decided: Decided
+        self, tx: Tx, run: QueryRun, plan_id: str, read: PlanReader, inputs: Any, who: Who, decided: Decided
     ) -> Plan:
         """draft -> approved -> executing and the rows of the actions, in one transaction, if what is to run is
         what was approved to the byte."""
@@ -258,19 +278,23 @@ class PlanTools:
             raise PlanRejected(
                 f"The plan {plan.called} is {plan.status}: another call carries it out. It runs once."
             )
-        kept = await store.snapshot(tx, who.scope.work_id) if plan.variables else None
-        subject, _ = await self._subject(tx, run, plan, inputs, kept)
-        if hashlib.sha256(subject).digest() != decided.digest:
+        kept = Kept(await store.snapshot(tx, who.scope.work_id)) if plan.variables else None
+        subject, _ = await self._subject(tx, run, plan, read, inputs, kept)
+        if await offload(_sha256, subject) != decided.digest:
             raise PlanRejected(
                 f"What would run is not what was approved ({decided.id}): the plan, a reference, the runtime or a "
                 "dispatcher changed. Nothing was sent. Execute the plan again to ask for a new approval."
             )
         plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.APPROVED, who)
         plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.EXECUTING, who, query_id=run.query.id)
-        kinds = [action.kind for action in bodies.actions_of(orjson.loads(plan.body))]
+        kinds = [action["kind"] for action in (await read.body(plan))["actions"]]
         keys = [bodies.idempotency_key(tx.tenant, plan.id, plan.revision, n) for n in range(len(kinds))]
         await store.insert_actions(tx, plan.id, plan.revision, kinds, keys)
         return plan
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _first(name: str, items: list[dict[str, Any]], many: int) -> dict[str, Any]:
@@ -305,6 +329,6 @@ def answered(result: dict[str, Any]) -> Outcome:
 
 def refused(error: PlangateError) -> ToolError:
     """An error that the model can act on: what is wrong and where."""
-    flaws = getattr(error, "flaws", ())
+    flaws = getattr(error, "flaws", ())[:MAX_ERRORS]
     listed = "".join(f" {f.pointer}: {f.message}." for f in flaws)
     return ToolError(error.detail + listed, error.kind)

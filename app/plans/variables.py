@@ -31,15 +31,17 @@ from app.agents.variable_values import (
     root_of,
     shown,
 )
-from app.agents.variables import AT_ONCE_BYTES, Gathered, Holder, Variables, picked_of, text_of_picked
-from app.base import jsongate
+from app.agents.variables import Gathered, Holder, Variables, picked_of, text_of_picked
 from app.base.database import Tx
 from app.base.errors import Flaw, Invalid
+from app.base.offload import loads, offload
 from app.journal.models import Scope
 from app.plans import artifacts, store
+from app.plans import body as bodies
 from app.plans.artifacts import Texts, record_of, with_texts
 from app.plans.body import Action
-from app.plans.graph import MAX_FLAWS, REF, STORED, Graph, Paths, excluded, steps_of
+from app.plans.graph import MAX_FLAWS, REF, STORED, Graph, Paths, Step, excluded, steps_of
+from app.plans.models import Plan
 from app.plans.states import ActionStatus
 from app.references.service import Handle
 from app.runtimes.models import Runtime
@@ -51,6 +53,25 @@ from app.state.writing import Write, WriteRefused, applied, kind_of
 Documents = Mapping[str, Any]
 """By kind: the document, or MISSING."""
 
+
+class Kept(dict[str, bytes]):
+    """The documents of a gate, by kind, as they are stored. Who has parsed them already says so."""
+
+    def __init__(self, bodies: Mapping[str, bytes], documents: Documents | None = None) -> None:
+        super().__init__(bodies)
+        self._documents = documents
+
+    def documents(self) -> Documents:
+        """The documents themselves, which nobody changes. With `offload`."""
+        if self._documents is None:
+            self._documents = {kind: loads(body) for kind, body in self.items()}
+        return self._documents
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.values()))
+
+
 INPUT: Final = "input"
 FOLDS_KEPT: Final = 32  # of each document that the actions write
 
@@ -59,13 +80,20 @@ FOLDS_KEPT: Final = 32  # of each document that the actions write
 
 
 async def checked(
-    tx: Tx, variables: Variables, holder: Holder, runtime: Runtime, actions: Sequence[Action], work_id: str
-) -> list[Flaw]:
-    """What is wrong with the graph of a body that is to be stored."""
-    steps, flaws = steps_of(actions)
+    tx: Tx,
+    variables: Variables,
+    holder: Holder,
+    runtime: Runtime,
+    actions: Sequence[Action],
+    work_id: str,
+    size: int,
+) -> tuple[list[Flaw], list[Handle]]:
+    """What is wrong with the graph of a body that is to be stored; if nothing is, the references that its variables lead
+    into. `size` is that of the body for `offload`."""
+    steps, flaws = await offload(steps_of, actions, size=size)
     if flaws:
-        return flaws[:MAX_FLAWS]
-    graph = Graph(steps)
+        return flaws[:MAX_FLAWS], []
+    graph = await offload(Graph, steps, size=size)
     roots = {record_of(root) for root in graph.roots() if root.kind != REF}
     gathered, _ = with_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, None)
     values = await parsed(gathered)
@@ -80,12 +108,41 @@ async def checked(
             return reason(reference, values, sorted(gathered.kinds), gathered.why)
         return None
 
-    return graph.flaws(refusal)
+    flaws = await offload(graph.flaws, refusal, size=max(size, gathered.size))
+    return flaws, await offload(stored_values, steps, size=size)
 
 
-def stored_values(actions: Sequence[Action]) -> list[Handle]:
+async def graph_of(plan: Plan) -> Graph:
+    """The graph of a plan with variables."""
+    return await PlanReader().graph(plan)
+
+
+class PlanReader:
+    """Reads the body of a plan once, however often it is asked for while the plan is the same."""
+
+    def __init__(self) -> None:
+        self._digest = b""
+        self._body: dict[str, Any] = {}
+        self._graph: Graph | None = None
+
+    async def body(self, plan: Plan) -> dict[str, Any]:
+        """The body, which nobody changes."""
+        if self._digest != plan.digest:
+            self._body = await offload(loads, plan.body)
+            self._digest, self._graph = plan.digest, None
+        return self._body
+
+    async def graph(self, plan: Plan) -> Graph:
+        """The graph of a plan with variables."""
+        actions = bodies.actions_of(await self.body(plan))
+        if self._graph is None:
+            size = bodies.weight_of(plan.body, len(actions))
+            self._graph = await offload(Graph.of, actions, size=size)
+        return self._graph
+
+
+def stored_values(steps: Sequence[Step]) -> list[Handle]:
     """The references that variables of the actions lead into, once, in order."""
-    steps, _ = steps_of(actions)
     found = (root for step in steps for one in step.call.found for root in map(root_of, _of(one)))
     return list(dict.fromkeys(handle_of(root) for root in found if root.kind == REF))
 
@@ -99,8 +156,7 @@ def _of(found: Found) -> Iterable[Reference]:
 
 
 async def parsed(gathered: Gathered) -> dict[Reference, Any]:
-    large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
-    return await asyncio.to_thread(gathered.values) if large else gathered.values()
+    return await offload(gathered.values, size=gathered.size)
 
 
 # -- as its gate opens
@@ -113,14 +169,14 @@ def effective(run: QueryRun, inputs: Any) -> dict[str, Any]:
 
 async def snapshot(
     tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str, texts: Texts
-) -> dict[str, bytes]:
+) -> Kept:
     """The documents that the plan names, as far as it names them, kept under the work that opens the gate. Every variable
     that no action provides has a value now. Raises Invalid."""
     roots = {record_of(root) for root in graph.roots() if root.kind != REF}
     gathered, held = with_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, texts)
     gone = await _stored_gone(tx, variables, holder, graph, work_id)
 
-    def work() -> dict[str, bytes]:
+    def work() -> Kept:
         values = gathered.values()
         lookup, kinds = lookup_in(values), sorted(gathered.kinds)
 
@@ -143,10 +199,11 @@ async def snapshot(
         if flaws:
             raise Invalid("A variable of the plan has no value.", flaws[:MAX_FLAWS])
         records = artifacts.kept_records(graph, values)
-        return {**_kept(graph, values), **artifacts.kept_bytes(records, held)}
+        documents = {**_kept(graph, values), **artifacts.kept(records, held)}
+        bodies = {kind: orjson.dumps(document) for kind, document in documents.items()}
+        return Kept(bodies, documents)  # it all came through the gate
 
-    large = sum(map(len, gathered.bodies.values())) > AT_ONCE_BYTES
-    kept = await asyncio.to_thread(work) if large else work()
+    kept = await offload(work, size=gathered.size)
     await store.keep_snapshot(tx, work_id, kept)
     return kept
 
@@ -171,7 +228,7 @@ async def _stored_gone(
     return gone
 
 
-def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
+def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, Any]:
     """Of each document the top-level fields that the plan reads or writes."""
     named: dict[str, set[str] | None] = {}
     for step in graph.steps:
@@ -191,19 +248,18 @@ def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, bytes]:
             continue
         if fields is not None and isinstance(held, Mapping):
             held = {key: held[key] for key in held if key in fields}
-        kept[kind] = jsongate.dumps(held)
+        kept[kind] = held
     return kept
 
 
-async def described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
+async def described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
     """What the approved bytes say of each path that is read: the digest of its value at that moment and a glimpse of it,
     and the actions whose result it is; where these leave nothing of that value, they alone."""
-    large = sum(map(len, kept.values())) > AT_ONCE_BYTES
-    return await asyncio.to_thread(_described, graph, kept) if large else _described(graph, kept)
+    return await offload(_described, graph, kept, size=kept.size)
 
 
-def _described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    documents = {kind: orjson.loads(body) for kind, body in kept.items()}
+def _described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
+    documents = kept.documents()
     seen: dict[int, dict[str, Any]] = {}  # a value that several paths lead to is looked at once
     told = []
     for reference in dict.fromkeys(read for step in graph.steps for read in step.reads()):
@@ -223,7 +279,7 @@ def _described(graph: Graph, kept: Mapping[str, bytes]) -> list[dict[str, Any]]:
 
 
 def _looked_at(value: Any) -> dict[str, Any]:
-    data = jsongate.canonical(value)
+    data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)  # canonical: it came through the gate
     return {
         "digest": hashlib.sha256(data).hexdigest(),
         "type": kind_of(value),
@@ -244,47 +300,52 @@ async def delivered(
     outcome: Outcome,
     epoch: int | None = None,
     made: Made | None = None,
+    data: bytes | None = None,
 ) -> list[WriteRow]:
     """Writes the result of an action to its path, or its error to the second one; nothing where there is none for it.
-    `made` is what `ahead` gave. Gives the writes with their value. Raises WriteRefused, and nothing was written."""
+    `made` and `data` are what `ahead` gave. Gives the writes with their value. Raises WriteRefused, and nothing was written."""
     picked = picked_of(output, outcome)
     if isinstance(picked, ToolError):
         return []
     paths, value = picked
     failed = isinstance(outcome, ToolError)
+    if data is None:
+        data = await text_of_picked(outcome, value)
     rows = await variables.write(
-        tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch, made=made
+        tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch, made=made, data=data
     )
-    data = jsongate.dumps(value)
     return [replace(row, value=data) for row in rows]
 
 
 async def ahead(
     variables: Variables, run: QueryRun, scope: Scope, output: Output, outcome: Outcome
-) -> Made | None:
-    """Of a large write what it makes of its document: no transaction is open meanwhile. Raises WriteRefused."""
+) -> tuple[Made | None, bytes | None]:
+    """Of a large write what it makes of its document, and the value as JSON: no transaction is open meanwhile. Raises
+    WriteRefused."""
     picked = picked_of(output, outcome)
     if isinstance(picked, ToolError):
-        return None
+        return None, None
     paths, value = picked
-    return await variables.ahead(
-        run, scope, paths, output.method, value, await text_of_picked(outcome, value)
-    )
+    data = await text_of_picked(outcome, value)
+    return await variables.ahead(run, scope, paths, output.method, value, data), data
 
 
 class View:
-    """What the actions of one execution read: the snapshot, and over it what they wrote themselves."""
+    """What the actions of one execution read: the snapshot, and over it what they wrote themselves. Built and read with
+    `offload`."""
 
-    def __init__(self, kept: Mapping[str, bytes]) -> None:
-        self._base: Documents = {kind: orjson.loads(body) for kind, body in kept.items()}
+    def __init__(self, kept: Kept) -> None:
+        self.size = kept.size
+        """Bytes of JSON of all that is in it."""
+        self._base = kept.documents()
         self._writes: dict[str, dict[int, Write]] = {}
         self._numbers: dict[str, list[int]] = {}  # of the writes, sorted
         # After which write a document was what, the newest last: actions that run at the same time are taken up in
         # another order than that of the log.
         self._folded: dict[str, deque[tuple[int, Any]]] = {}
 
-    def add(self, row: WriteRow) -> Reference:
-        """Takes up a write of an action; gives its path."""
+    def add(self, row: WriteRow, value: Any) -> Reference:
+        """Takes up a write of an action, with its value; gives its path."""
         parsed = parse(row.path)
         if not isinstance(parsed, Expression):
             raise TypeError(f"{row.path!r} is no path")
@@ -292,7 +353,8 @@ class View:
         writes = self._writes.setdefault(row.kind, {})
         if row.n not in writes:
             insort(self._numbers.setdefault(row.kind, []), row.n)
-        writes[row.n] = Write(path.path, row.method, orjson.loads(row.value or b"null"))
+        self.size += row.size_bytes
+        writes[row.n] = Write(path.path, row.method, value)
         folded = self._folded.get(row.kind)
         while folded and folded[-1][0] >= row.n:
             folded.pop()
@@ -329,11 +391,18 @@ class Flow:
         self._status: dict[int, ActionStatus] = {}
         self._delivered = Paths()
         self._silent = 0  # those that failed and wrote nothing, as bits
+        self.turn = asyncio.Lock()
+        """Held by whoever reads or changes the view: large values are put in by a thread."""
 
-    def ended(self, n: int, status: ActionStatus, rows: Iterable[WriteRow]) -> None:
+    async def ended(self, n: int, status: ActionStatus, rows: Sequence[WriteRow]) -> None:
         """An action is over; `rows` is what it wrote."""
+        values = [await offload(loads, row.value or b"null") for row in rows]
+        async with self.turn:
+            self._take_up(n, status, rows, values)
+
+    def _take_up(self, n: int, status: ActionStatus, rows: Sequence[WriteRow], values: Sequence[Any]) -> None:
         self._status[n] = status
-        paths = [self.view.add(row) for row in rows]
+        paths = [self.view.add(row, value) for row, value in zip(rows, values, strict=True)]
         for path in paths:
             self._delivered.add(path, n)
         if status is ActionStatus.FAILED and not paths:

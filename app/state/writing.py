@@ -82,19 +82,16 @@ def kind_of(value: Any) -> str:
 
 def depth_of(value: Any) -> int:
     """How deep containers stand inside one another: 0 for a scalar, 1 for []."""
-    depth, level = 0, _containers([value])
+    depth, level = 0, [value] if isinstance(value, dict | list) else []
     while level:
         depth += 1
-        level = [inner for held in level for inner in _inside(held)]
+        level = [
+            inner
+            for held in level
+            for inner in (held.values() if isinstance(held, dict) else held)
+            if isinstance(inner, (dict, list))
+        ]
     return depth
-
-
-def _containers(values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if isinstance(value, Mapping | list)]
-
-
-def _inside(held: Any) -> list[Any]:
-    return _containers(held.values() if isinstance(held, Mapping) else held)
 
 
 # -- the methods: what is there (or MISSING) and what is written

@@ -33,6 +33,7 @@ from app.base.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
+from app.base.offload import offload
 from app.base.parsing import Parser
 from app.base.traces import parsed_traceparent
 from app.tenancy import idempotency
@@ -281,13 +282,13 @@ async def answer(
     if key is None:
         async with db.transaction(caller.tenant) as tx:
             reply = await verb(tx)
-        return json_response(reply.body, reply.status, reply.location)
+        return json_response(await _written(reply.body), reply.status, reply.location)
     async with db.transaction(caller.tenant) as tx:
         stored = await idempotency.begin(tx, key)
         if stored is not None:
             return _again(stored)
         reply = await verb(tx)
-        body = jsongate.dumps(reply.body)
+        body = await _written(reply.body)
         kept = None if reply.secret else body
         stored = idempotency.Stored(reply.status, reply.location, reply.object_id, kept)
         await idempotency.finish(tx, key, stored)
@@ -326,7 +327,12 @@ async def reading(request: Request, caller: Caller, verb: Callable[[Tx], Awaitab
     """Runs a reading verb and answers 200 with what it gives."""
     async with door_of(request).db.transaction(caller.tenant) as tx:
         body = await verb(tx)
-    return json_response(body)
+    return json_response(await _written(body))
+
+
+async def _written(body: Any) -> bytes:
+    """A body as JSON."""
+    return body if isinstance(body, bytes) else await offload(jsongate.dumps, body)
 
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many, newest first.")]

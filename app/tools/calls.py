@@ -104,7 +104,7 @@ class OutgoingCalls:
             ended = await self.outcome(tx, work_id)
             assert ended is not None  # what cannot be taken is over
             return ended
-        request = request_of(row["request"])
+        request = await offload(request_of, row["request"])
         try:
             return Taken(await hydrated(tx, self._hydrate, request, work_id), row["attempts"])
         except PlangateError as error:

@@ -18,6 +18,7 @@ from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import Conflict, Forbidden, NotFound, PlangateError
 from app.base.ids import is_id
+from app.base.offload import offload
 from app.journal import store as journal_store
 from app.journal.models import event
 from app.queue import store as queue_store
@@ -98,7 +99,7 @@ class ClientCalls:
 
     async def _claimed(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
         """A call as its claimant gets it. The values behind an action's references are put in only here."""
-        request = await hydrated(tx, self._hydrate, request_of(row["request"]), row["work_id"])
+        request = await hydrated(tx, self._hydrate, await offload(request_of, row["request"]), row["work_id"])
         return {
             "workId": row["work_id"],
             "queryId": row["query_id"],
@@ -149,7 +150,7 @@ class ClientCalls:
 
     async def result(self, tx: Tx, caller: Caller, work_id: str, token: str, result: dict[str, Any]) -> bool:
         """Records the result and wakes the query in one transaction. A late one is kept as evidence: False."""
-        data = orjson.dumps(result)  # it came through the gate
+        data = await offload(orjson.dumps, result)  # it came through the gate
         call = await self._call(tx, caller, work_id)
         if call is None:
             raise NotFound(f"There is no tool call {work_id!r}.")

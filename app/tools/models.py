@@ -15,6 +15,7 @@ from plangate.spec.transports import Transport
 from app.base import jsongate, leanjson
 from app.base.errors import Malformed
 from app.base.helpers import LARGE_BYTES
+from app.base.offload import loads
 
 CLAIM_WITHIN_MS = 3_600_000
 DEFAULT_TIMEOUT_MS = 600_000
@@ -97,7 +98,7 @@ class ResolvedRefs(dict[str, dict[str, orjson.Fragment]]):
 
     def parsed(self) -> dict[str, dict[str, Any]]:
         """The values themselves, for code in this process."""
-        return {k: {id: orjson.loads(data) for id, data in held.items()} for k, held in self._stored.items()}
+        return {k: {id: loads(data) for id, data in held.items()} for k, held in self._stored.items()}
 
 
 class LargeRequest(dict[str, Any]):
@@ -119,9 +120,9 @@ def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: byte
 
 def request_of(data: bytes) -> dict[str, Any]:
     """A stored request as it goes out. Large arguments of a tool are the bytes that are stored, which nobody parses on
-    the way."""
+    the way. With `offload`: the actions of a plan are parsed."""
     if len(data) <= LARGE_BYTES or not data.startswith(_CONTEXT):
-        request: dict[str, Any] = orjson.loads(data)
+        request: dict[str, Any] = loads(data)
         return request
     end = data.index(_ARGS)
     return LargeRequest(orjson.loads(data[len(_CONTEXT) : end]), data[end + len(_ARGS) : -1])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plangate.spec.variables import Expression, parse
 
 from app.agents.variable_values import VariableError
-from app.plans.variables import FOLDS_KEPT, View
+from app.plans.variables import FOLDS_KEPT, Kept, View
 from app.state.models import WriteRow
 from app.state.writing import Method, Write, WriteRefused, folded
 
@@ -56,9 +56,9 @@ def test_the_order_is_that_of_the_log_however_actions_are_taken_up(data: st.Data
     """Read after each of them, as those that depend on it do."""
     log = data.draw(st.lists(st.sampled_from(WRITES), min_size=1, max_size=2 * FOLDS_KEPT).filter(fits))
     order = data.draw(st.permutations(range(len(log))))
-    view, known = View({"state": orjson.dumps(KEPT)}), set[int]()
+    view, known = View(Kept({"state": orjson.dumps(KEPT)})), set[int]()
     for n in order:
-        view.add(row(n + 1, *log[n]))
+        view.add(row(n + 1, *log[n]), log[n][2])
         known.add(n)
         so_far = [log[k] for k in sorted(known)]
         if fits(so_far):
