@@ -103,7 +103,8 @@ ApprovalFloor = Annotated[
 def settings(**given: object) -> configuration.Settings:
     """The environment's settings, with what the command line says laid over them."""
     found = configuration.Settings()
-    return found.model_copy(update={k: v for k, v in given.items() if v is not None})
+    said = {k: v.expanduser() if isinstance(v, Path) else v for k, v in given.items() if v is not None}
+    return found.model_copy(update=said)
 
 
 @cli.command()

@@ -51,6 +51,17 @@ def test_a_data_directory_that_is_a_file(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert told == f"plangate: {tmp_path / 'file'} cannot be used: File exists."
 
 
+def test_a_home_directory_that_no_shell_expanded_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    expected = f"plangate: {tmp_path / 'file'} cannot be used: File exists."
+    assert said(monkeypatch, "migrate", "--data-dir=~/file") == expected
+    monkeypatch.setenv("PLANGATE_DATA_DIR", "~/file")
+    assert said(monkeypatch, "migrate") == expected
+
+
 def test_a_wrong_setting_is_named_as_it_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PLANGATE_SLOTS", "many")
     told = said(monkeypatch, "migrate", "--data-dir", str(tmp_path))
