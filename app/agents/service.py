@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import orjson
@@ -18,8 +19,9 @@ from app.approvals.service import Approvals
 from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.database import Database, Tx
-from app.base.errors import Conflict, Flaw, Invalid, NotFound, TooManyRequests
+from app.base.errors import COLLECTED_ERRORS, Conflict, Flaw, Invalid, NotFound, TooManyRequests
 from app.base.ids import is_id, new_id
+from app.base.offload import offload
 from app.base.schemacheck import SchemaChecker
 from app.journal.hub import Hub
 from app.journal.models import Event
@@ -119,15 +121,17 @@ class Queries:
         """None when the version, remembered as the newest of `line`, is not that any more."""
         agent = self._agent_for(runtime, asked.agent)
         if runtime.spec.input_schema is not None:
-            flaws = self._schemas.compile(runtime.spec.input_schema).errors(dict(asked.inputs or {}))
+            schema = await offload(self._schemas.compile, runtime.spec.input_schema)
+            flaws = await offload(schema.errors, dict(asked.inputs or {}))
             if flaws:
                 raise Invalid(
                     "inputs do not match the runtime's inputSchema.",
                     [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
                 )
         _refuse_unpriced(runtime, asked.limits)
-        named = {name: data_name_problem(name) for name in asked.data or {}}
-        problems = [Flaw(json_pointer(("data", name)), why) for name, why in named.items() if why]
+        named = ((name, data_name_problem(name)) for name in asked.data or {})
+        found = (Flaw(json_pointer(("data", name)), why) for name, why in named if why)
+        problems = list(islice(found, COLLECTED_ERRORS))
         if problems:
             raise Invalid("data has names that no variable can say.", problems)
         return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)

@@ -23,6 +23,7 @@ from app.base import jsongate
 from app.base.database import Database, Tx
 from app.base.errors import Flaw, Gone, Invalid, NotFound
 from app.base.ids import is_id, new_id
+from app.base.offload import offload
 from app.base.schemacheck import SchemaChecker
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
@@ -159,7 +160,8 @@ class Approvals:
         schemas = {t.name: t.checked_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
         own = own_schema if has_variables(runtime.agent(row.agent)) else dict
         schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
-        flaws = self._schemas.compile(schemas.get(row.target, False)).errors(args)
+        schema = await offload(self._schemas.compile, schemas.get(row.target, False))
+        flaws = await offload(schema.errors, args)
         if flaws:
             raise Invalid(
                 f"args do not match the inputSchema of {row.target}; nothing was decided.",

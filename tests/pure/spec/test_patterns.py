@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plangate.spec.patterns import MAX_PATTERN_COST, pattern_cost
+from plangate.spec.assembly import SpecInvalid, assemble
+from plangate.spec.patterns import MAX_PATTERN_COST, MAX_SPEC_PATTERN_COST, pattern_cost
 from plangate.spec.schemas import check_schema
 
 from app.base.schema_bounds import SchemaRefused
@@ -61,3 +62,14 @@ def test_many_plain_patterns_are_taken() -> None:
     schema = {"properties": {f"p{n}": {"pattern": "^[a-z0-9-]{1,63}$"} for n in range(100)}}
     assert check_schema(schema) == []
     assert SchemaChecker().compile(schema).is_valid({"p1": "a"})
+
+
+def test_the_patterns_of_a_spec_are_bounded_together() -> None:
+    costly = {"type": "object", "properties": {"a": {"pattern": r"\pL{300}"}}}
+    tools = [{"name": f"t{n}", "inputSchema": costly} for n in range(100)]
+    agent = {"name": "a", "role": "specialist", "model": "m"}
+    with pytest.raises(SpecInvalid) as caught:
+        assemble({"tenant": {"resourceId": "acme"}, "agents": [agent], "tools": tools})
+    (problem,) = [found for found in caught.value.problems if "states" in found.message]
+    assert problem.pointer == "/tools/5/inputSchema"
+    assert f"more than {MAX_SPEC_PATTERN_COST} states" in problem.message

@@ -9,9 +9,10 @@ from typing import Any, Final, TypeVar
 from plangate.spec.base import SpecModel, did_you_mean
 from plangate.spec.drafts import Draft, Placed
 from plangate.spec.models import ApprovalRule, PlanSpec, ReferenceSpec
+from plangate.spec.patterns import MAX_SPEC_PATTERN_COST
 from plangate.spec.plan_schemas import action_kinds, actions_schema
 from plangate.spec.problems import Problem, Step
-from plangate.spec.schemas import check_schema
+from plangate.spec.schemas import check_schema, schema_pattern_cost
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
 from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import ToolDispatcher
@@ -64,8 +65,18 @@ def _conflicts(declared: tuple[Placed[Declared], ...], what: str, own: int) -> I
 
 
 def check_schemas(draft: Draft) -> Iterator[Problem]:
-    """Every JSON Schema of the spec is one, and refers to nothing outside of itself."""
+    """Every JSON Schema of the spec is one, and refers to nothing outside of itself. Their patterns are compiled up to a bound
+    of all together."""
+    cost = 0
     for pointer, schema, owner in _schemas(draft):
+        cost += schema_pattern_cost(schema)
+        if cost > MAX_SPEC_PATTERN_COST:
+            yield Problem(
+                pointer,
+                f"with the schema of {owner} the patterns of the spec have more than {MAX_SPEC_PATTERN_COST} states once "
+                "repetitions are unfolded: use smaller counts",
+            )
+            return
         for below, message in check_schema(schema):
             yield Problem(pointer + below, f"the schema of {owner} is not usable: {message}")
 

@@ -14,6 +14,9 @@ from typing import Any, Final
 MAX_PATTERN_COST: Final = 200_000
 """Of all the patterns of a schema together: 0.1 s."""
 
+MAX_SPEC_PATTERN_COST: Final = 5 * MAX_PATTERN_COST
+"""Of all the schemas of a spec together."""
+
 COSTLY_PATTERNS: Final = (
     f"its patterns have more than {MAX_PATTERN_COST} states once repetitions are unfolded: use smaller counts"
 )
@@ -53,6 +56,11 @@ def pattern_cost(pattern: str) -> int:
             total, last = min(total + last, _CAP), _single_cost(part)
     cost = total + last + sum(outer)
     return min(4 * cost if "(?i" in pattern else cost, _CAP)
+
+
+def patterns_cost(schemas: Iterable[tuple[str, Any]]) -> int:
+    """The cost of the patterns of some schemas together."""
+    return sum(pattern_cost(pattern) for _, schema in schemas for _, pattern in _patterns_of(schema))
 
 
 def costly_pattern(schemas: Iterable[tuple[str, Any]]) -> str | None:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from typing_extensions import TypeAliasType
 
-from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern
+from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern, patterns_cost
 
 _ACCEPTED: Final = (
     "a schema is a JSON Schema mapping, a Pydantic model class, a mapping of field name to type, "
@@ -363,6 +363,11 @@ def _level_problems(meta: jsonschema_rs.Validator, level: dict[str, Any]) -> lis
 def _meta_validator(dialect: str) -> jsonschema_rs.Validator:
     scheme = "https" if "/draft/" in dialect else "http"
     return _DIALECTS[dialect]({"$ref": f"{scheme}://{dialect}"}, offline=True)
+
+
+def schema_pattern_cost(schema: Any) -> int:
+    """What the patterns of a JSON Schema cost to compile."""
+    return patterns_cost(_subschemas(schema))
 
 
 def _pattern_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
