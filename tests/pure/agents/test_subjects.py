@@ -1,0 +1,47 @@
+"""The subject of a tool call is put together from its parts: the bytes are those of the whole, written again."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+import pytest
+
+from app.approvals.subjects import (
+    approved_args,
+    args_of,
+    args_text,
+    bound_args,
+    definition_of,
+    tool_subject,
+    with_args,
+)
+from app.base import jsongate
+
+HOSTILE: dict[str, Any] = {
+    "z": {"definitionDigest": "no", "tool": ',"definitionDigest":"x"'},
+    "definitionDigest": ["}", '"', "\\"],
+    "a": None,
+}
+
+
+@pytest.mark.parametrize("args", [{}, {"n": 7}, HOSTILE, {"args": HOSTILE, "runtimeVersion": 1.5}])
+@pytest.mark.parametrize("others", [{}, {"m": [1, None]}, HOSTILE])
+def test_parts_of_a_subject_are_those_of_its_json(args: dict[str, Any], others: dict[str, Any]) -> None:
+    subject = tool_subject("pay", "d1", args, "r1")
+    whole = orjson.loads(subject)
+    assert args_of(subject) == args
+    assert args_text(subject) == jsongate.canonical(args)
+    assert definition_of(subject) == "d1"
+    assert bound_args(subject, ["a", "n"]) == jsongate.canonical(
+        {name: held for name, held in args.items() if name not in ("a", "n")}
+    )
+    edited = with_args(subject, others)
+    assert edited == jsongate.canonical({**whole, "args": others})
+    digest = hashlib.sha256(edited).digest()
+    assert approved_args(subject, edited, subject, digest) == others
+
+
+def test_a_subject_that_went_with_its_thread_takes_arguments() -> None:
+    assert with_args(b"{}", {"n": 1}) == b'{"args":{"n":1}}'
