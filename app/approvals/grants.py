@@ -17,6 +17,7 @@ from app.approvals.subjects import bound_args, definition_of
 from app.base.database import Tx
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
+from app.base.offload import offload
 
 GRANT_S = 24 * 3600.0
 
@@ -32,7 +33,7 @@ async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
         row.agent,
         row.target,
         definition_of(subject),
-        bound_args(subject, free),
+        await offload(bound_args, subject, free),
         list(free),
         by,
         GRANT_S,
@@ -52,7 +53,7 @@ async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
         request.scope.agent,
         request.target,
         definition_of(request.subject),
-        bound_args(request.subject, free),
+        await offload(bound_args, request.subject, free),
         list(free),
         request.runtime_id,
     )

@@ -10,7 +10,7 @@ import orjson
 from plangate.spec.models import ApprovalRule
 
 from app.approvals.principals import person_of
-from app.approvals.subjects import args_of
+from app.approvals.subjects import args_text
 from app.base.clock import rfc3339
 from app.journal.models import Scope
 
@@ -83,6 +83,11 @@ class Vote:
         }
 
 
+def _original_args(subject: bytes | None) -> orjson.Fragment | None:
+    """The arguments as they are stored: nobody parses them on the way."""
+    return None if subject is None else orjson.Fragment(args_text(subject))
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
     """An approval as every reader sees it. `votes` are those that count: a later edit makes earlier ones void."""
@@ -129,7 +134,7 @@ class ApprovalRow:
             "kind": self.kind,
             "target": self.target,
             "digest": self.digest.hex(),
-            "originalArgs": None if self.original_subject is None else args_of(self.original_subject),
+            "originalArgs": _original_args(self.original_subject),
             "glimpses": orjson.loads(self.glimpses),
             "rule": self.rule.to_wire(),
             "queryId": self.query_id,

@@ -155,7 +155,7 @@ class Approvals:
 
     async def _replace_args(self, tx: Tx, row: ApprovalRow, subject: bytes) -> ApprovalRow:
         """Another subject in the place of this one, if the tool takes its arguments; what was voted so far is void."""
-        args = args_of(subject)
+        args = await offload(args_of, subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
         schemas = {t.name: t.checked_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
         own = own_schema if has_variables(runtime.agent(row.agent)) else dict

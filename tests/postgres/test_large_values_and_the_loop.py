@@ -64,19 +64,20 @@ async def ended(api: Caller, query: str) -> bytes:
     return found
 
 
-async def approve(api: Caller, query: str) -> str:
+async def approve(api: Caller, query: str, **edits: Any) -> str:
     async def there() -> dict[str, Any] | None:
         rows = (await api.read("/approvals", queryId=query, status="pending"))["items"]
         return rows[0] if rows else None
 
     gate = await eventually(there, f"{query} waits for an approval", PATIENCE_S)
-    decision = orjson.dumps({"decision": "approve", "digest": gate["digest"]})
+    decision = orjson.dumps({"decision": "approve", "digest": gate["digest"], **edits})
     await send(api, "POST", f"/approvals/{gate['id']}", decision)
     return str(gate["id"])
 
 
 async def test_large_values_of_tools_never_block_the_loop(api: Caller) -> None:
-    """A result that goes to the state, passed whole through a gate, and a result that becomes a reference."""
+    """A result that goes to the state, passed whole through a gate, replaced by an approver, and a result that becomes a
+    reference."""
     wanted = {"type": "array", "items": {"properties": {"part": {"type": "number"}}}}
     tools = (
         specs.tool("look", **ANY),
@@ -90,6 +91,7 @@ async def test_large_values_of_tools_never_block_the_loop(api: Caller) -> None:
         specs.script(
             ("look", {"_outputPath": "†state.rows"}),
             ("pay", {"rows": "†state.rows", "n": 1}),
+            ("pay", {"rows": "†state.rows", "n": 2}),
             ("list", {}),
         )
     )
@@ -98,9 +100,14 @@ async def test_large_values_of_tools_never_block_the_loop(api: Caller) -> None:
         gate = await approve(api, query["id"])
         subject = await send(api, "GET", f"/approvals/{gate}/subject")
         call = await serve(api, "pay", b"1")
+        await approve(api, query["id"], args={"n": 3})
+        shown = await send(api, "GET", f"/approvals?queryId={query['id']}")
+        edited = await serve(api, "pay", b"1")
         await serve(api, "list", rows)
         end = await ended(api, query["id"])
     assert rows in call
+    assert b'"args":{"n":3}' in edited
+    assert b'"originalArgs":{"n":2,"rows":' + rows in shown
     assert subject.startswith(b'{"args":{"n":1,"rows":' + rows)
     assert b"ToolResult" in end
     assert found.over(MAX_CALLBACK_S) == []
