@@ -38,7 +38,10 @@ def main() -> None:
 
 async def _live(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_LINE_BYTES)
-    greeting: dict[str, Any] = orjson.loads(await reader.readline())
+    line = await reader.readline()
+    if not line:  # the parent ended before it said anything
+        return
+    greeting: dict[str, Any] = orjson.loads(line)
     end_with_parent(greeting["parentPid"])
     settings, site = greeted_child(greeting)
     configure(settings.log_level)
