@@ -203,7 +203,7 @@ async def snapshot(
         bodies = {kind: orjson.dumps(document) for kind, document in documents.items()}
         return Kept(bodies, documents)  # it all came through the gate
 
-    kept = await offload(work, size=gathered.size)
+    kept = await offload(work, size=max(gathered.size, bodies.weight_of(b"", len(graph.steps))))
     await store.keep_snapshot(tx, work_id, kept)
     return kept
 
@@ -255,7 +255,8 @@ def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, Any]:
 async def described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
     """What the approved bytes say of each path that is read: the digest of its value at that moment and a glimpse of it,
     and the actions whose result it is; where these leave nothing of that value, they alone."""
-    return await offload(_described, graph, kept, size=kept.size)
+    size = max(kept.size, bodies.weight_of(b"", len(graph.steps)))
+    return await offload(_described, graph, kept, size=size)
 
 
 def _described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
