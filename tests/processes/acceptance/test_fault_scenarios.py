@@ -1,5 +1,5 @@
-"""The scenarios of `make storm`, small. Suspects, killer queries, stalled readers and half-open sockets have files of their
-own: test_suspects.py, test_stalled_readers.py and test_half_open_sockets.py."""
+"""Scenarios of `make storm`, small. The others are in files of their own: kills in test_storm.py, suspects and killer
+queries in test_suspects.py, and test_stalled_readers.py and test_half_open_sockets.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 from tests.storm.figures import Figures, failures, table
 from tests.storm.scenarios import BY_NAME
 
-SMALL = ("stalled-database", "rapid-kills", "stranded-plan", "one-request")
+SMALL = ("stalled-database", "stranded-plan", "one-request")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_figure_of_the_scenario_holds(name: str) -> None:
     figures = Figures(name)
