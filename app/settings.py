@@ -38,7 +38,9 @@ class Settings(BaseSettings):
     ] = None
     backup_url: Annotated[
         str | None,
-        Field(description="The login that `plangate backup` reads with. It needs BYPASSRLS."),
+        Field(
+            description="The connection string of the role that `plangate backup` uses. The role needs BYPASSRLS."
+        ),
     ] = None
     listen_url: Annotated[
         str | None,
@@ -49,7 +51,7 @@ class Settings(BaseSettings):
         Field(
             ge=0,
             le=3600,
-            description="Seconds that a process that starts waits for a database that refuses connections or recovers.",
+            description="Seconds that a process waits when it starts while the database refuses connections or recovers.",
         ),
     ] = 60
     data_dir: Annotated[
@@ -71,8 +73,8 @@ class Settings(BaseSettings):
         Field(
             ge=0,
             le=600,
-            description="Seconds that `plangate serve` keeps serving after SIGTERM, with /readyz at 503. Without it 5, or 0 "
-            "on a loopback address.",
+            description="Seconds that `plangate serve` keeps serving after SIGTERM, with /readyz at 503. The default is 5, "
+            "or 0 on a loopback address.",
         ),
     ] = None
     secret_key: Annotated[
@@ -98,7 +100,7 @@ class Settings(BaseSettings):
         Field(
             ge=1,
             le=64,
-            description="Child processes at most, for queries that were in flight as processes died.",
+            description="The maximum number of child processes, for queries that were in flight when processes died.",
         ),
     ] = 8
     child_memory_mb: Annotated[
@@ -110,7 +112,7 @@ class Settings(BaseSettings):
         Field(
             ge=10,
             le=60_000,
-            description="Milliseconds of lag from which the event loop counts as blocked, and what blocks it is logged.",
+            description="Milliseconds of lag from which the event loop counts as blocked and the log shows what blocks it.",
         ),
     ] = 100
     allow_hosts: Annotated[
@@ -125,7 +127,8 @@ class Settings(BaseSettings):
         Field(
             ge=1,
             le=100_000,
-            description="Model calls whose stream is open at once; 16 for each slot without it. One tenant gets half.",
+            description="Streams of model calls that are open at once. The default is 16 for each slot. One tenant gets at "
+            "most half.",
         ),
     ] = None
     model_line_bytes: Annotated[
@@ -133,7 +136,7 @@ class Settings(BaseSettings):
         Field(
             ge=1024,
             le=64 * MIB,
-            description="The most bytes of a line, an event or a frame that a provider sends.",
+            description="The maximum size in bytes of a line, an event or a frame that a provider sends.",
         ),
     ] = MIB
     model_bytes_per_token: Annotated[
@@ -149,7 +152,7 @@ class Settings(BaseSettings):
         Field(
             ge=1024,
             le=1024 * MIB,
-            description="Bytes a second that are read from providers for one tenant; more are read later.",
+            description="Bytes a second that are read from providers for one tenant. A faster provider is slowed down.",
         ),
     ] = 4 * MIB
     dns_lookups: Annotated[
@@ -189,7 +192,7 @@ class Settings(BaseSettings):
         int | None,
         Field(
             ge=8,
-            description="Connections of clients that a process has at once; without it what the limit on open files allows, "
+            description="Client connections that a process has at once. The default is what the limit on open files allows, "
             "at most 20000.",
         ),
     ] = None
@@ -197,59 +200,70 @@ class Settings(BaseSettings):
         int | None,
         Field(
             ge=0,
-            description="Connections from one address (IPv6: one /64), but not from loopback; without it half of all; 0 is no "
-            "bound.",
+            description="Connections from one address (IPv6: one /64), except loopback. The default is half of all; 0 means "
+            "no bound.",
         ),
     ] = None
     trusted_proxies: Annotated[
         list[str],
         NoDecode,
         Field(
-            description="Addresses or networks of load balancers, comma-separated: they have no bound per peer, and their "
-            "X-Forwarded-For is believed."
+            description="Addresses or networks of load balancers, comma-separated. They have no bound per peer, and their "
+            "X-Forwarded-For is trusted."
         ),
     ] = []
     head_timeout_s: Annotated[
-        float, Field(ge=0.1, le=300, description="Seconds in which the head of a request must arrive.")
+        float, Field(ge=0.1, le=300, description="Seconds within which the head of a request must arrive.")
     ] = 10
     max_head_bytes: Annotated[
-        int, Field(ge=8192, le=1048576, description="How large the head of a request may be.")
+        int, Field(ge=8192, le=1048576, description="The maximum size in bytes of the head of a request.")
     ] = 65536
     body_timeout_s: Annotated[
         float,
         Field(
-            ge=0.1, le=3600, description="Seconds after which a body that is too slow ends its connection."
+            ge=0.1,
+            le=3600,
+            description="Seconds over which the rate of a body is measured. A body that is too slow ends its connection.",
         ),
     ] = 30
     body_min_bytes_per_s: Annotated[
         int,
         Field(
             ge=1,
-            description="What a body must bring, on average over these seconds, while the service reads it.",
+            description="Bytes a second of a body that must arrive, on average over PLANGATE_BODY_TIMEOUT_S, while the "
+            "service reads it.",
         ),
     ] = 500
     unknown_keys: Annotated[
-        int, Field(ge=1, le=1_000_000, description="Unknown API keys that a process remembers.")
+        int,
+        Field(
+            ge=1, le=1_000_000, description="The maximum number of unknown API keys that a process remembers."
+        ),
     ] = 10_000
     unknown_key_s: Annotated[
         float, Field(ge=0, le=60, description="Seconds for which an unknown API key is remembered.")
     ] = 5
     unknown_keys_per_client_per_s: Annotated[
         float,
-        Field(gt=0, description="Unknown API keys that one address may try a second; beyond it gets a 429."),
+        Field(
+            gt=0,
+            description="Unknown API keys that one address may try a second. Beyond that, it gets a 429.",
+        ),
     ] = 20
     reader_bytes: Annotated[
         int,
         Field(
             ge=256 * 1024,
             le=64 * 1024 * 1024,
-            description="Bytes that one HTTP connection may hold for a client that reads slowly.",
+            description="Bytes that one HTTP connection may buffer for a client that reads slowly.",
         ),
     ] = 256 * 1024
     stalled_reader_s: Annotated[
         float,
         Field(
-            ge=1, le=600, description="Seconds without progress after which a client that reads is dropped."
+            ge=1,
+            le=600,
+            description="Seconds after which a client that acknowledges no byte of a response is dropped.",
         ),
     ] = 30
     stream_reads: Annotated[
@@ -257,15 +271,14 @@ class Settings(BaseSettings):
         Field(
             ge=1,
             le=500,
-            description="How many streams of events read the database at once, in one process. A third of the pool "
-            "without it.",
+            description="Event streams that read the database at once in one process. The default is a third of the pool.",
         ),
     ] = None
     large_event_bytes: Annotated[
         int,
         Field(
             ge=0,
-            description="Bytes of events above 32 KiB that streams of one process hold at once, in shared copies.",
+            description="Bytes that the shared copies of events above 32 KiB may take in one process.",
         ),
     ] = 64 * 1024 * 1024
     otlp_endpoint: Annotated[

@@ -105,22 +105,22 @@ class Metrics:
                 "model_calls_unpriced", "Model calls that used tokens whose price is not known.", *provider
             ),
             "model_stream_wait": seconds(
-                "model_stream_wait_seconds", "How long model calls waited for one of PLANGATE_MODEL_STREAMS."
+                "model_stream_wait_seconds", "How long model calls waited for a free stream (PLANGATE_MODEL_STREAMS)."
             ),
             "model_stream_bytes": counter("model_stream_bytes", "Bytes that providers sent."),
             "model_stream_throttled": counter(
                 "model_stream_throttled_seconds",
-                "How long streams of providers were held back to keep the rate of their tenant.",
+                "How long provider streams were slowed down to keep to the rate of their tenant.",
             ),
             "model_streams_cut": counter(
-                "model_streams_cut", "Streams that were ended because a provider sent too much.", "bound"
+                "model_streams_cut", "Model streams that were ended because a provider sent too much.", "bound"
             ),
             "calls": counter(
                 "calls", "Outgoing calls that came to an end.", "transport", "purpose", "outcome"
             ),
             "dns_wait": seconds("dns_wait_seconds", "How long DNS lookups waited for their tenant's share."),
             "mcp_lists_refused": counter(
-                "mcp_lists_refused", "Requests refused because their tenant's share of MCP listings was in use."
+                "mcp_lists_refused", "Requests refused because their tenant had used its share of MCP listings."
             ),
             "leases_lost": counter(
                 "leases_lost", "Queries that this process had to stop working on: taken over, or ended by others."
@@ -128,10 +128,10 @@ class Metrics:
             "leases_expired": counter(
                 "leases_expired", "Queries taken over after the lease of another process had run out."
             ),
-            "process_deaths": counter("process_deaths", "Deaths of other processes that this process found out."),
+            "process_deaths": counter("process_deaths", "Deaths of other processes that this process detected."),
             "child_deaths": counter("child_deaths", "Deaths of this process's own child processes."),
             "queries_set_aside": counter(
-                "queries_set_aside", "Queries that were set aside because they ended their processes."
+                "queries_set_aside", "Queries that failed because they killed their processes."
             ),
             "journal_commit": seconds("journal_commit_seconds", "How long a batch of the journal took to commit."),
             "journal_entries": counter("journal_entries", "Entries that the journal committed."),
@@ -141,12 +141,12 @@ class Metrics:
             ),
             "streams_refused": counter(
                 "streams_refused",
-                "Streams refused because their tenant or key had as many as it may have open.",
+                "Streams refused because their tenant or key had reached its maximum.",
                 "limit",
             ),
             "bytes_in_flight": Gauge(
                 "connections_bytes_in_flight",
-                "Bytes of responses that wait in this process's buffers or that clients have not acknowledged.",
+                "Bytes of responses that clients have not acknowledged, in this process's buffers or sent.",
                 namespace=NAMESPACE,
                 registry=self.registry,
             ),
@@ -158,15 +158,15 @@ class Metrics:
                 "telemetry_spans", "Spans, by what became of them in this process.", "outcome"
             ),
             "unknown_keys": counter(
-                "unknown_keys", "Requests with an unknown API key, by what was done about it.", "outcome"
+                "unknown_keys", "Requests with an unknown API key, by outcome.", "outcome"
             ),
-            "connections": gauge("connections", "Connections of clients that are open."),
-            "connections_max": gauge("connections_max", "Connections of clients that may be open at once."),
+            "connections": gauge("connections", "Open client connections."),
+            "connections_max": gauge("connections_max", "The maximum number of open client connections."),
             "connections_refused": counter(
-                "connections_refused", "Connections refused because the process or the peer has its maximum.", "reason"
+                "connections_refused", "Connections refused because the process or the peer had reached its maximum.", "reason"
             ),
             "connections_closed": counter(
-                "connections_closed", "Connections closed by the service before their request was complete.", "reason"
+                "connections_closed", "Connections that the service closed: too slow, too large, or idle in a full process.", "reason"
             ),
             "loop_lag": seconds(
                 "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCIES_S, 10, 30)

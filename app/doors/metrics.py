@@ -45,7 +45,7 @@ COUNTED: Final = {
 OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
     "slots": ("Queries that this process may work on at once.", lambda s: s.worker.slots),
     "child_processes": (
-        "Child processes of this process that run.",
+        "Running child processes of this process.",
         lambda s: 0 if s.children is None else s.children.count,
     ),
     "slots_busy": ("Queries that this process works on.", lambda s: s.worker.busy),
@@ -57,7 +57,7 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
         "Database connections of this process that are in use.",
         lambda s: s.db.connections()[1],
     ),
-    "model_streams": ("Model calls whose stream is open.", lambda s: s.providers.traffic.open_streams),
+    "model_streams": ("Open streams of model calls.", lambda s: s.providers.traffic.open_streams),
     "dns_lookups": ("DNS lookups in progress for tenants.", lambda s: s.lookups.in_use),
     "mcp_lists": ("MCP servers that are being asked for their tools.", lambda s: s.mcp_pinning.in_use),
     "journal_pending_bytes": ("Text of models that is not durable yet.", lambda s: s.journal.pending_bytes),
@@ -67,18 +67,19 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
     ),
     "streams": ("Open streams of events and of calls in this process.", lambda s: s.streams.open.count),
     "stream_reads_waiting": (
-        "Streams that wait for their turn to read the database: PLANGATE_STREAM_READS at once.",
+        "Streams that wait to read the database; PLANGATE_STREAM_READS do so at once.",
         lambda s: s.streams.reads.waiting,
     ),
     "large_event_bytes": (
-        "Bytes of large events that streams of this process share.",
+        "Bytes of the copies of large events that streams of this process share.",
         lambda s: s.streams.shared_bytes,
     ),
 }
 """What this process is at the moment it is asked."""
 DATABASE_UP: Final = "Whether the database answered within the last seconds; 0: what it counts is not told."
 DATABASE_WRITABLE: Final = (
-    "Whether the database took a write when that was last checked; checked while somebody asks."
+    "1 if the database took a write at the last check, else 0. Checked only while /readyz or /metrics is "
+    "requested."
 )
 
 Counts = list[tuple[str, str, float]]
