@@ -7,8 +7,10 @@ another than its neighbors.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
+import io
 import json
 import os
 import re
@@ -28,7 +30,9 @@ import httpx
 import pytest
 
 from app.runtimes.large import LARGE_SPEC_BYTES
+from tests.support.callbacks import measured_callbacks
 from tests.support.hostile_bodies import Generator, Hostile
+from tests.support.measured_loop import Report
 from tests.support.service import END_WITHIN_S, ROOT, folder, plain_environment
 
 ALL = os.environ.get("HOSTILE_SHAPES") == "all"
@@ -277,3 +281,24 @@ def test_hostile_bodies_are_json_of_their_size(size: int) -> None:
         assert len(hostile.body) <= size + 4_000
         json.loads(hostile.body)
     assert len(operations) > 20
+
+
+def test_a_long_callback_is_reported() -> None:
+    """Else the test above would prove nothing."""
+
+    def occupy() -> None:
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+
+    async def occupy_once() -> None:
+        asyncio.get_running_loop().call_soon(occupy)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    report = io.StringIO()
+    with measured_callbacks() as callbacks:
+        callbacks.longest = Report(report)
+        asyncio.run(occupy_once())
+    ((cpu_s, _),) = map(json.loads, report.getvalue().splitlines())
+    assert cpu_s >= 0.05
