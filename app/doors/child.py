@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -29,11 +30,21 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends it to the whole group; the parent says when to stop
+    for sent_by_a_terminal in (
+        signal.SIGHUP,
+        signal.SIGINT,
+    ):  # to the whole group: the parent says when to stop
+        signal.signal(sent_by_a_terminal, signal.SIG_IGN)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_live(socket.socket(fileno=os.dup(sys.stdin.fileno()))))
+        runner.run(_live(_take_connection()))
+
+
+def _take_connection() -> socket.socket:
+    """Return the socket that is the standard input, which no process that a tool starts inherits from then on."""
+    connection = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    return connection
 
 
 async def _live(connection: socket.socket) -> None:

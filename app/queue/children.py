@@ -40,6 +40,7 @@ WATCH_S: Final = 0.2
 SILENT_S: Final = 60.0
 READY_S: Final = 60.0
 STOP_S: Final = 5.0
+LAST_WORDS_S: Final = 1.0
 FATAL_DEATHS: Final = 3
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -75,11 +76,15 @@ class Child:
     ready: bool = False
     stopping: bool = False
     said_goodbye: bool = False
-    heard_at: float = 0.0
+    silent_s: float = 0.0  # that this process watched: while it stands still itself, it hears nobody
 
     def send(self, message: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):
             self.writer.write(orjson.dumps(message) + b"\n")
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            self.process.kill()
 
     def room(self) -> float:
         """Return how many more queries may join."""
@@ -138,7 +143,7 @@ class ChildProcesses:
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
             for child in self._children.values():
-                child.process.kill()
+                child.kill()
             if late:
                 await asyncio.wait(late, timeout=STOP_S)
 
@@ -198,7 +203,8 @@ class ChildProcesses:
             if not claims:
                 return
             child.running.update(c.query_id for c in claims)
-            child.share = min((c.share for c in claims if c.share is not None), default=child.share)
+            shares = (child.share, *(c.share for c in claims))
+            child.share = min((s for s in shares if s is not None), default=None)
             child.sent += 1
             child.send({"claims": [asdict(c) for c in claims]})
         log.warning("child.assigned", process_id=child.id, count=len(claims))
@@ -225,13 +231,15 @@ class ChildProcesses:
         finally:
             self._starting -= 1
         watch = asyncio.create_task(self._watch(child), name="child-watch")
+        listening = asyncio.create_task(self._listen(child, reader), name="child-messages")
         try:
-            await self._listen(child, reader)
-            await child.process.wait()
+            await child.process.wait()  # a process that the child started may hold the socket open for longer
+            await asyncio.wait([listening], timeout=LAST_WORDS_S)
         finally:
             watch.cancel()
+            listening.cancel()
             if child.process.returncode is None:
-                child.process.kill()
+                child.kill()
                 await child.process.wait()
             child.writer.close()
             del self._children[child.id]
@@ -262,9 +270,10 @@ class ChildProcesses:
             raise
         finally:
             theirs.close()
+        writer: asyncio.StreamWriter | None = None
         try:
             reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
-            child = Child(new_id("prc_"), process, writer, heard_at=asyncio.get_running_loop().time())
+            child = Child(new_id("prc_"), process, writer)
             await store.register_process(
                 self._db,
                 child.id,
@@ -274,7 +283,9 @@ class ChildProcesses:
                 holds_lock=False,
             )
         except BaseException:
-            process.kill()
+            (writer or ours).close()
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
             raise
         self._children[child.id] = child
@@ -287,7 +298,7 @@ class ChildProcesses:
         with contextlib.suppress(OSError, ValueError):
             while line := await reader.readline():
                 message = orjson.loads(line)
-                child.heard_at = asyncio.get_running_loop().time()
+                child.silent_s = 0.0
                 if "stopped" in message:
                     child.said_goodbye = True
                     return
@@ -306,14 +317,14 @@ class ChildProcesses:
         """End a child that holds too much memory, or that has been silent for a minute."""
         while True:
             await asyncio.sleep(WATCH_S)
-            silent_s = asyncio.get_running_loop().time() - child.heard_at
+            child.silent_s += WATCH_S
             if _memory_bytes(child.process.pid) > self._limits.memory_bytes:
                 log.warning("child.memory_exceeded", process_id=child.id)
-                child.process.kill()
+                child.kill()
                 return
-            if silent_s > (SILENT_S if child.ready else READY_S):
+            if child.silent_s > (SILENT_S if child.ready else READY_S):
                 log.warning("child.silent", process_id=child.id)
-                child.process.kill()
+                child.kill()
                 return
 
     def _stop(self, child: Child) -> None:
