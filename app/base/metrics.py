@@ -166,7 +166,9 @@ class Metrics:
                 "connections_refused", "Connections refused because the process or the peer had reached its maximum.", "reason"
             ),
             "connections_closed": counter(
-                "connections_closed", "Connections that the service closed: too slow, too large, or idle in a full process.", "reason"
+                "connections_closed",
+                "Connections that the service closed: too slow, too large, or idle in a full process.",
+                "reason",
             ),
             "loop_lag": seconds(
                 "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCIES_S, 10, 30)
