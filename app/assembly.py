@@ -127,7 +127,7 @@ class Services:
             self.children.start()
 
     async def start_child(self) -> None:
-        """Start what a child process needs: it serves nobody, listens to nothing, and works on what it is given."""
+        """Start what a child process needs. It listens on no port and runs only the queries that its parent gives it."""
         if self.spans is not None:
             self.spans.start()
         self.journal.start()
@@ -201,7 +201,7 @@ def find_site(settings: Settings) -> Site:
 
 
 def child_greeting(settings: Settings, site: Site) -> dict[str, Any]:
-    """What a child process is told over its socket: this process's settings and site, secrets included."""
+    """Return the first message to a child process: the settings and site of this process, secrets included."""
     return {
         "settings": settings.as_given(),
         "site": {
@@ -216,7 +216,7 @@ def child_greeting(settings: Settings, site: Site) -> dict[str, Any]:
 
 
 def greeted_child(greeting: Mapping[str, Any]) -> tuple[Settings, Site]:
-    """Return the settings and the site that a child process was told, with two database connections."""
+    """Return the settings and the site from the parent's first message, with a pool of two database connections."""
     told = greeting["site"]
     settings = Settings.model_validate(greeting["settings"]).model_copy(update={"pool_size": 2})
     return settings, Site(**{**told, "master": bytes.fromhex(told["master"])})

@@ -105,8 +105,8 @@ class Endings:
                 await write_end(tx, query_id, "failed", row["ending_code"], row["ending_message"])
 
     async def repair_stranded(self) -> int:
-        """Close what is open below queries that are over, which an earlier version could leave behind; return how many such
-        queries were found. Their journals have ended, so only rows change."""
+        """Close what is still open below queries that have ended, which an earlier version could leave behind. Return the
+        number of such queries. Their journals have ended, so only rows change."""
         now = time.monotonic()
         if now < self._next_repair_s:
             return 0

@@ -157,10 +157,8 @@ class QueryRun:
         return await through_outages(once)
 
     async def record_progress(self, tx: Tx) -> None:
-        """Record that this process got further with the query: something is over that no later attempt repeats.
-
-        Called where work ends beside the journal, which records progress itself.
-        """
+        """Record that the query made progress in this process: a step has ended that no later attempt repeats. Call it
+        where work ends outside the journal; the journal records progress itself."""
 
         def known() -> None:
             self._progress_recorded = True
@@ -208,12 +206,12 @@ class QueryRun:
             await self._below(self._out_of_time)
 
     async def within_time_after(self, pause_s: float) -> None:
-        """Return when the query has time left after such a pause. If it has not, it waits at the limit now: the pause
-        would only use up its time."""
+        """Return when the query will have time left after a pause of `pause_s`. If it will not, it waits at the limit now,
+        because the pause would only use up its time."""
         await self._below(lambda: self._out_of_time(pause_s))
 
     def outlasted_by(self, pause_s: float) -> bool:
-        """Return whether the query has no time left after such a pause."""
+        """Return whether the query would have no time left after a pause of `pause_s`."""
         return self._out_of_time(pause_s) is not None
 
     async def _below(self, reached: Callable[[], str | None]) -> None:

@@ -173,8 +173,8 @@ class Runner:
             return query, rows, await self._tool_calls.offered(tx, lease.query_id) if under_way else []
 
     async def _fail(self, lease: Lease, failed: QueryFailed) -> None:
-        """Ends the query as failed, with what is still open below it, in one transaction. If that fails, the query is fenced,
-        and a periodic task ends it step by step (app/agents/ending.py)."""
+        """End the query as failed in one transaction, with everything that is still open below it. If that fails, the query
+        is fenced, and a periodic task ends it step by step (app/agents/ending.py)."""
 
         async def end() -> None:
             async with self._db.transaction(lease.tenant) as tx:

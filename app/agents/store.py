@@ -167,17 +167,17 @@ async def lock_for_end(tx: Tx, query_id: str) -> Any:
 
 
 async def lock_ending(tx: Tx, query_id: str) -> Any:
-    """Lock a query that is to be ended; None if it is over."""
+    """Lock a query that is to be ended. Return None if it has ended."""
     return await tx.row(LOCK_ENDING, tx.tenant, query_id)
 
 
 async def claim_endings(db: Database, limit: int, again_s: float) -> list[tuple[str, str]]:
-    """Return (tenant, id) of queries that are to be ended now; each is returned again only after `again_s` seconds."""
+    """Return (tenant, id) of queries that must be ended now. Each is returned again only after `again_s` seconds."""
     return [(r["tenant_id"], r["id"]) for r in await db.call(CLAIM_ENDINGS, limit, again_s)]
 
 
 async def stranded_queries(db: Database, limit: int) -> list[tuple[str, str]]:
-    """Return (tenant, id) of queries that are over while something below them is open."""
+    """Return (tenant, id) of queries that have ended while calls, gates or plans below them are still open."""
     return [(r["tenant_id"], r["id"]) for r in await db.call(STRANDED, limit)]
 
 

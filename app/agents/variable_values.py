@@ -126,7 +126,7 @@ class Filled:
     """The arguments as they are on record, where they are large."""
 
     def with_text(self, text: bytes) -> Filled:
-        """Return the same call with its arguments as JSON, if they are large."""
+        """Return the same call, with its arguments as JSON if they are large."""
         return replace(self, text=text) if len(text) > UNHURRIED_BYTES else self
 
     def dump(self) -> tuple[bytes, bytes]:

@@ -318,7 +318,7 @@ class Variables:
     async def ahead(
         self, run: QueryRun, scope: Scope, paths: Sequence[Reference], method: Method, value: Any, data: bytes
     ) -> Made | None:
-        """Of a large write, or one to a large document, what it makes of it: no transaction is open meanwhile. `data` is
+        """Compute the result of a large write, or of a write to a large document, while no transaction is open. `data` is
         the value as JSON."""
         if len(paths) != 1:
             return None
@@ -434,7 +434,7 @@ async def _loaded(record: tuple[bytes, bytes], output: Output | None) -> Filled:
 
 
 async def text_of_picked(outcome: Outcome, value: Any) -> bytes:
-    """A value that was picked of an outcome, as JSON."""
+    """Return a value that was picked from an outcome as JSON."""
     if isinstance(outcome, Answer) and outcome.text is not None and value is outcome.value:
         return outcome.text
     return await offload(orjson.dumps, value)

@@ -41,8 +41,8 @@ async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
 
 
 async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
-    """Return the newest grant that covers this call under the rule in force, and who gave it. It is worth the people who
-    voted for it: as many as the rule asks for now, and none who may not decide."""
+    """Return the newest grant that covers this call under the rule in force, and the principal who gave it. Only voters who
+    may still decide count, and there must be as many as the rule requires now."""
     free = free_arguments(request.rule.rememberable)
     if request.kind != "tool" or free is None:
         return None

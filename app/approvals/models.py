@@ -120,7 +120,8 @@ class ApprovalRow:
 
     @property
     def voters(self) -> int:
-        """Return how many people voted. Votes that are older than this rule may be two of one."""
+        """Return how many people voted. Votes that were cast before names were compared as people may include two of one
+        person."""
         return len({person_of(vote.principal) for vote in self.votes})
 
     @property

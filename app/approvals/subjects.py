@@ -16,8 +16,8 @@ _TAIL: Final = b',"definitionDigest":'
 
 
 def tool_subject(tool: str, definition_digest: str, args: Mapping[str, Any], runtime_digest: str) -> bytes:
-    """The subject of a call: which tool in which definition, with which arguments, under which runtime version. With
-    `offload` where the arguments are large."""
+    """Return the subject of a call: its tool and definition, its arguments, and the runtime version. Call it through
+    `offload` if the arguments may be large."""
     return jsongate.canonical(
         {
             "tool": tool,
@@ -36,12 +36,12 @@ def with_args(subject: bytes, args: Mapping[str, Any]) -> bytes:
 
 
 def args_text(subject: bytes) -> bytes:
-    """The arguments of a call as JSON, the keys of every object sorted."""
+    """Return the arguments of a call as JSON, with the keys of every object sorted."""
     return subject[len(_HEAD) : _end_of_args(subject)]
 
 
 def args_of(subject: bytes) -> dict[str, Any]:
-    """The arguments of a call. With `offload` where they are large."""
+    """Return the arguments of a call. Call it through `offload` if they may be large."""
     args: dict[str, Any] = loads(args_text(subject))
     return args
 
@@ -52,7 +52,8 @@ def definition_of(subject: bytes) -> str:
 
 
 def bound_args(subject: bytes, free: Sequence[str]) -> bytes:
-    """The arguments but for those that may differ, in the form that is compared. With `offload` where they are large."""
+    """Return the arguments except those that may differ, in the form that is compared. Call it through `offload` if they
+    may be large."""
     if not free:
         return args_text(subject)
     bound = {k: v for k, v in args_of(subject).items() if k not in free}
@@ -60,8 +61,8 @@ def bound_args(subject: bytes, free: Sequence[str]) -> bytes:
 
 
 def _end_of_args(subject: bytes) -> int:
-    """Where the arguments end: their key is the first one. Nothing behind them can look like the next key, since these are
-    digests and a tool's name, so the last place that does is that key."""
+    """Return the offset at which the arguments end. They come first, and only digests and the name of a tool follow, which
+    cannot contain the next key. So the last occurrence of that key ends the arguments."""
     return subject.rindex(_TAIL)
 
 

@@ -1,4 +1,4 @@
-"""The directory of a backup: its parts, its manifest, and how it comes to be whole or not at all."""
+"""The directory of a backup: its parts and its manifest. It is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Bodies(_Model):
 
 
 class Manifest(_Model):
-    """What a backup has, and what a restore needs to know before it begins."""
+    """The contents of a backup, and what a restore needs to know before it begins."""
 
     format: int
     plangate: str
@@ -84,7 +84,7 @@ def bodies(folder: Path) -> Iterator[Body]:
 
 
 def part(path: Path) -> Part:
-    """Return size and digest of a file. Reads all of it."""
+    """Return the size and digest of a file. Reads the whole file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Part(bytes=os.fstat(file.fileno()).st_size, sha256=digest)
@@ -115,7 +115,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_part(folder: Path, name: str, expected: Part) -> None:
-    """Raise BackupError unless the file is the one that was written."""
+    """Raise BackupError unless the file has the size and digest of the manifest."""
     try:
         found = part(folder / name)
     except FileNotFoundError as error:
@@ -137,8 +137,8 @@ class NewFolder(NamedTuple):
 
 @contextmanager
 def new_folder(to: Path) -> Iterator[NewFolder]:
-    """Give a directory to write a backup into. It gets its name `to` after the block, with everything on disk; after
-    an error it is removed. What a killed backup left under the temporary name is replaced.
+    """Yield a directory to write a backup into. After the block it is synced and renamed to `to`; after an error it is
+    removed. A directory that a killed backup left is replaced.
 
     Raises:
         BackupError: the name is taken, or another backup is being written to it.

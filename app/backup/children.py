@@ -1,4 +1,4 @@
-"""Running the client programs of Postgres: their errors in words, and none of them left behind."""
+"""Run the client programs of Postgres: report their errors, and leave none of them running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST_LINES = 5
 
 
 class Child:
-    """A program that runs, and what it says on standard error."""
+    """A running program and its standard error."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
         self.process = process
@@ -23,7 +23,7 @@ class Child:
         self._errors = errors
 
     async def succeed(self) -> None:
-        """Wait for its end. Raises BackupError with its last lines if it failed."""
+        """Wait until the program ends. Raise BackupError with the last lines of its standard error if it failed."""
         code = await self.process.wait()
         if code != 0:
             raise self.failure(code)
@@ -31,7 +31,7 @@ class Child:
     def failure(self, code: int) -> BackupError:
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
-        said = "\n  ".join(lines) or "(it said nothing)"
+        said = "\n  ".join(lines) or "(no output)"
         return BackupError(f"{self._name} failed (exit {code}):\n  {said}")
 
 
@@ -44,7 +44,8 @@ async def running(
     stdout: int | None = None,
     inherited: tuple[int, ...] = (),
 ) -> AsyncIterator[Child]:
-    """Run a program for the block; kill it if it outlives the block. What it writes is for its owner alone."""
+    """Run a program for the duration of the block, and kill it if it is still running then. Only its owner can read the
+    files that it writes."""
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(
             program,
@@ -68,5 +69,5 @@ async def running(
 
 
 def _close(process: Any) -> None:
-    """Close its pipes now: asyncio leaves those of a killed process to the garbage collector."""
+    """Close the pipes of the program now: asyncio leaves those of a killed process to the garbage collector."""
     process._transport.close()

@@ -1,4 +1,4 @@
-"""What stops a backup or a restore. Imports nothing, so that the command line can name it at no cost."""
+"""The error of backups and restores. This module imports nothing, so that the command line can import it quickly."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def save(dsn: str, blobs: str, to: Path, version: str) -> Manifest:
 
 @contextlib.contextmanager
 def _full_disk_named(to: Path) -> Iterator[None]:
-    """Say which disk is full, whoever wrote to it."""
+    """Raise an error that names the disk that is full, whichever program wrote to it."""
     try:
         yield
     except (OSError, StoreUnavailable) as error:

@@ -88,8 +88,8 @@ END $$;
 
 
 def finish(functions: list[str], number: int) -> str:
-    """Return the last statements of a restore's transaction: owners, and another history. `functions` are signatures
-    as Postgres wrote them, from a backup whose dump is executed anyway."""
+    """Return the last statements of a restore's transaction: they set owners and start a new history. `functions` are
+    signatures as Postgres wrote them, from a backup whose dump is executed anyway."""
     owners = "".join(f"ALTER FUNCTION {function} OWNER TO plangate_scan;\n" for function in functions)
     return (
         "GRANT CREATE ON SCHEMA public TO plangate_scan;\n"

@@ -114,7 +114,7 @@ _tenant: ContextVar[str | None] = ContextVar("tenant_of_requests", default=None)
 
 @contextmanager
 def requests_of(tenant: str) -> Iterator[None]:
-    """Attribute the requests that are made inside to this tenant, for its share of lookups and for the log."""
+    """Attribute the requests in the block to this tenant, for its share of lookups and for the log."""
     before = _tenant.set(tenant)
     try:
         yield
@@ -123,7 +123,7 @@ def requests_of(tenant: str) -> Iterator[None]:
 
 
 def requesting_tenant() -> str:
-    """Return the tenant whose requests these are; "" for none."""
+    """Return the tenant of the current request, or "" if there is none."""
     return _tenant.get() or ""
 
 
@@ -145,7 +145,7 @@ class Lookups:
 
     @property
     def in_use(self) -> int:
-        """Lookups that are in progress."""
+        """Return the number of lookups in progress."""
         return self._shares.in_use
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
@@ -463,7 +463,8 @@ def _pool(
     keepalive: int = KEEPALIVE_CONNECTIONS,
     connections: int | None = None,
 ) -> Any:
-    """No limit on connections by default: tenants share them, and one that hangs on all would stop the others."""
+    """Return a connection pool, by default without a limit on connections: tenants share it, and one tenant whose requests
+    hang could use up a limit."""
     return core.AsyncConnectionPool(
         ssl_context=ssl_context,
         max_connections=connections,
@@ -517,8 +518,8 @@ class EgressTransport2(httpx2.AsyncHTTPTransport):
 
 
 class OpenTransport2(EgressTransport2):
-    """For addresses that no tenant chose: they are not checked, and the head of a response is bounded as always.
-    The caller bounds the body."""
+    """A transport for addresses that no tenant chose. It does not check them, but bounds the head of a response. The caller
+    bounds the body."""
 
     def __init__(self, *, keepalive: int, connections: int) -> None:
         self._pool = self._pool_over(_MeasuredBackend(httpcore2), keepalive, connections)

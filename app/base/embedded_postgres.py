@@ -64,12 +64,12 @@ class EmbeddedPostgres:
 
     @property
     def home(self) -> Path:
-        """The directory of the cluster: the data directory, or its stand-in where root keeps the data."""
+        """Return the directory of the cluster: the data directory, or its substitute if root cannot use that."""
         return self._use.server.places.home
 
     @property
     def account_name(self) -> str:
-        """The account that runs Postgres."""
+        """Return the account that runs Postgres."""
         return self._use.server.account.name
 
     def dsn(self, database: str = DATABASE, user: str = OWNER) -> str:

@@ -31,7 +31,7 @@ class Flaw:
 
 
 def list_errors(flaws: Iterable[Flaw]) -> dict[str, Any]:
-    """The fields of an answer that lists errors: the first ones, and whether there are more."""
+    """Return the fields of a response that lists errors: the first ones, and whether there are more."""
     found = list(islice(flaws, COLLECTED_ERRORS))
     return {
         "errors": [
@@ -46,7 +46,7 @@ def list_errors(flaws: Iterable[Flaw]) -> dict[str, Any]:
 
 
 def truncate(text: str, chars: int) -> str:
-    """The text; the end of a longer one is left out."""
+    """Return the text, shortened if it is longer."""
     return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""Whether this process can work: what `/readyz` answers and `/metrics` counts."""
+"""Readiness of this process and its database, for `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 

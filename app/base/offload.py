@@ -1,4 +1,4 @@
-"""Where JSON is worked on: what is small on the event loop, what is larger in a thread.
+"""Work on JSON: small values on the event loop, larger ones in a thread.
 
 A thread helps only where Python's own code runs, since the event loop gets its turn between two of its instructions.
 A call into C keeps the interpreter until it returns. So a function for `offload` may write JSON with orjson (16 MiB in

@@ -1,4 +1,4 @@
-"""Addresses of clients, as they are counted."""
+"""Client addresses and the peers that they count as."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_NAME_CHARS: Final = 64
 
 
 def parse_address(host: str) -> Address | None:
-    """Return the address that a text names, an IPv4 address mapped to IPv6 as the former; None if it names none."""
+    """Parse an IP address, with an IPv4 address that is mapped to IPv6 as IPv4. Return None if the text is no address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -22,7 +22,8 @@ def parse_address(host: str) -> Address | None:
 
 @functools.lru_cache(maxsize=4096)
 def peer_of(host: str) -> str:
-    """Return whom an address is counted as: an IPv4 address alone, IPv6 by its /64, which one machine may have."""
+    """Return the peer that an address counts as: each IPv4 address is one; IPv6 addresses count by their /64, because one
+    machine may have a whole /64."""
     address = parse_address(host)
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
         return str(ipaddress.ip_network((address, 64), strict=False))

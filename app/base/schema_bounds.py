@@ -97,7 +97,7 @@ def refuse_bombs(references: References, root: Schema) -> None:
 
 
 def refuse_costly_patterns(root: Schema) -> None:
-    """Raise SchemaRefused when the patterns take too long to compile, with the interpreter held."""
+    """Raise SchemaRefused if the patterns take too long to compile, because that holds the GIL."""
     pointer = costly_pattern(everywhere(root))
     if pointer is not None:
         raise SchemaRefused(pointer, COSTLY_PATTERNS)

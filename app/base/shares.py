@@ -47,7 +47,7 @@ class TenantShares:
             raise
 
     def release(self, tenant: str) -> None:
-        """Give a place back; the tenants that wait and hold the fewest places are served first."""
+        """Release a place. Of the tenants that wait, those that hold the fewest places go first."""
         self.in_use -= 1
         self._held[tenant] -= 1
         if not self._held[tenant]:

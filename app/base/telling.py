@@ -181,7 +181,7 @@ def _frames(at: TracebackType | None) -> list[str]:
 
 
 def stack(frame: FrameType) -> list[str]:
-    """Return where a thread is in the code, the innermost place last."""
+    """Return the stack of a thread, with the innermost frame last."""
     places: list[str] = []
     at: FrameType | None = frame
     while at is not None and len(places) < MAX_FRAMES:

@@ -57,7 +57,7 @@ class LoopWatchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start to measure the running loop."""
+        """Start measuring the running loop."""
         loop = asyncio.get_running_loop()
         self._cpu_s = time.thread_time()
         self._schedule(loop, 0.0, 0.0)
@@ -67,7 +67,7 @@ class LoopWatchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop to measure. Idempotent."""
+        """Stop measuring. Idempotent."""
         if self._thread is None or self._timer is None:
             return
         self._timer.cancel()
@@ -120,7 +120,7 @@ class LoopWatchdog:
 
 
 def _stacks(loop_thread: int) -> tuple[list[str], list[str]]:
-    """The stack of the loop's thread, and those of some threads that are at work, each below a line of its own."""
+    """Return the stack of the loop's thread, and the stacks of some other active threads, each below its own heading."""
     of_loop: list[str] = []
     of_others: list[str] = []
     threads = 0

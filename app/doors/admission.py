@@ -1,8 +1,8 @@
 """Admission of connections: how many there may be, and how long one may take to send a request.
 
-A head must arrive within a time, a body must keep a rate while the service reads it, and a process has a bound. At the
-bound, a new connection takes the place of one that has sent nothing or is idle. If there is none, it waits for a moment,
-and then gets a 503.
+A head must arrive within a deadline, a body must keep a rate while the service reads it, and the connections of a process
+are bounded. At the bound, a new connection replaces one that has sent nothing or is idle. If there is none, the new
+connection waits for a moment, and then gets a 503.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True)
 class AdmissionBounds:
-    """What the connections of a process are held to. `per_peer` 0: no bound per peer."""
+    """Bounds on the connections of a process. With `per_peer` 0, there is no bound per peer."""
 
     connections: int = 20_000
     per_peer: int = 0
@@ -62,7 +62,7 @@ class AdmissionBounds:
 
 
 class Deadlines:
-    """Connections that have the same time for something, the one that started first in front."""
+    """Connections with the same timeout, the one that started first in front."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -78,7 +78,7 @@ class Deadlines:
         return connection in self._started
 
     def start(self, connection: AdmittedConnection, now: float) -> None:
-        """Give a connection its whole time, from now on."""
+        """Start the deadline of a connection again from now."""
         self._started.pop(connection, None)
         self._started[connection] = now
 
@@ -146,7 +146,8 @@ class Admission:
         return True
 
     def admit_waiting(self) -> None:
-        """Give free places to the connections that wait longest. One that sent a request may take another's place."""
+        """Give free places to the connections that have waited longest. A connection that has sent a request may replace
+        another one."""
         for connection in self.waiting:
             if self.admit(connection, evict=connection.has_request):
                 self.waiting.stop(connection)
@@ -168,7 +169,7 @@ class Admission:
                 log.warning("connections.full", count=self.bounds.connections)
 
     def release(self, connection: AdmittedConnection) -> None:
-        """Forget a connection that is over."""
+        """Forget a connection that has ended."""
         self.stop(connection)
         self._rejected.discard(connection)
         if not connection.counted:
@@ -187,7 +188,7 @@ class Admission:
         return bounded_peer(connection.client[0], self.bounds.trusted)
 
     def _make_room(self, now: float) -> bool:
-        """Close the connection that has waited longest for its head, or else the one that is idle longest."""
+        """Close the connection that has waited longest for its head, or else the one that has been idle longest."""
         victim = self.heads.first()
         if victim is not None and now - victim.head_started_at >= EVICTABLE_AFTER_S:
             self.release(victim)
@@ -206,14 +207,14 @@ class Admission:
     # -- how long ----------------------------------------------------------------------------------------------
 
     def start(self, deadlines: Deadlines, connection: AdmittedConnection) -> None:
-        """Give a connection its time for a head, a body or its end."""
+        """Start a deadline of a connection, for its head, its body or its end."""
         if self._timer is None:
             self._ticked = connection.loop.time()
             self._arm(connection.loop)
         deadlines.start(connection, self.now)
 
     def stop(self, connection: AdmittedConnection) -> None:
-        """End all deadlines of a connection."""
+        """Remove all deadlines of a connection."""
         for deadlines in (self.heads, self.bodies, self.waiting, self.closing):
             deadlines.stop(connection)
         self.idle.pop(connection, None)
@@ -242,7 +243,8 @@ class Admission:
 
 @functools.lru_cache(maxsize=4096)
 def bounded_peer(host: str, trusted: tuple[Network, ...]) -> str | None:
-    """Return whom an address is counted as: IPv6 by its /64. None for loopback and trusted proxies, who have no bound."""
+    """Return the peer that an address counts as (IPv6 by its /64), or None for loopback and trusted proxies, which have no
+    bound."""
     address = parse_address(host)
     if address is None or address.is_loopback or any(address in network for network in trusted):
         return None
@@ -338,11 +340,11 @@ class AdmittedConnection(HttpToolsProtocol):
 
     @property
     def has_request(self) -> bool:
-        """Whether a connection that waits for a place has sent something."""
+        """Return whether a connection that waits for a place has sent something."""
         return bool(self._held)
 
     def enter(self) -> None:
-        """Begin with what was sent while this connection waited for a place."""
+        """Process what the client sent while this connection waited for a place."""
         self._waits = False
         held, self._held = bytes(self._held), bytearray()
         self._start_head()
@@ -351,7 +353,7 @@ class AdmittedConnection(HttpToolsProtocol):
             self.data_received(held)
 
     def wait_expired(self) -> None:
-        """End a connection that got no place."""
+        """End a connection that got no place in time."""
         self.admission.reject(self)
         if self.has_request:
             self._close_with(503, "unavailable", "The service is not available at the moment", FULL)
@@ -361,7 +363,7 @@ class AdmittedConnection(HttpToolsProtocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a response is under way."""
+        """Return whether a response is in progress."""
         return self.cycle is not None and not self.cycle.response_complete
 
     # -- what the parser finds -----------------------------------------------------------------------------------
@@ -427,7 +429,7 @@ class AdmittedConnection(HttpToolsProtocol):
         if self._head_begun:
             seconds = self.admission.bounds.head_timeout_s
             detail = f"The head of the request did not arrive within {seconds:g} s."
-            self._close_with(408, "request_timeout", "The request was not sent in time", detail)
+            self._close_with(408, "request_timeout", "The request did not arrive in time", detail)
         else:
             self.transport.close()  # nothing to answer
 
@@ -445,7 +447,7 @@ class AdmittedConnection(HttpToolsProtocol):
             f"Less than {bounds.body_min_bytes_per_s} bytes a second of the body arrived for "
             f"{bounds.body_timeout_s:g} s. Send the request again."
         )
-        self._close_with(408, "request_timeout", "The request was not sent in time", detail)
+        self._close_with(408, "request_timeout", "The request did not arrive in time", detail)
 
     def resumed_reading(self) -> None:
         """Begin the window of a body again: the time in which the service did not read does not count."""
@@ -493,4 +495,4 @@ class AdmittedConnection(HttpToolsProtocol):
             self.transport.close()
 
 
-FULL: Final = "The service has as many connections as it may have; try again in a moment."
+FULL: Final = "All connections of this process are in use; retry in a moment."

@@ -20,7 +20,7 @@ from app.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a backup prints, and the digests of bodies that could not be saved."""
+    """The output of a backup, and the digests of bodies that could not be saved."""
 
     lines: list[str]
     lost: list[str]

@@ -73,7 +73,7 @@ async def _live(connection: socket.socket) -> None:
 
 
 class _Work:
-    """What a child and its parent say to each other."""
+    """The messages between a child and its parent."""
 
     def __init__(self, services: Services, writer: asyncio.StreamWriter, settings: Settings) -> None:
         self._worker = services.worker
@@ -81,7 +81,7 @@ class _Work:
         self._taken = 0
 
     async def listen(self, reader: asyncio.StreamReader, stop: asyncio.Event) -> None:
-        """Take the queries that the parent sends, until it says stop or is gone."""
+        """Take the queries that the parent sends, until it says stop or closes the socket."""
         while line := await reader.readline():
             message = orjson.loads(line)
             if "claims" in message:
@@ -92,7 +92,7 @@ class _Work:
         stop.set()
 
     async def report(self) -> None:
-        """Say what runs here: after each change, and once a second as a sign of life."""
+        """Report the queries that run here: after each change, and once a second as a heartbeat."""
         loop = asyncio.get_running_loop()
         said: tuple[list[str], int] | None = None
         said_at = 0.0
@@ -105,7 +105,7 @@ class _Work:
 
 
 def end_with_parent(parent_pid: int) -> None:
-    """Have the kernel end this process when its parent ends, where it can; else the closed socket says it."""
+    """Ask the kernel to kill this process when its parent ends, if it can. Otherwise the closed socket tells this process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

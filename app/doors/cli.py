@@ -297,7 +297,9 @@ def backup(
 
 @cli.command()
 def restore(
-    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `plangate backup` created.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="The directory that `plangate backup` created.")
+    ],
     data_dir: DataDir = None,
 ) -> None:
     """Restore a backup into an empty database. Stop the service first."""

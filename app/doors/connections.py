@@ -1,4 +1,4 @@
-"""HTTP connections of a process: what each may hold, and when one is dropped.
+"""HTTP connections of a process: how many bytes each may buffer, and when one is dropped.
 
 A client that stops reading leaves bytes in two places: in our write buffer and in the socket's send buffer. Both are
 bounded for each connection, and a connection whose client acknowledges nothing for a while is aborted, whatever the

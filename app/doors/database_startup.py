@@ -44,8 +44,8 @@ SERVER_PID: Final = "SELECT pg_backend_pid()"
 
 
 async def prepare_database(site: Site, wait_s: float) -> None:
-    """Wait for the database for up to `wait_s` seconds, migrate it, and check the way to it. Exit with one line if it
-    cannot be used."""
+    """Wait for the database for up to `wait_s` seconds, migrate it, and check the connection to it. Exit with one line if
+    it cannot be used."""
     await migrate_database(site, wait_s)
     if site.postgres is None and site.migrate_dsn != site.dsn:
         await wait_for_database(site.dsn, "DATABASE_URL", wait_s)

@@ -84,13 +84,13 @@ async def of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     count = len(found)
-    many = f"More than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
+    many = f"more than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
     return problem(
         request,
         422,
         errors.Invalid.kind,
         errors.Invalid.title,
-        f"{many} thing{'s' if count > 1 else ''} in the request must be changed; see errors.",
+        f"The request has {many} problem{'s' if count > 1 else ''}; see errors.",
         list_errors(errors.Flaw(pointer(e["loc"]), message(e)) for e in found),
     )
 

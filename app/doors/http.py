@@ -111,7 +111,7 @@ def _operations(api: FastAPI) -> None:
         tags=["operations"],
         summary="The process can work: its database answers",
         description="200 while the database answers reads. With `need=writes` it is 503 while the database takes no "
-        "writes: it is read-only, or its disk is full. Both are in the answer, whatever is needed.",
+        "writes: it is read-only, or its disk is full. The response always has both `reads` and `writes`.",
         response_model=views.Readiness,
     )
     async def readyz(

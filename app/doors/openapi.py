@@ -183,7 +183,7 @@ def install(api: FastAPI) -> None:
 
 
 class _Download:
-    """The route of the document. It takes 0.4 s to make, so that is done once, in a thread."""
+    """The route of the API document. Building the document takes 0.4 s, so it is built once, in a thread."""
 
     def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
         self._document = document

@@ -103,7 +103,7 @@ def admission_bounds(settings: Settings) -> AdmissionBounds:
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """Return what a connection may hold for a client that reads slowly."""
+    """Return how many bytes a connection may buffer for a client that reads slowly."""
     return ConnectionLimits(settings.reader_bytes, settings.stalled_reader_s)
 
 
@@ -149,8 +149,8 @@ def _leave(_number: int, _frame: object) -> None:
 
 
 def drain_seconds(settings: Settings) -> float:
-    """Return the seconds between the change of /readyz and the close of the listener. On a loopback address no load
-    balancer probes, so a person who presses Ctrl-C need not wait."""
+    """Return how long the process serves after /readyz changes and before the listener closes. The default is 0 on a
+    loopback address: no load balancer probes it, and nobody should have to wait after Ctrl-C."""
     if settings.drain_s is not None:
         return settings.drain_s
     return 0.0 if is_loopback(settings.host) else DRAIN_S

@@ -12,7 +12,7 @@ class Health(View):
 
 
 class Readiness(View):
-    """`running`: how many queries this process works on. `reads` and `writes`: what the database does."""
+    """`running`: the number of queries that this process runs. `reads` and `writes`: whether the database takes them."""
 
     status: Literal["ready"]
     running: int

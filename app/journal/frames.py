@@ -1,4 +1,4 @@
-"""Events as they stand in a stream of server-sent events."""
+"""Events as frames of a stream of server-sent events."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Channel:
         self.size = 0
 
     def after(self, seq: int) -> Page | None:
-        """Return a page of what follows `seq`, at most LARGE_EVENT_BYTES, or None if the ring cannot tell."""
+        """Return a page of the events after `seq`, at most LARGE_EVENT_BYTES, or None if the ring does not have them."""
         if not self.ring or seq + 1 < self.ring[0].seq or seq > self.ring[-1].seq:
             return None
         events: list[JournalEvent] = []

@@ -14,7 +14,7 @@ RETRY_AFTER_S: Final = 5
 
 
 class OpenStream:
-    """One place among the open streams. Release it when the stream ends; releasing twice is once."""
+    """One place among the open streams. Release it when the stream ends; releasing is idempotent."""
 
     def __init__(self, streams: OpenStreams, tenant: str, key_id: str) -> None:
         self._streams = streams
@@ -56,7 +56,7 @@ class OpenStreams:
     def _refuse(self, limit: str, what: str, name: str) -> None:
         self._metrics.streams_refused.labels(limit).inc()
         raise TooManyRequests(
-            f"{what} in this process, as many as it may have. Close one, follow several queries with one stream "
+            f"{what} in this process, which is the maximum. Close one, follow several queries with one stream "
             f"of GET /events, or ask the operator to raise the limit {name!r}.",
             retry_after_s=RETRY_AFTER_S,
         )

@@ -16,12 +16,12 @@ Read = Callable[[str, Callable[[Tx], Awaitable[bytes | None]]], Awaitable[bytes 
 
 
 class EventGone(Exception):
-    """The event was deleted while it was read, or the process ends."""
+    """The event was deleted while it was being read, or the process is stopping."""
 
 
 @dataclass(slots=True, eq=False)
 class SharedBody:
-    """The one copy of a body, for as long as anybody reads it."""
+    """The one copy of a body, kept as long as a stream reads it."""
 
     size_bytes: int
     readers: int = 0

@@ -108,7 +108,7 @@ class Streams:
 
     @property
     def shared_bytes(self) -> int:
-        """How many bytes of large events readers of this process share."""
+        """Return the bytes of large events that streams of this process share."""
         return self._bodies.held_bytes
 
     async def generation(self, tx: Tx) -> str:
@@ -169,7 +169,7 @@ class Streams:
                     yield []
 
     async def _page(self, tenant: str, query_id: str, after: int) -> Page | None:
-        """Return what follows; None in an outage, because a stream is not the place to tell of one."""
+        """Return the next page, or None in an outage: a stream does not report outages."""
         try:
             async with self.reads.transaction(tenant) as tx:
                 return await store.stream_page(tx, query_id, after, PAGE)
@@ -184,7 +184,7 @@ class Streams:
             return None
 
     async def _read_again(self, tenant: str, read: Callable[[Tx], Awaitable[bytes | None]]) -> bytes | None:
-        """Read, through outages. None if the process ends meanwhile."""
+        """Read, and retry during outages. Return None if the process is stopping."""
         while True:
             try:
                 async with self.reads.transaction(tenant) as tx:
@@ -202,7 +202,7 @@ class Streams:
         types: Sequence[str] | None,
         allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncGenerator[bytes, None]:
-        """The frames of a query's stream, in chunks. Ends when the key of the reader is revoked."""
+        """Yield the frames of a query's stream in chunks. Ends when the key of the reader is revoked."""
         batches = self._query_batches(tenant, query_id, after, types)
         async with contextlib.aclosing(frames.encode(self._bodies, tenant, batches, allowed)) as chunks:
             with contextlib.suppress(EventGone):  # readers ignore a frame without an end

@@ -116,7 +116,8 @@ class AnthropicProvider(VendorProvider):
         return int_in(request.extra, "max_tokens") or _max_tokens(request)
 
     def _decoder(self) -> Any:
-        """What the SDK makes events of bytes with; of its protocol, the asynchronous half."""
+        """Create the decoder that the SDK uses to parse events. Only the asynchronous half of the SDK's protocol is
+        implemented."""
         return _Decoder(self._line_bytes)
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
@@ -137,7 +138,7 @@ class AnthropicEvent(ServerSentEvent):
 
 
 class _Decoder:
-    """In the place of the SDK's decoder, which bounds nothing."""
+    """Replacement for the SDK's decoder, which bounds nothing."""
 
     def __init__(self, limit: int) -> None:
         self._events = SseReader(limit)

@@ -61,7 +61,7 @@ class BedrockProvider(AnthropicProvider):
 
 
 class _Decoder(AWSEventStreamDecoder):
-    """In the place of the SDK's decoder, which needs botocore."""
+    """Replacement for the SDK's decoder, which needs botocore."""
 
     def __init__(self, limit: int) -> None:
         self._frames = FrameReader(limit)

@@ -53,7 +53,7 @@ class ModelBounds:
     tenant_bytes_per_s: int = 4 * 1024 * 1024
 
     def turn_bytes(self, max_tokens: int | None) -> int:
-        """Return the most bytes of a turn for which so many tokens were requested; None: the request does not say."""
+        """Return the maximum bytes of a turn for which `max_tokens` were requested; None if the request does not say."""
         if max_tokens is None:
             return MAX_RESPONSE_BYTES
         return min(MAX_RESPONSE_BYTES, self.line_bytes + max(0, max_tokens) * self.bytes_per_token)
@@ -83,14 +83,14 @@ class ModelTraffic:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Hold a place for one stream of the tenant whose request this is; wait until there is one."""
+        """Hold a place for one stream of the current tenant; wait until one is free."""
         began = time.monotonic()
         async with self._shares.place(requesting_tenant()):
             self.metrics.model_stream_wait.observe(time.monotonic() - began)
             yield
 
     async def pay(self, tenant: str, cost: int) -> None:
-        """Wait as long as the tenant's rate asks for, after its streams sent this much. The first second is free."""
+        """Wait as long as the tenant's rate requires after its streams have received this much. The first second is free."""
         now = self._clock()
         paid_until = max(self._paid_until.get(tenant, 0.0), now - 1) + cost / self.bounds.tenant_bytes_per_s
         if tenant not in self._paid_until and len(self._paid_until) >= MAX_DEBTS:
@@ -118,7 +118,7 @@ class ModelClient(httpx2.AsyncClient):
 
     @contextmanager
     def requesting(self, max_tokens: int | None) -> Iterator[None]:
-        """Bound the response to the request that is sent inside by the tokens that it asks for."""
+        """Bound the response to the request in the block by the number of tokens that it asks for."""
         before = _turn_bytes.set(self.traffic.bounds.turn_bytes(max_tokens))
         try:
             yield
@@ -163,13 +163,13 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 def open_client(traffic: ModelTraffic) -> ModelClient:
-    """A client for the vendors' own addresses and those that the operator chose."""
+    """Return a client for the vendors' own addresses and those that the operator chose."""
     bounds = traffic.bounds
     transport = OpenTransport2(keepalive=bounds.keepalive, connections=bounds.streams)
     return ModelClient(transport, traffic)
 
 
 def checked_client(policy: EgressPolicy, traffic: ModelTraffic) -> ModelClient:
-    """A client for addresses that tenants chose."""
+    """Return a client for addresses that tenants chose."""
     transport = EgressTransport2(policy, max_response_bytes=None, keepalive=traffic.bounds.keepalive)
     return ModelClient(transport, traffic)

@@ -42,7 +42,8 @@ class FrameReader:
         self._left = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Raises FrameBroken and TooMuchSent. A frame that has begun waits for its end."""
+        """Return the frames that this chunk completes; keep the rest for the next chunk. Raises FrameBroken and
+        TooMuchSent."""
         self._left += data
         while len(self._left) >= _PRELUDE.size:
             length, headers_length, crc = _PRELUDE.unpack_from(self._left)

@@ -96,7 +96,8 @@ class OpenAIProvider(VendorProvider):
         return OpenAITurn(request.model)
 
     def _decoder(self) -> Any:
-        """What the SDK makes events of bytes with; of its protocol, the asynchronous half."""
+        """Create the decoder that the SDK uses to parse events. Only the asynchronous half of the SDK's protocol is
+        implemented."""
         return _Decoder(self._line_bytes)
 
     def _output_tokens(self, request: ModelRequest) -> int | None:
@@ -120,7 +121,7 @@ class _Event(ServerSentEvent):
 
 
 class _Decoder:
-    """In the place of the SDK's decoder, which bounds nothing."""
+    """Replacement for the SDK's decoder, which bounds nothing."""
 
     def __init__(self, limit: int) -> None:
         self._events = SseReader(limit)

@@ -75,7 +75,7 @@ class ContextOverflow(ProviderFault):
 
 
 class TooMuchSent(Exception):
-    """A provider sent more than the service reads. `bound` says which bound it was, for the metric."""
+    """A provider sent more than the service accepts. `bound` is the name of the bound, for the metric."""
 
     def __init__(self, bound: str, what: str, setting: str) -> None:
         super().__init__(f"The provider sent {what}, which the service does not read ({setting}).")

@@ -126,7 +126,7 @@ class VendorProvider(ABC):
 
     @property
     def _line_bytes(self) -> int:
-        """The most bytes of a line, an event or a frame of a stream."""
+        """Return the maximum bytes of a line, an event or a frame of a stream."""
         return self._http_client.traffic.bounds.line_bytes
 
     def _discreet(self, fault: ProviderFault) -> ProviderFault:

@@ -119,14 +119,15 @@ class Draft:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Draft:
-        """Of a normalised body, which came through the gate. With `offload`."""
+        """Create a draft from a normalized and validated body. Call it through `offload`."""
         actions = actions_of(body)
         data = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
         return cls(data, actions, references_of(actions))
 
 
 def weight_of(data: bytes, actions: int) -> int:
-    """The `size` for `offload` of work on a plan: a thousand actions take half a second, however short they are."""
+    """Return the `size` to pass to `offload` for work on a plan: a thousand actions take half a second, however short they
+    are."""
     return max(len(data), actions * ACTION_WEIGHS_BYTES)
 
 

@@ -298,7 +298,7 @@ class Execution:
     async def _filled(
         self, execution_id: str, flow: Flow, n: int, texts: Gathered | Verdict
     ) -> list[dict[str, Any]] | Verdict:
-        """The same for an action of a graph. Raises VariableError."""
+        """Do the same for an action of a graph. Raises VariableError."""
         skipped = flow.skipped(n)
         if skipped is None and isinstance(texts, Verdict):
             return texts

@@ -144,7 +144,7 @@ class PlanTools:
         await (read.graph(plan) if plan.variables else read.body(plan))
 
     async def _texts(self, run: QueryRun, name: str, read: PlanReader, who: Who) -> Texts:
-        """The texts of artifacts that the plan names, where its gate is still to be opened. Reads the plan on the way."""
+        """Read the plan, and return the texts of the artifacts that it names if its gate is not open yet."""
 
         async def look(tx: Tx) -> Plan | None:
             asked = (await self._approvals.standing(tx, who.scope.work_id, "plan")).asked

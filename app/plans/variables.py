@@ -55,14 +55,14 @@ Documents = Mapping[str, Any]
 
 
 class Kept(dict[str, bytes]):
-    """The documents of a gate, by kind, as they are stored. Who has parsed them already says so."""
+    """The documents of a gate as they are stored, by kind. Pass `documents` if they are parsed already."""
 
     def __init__(self, bodies: Mapping[str, bytes], documents: Documents | None = None) -> None:
         super().__init__(bodies)
         self._documents = documents
 
     def documents(self) -> Documents:
-        """The documents themselves, which nobody changes. With `offload`."""
+        """Return the parsed documents, which nobody may change. Call it through `offload`."""
         if self._documents is None:
             self._documents = {kind: loads(body) for kind, body in self.items()}
         return self._documents
@@ -88,8 +88,8 @@ async def checked(
     work_id: str,
     size: int,
 ) -> tuple[list[Flaw], list[Handle]]:
-    """What is wrong with the graph of a body that is to be stored; if nothing is, the references that its variables lead
-    into. `size` is that of the body for `offload`."""
+    """Return the errors in the graph of a body that is to be stored, and, if there are none, the references that its
+    variables lead to. `size` is the size of the body, for `offload`."""
     steps, flaws = await offload(steps_of, actions, size=size)
     if flaws:
         return flaws[:MAX_FLAWS], []
@@ -113,7 +113,7 @@ async def checked(
 
 
 async def graph_of(plan: Plan) -> Graph:
-    """The graph of a plan with variables."""
+    """Return the graph of a plan with variables."""
     return await PlanReader().graph(plan)
 
 
@@ -126,14 +126,14 @@ class PlanReader:
         self._graph: Graph | None = None
 
     async def body(self, plan: Plan) -> dict[str, Any]:
-        """The body, which nobody changes."""
+        """Return the body, which nobody may change."""
         if self._digest != plan.digest:
             self._body = await offload(loads, plan.body)
             self._digest, self._graph = plan.digest, None
         return self._body
 
     async def graph(self, plan: Plan) -> Graph:
-        """The graph of a plan with variables."""
+        """Return the graph of a plan with variables."""
         actions = bodies.actions_of(await self.body(plan))
         if self._graph is None:
             size = bodies.weight_of(plan.body, len(actions))
@@ -303,8 +303,9 @@ async def delivered(
     made: Made | None = None,
     data: bytes | None = None,
 ) -> list[WriteRow]:
-    """Writes the result of an action to its path, or its error to the second one; nothing where there is none for it.
-    `made` and `data` are what `ahead` gave. Gives the writes with their value. Raises WriteRefused, and nothing was written."""
+    """Write the result of an action to its path, or its error to the error path; write nothing if it has no such path.
+    `made` and `data` are the results of `ahead`. Return the writes with their values. Raises WriteRefused if nothing was
+    written."""
     picked = picked_of(output, outcome)
     if isinstance(picked, ToolError):
         return []
@@ -321,7 +322,7 @@ async def delivered(
 async def ahead(
     variables: Variables, run: QueryRun, scope: Scope, output: Output, outcome: Outcome
 ) -> tuple[Made | None, bytes | None]:
-    """Of a large write what it makes of its document, and the value as JSON: no transaction is open meanwhile. Raises
+    """Compute what a large write makes of its document, and the value as JSON, while no transaction is open. Raises
     WriteRefused."""
     picked = picked_of(output, outcome)
     if isinstance(picked, ToolError):

@@ -57,7 +57,7 @@ class ChildLimits:
 
 @dataclass(frozen=True, slots=True)
 class ChildCommand:
-    """How a child process is started, and the first line that it is sent."""
+    """The command that starts a child process, and the first line that is sent to it."""
 
     argv: Sequence[str]
     greeting: Mapping[str, Any]
@@ -118,7 +118,7 @@ class ChildProcesses:
 
     @property
     def count(self) -> int:
-        """How many children run."""
+        """Return the number of running children."""
         return len(self._children) + self._starting
 
     def start(self) -> None:
@@ -210,7 +210,7 @@ class ChildProcesses:
         log.warning("child.assigned", process_id=child.id, count=len(claims))
 
     async def _set_aside(self, culprit: Culprit) -> None:
-        """Have a query ended that ended its processes for the third time."""
+        """Have a query ended because it killed its processes for the third time."""
         async with self._db.transaction(culprit.tenant) as tx:
             await store.mark_for_ending(
                 tx, culprit.query_id, culprit.epoch, "poisoned", _why_set_aside(culprit)
@@ -294,7 +294,7 @@ class ChildProcesses:
         return child, reader
 
     async def _listen(self, child: Child, reader: asyncio.StreamReader) -> None:
-        """Hear what the child says until it says nothing more."""
+        """Read the messages of the child until it closes the socket."""
         with contextlib.suppress(OSError, ValueError):
             while line := await reader.readline():
                 message = orjson.loads(line)

@@ -45,7 +45,7 @@ class ProcessLocks:
         self._held[process_id] = handle
 
     def is_free(self, process_id: str) -> bool:
-        """Return whether no process holds this lock, that is whether its process has ended. Remove its file then."""
+        """Return whether no process holds this lock, which means that its process has ended. If so, remove the lock file."""
         path = self._file(process_id)
         try:
             handle = os.open(path, os.O_RDWR)
@@ -133,7 +133,7 @@ class ProcessRecord:
         return dead
 
     async def end(self) -> None:
-        """Record that this process stops in good order; whatever it still holds is released."""
+        """Record that this process stops in good order; its remaining leases are released."""
         if not self.registered:
             return
         self.registered = False

@@ -88,7 +88,7 @@ async def claim(
 
 
 async def culprits(db: Database, fatal_deaths: int) -> list[Culprit]:
-    """Return the queries for which so many processes died, the last of them while it ran nothing else."""
+    """Return the queries for which this many processes died, the last of them while it ran nothing else."""
     rows = await db.call(CULPRITS, fatal_deaths)
     return [Culprit(r["tenant_id"], r["id"], r["epoch"], r["deaths"], r["own_deaths"]) for r in rows]
 
@@ -128,7 +128,7 @@ async def end_process(db: Database, id: str, reason: EndReason, lease_s: float) 
 
 
 async def presume_dead(db: Database, silent_s: float) -> int:
-    """Mark processes as dead that were silent for so long while the database was writable; return how many."""
+    """Mark processes as dead that sent no heartbeat for this long while the database was writable. Return their number."""
     (row,) = await db.call(PRESUME_DEAD, int(silent_s * 1000))
     return int(row["n"])
 

@@ -141,7 +141,7 @@ class Worker:
 
     @property
     def running_ids(self) -> list[str]:
-        """The ids of the queries that this process works on."""
+        """Return the ids of the queries that this process runs."""
         return list(self._running)
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -248,8 +248,8 @@ class Worker:
                 return
 
     async def _keep(self) -> None:
-        """Writes heartbeats and renews leases; once a second looks whether a running query was woken or lost without our
-        hearing it."""
+        """Write heartbeats and renew leases. Once a second, look for running queries that were woken or lost without a
+        notification."""
         every_s = min(RENEW_SHARE * self.lease_s, HEARTBEAT_S)
         reported = 0.0
         while True:

@@ -23,7 +23,7 @@ class Worker:
         self.verbs = {"read": self._read, "assemble": self._assemble}
 
     def _read(self, _head: Mapping[str, Any], data: bytearray) -> Answer:
-        """Parse a spec, which stays here; the answer has the tenant that it names."""
+        """Parse a spec and keep it; return the tenant that it names."""
         document = leanjson.parsed(data, MAX_CONTAINERS)
         if not isinstance(document, dict):
             return {"isObject": False, "tenant": None}, b""
@@ -33,7 +33,7 @@ class Worker:
         return {"isObject": True, "tenant": named if isinstance(named, str) else None}, b""
 
     def _assemble(self, head: Mapping[str, Any], _data: bytearray) -> Answer:
-        """The wire of the assembled spec, and the literal secrets that were in it."""
+        """Return the wire form of the assembled spec, and the literal secrets that were in it."""
         surroundings = Surroundings(
             EgressPolicy(frozenset(head["allowHosts"])), frozenset(head["entryPoints"])
         )
@@ -43,5 +43,5 @@ class Worker:
 
 
 def verbs() -> Mapping[str, Verb]:
-    """What can be asked."""
+    """Return the handlers of this process."""
     return Worker().verbs

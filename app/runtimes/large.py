@@ -25,8 +25,8 @@ CHILD_BYTES: Final = 512 * 1024 * 1024
 """The memory of a child beyond which it is ended."""
 
 TOO_COMPLEX: Final = (
-    "The spec has so many parts that checking it needs more memory or time than the service gives to one. Split it into "
-    "several runtimes, or make its schemas simpler."
+    "Checking the spec needs more memory or time than the service allows. Split it into several runtimes, or simplify its "
+    "schemas."
 )
 
 
@@ -61,7 +61,7 @@ class LargeSpec:
         """The tenant that the spec names."""
 
     async def assembled(self, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-        """What `assembled_wire` gives of the spec, and its literal secrets. Raises Invalid, TooLarge."""
+        """Return what `assembled_wire` returns for the spec, and its literal secrets. Raises Invalid, TooLarge."""
         answer, wire = await self._child.asked(
             "assemble",
             tenant=tenant,

@@ -11,10 +11,10 @@ from app.runtimes.predicates import evaluated
 
 
 def verbs() -> Mapping[str, Verb]:
-    """What can be asked."""
+    """Return the handlers of this process."""
     return {"required": _required}
 
 
 def _required(head: Mapping[str, Any], data: bytearray) -> Answer:
-    """Whether this call needs an approval; `data` are its arguments."""
+    """Return whether this call needs an approval. `data` are its arguments as JSON."""
     return {"required": evaluated(head["expression"], leanjson.stored(data), head["ctx"])}, b""

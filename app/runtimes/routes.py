@@ -117,7 +117,7 @@ async def register_runtime(
 
 @specs.post(
     "/runtimes/validate",
-    summary="Check a spec without storing it; the first errors at once",
+    summary="Check a spec without storing it; returns the first errors",
     response_model=views.Validation,
 )
 async def validate_runtime(
@@ -255,8 +255,8 @@ async def rotate_signing_secret(
 async def _assembled(
     request: Request, spec: dict[str, Any], tenant: str | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The wire of the assembled spec, and its literal secrets. In a thread, as it takes its time; a large spec is in a
-    process of its own."""
+    """Return the wire form of the assembled spec, and its literal secrets. This runs in a thread because it takes time; a
+    large spec is assembled in a process of its own."""
     large: LargeSpec | None = getattr(request.state, "large_spec", None)
     if large is not None:
         return await large.assembled(tenant)

@@ -78,8 +78,8 @@ class Documents:
         schema: Mapping[str, Any] | None = None,
         data: bytes | None = None,
     ) -> Made:
-        """What a write will make of the document that is held. Where that is large no transaction should be open
-        meanwhile. `data` is the value as JSON, if it is at hand. Raises WriteRefused."""
+        """Compute what a write makes of the stored document. If the document is large, call this while no transaction is
+        open. `data` is the value as JSON, if the caller has it. Raises WriteRefused."""
         written = data if data is not None else await offload(orjson.dumps, value)
         change = Change(str(target), method, written)
         return Made(held.head, await self._after(held.body, document.kind, change, schema))

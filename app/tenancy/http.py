@@ -189,7 +189,7 @@ def path_of(request: Request) -> str:
 
 
 def host_of(request: Request) -> str:
-    """Return the client's address, behind a trusted proxy the one that it names; empty if there is none."""
+    """Return the client's address, or behind a trusted proxy the address that the proxy names; empty if there is none."""
     return "" if request.client is None else request.client.host
 
 
@@ -331,7 +331,7 @@ async def reading(request: Request, caller: Caller, verb: Callable[[Tx], Awaitab
 
 
 async def _written(body: Any) -> bytes:
-    """A body as JSON."""
+    """Return a body as JSON."""
     return body if isinstance(body, bytes) else await offload(jsongate.dumps, body)
 
 

@@ -94,8 +94,8 @@ class Tenancy:
         return caller
 
     async def known(self, authorization: str | None, host: str = "") -> Caller:
-        """Return whose key this is, before anything else of the request is read. `host` is the client's address. Raise
-        Unauthenticated, or TooManyUnknownKeys."""
+        """Return the caller to whom this key belongs, before anything else of the request is read. `host` is the client's
+        address. Raise Unauthenticated, or TooManyUnknownKeys."""
         if not authorization or not authorization.startswith("Bearer "):
             raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
         key = authorization[7:].strip()

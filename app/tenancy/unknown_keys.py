@@ -1,4 +1,5 @@
-"""API keys that the database does not know: each is looked up once in a while, and a client may try few of them.
+"""API keys that the database does not know: each is looked up at most once in a few seconds, and a client may try only some
+each second.
 
 A key has a checksum, but anybody can compute it, so random keys would cost a statement of the database each.
 """

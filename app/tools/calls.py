@@ -177,7 +177,7 @@ def _late(row: Any) -> dict[str, Any] | None:
 
 
 def outcome_of(row: Any) -> CallOutcome | None:
-    """How a call ended; None while it is open or somebody works on it. With `offload` where its result is large."""
+    """Return how a call ended; None while it is open or claimed. Call it through `offload` if its result may be large."""
     if row["status"] in ("open", "claimed"):
         return None
     stored: bytes = row["result"] or b"{}"

@@ -60,7 +60,7 @@ class McpPinning:
 
     @property
     def in_use(self) -> int:
-        """Servers that are being asked."""
+        """Return the number of servers that are being asked."""
         return self._shares.in_use
 
     async def pinned(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,8 @@ class McpPinning:
         return wire
 
     async def listed(self, tenant: str, url: str, headers: Headers) -> list[RemoteTool]:
-        """What a server lists. Raises Invalid, and TooManyRequests if the tenant's share of listings is in use."""
+        """Return the tools that a server lists. Raises Invalid, and TooManyRequests if the tenant's share of listings is in
+        use."""
         if not self._shares.try_acquire(tenant):
             raise self._too_many()
         try:

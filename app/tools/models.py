@@ -119,8 +119,8 @@ def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: byte
 
 
 def request_of(data: bytes) -> dict[str, Any]:
-    """A stored request as it goes out. Large arguments of a tool are the bytes that are stored, which nobody parses on
-    the way. With `offload`: the actions of a plan are parsed."""
+    """Return a stored request in the form in which it is sent. Large arguments of a tool are sent as stored, without
+    parsing. Call it through `offload`, because the actions of a plan are parsed."""
     if len(data) <= LARGE_BYTES or not data.startswith(_CONTEXT):
         request: dict[str, Any] = loads(data)
         return request

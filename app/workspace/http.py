@@ -135,7 +135,7 @@ async def sent(request: Request, tenant: str, body: Body, headers: dict[str, str
 
 
 async def _joined(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what `first` holds, which is not held any longer, and the rest."""
+    """Yield the bytes in `first`, without keeping them in memory afterwards, and then the rest."""
     yield first.pop()
     async for piece in rest:
         yield piece

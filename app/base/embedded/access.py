@@ -69,7 +69,7 @@ END $$
 
 
 def write_files(server: Server) -> bool:
-    """Write pg_hba.conf and pg_ident.conf where they differ. Return whether one did: then Postgres must reload."""
+    """Write pg_hba.conf and pg_ident.conf if they differ. Return whether a file changed: then Postgres must reload."""
     cluster = server.places.cluster
     return any(
         [

@@ -58,7 +58,7 @@ def bring_up(server: Server, *, alone: bool) -> None:
 
 
 def _ask(server: Server) -> State:
-    """The state of the server; makes the roles, and the database when only that is missing."""
+    """Return the state of the server. Create the roles, and the database if only that is missing."""
     state = wire.ask(server.socket, DATABASE, access.PREPARE).state
     if state is State.NO_DATABASE:
         state = wire.ask(server.socket, "postgres", f'CREATE DATABASE "{DATABASE}"').state

@@ -92,7 +92,7 @@ def query(
 
 
 async def _runtimes(remote: Remote) -> list[str]:
-    """Return the names of the runtimes, for somebody who named none or a wrong one; none if they cannot be listed."""
+    """Return the names of the runtimes for an error about a missing or unknown one; none if they cannot be listed."""
     try:
         found = await remote.listed(NAMED, "runtimes")
     except PlangateError:

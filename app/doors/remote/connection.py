@@ -55,7 +55,7 @@ class Stop(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A service, the key to use and where it was found, and the tenant where the key is the operator's."""
+    """A service, the key to use and where it was found, and the tenant if the key is the operator's."""
 
     url: str
     key: str
@@ -75,14 +75,14 @@ class Target:
         return cls(address, *_key(address, key_file, data_dir), tenant)
 
     def describe_key(self) -> str:
-        """Return the prefix of the key and where it was found, for somebody whose key was rejected."""
+        """Return the prefix of the key and where it was found, for the error about a rejected key."""
         prefix = self.key[:SHOWN_KEY_CHARS] if len(self.key) >= MIN_SHOWN_KEY_CHARS else ""
         which = f"begins with {prefix!r} and is from" if prefix else "is from"
         return f"The key that was sent {which} {self.key_from}."
 
 
 def _key(address: str, key_file: Path | None, data_dir: Path | None) -> tuple[str, str]:
-    """The key, and where it was found."""
+    """Return the key and where it was found."""
     if key_file is not None:
         return _read(key_file), str(key_file)
     given = os.environ.get("PLANGATE_API_KEY")

@@ -31,7 +31,8 @@ MAX_MARKS: Final = 4
 
 
 def written_out(text: str, is_seen: Callable[[str], bool], escape: Callable[[str], str]) -> str:
-    """The text, with what is not seen escaped, and combining marks that have no letter before them or are too many."""
+    """Return the text with invisible characters escaped, and also combining marks that have no letter before them or are
+    too many."""
     if text.isascii() and text.isprintable():
         return text
     parts: list[str] = []

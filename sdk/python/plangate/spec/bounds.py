@@ -86,14 +86,14 @@ def _validate_in_steps(
 
 
 def _moved(detail: Any, offset: int) -> InitErrorDetails:
-    """The error of an entry that was validated as the first of its list."""
+    """Return the error of an entry at its own index: it was validated as the first entry of its slice."""
     place, *rest = detail["loc"]
     loc = (place + offset if isinstance(place, int) else place, *rest)
     return error_details(detail["type"], detail["msg"], loc)
 
 
 def error_details(kind: str, message: str, loc: tuple[int | str, ...]) -> InitErrorDetails:
-    """An error with this message as it is."""
+    """Return an error with exactly this message."""
     shown = PydanticCustomError(kind, "{message}", {"message": message})
     return InitErrorDetails(type=shown, loc=loc, input=None)
 
@@ -121,5 +121,5 @@ def _bounded(data: dict[Any, Any], known: Collection[str]) -> Iterator[tuple[Any
 
 
 def shortened(text: str, chars: int = MAX_NAME_CHARS) -> str:
-    """The text, cut where it is longer."""
+    """Return the text, shortened if it is longer."""
     return text if len(text) <= chars else f"{text[: chars - 1]}…"

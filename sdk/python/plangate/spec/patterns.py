@@ -39,7 +39,7 @@ _UNICODE_IN_CLASS: Final = re.compile(r"\\[pP]")
 
 
 def pattern_cost(pattern: str) -> int:
-    """How many states the compiled form of a regular expression has, roughly."""
+    """Estimate how many states the compiled form of a regular expression has."""
     total, last = 0, 0
     outer: list[int] = []
     for match in _TOKEN.finditer(pattern):
@@ -87,7 +87,7 @@ def _single_cost(part: str) -> int:
 
 
 def _patterns_of(schema: Any) -> Iterator[tuple[str, str]]:
-    """The patterns that stand in one schema, with their keywords, without those of the schemas inside of it."""
+    """Return the patterns in one schema with their keywords, except those in its subschemas."""
     if not isinstance(schema, dict):
         return
     if isinstance(pattern := schema.get("pattern"), str):

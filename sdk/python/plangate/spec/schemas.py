@@ -321,7 +321,7 @@ def _invalid_levels(
 
 
 def _level(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with empty schemas in place of those inside of it."""
+    """Return a schema with an empty schema in the place of each subschema."""
     level: dict[str, Any] = {}
     for keyword, held in schema.items():
         if keyword in _MAPS and isinstance(held, dict):
@@ -352,7 +352,7 @@ def _first_entries(held: Any) -> Any:
 
 
 def _level_problems(meta: jsonschema_rs.Validator, level: dict[str, Any]) -> list[tuple[str, str]]:
-    """The problems of a level. In long lists and mappings only the first entries are explained."""
+    """Return the problems of one level. In long lists and mappings, only the first entries are explained."""
     short = {keyword: _first_entries(held) for keyword, held in islice(level.items(), _EXPLAINED_ENTRIES)}
     errors = islice(meta.iter_errors(short), _MAX_PROBLEMS)
     found = [(_pointer(error.instance_path), _cut(error.message, _MESSAGE_CHARS)) for error in errors]
@@ -366,7 +366,7 @@ def _meta_validator(dialect: str) -> jsonschema_rs.Validator:
 
 
 def schema_pattern_cost(schema: Any) -> int:
-    """What the patterns of a JSON Schema cost to compile."""
+    """Return the cost of compiling the patterns of a JSON Schema."""
     return patterns_cost(_subschemas(schema))
 
 
