@@ -41,6 +41,7 @@ class Size:
     turn_s: float
     lease_s: float
     seed: int
+    child_processes: int = 8  # of each process
     queries: int | None = None
     patience_s: float = 240
 
@@ -60,14 +61,27 @@ SMALL_RAPID = Size(
     seed=1,
     patience_s=60,
 )
-RANDOM = Size(kills=1_000, processes=5, alive_s=3.0, in_start=0.25, at_once=40, turn_s=20, lease_s=10, seed=2)
+RANDOM = Size(
+    kills=1_000,
+    processes=3,
+    child_processes=2,
+    alive_s=3.0,
+    in_start=0.25,
+    at_once=40,
+    turn_s=20,
+    lease_s=10,
+    seed=2,
+)
 SMALL_RANDOM = Size(
     kills=6, processes=2, alive_s=1.0, in_start=0.25, at_once=10, turn_s=2, lease_s=2, seed=2, patience_s=60
 )
 
 
 def run(figures: Figures, size: Size) -> None:
-    with deadly_model(0.1) as model, house_with(model, lease_s=size.lease_s) as house:
+    with (
+        deadly_model(0.1) as model,
+        house_with(model, lease_s=size.lease_s, child_processes=size.child_processes) as house,
+    ):
         house.user(house.ledger(), "actions", "actions.notify", "actions.call", "lookup", lease_ms=5000)
         fleet, clients = Fleet(house, size), Clients(house, model, size)
         with clients.approving():
