@@ -82,7 +82,7 @@ class ApiError(PlangateError):
         type: The stable slug of the problem.
         detail: What happened and what to do.
         errors: For invalid requests, `[{"pointer", "message"}]`: the first 20.
-        has_more_errors: Whether there are more than `errors` lists.
+        has_more_errors: Whether there are more errors than `errors` lists.
 
     Example:
         >>> error = ApiError(409, {"type": "conflict", "detail": "It was decided already."})
