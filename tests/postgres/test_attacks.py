@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.references.service import _is_small
+from app.base.offload import is_small
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World
@@ -136,9 +136,9 @@ async def test_a_body_of_millions_of_arrays_is_refused_and_nobody_waits_for_it(a
 
 
 async def test_a_value_that_is_large_inside_is_looked_at_off_the_loop() -> None:
-    assert _is_small({"a": [1, 2, {"b": "c"}]})
-    assert not _is_small({"a": list(range(100_000))})
-    assert not _is_small("x" * 1_000_000)
+    assert is_small({"a": [1, 2, {"b": "c"}]})
+    assert not is_small({"a": list(range(100_000))})
+    assert not is_small("x" * 1_000_000)
 
 
 async def test_a_claim_is_repeated_only_by_who_made_it_and_for_what_his_key_may_serve(
