@@ -41,8 +41,8 @@ async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
 
 
 async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
-    """Return the newest grant that covers this call under the rule in force, and the principal who gave it. Only voters who
-    may still decide count, and there must be as many as the rule requires now."""
+    """Return the newest grant that covers this call under the rule in force, and the principal who gave it. At least as many
+    people as the rule requires now must have voted for the grant, and none who may not decide this call."""
     free = free_arguments(request.rule.rememberable)
     if request.kind != "tool" or free is None:
         return None

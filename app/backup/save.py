@@ -57,7 +57,7 @@ async def save(dsn: str, blobs: str, to: Path, version: str) -> Manifest:
 
 @contextlib.contextmanager
 def _full_disk_named(to: Path) -> Iterator[None]:
-    """Raise an error that names the disk that is full, whichever program wrote to it."""
+    """Turn the error of a full disk into a BackupError that names the directory on that disk."""
     try:
         yield
     except (OSError, StoreUnavailable) as error:
