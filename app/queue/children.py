@@ -71,6 +71,7 @@ class Child:
     process: Process
     writer: asyncio.StreamWriter
     running: set[str] = field(default_factory=set)
+    ran: set[str] = field(default_factory=set)  # every query that it was ever given
     share: int | None = None  # the smallest company that one of its queries may run in
     sent: int = 0  # messages with claims
     ready: bool = False
@@ -88,7 +89,7 @@ class Child:
 
     def room(self) -> float:
         """Return how many more queries may join."""
-        return math.inf if self.share is None else self.share - len(self.running)
+        return math.inf if self.share is None else self.share - len(self.ran)
 
 
 class ChildProcesses:
@@ -169,10 +170,13 @@ class ChildProcesses:
         waiting = await store.count_suspects(self._db)
         free_children = [c for c in self._children.values() if not c.running and not c.stopping]
         idle = [c for c in free_children if c.ready]
-        if not waiting:
-            for child in idle:
+        for child in idle:
+            if child.ran or not waiting:  # what a query left behind would count against the next one
                 self._stop(child)
+        if not waiting:
             return
+        idle = [c for c in idle if not c.stopping]
+        free_children = [c for c in free_children if not c.stopping]
         coming = self._starting + len(free_children)  # before anything is awaited: each child is in one state
         free = self._limits.processes - self.count
         for child in idle:
@@ -198,11 +202,12 @@ class ChildProcesses:
             if not limit:
                 return
             claims = await store.claim(
-                self._db, child.id, int(limit), self._lease_s, suspects=True, company=len(child.running)
+                self._db, child.id, int(limit), self._lease_s, suspects=True, company=len(child.ran)
             )
             if not claims:
                 return
             child.running.update(c.query_id for c in claims)
+            child.ran.update(child.running)
             shares = (child.share, *(c.share for c in claims))
             child.share = min((s for s in shares if s is not None), default=None)
             child.sent += 1
@@ -339,7 +344,13 @@ class ChildProcesses:
             self._db.metrics.child_deaths.inc()
         while True:
             try:
-                await store.end_process(self._db, child.id, "died" if died else "stopped", self._lease_s)
+                await store.end_process(
+                    self._db,
+                    child.id,
+                    "died" if died else "stopped",
+                    self._lease_s,
+                    queries=len(child.ran),
+                )
             except Unavailable:
                 await asyncio.sleep(TICK_S)
             else:

@@ -12,7 +12,7 @@ CLAIM = "SELECT tenant_id, id, epoch, lost, share, load_failures FROM claim_quer
 RELEASE = "SELECT release_leases($1, $2, $3)"
 REPORT = "SELECT id FROM report_process($1, $2, $3, $4, $5)"
 REGISTER = "SELECT register_process($1, $2, $3, $4, $5)"
-END_PROCESS = "SELECT end_process($1, $2, $3) AS news"
+END_PROCESS = "SELECT end_process($1, $2, $3, $4) AS news"
 PRESUME_DEAD = "SELECT presume_dead($1) AS n"
 LOCKED = "SELECT id FROM locked_processes()"
 CULPRITS = "SELECT tenant_id, id, epoch, deaths, own_deaths FROM culprits($1)"
@@ -121,9 +121,12 @@ async def report_process(
     return {r["id"] for r in await db.call(REPORT, id, tenants, ids, epochs, lease_s)}
 
 
-async def end_process(db: Database, id: str, reason: EndReason, lease_s: float) -> bool:
-    """Record that a process has ended and free its leases. Return False if that was known before."""
-    (row,) = await db.call(END_PROCESS, id, reason, lease_s)
+async def end_process(db: Database, id: str, reason: EndReason, lease_s: float, *, queries: int = 0) -> bool:
+    """Record that a process has ended and free its leases. Return False if that was known before.
+
+    `queries`: how many a child process ever ran, those that are over included.
+    """
+    (row,) = await db.call(END_PROCESS, id, reason, lease_s, queries)
     return bool(row["news"])
 
 

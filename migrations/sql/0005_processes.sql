@@ -34,7 +34,7 @@ CREATE TABLE lost_leases (
     n int NOT NULL,
     epoch bigint NOT NULL,
     process_id text COLLATE "C" NOT NULL,
-    queries int,                            -- of a child process that died: how many queries it ran
+    queries int,                            -- of a child process that died: how many queries it ever ran
     lost_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (tenant_id, query_id, n),
     FOREIGN KEY (tenant_id, query_id) REFERENCES queries ON DELETE CASCADE
@@ -117,8 +117,9 @@ LANGUAGE sql AS $$
       FROM lost WHERE q.tenant_id = lost.tenant_id AND q.id = lost.id
 $$;
 
--- A process is known to have ended. One that died loses its leases at once. False: that was known before.
-CREATE FUNCTION end_process(p_id text, p_reason text, p_lease_s float8) RETURNS boolean
+-- A process is known to have ended. One that died loses its leases at once. p_queries: how many queries a child process ever
+-- ran, for what one of them left behind may end it after that one. False: the end was known before.
+CREATE FUNCTION end_process(p_id text, p_reason text, p_lease_s float8, p_queries int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE v_child boolean; v_tenants text[]; v_ids text[];
 BEGIN
@@ -126,14 +127,14 @@ BEGIN
      WHERE p.id = p_id AND (p.ended_at IS NULL OR (p.end_reason = 'presumed_dead' AND p_reason = 'died'))
     RETURNING p.parent_id IS NOT NULL INTO v_child;
     IF NOT FOUND THEN RETURN false; END IF;
-    PERFORM end_process(c.id, 'stopped', p_lease_s) FROM processes c  -- children end with their parent
+    PERFORM end_process(c.id, 'stopped', p_lease_s, 0) FROM processes c  -- children end with their parent
       WHERE c.parent_id = p_id AND c.ended_at IS NULL;
     SELECT array_agg(h.tenant_id), array_agg(h.id) INTO v_tenants, v_ids FROM (
         SELECT q.tenant_id, q.id FROM queries q WHERE q.status = 'running' AND q.lease_owner = p_id
          ORDER BY q.id FOR NO KEY UPDATE) h;
     IF v_ids IS NULL THEN RETURN true; END IF;
     IF p_reason = 'died' THEN
-        PERFORM lose_leases(v_tenants, v_ids, p_lease_s, CASE WHEN v_child THEN cardinality(v_ids) END);
+        PERFORM lose_leases(v_tenants, v_ids, p_lease_s, CASE WHEN v_child THEN greatest(cardinality(v_ids), p_queries) END);
     ELSE  -- it left in good order, or was asked to: that is nobody's fault
         UPDATE queries q SET lease_owner = NULL, lease_expires_at = NULL,
                worked_ms = q.worked_ms + extract(epoch FROM clock_timestamp() - q.resumed_at) * 1000

@@ -273,6 +273,24 @@ async def test_a_childs_own_deaths_are_not_reset_by_progress(idle: World, proces
     assert await processes.counts(query) == (0, 1)
 
 
+async def test_a_child_that_ran_another_query_before_names_no_culprit(
+    idle: World, processes: Processes
+) -> None:
+    a, b = await queued(idle, 2)
+    await processes.died_with("prc_a", "prc_b")
+    found = await processes.claim_suspects(await processes.started("prc_k", "prc_p"))
+    await idle.services.journal.commit(
+        Lease("acme", a, found[a].epoch), Entry(change=QueryChange("succeeded", output=b"1"))
+    )
+    assert await store.end_process(processes.db, "prc_k", "died", LEASE_S, queries=2)
+    assert await processes.counts(b) == (2, 0)
+    assert await store.culprits(processes.db, 3) == []
+    assert await processes.claim_suspects(await processes.started("prc_l", "prc_p"), company=1) == {}
+    await processes.claim_suspects("prc_l")
+    assert await store.end_process(processes.db, "prc_l", "died", LEASE_S, queries=1)
+    assert await processes.counts(b) == (2, 1)
+
+
 async def test_children_end_with_their_parent_and_that_counts_against_nobody(
     idle: World, processes: Processes
 ) -> None:

@@ -122,6 +122,25 @@ async def test_a_query_that_joins_does_not_raise_the_share_of_those_that_run(
     assert one.room() == 0
 
 
+async def test_a_child_that_ran_a_query_gets_no_other_once_it_is_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def culprits(*_: Any) -> list[Any]:
+        return []
+
+    async def count(_: Any) -> int:
+        return 1
+
+    monkeypatch.setattr(store, "culprits", culprits)
+    monkeypatch.setattr(store, "count_suspects", count)
+    one, processes = child(), parent()
+    one.ran = {"qry_a"}
+    processes._children[one.id] = one
+    await processes._look()
+    assert one.stopping
+    assert not one.running
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_signals_of_a_terminal_do_not_end_a_child_and_its_socket_is_its_own() -> None:
     ours, theirs = socket.socketpair()
