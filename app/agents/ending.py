@@ -26,6 +26,7 @@ from app.queue.worker import one_by_one
 log = structlog.get_logger(__name__)
 
 REPAIR_EVERY_S: Final = 600.0
+REPAIR_MORE_S: Final = 10.0  # while there are more than one look finds
 
 # What features above and beside do in the transaction that ends a query before its time.
 EndHook = Callable[[Tx, str, str], Awaitable[None]]
@@ -112,8 +113,7 @@ class Endings:
             return 0
         found = await store.stranded_queries(self._db, 100)
         await one_by_one(found, self._repair)
-        if len(found) < 100:
-            self._next_repair_s = now + REPAIR_EVERY_S
+        self._next_repair_s = now + (REPAIR_EVERY_S if len(found) < 100 else REPAIR_MORE_S)
         return len(found)
 
     async def _repair(self, tenant: str, query_id: str) -> None:
@@ -121,4 +121,6 @@ class Endings:
         for hook in self._hooks:
             async with self._db.transaction(tenant) as tx:
                 row = await store.lock_for_end(tx, query_id)
+                if row is None:
+                    return  # it was deleted
                 await hook(tx, query_id, row["reason"] or row["status"])

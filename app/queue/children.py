@@ -190,21 +190,27 @@ class ChildProcesses:
             task.add_done_callback(self._tasks.discard)
         if free <= 0 and not coming:
             fitting = [c for c in self._children.values() if c.ready and not c.stopping and c.room() >= 1]
-            if fitting:
-                await self._assign(min(fitting, key=lambda c: len(c.running)))
+            for n, child in enumerate(sorted(fitting, key=lambda c: len(c.running))):
+                await self._assign(child, among=len(fitting) - n)
 
-    async def _assign(self, child: Child) -> None:
-        """Claim this child's part of the suspects that wait, and hand it over."""
+    async def _assign(self, child: Child, among: int | None = None) -> None:
+        """Claim this child's part of the suspects that wait, and hand it over. `among`: how many children share them;
+        by default those that may still be started, and those that run nothing."""
         async with self._assigning:
             waiting = await store.count_suspects(self._db)
-            open_children = self._limits.processes - sum(bool(c.running) for c in self._children.values())
-            limit = min(math.ceil(waiting / max(1, open_children)), child.room())
+            if among is None:
+                among = self._limits.processes - sum(bool(c.running) for c in self._children.values())
+            limit = min(math.ceil(waiting / max(1, among)), child.room())
             if not limit:
                 return
             claims = await store.claim(
                 self._db, child.id, int(limit), self._lease_s, suspects=True, company=len(child.ran)
             )
             if not claims:
+                return
+            if child.id not in self._children:  # it ended meanwhile, and its end is on record
+                ids, epochs = [c.query_id for c in claims], [c.epoch for c in claims]
+                await store.release(self._db, child.id, ids, epochs)
                 return
             child.running.update(c.query_id for c in claims)
             child.ran.update(child.running)
@@ -352,6 +358,9 @@ class ChildProcesses:
                     queries=len(child.ran),
                 )
             except Unavailable:
+                await asyncio.sleep(TICK_S)
+            except Exception:
+                log.exception("child.end_not_recorded", process_id=child.id)
                 await asyncio.sleep(TICK_S)
             else:
                 return

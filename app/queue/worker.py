@@ -210,6 +210,7 @@ class Worker:
         await self._until_done(self._process.register)
         await self._until_done(self._process.find_deaths)  # what dead predecessors worked on is free at once
         self._hint.set()
+        claimed_at = 0.0
         while not self._draining:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -217,10 +218,11 @@ class Worker:
             self._hint.clear()
             if self._draining:
                 return
-            free = self.slots - len(self._running) - self._reserved
-            self._full = free <= 0
-            if self._full:
+            free = max(0, self.slots - len(self._running) - self._reserved)
+            self._full = not free
+            if self._full and time.monotonic() - claimed_at < TICK_S:
                 continue
+            claimed_at = time.monotonic()  # a full worker claims nothing, but it moves expired leases
             try:
                 claims = await store.claim(self._db, self.owner, free, self.lease_s)
             except Unavailable:
@@ -231,7 +233,7 @@ class Worker:
                 await asyncio.sleep(TICK_S)
                 continue
             self.take(claims)
-            if len(claims) == free:
+            if claims and len(claims) == free:
                 self._full = True
                 self._hint.set()
 

@@ -255,6 +255,13 @@ BEGIN
     IF v_queued IS NOT NULL THEN PERFORM tell_journal('', v_queued); END IF;
 END $$;
 
+-- For processes of the version before, while they are replaced: they get no suspect, and no count to judge by.
+CREATE OR REPLACE FUNCTION claim_queries(p_owner text, p_limit int, p_lease_s float8)
+RETURNS TABLE (tenant_id text, id text, epoch bigint, crashes int)
+LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    SELECT c.tenant_id, c.id, c.epoch, 0 FROM claim_queries(p_owner, p_limit, p_lease_s, false, 0) c
+$$;
+
 -- Queries that nobody works on, and for which p_fatal processes died, one of them at least while it ran nothing else.
 CREATE FUNCTION culprits(p_fatal int) RETURNS TABLE (tenant_id text, id text, epoch bigint, deaths int, own_deaths int)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $$

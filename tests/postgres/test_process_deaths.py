@@ -451,3 +451,23 @@ async def test_what_an_earlier_version_stranded_is_repaired(plangate: World, own
     assert row["status"] == "succeeded"
     assert await api.events(query) == before
     assert await Endings(services.db, runner._end_hooks).repair_stranded() == 0
+
+
+async def test_a_full_worker_moves_expired_leases_on(idle: World, processes: Processes) -> None:
+    (query,) = await queued(idle, 1)
+    await processes.died_with("prc_a", "prc_b")
+    await processes.claim_suspects(await processes.started("prc_k", "prc_p"))
+    await processes.lapse()
+    assert await store.count_suspects(processes.db) == 0
+    assert await store.claim(processes.db, "prc_full", 0, LEASE_S) == []
+    assert await store.count_suspects(processes.db) == 1
+    assert set(await processes.claim_suspects("prc_l")) == {query}
+
+
+async def test_a_process_of_the_version_before_takes_no_suspect(idle: World, processes: Processes) -> None:
+    a, b = await queued(idle, 2)
+    await processes.died_with("prc_a", "prc_b")
+    (fresh,) = await queued(idle, 1)
+    rows = await processes.db.call("SELECT id, crashes FROM claim_queries('prc_old', 10, 10.0)")
+    assert [(r["id"], r["crashes"]) for r in rows] == [(fresh, 0)]
+    assert set(await processes.claim_suspects(await processes.started("prc_k", "prc_p"))) == {a, b}

@@ -64,7 +64,7 @@ async def test_a_death_is_seen_while_a_helper_of_the_child_lives(monkeypatch: py
     async def register(*_: Any, **__: Any) -> None:
         """Let it be on record."""
 
-    async def end(_: Any, id: str, reason: str, __: float) -> bool:
+    async def end(_: Any, id: str, reason: str, __: float, *, queries: int) -> bool:
         ended.set_result((id, reason))
         return True
 
@@ -117,7 +117,9 @@ async def test_a_query_that_joins_does_not_raise_the_share_of_those_that_run(
     monkeypatch.setattr(store, "claim", claim)
     one = child()
     one.running, one.share = {"qry_a"}, 2
-    await parent()._assign(one)
+    processes = parent()
+    processes._children[one.id] = one
+    await processes._assign(one)
     assert one.running == {"qry_a", "qry_b"}
     assert one.room() == 0
 
