@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from typing import Any
 
@@ -31,11 +32,12 @@ from app.plans import body as bodies
 from app.plans import store
 from app.plans.artifacts import Texts, texts_of
 from app.plans.execution import Execution
+from app.plans.graph import Step
 from app.plans.models import Plan
 from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
 from app.plans.variables import Flow, Kept, PlanReader, View, described, effective, stored_values
-from app.references.service import References
+from app.references.service import Handle, References
 
 SHOWN_BYTES = 32 * 1024
 SHOWN_VARIABLES = 50  # in the event of a gate and in the inbox; the subject has all
@@ -235,7 +237,8 @@ class PlanTools:
         together = [actions] if "*" in found else [[action] for action in actions]
         named = [bodies.references_of(sent) for sent in together]
         if graph is not None:
-            named += [stored_values([step]) for step in graph.steps]
+            size = bodies.weight_of(plan.body, len(actions))
+            named += await offload(_stored_values_by_step, graph.steps, size=size)
         references = await self._references.described(tx, named)
         subject = {
             "planId": plan.id,
@@ -332,3 +335,7 @@ def refused(error: PlangateError) -> ToolError:
     flaws = getattr(error, "flaws", ())[:MAX_ERRORS]
     listed = "".join(f" {f.pointer}: {f.message}." for f in flaws)
     return ToolError(error.detail + listed, error.kind)
+
+
+def _stored_values_by_step(steps: Sequence[Step]) -> list[list[Handle]]:
+    return [stored_values([step]) for step in steps]

@@ -165,12 +165,12 @@ async def test_no_browser_shows_or_runs_what_is_stored(api: Caller, home: str) -
         ({"kind": " "}, "/kind", "must be one line of characters that can be seen"),
         ({"mediaType": "text/html\r\nX: 1"}, "/mediaType", "must be a media type, such as text/markdown"),
         ({"mediaType": "text"}, "/mediaType", "must be a media type, such as text/markdown"),
-        ({"kind": "x" * 51}, "/kind", "must have 1 to 50 characters"),
+        ({"kind": "x" * 51}, "/kind", "String should have at most 50 characters"),
         ({"kind": ""}, "/kind", "must have 1 to 50 characters"),
-        ({"mediaType": "x/" + "y" * 200}, "/mediaType", "must have 1 to 200 characters"),
+        ({"mediaType": "x/" + "y" * 200}, "/mediaType", "String should have at most 200 characters"),
         ({"summary": ""}, "/summary", "must have 1 to 2000 characters"),
-        ({"tags": ["x" * 61]}, "/tags/0", "must have 1 to 60 characters"),
-        ({"parentArtifactIds": ["x"] * 101}, "/parentArtifactIds", "must have at most 100 ids"),
+        ({"tags": ["x" * 61]}, "/tags/0", "String should have at most 60 characters"),
+        ({"parentArtifactIds": ["x"] * 101}, "/parentArtifactIds", "it holds more than 100 entries"),
     ],
 )
 async def test_names_of_a_record_are_names(

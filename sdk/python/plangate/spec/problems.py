@@ -15,6 +15,8 @@ from plangate.spec.transports import TAG_PREFIX
 Step = str | int
 
 _NOWHERE: Final = object()
+_NOT_IN_DOCUMENTS: Final = (TAG_PREFIX, "function-wrap[")
+"""How Pydantic begins steps of a location that stand for a member of a union, or for a validator in it."""
 _SUBJECT: Final = re.compile(r"^(Input|String|Tuple|List|Dictionary) ")  # of Pydantic's messages
 
 
@@ -69,7 +71,7 @@ def written_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
     current = raw
     for step in location:
         if isinstance(current, Mapping) and isinstance(step, str):
-            if step not in current and (step.startswith(TAG_PREFIX) or step == "[key]"):
+            if step not in current and (step.startswith(_NOT_IN_DOCUMENTS) or step == "[key]"):
                 continue
             if step not in current:
                 spellings = (to_camel(step), to_snake(step), f"{step}_")
@@ -77,7 +79,7 @@ def written_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
             current = current.get(step, _NOWHERE)
         elif isinstance(current, Sequence) and not isinstance(current, str) and isinstance(step, int):
             current = current[step] if step < len(current) else _NOWHERE
-        elif isinstance(step, str) and step.startswith(TAG_PREFIX):
+        elif isinstance(step, str) and step.startswith(_NOT_IN_DOCUMENTS):
             continue
         elif current is not _NOWHERE:
             break
