@@ -196,9 +196,12 @@ async def test_a_lease_that_ran_out_is_counted_where_it_is_taken_over_and_where_
     await api.register(specs.scripted(specs.tool("find")))
     await api.submit(specs.script(("find", {"n": 1})))
     await api.claim("find")
+    first = plangate.services.worker
+    first.slots = 0  # it takes nothing back
+    expire = "UPDATE queries SET lease_expires_at = now() - interval '1 s' WHERE lease_owner = $1 RETURNING 1"
 
     async def taken() -> bool:
-        await plangate.value("UPDATE queries SET lease_expires_at = now() - interval '1 s' RETURNING 1")
+        await plangate.value(expire, first.owner)
         counts = [
             of(await read(w), name)
             for w in (plangate, second)
