@@ -63,7 +63,7 @@ lock: setup  ## Resolve the dependencies again into requirements.lock
 bench: setup  ## Measure the service against the floor (ARGS: --quick, --write)
 	@$(BIN)/python -m bench $(ARGS)
 
-storm: setup  ## Run the fault scenarios at full size, about 20 minutes (ARGS: names, --small, --write)
+storm: setup  ## Run the fault scenarios at full size, about 40 minutes (ARGS: names, --small, --write)
 	@$(BIN)/python -m tests.storm $(ARGS)
 
 clean:  ## Remove the virtual environment and caches

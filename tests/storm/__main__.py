@@ -20,7 +20,7 @@ from tests.storm.figures import Figure, Figures, failures, table
 from tests.storm.scenarios import Scenario
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance.md"
-STOP_AFTER_S = 30 * 60
+STOP_AFTER_S = 60 * 60
 
 
 def main() -> int:
