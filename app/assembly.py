@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.agents import agents_tool
 from app.agents import toolkits as agent_toolkits
 from app.agents.artifact_tools import ArtifactTools
 from app.agents.deletion import Deletions
@@ -347,7 +348,7 @@ def assemble(
     plan_tools = PlanTools(plans, approvals, references, dispatch)
     reference_tools = agent_toolkits.ReferenceTools(references)
     toolkits = {
-        "call_agent": agent_toolkits.call_agent,
+        "call_agent": agents_tool.call_agent,
         "resolveRef": reference_tools.resolve,
         "glimpseRef": reference_tools.glimpse,
         "storePlan": plan_tools.store,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.run import through_outages
-from app.agents.toolkit import Answer, BuiltinTool, Outcome, ToolCall, ToolError
+from app.agents.toolkit import BuiltinTool, ToolCall
 from app.agents.workspace_tools import acted_on
 from app.artifacts.models import Artifact, Publication, Target
 from app.artifacts.publishing import published

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from app.agents import store
+from app.agents import queries_store
 from app.artifacts.service import Artifacts
 from app.base.database import Database, TookTooLong
 from app.base.errors import Conflict, InTheWay, NotFound
@@ -48,19 +48,19 @@ class Deletions:
         async with self._db.transaction(tenant) as tx:
             outcome, live = "no_thread", list[str]()
             if is_id("thr_", thread_id):
-                outcome, live = await store.forget_thread(tx, thread_id, MARKED)
+                outcome, live = await queries_store.forget_thread(tx, thread_id, MARKED)
             if outcome == "no_thread":
                 raise NotFound(f"There is no thread {thread_id!r}.")
             if outcome == "busy":
                 raise _busy(live)
             await self._artifacts.forget(tx, thread_id)
             if rows:
-                await store.forget_rest(tx, thread_id, rows, SLICE_S)
+                await queries_store.forget_rest(tx, thread_id, rows, SLICE_S)
 
     async def finish_due(self) -> int:
         """Removes what is left of threads that are deleted, a slice a transaction: whoever dies meanwhile, the next one
         goes on."""
-        due = await store.due_deletions(self._db, DUE_AT_ONCE)
+        due = await queries_store.due_deletions(self._db, DUE_AT_ONCE)
         await one_by_one(due, self._finish)
         return len(due)
 
@@ -69,7 +69,7 @@ class Deletions:
         for _ in range(SLICES_AT_ONCE):
             try:
                 async with self._db.transaction(tenant) as tx:
-                    if await store.forget_rest(tx, thread_id, rows, SLICE_S):
+                    if await queries_store.forget_rest(tx, thread_id, rows, SLICE_S):
                         return
             except TookTooLong:  # large rows, or a slow disk
                 rows = max(1, rows // 10)

@@ -15,7 +15,7 @@ import orjson
 import structlog
 
 from app.agents import store
-from app.agents.model_calls import usage_data
+from app.agents.work_data import usage_data
 from app.base.database import Database, Tx
 from app.base.ids import age_ms, with_prefix
 from app.journal import store as journal_store

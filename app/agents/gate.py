@@ -12,10 +12,10 @@ from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
 from plangate.spec.transports import ClientTransport
 
 from app.agents.dispatch import Dispatch
-from app.agents.model_calls import work_data
+from app.agents.results import ToolError
 from app.agents.run import QueryFailed, QueryRun
-from app.agents.toolkit import ToolError
 from app.agents.variable_values import Filled, glimpses_of
+from app.agents.work_data import work_data
 from app.approvals.models import ApprovalRequest
 from app.approvals.service import Approvals
 from app.approvals.subjects import approved_args, tool_subject

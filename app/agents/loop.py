@@ -9,21 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from app.agents.turn_call import Call
 from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse, Usage
 
 OutputBlock = Text | Thinking | ToolUse
 Objection = Callable[[str], str | None]  # why a final answer does not match the outputSchema
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call of a turn. `answer` is the text that the model reads, None while it is open."""
-
-    work_id: str
-    use: ToolUse
-    position: int
-    answer: str | None = None
-    is_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from app.agents import store
 from app.agents.context import Context, Given, PastTurn, fixed_size, room_of, size_of
 from app.agents.loop import messages
 from app.agents.model_calls import Asked
-from app.agents.models import PastRun, WorkRow, WorkTree, transcript
+from app.agents.models import PastRun, WorkRow, WorkTree
 from app.agents.run import QueryRun
+from app.agents.transcript import transcript
 from app.base.database import Tx
 from app.llm.messages import Message
 from app.llm.prices import window

@@ -15,11 +15,13 @@ import orjson
 from plangate.spec.models import AgentSpec
 
 from app.agents.context import Context
-from app.agents.loop import Call, CallModel, Turn
+from app.agents.loop import CallModel, Turn
 from app.agents.models import usage_of
 from app.agents.run import QueryRun
+from app.agents.turn_call import Call
+from app.agents.work_data import as_written, work_data
 from app.base.egress import requests_of
-from app.base.ids import age_ms, new_id
+from app.base.ids import new_id
 from app.base.telling import at_work
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
@@ -277,43 +279,3 @@ def _failed(work: Work, scope: Scope, fault: ProviderFault) -> Entry:
     error = orjson.dumps({"code": fault.code, "message": fault.message})
     failed = replace(work, status="failed", error=error)
     return Entry(items=[event(scope, "work-end", data=work_data(failed))], work=[failed])
-
-
-def as_written(arguments: str) -> object:
-    """The arguments as JSON where they are JSON, else the text: for people to read, never to act on."""
-    try:
-        return orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
-        return arguments
-
-
-def usage_data(usage: Usage | Work) -> dict[str, int]:
-    return {
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "cacheReadTokens": usage.cache_read_tokens,
-        "cacheWriteTokens": usage.cache_write_tokens,
-        "reasoningTokens": usage.reasoning_tokens,
-    }
-
-
-def work_data(work: Work) -> dict[str, object]:
-    """The part of a work record that `work-start` and `work-end` tell of."""
-    data: dict[str, object] = {
-        "id": work.id,
-        "parentId": work.parent_id,
-        "kind": work.kind,
-        "name": work.name,
-        "status": work.status,
-    }
-    if work.over:
-        data["durationMs"] = age_ms(work.id)
-    if work.kind == "model_call" and work.status != "running":
-        data["model"] = work.model
-        data["usage"] = usage_data(work)
-        if work.cost_usd is not None:
-            data["costUsd"] = work.cost_usd
-        data["attempts"] = work.attempts
-    if work.error is not None:
-        data["error"] = orjson.loads(work.error)
-    return data

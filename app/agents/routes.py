@@ -276,23 +276,6 @@ async def delete_thread(
 
 
 @router.get(
-    "/threads/{thread_id}/messages",
-    summary="What its agents said and heard, oldest first",
-    response_model=views.MessageList,
-)
-async def thread_messages(
-    request: Request,
-    thread_id: ThreadId,
-    caller: Annotated[Caller, calling("read")],
-    agent: Annotated[str | None, Query(max_length=100)] = None,
-) -> Response:
-    async def messages(tx: Tx) -> Any:
-        return {"items": await threads.messages(tx, thread_id, agent), "nextCursor": None}
-
-    return await reading(request, caller, messages)
-
-
-@router.get(
     "/queries/{query_id}/work",
     summary="The work records of a query, oldest first",
     response_model=WorkList,

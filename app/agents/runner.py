@@ -18,25 +18,18 @@ from plangate.spec.variable_schemas import has_variables
 from app.agents import store
 from app.agents.context import Given
 from app.agents.ending import EndHook, end_early, summaries
-from app.agents.loop import (
-    Call,
-    CallModel,
-    Fail,
-    Finish,
-    Objection,
-    RunTools,
-    Transcript,
-    next_step,
-    objected,
-)
+from app.agents.loop import CallModel, Fail, Finish, Objection, RunTools, Transcript, next_step, objected
 from app.agents.memory import recall
-from app.agents.model_calls import Asked, TurnFailed, ask_model, work_data
-from app.agents.models import QueryRecord, WorkRow, WorkTree, transcript
+from app.agents.model_calls import Asked, TurnFailed, ask_model
+from app.agents.models import QueryRecord, WorkRow, WorkTree
 from app.agents.providers import ProviderPool, ProviderUnavailable
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.run import FENCE, Parked, QueryFailed, QueryRun, through_outages
 from app.agents.tool_calls import AgentTools, ToolCalls
-from app.agents.toolkit import Answer, Outcome, ToolError
+from app.agents.transcript import transcript
+from app.agents.turn_call import Call
 from app.agents.variables import Variables
+from app.agents.work_data import work_data
 from app.agents.workspace_tools import workspace_note
 from app.artifacts.models import Artifact
 from app.artifacts.service import Artifacts

@@ -11,7 +11,7 @@ import orjson
 from plangate.spec.problems import json_pointer
 from plangate.spec.variable_schemas import data_name_problem
 
-from app.agents import store, threads
+from app.agents import queries_store, store, threads
 from app.agents.ending import EndHook, end_early
 from app.agents.models import QueryRecord
 from app.agents.states import QUERY_LIFE, QueryStatus
@@ -169,8 +169,10 @@ class Queries:
 
     async def _interrupt(self, tx: Tx, asked: Submission) -> None:
         row = await threads.named(tx, asked.thread_id, asked.thread_key)
-        if row is not None and await store.lock_thread(tx, row["id"]):  # the lock order: the thread first
-            for query_id in await store.active_in_thread(tx, row["id"]):
+        if row is not None and await queries_store.lock_thread(
+            tx, row["id"]
+        ):  # the lock order: the thread first
+            for query_id in await queries_store.active_in_thread(tx, row["id"]):
                 await self.cancel(tx, query_id, "interrupted")
 
     async def _accept(
@@ -198,7 +200,7 @@ class Queries:
         worker = self._worker if self._worker.reserve() else None
         began = False
         try:
-            row = await store.submit(
+            row = await queries_store.submit(
                 tx,
                 query_id,
                 asked.thread_id,
@@ -256,12 +258,12 @@ class Queries:
         if asked.thread_id is not None:
             await thread_held(tx, asked.thread_id)
             return asked.thread_id
-        return await store.make_thread(tx, new_id("thr_"), asked.thread_key, runtime.id)
+        return await queries_store.make_thread(tx, new_id("thr_"), asked.thread_key, runtime.id)
 
     async def hold_thread(self, tx: Tx, thread_id: str) -> None:
         """Locks the thread for who locks a plan of it and then submits a query to it (the lock order). Raises
         NotFound."""
-        if not await store.lock_thread(tx, thread_id):
+        if not await queries_store.lock_thread(tx, thread_id):
             raise NotFound(f"There is no thread {thread_id!r}.")
 
     def _refuse(self, outcome: str, asked: Submission) -> None:
@@ -313,26 +315,26 @@ class Queries:
             _refuse_unpriced(await self._runtimes.get(tx.tenant, record.runtime_id, tx), limits)
         request = orjson.loads(kept["request"])
         request["limits"] = {**request.get("limits", {}), **limits}
-        await store.set_request(tx, query_id, jsongate.dumps(request))
+        await queries_store.set_request(tx, query_id, jsongate.dumps(request))
         await queue_store.wake(tx, query_id)
 
     async def fail_due_limits(self) -> int:
         """Fails what waited at a limit for seven days."""
-        due = await store.due_limits(self._db, 100)
+        due = await queries_store.due_limits(self._db, 100)
         await one_by_one(due, self._fail_at_limit)
         return len(due)
 
     async def _fail_at_limit(self, tenant: str, query_id: str) -> None:
         async with self._db.transaction(tenant) as tx:
             await store.lock_for_end(tx, query_id)
-            if await store.is_past_limit(tx, query_id):  # else somebody raised it meanwhile
+            if await queries_store.is_past_limit(tx, query_id):  # else somebody raised it meanwhile
                 told = "The query stopped at a limit that nobody raised."
                 await self._end(tx, query_id, "failed", "limit_reached", told)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(self, tx: Tx, query_id: str) -> dict[str, Any]:
-        row = await store.full(tx, query_id) if is_id("qry_", query_id) else None
+        row = await queries_store.full(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")
         return query_wire(row, open_approvals=await self._approvals.open_of_query(tx, query_id))
@@ -345,7 +347,7 @@ class Queries:
     async def page(
         self, tx: Tx, before: str | None, filters: list[str | None], limit: int
     ) -> list[dict[str, Any]]:
-        return [query_wire(r) for r in await store.page(tx, before, *filters, limit)]
+        return [query_wire(r) for r in await queries_store.page(tx, before, *filters, limit)]
 
 
 def _refuse_unpriced(runtime: Runtime, limits: Mapping[str, Any] | None) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.agents import store
-from app.agents.memory import conversation
+from app.agents import queries_store
 from app.base.clock import rfc3339
 from app.base.database import Tx
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
-from app.llm.codec import block_wire
-from app.llm.messages import Message
 from app.state import store as store_of_state
 from app.state.models import Document, DocumentId
 from app.state.service import Documents
@@ -21,27 +18,27 @@ from app.workspace.service import Workspaces, thread_held
 async def named(tx: Tx, thread_id: str | None, key: str | None) -> Any:
     """The row of the thread with this id, else of the one with this key; None where there is none."""
     if thread_id is not None:
-        return await store.thread_by_id(tx, thread_id)
-    return await store.thread_by_key(tx, key) if key is not None else None
+        return await queries_store.thread_by_id(tx, thread_id)
+    return await queries_store.thread_by_key(tx, key) if key is not None else None
 
 
 async def read(tx: Tx, thread_id: str) -> dict[str, Any]:
     """A thread and its active queries. Raises NotFound."""
-    row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
+    row = await queries_store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
     if row is None:
         raise NotFound(f"There is no thread {thread_id!r}.")
-    return {**thread_wire(row), "activeQueries": await store.active_in_thread(tx, thread_id)}
+    return {**thread_wire(row), "activeQueries": await queries_store.active_in_thread(tx, thread_id)}
 
 
 async def page(tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
     """Threads, newest first."""
-    return [thread_wire(r) for r in await store.threads(tx, before, limit)]
+    return [thread_wire(r) for r in await queries_store.threads(tx, before, limit)]
 
 
 async def make(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
     """The thread of this key, and whether it is new."""
     thread_id = new_id("thr_")
-    found = await store.make_thread(tx, thread_id, key, None)
+    found = await queries_store.make_thread(tx, thread_id, key, None)
     return await read(tx, found), found == thread_id
 
 
@@ -59,22 +56,12 @@ async def fork(
     said. Raises NotFound."""
     await thread_held(tx, thread_id)
     origin = await read(tx, thread_id)
-    made = await store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])
+    made = await queries_store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])
     await documents.begin_from(tx, DocumentId.state(made), begun, glimpse, f"{thread_id}@{begun.head}")
     if at != 0:
         moment = None if at is None else await store_of_state.written_at(tx, DocumentId.state(thread_id), at)
         await workspaces.fork(tx, thread_id, made, moment)
     return await read(tx, made)
-
-
-async def messages(tx: Tx, thread_id: str, agent: str | None) -> list[dict[str, Any]]:
-    """What each agent's finished runs in this thread said and heard, oldest first. Raises NotFound."""
-    await read(tx, thread_id)
-    agents = [agent] if agent is not None else await store.agents_of_thread(tx, thread_id)
-    out: list[dict[str, Any]] = []
-    for name in agents:
-        out += [{"agent": name, **message_wire(m)} for m in await conversation(tx, thread_id, name)]
-    return out
 
 
 def thread_wire(row: Any) -> dict[str, Any]:
@@ -84,7 +71,3 @@ def thread_wire(row: Any) -> dict[str, Any]:
         "runtimeId": row["runtime_id"],
         "createdAt": rfc3339(row["created_at"]),
     }
-
-
-def message_wire(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "blocks": [block_wire(b) for b in message.blocks]}

@@ -19,12 +19,13 @@ from plangate.spec.variable_schemas import own_schema, told_schema
 
 from app.agents.dispatch import Dispatch
 from app.agents.gate import ToolGate
-from app.agents.loop import Call
-from app.agents.model_calls import as_written
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.run import QueryRun, through_outages
-from app.agents.toolkit import Answer, BuiltinTool, Outcome, SubAgent, ToolCall, ToolError
+from app.agents.toolkit import BuiltinTool, SubAgent, ToolCall
+from app.agents.turn_call import Call
 from app.agents.variable_values import Filled, Output, flaws_told
 from app.agents.variables import Variables
+from app.agents.work_data import as_written
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.errors import Malformed, TooLarge

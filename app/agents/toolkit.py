@@ -8,29 +8,9 @@ from typing import Any, Protocol
 
 from plangate.spec.models import AgentSpec
 
+from app.agents.results import Outcome
 from app.agents.run import QueryRun
 from app.journal.models import Scope
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the model reads of a call. `value` is JSON-able; a str goes as it is."""
-
-    value: Any
-    artifacts: tuple[dict[str, Any], ...] = ()  # of an agent that was called: what it published, in short
-    text: bytes | None = None  # the value as JSON, where it is large and at hand
-
-
-@dataclass(frozen=True, slots=True)
-class ToolError:
-    """An error that the model can act on."""
-
-    message: str
-    code: str = "tool_error"
-
-
-Outcome = Answer | ToolError
-
 
 # Runs an agent as a child of the call in the scope: (run, agent, prompt, the call's scope, depth) -> outcome.
 SubAgent = Callable[[QueryRun, AgentSpec, str, Scope, int], Awaitable[Outcome]]

@@ -17,8 +17,8 @@ from plangate.spec.models import RuntimeSpec
 from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, META, OUTPUT_PATH, meta_schema, prescribed_path
 from plangate.spec.variables import MISSING, Reference
 
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.run import QueryRun
-from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variable_prompt import section
 from app.agents.variable_values import (
     ARTIFACT,

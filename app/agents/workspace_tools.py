@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import structlog
 
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.run import QueryRun, through_outages
-from app.agents.toolkit import Answer, BuiltinTool, Outcome, ToolCall, ToolError
+from app.agents.toolkit import BuiltinTool, ToolCall
 from app.base import patterns
 from app.base.blobs import BlobsFailed, StoreUnavailable
 from app.base.errors import PlangateError, Unavailable

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Query, Request, Response
 
 import app.agents.routes
+import app.agents.thread_message_routes
 import app.approvals.routes
 import app.artifacts.routes
 import app.journal.routes
@@ -29,6 +30,7 @@ ROUTERS = (
     app.runtimes.routes.specs,
     app.runtimes.routes.router,
     app.agents.routes.router,
+    app.agents.thread_message_routes.router,
     app.journal.routes.router,
     app.approvals.routes.router,
     app.plans.routes.router,

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from app.agents.dispatch import Dispatch, Ready
-from app.agents.model_calls import work_data
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.run import QueryRun
-from app.agents.toolkit import Answer, Outcome, ToolError
 from app.agents.variable_values import Output, VariableError, flaws_told
 from app.agents.variables import Gathered, Holder
+from app.agents.work_data import work_data
 from app.base import jsongate
 from app.base.database import Tx
 from app.base.ids import new_id

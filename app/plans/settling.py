@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.agents import store as queries_store
-from app.agents.toolkit import Answer, Outcome, ToolError
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.variables import Holder, given_of
 from app.base import jsongate
 from app.base.database import Tx

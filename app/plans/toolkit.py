@@ -17,8 +17,9 @@ from plangate.spec.approvals import plan_rule
 from plangate.spec.variable_schemas import has_variables
 
 from app.agents.dispatch import Dispatch
+from app.agents.results import Answer, Outcome, ToolError
 from app.agents.run import QueryFailed, QueryRun
-from app.agents.toolkit import Answer, Outcome, ToolCall, ToolError
+from app.agents.toolkit import ToolCall
 from app.agents.variable_values import ARTIFACT
 from app.agents.variables import given_of
 from app.approvals.models import ApprovalRequest, Decided

@@ -17,8 +17,8 @@ from typing import Any, Final
 import orjson
 from plangate.spec.variables import MISSING, Expression, Found, Reference, evaluate, follow, parse
 
+from app.agents.results import Outcome, ToolError
 from app.agents.run import QueryRun
-from app.agents.toolkit import Outcome, ToolError
 from app.agents.variable_values import (
     ARTIFACT,
     Filled,

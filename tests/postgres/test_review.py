@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 import app.journal.streams as streams_module
-from app.agents import store
+from app.agents import queries_store, store
 from app.base.errors import Unavailable
 from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Scope, event
@@ -168,7 +168,7 @@ async def test_a_limit_that_was_just_raised_fails_nobody(
     await api.serve("add", 1)
     await api.until(query, "waiting", "limit_reached")
     await owner.execute(OLD, query)
-    found = store.due_limits
+    found = queries_store.due_limits
 
     async def due(*args: Any) -> Any:
         rows = await found(*args)

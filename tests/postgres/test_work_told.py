@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.agents.model_calls import work_data
+from app.agents.work_data import work_data
 from app.base.ids import new_id
 from app.journal.models import Work
 from app.llm.messages import ModelRequest, TurnDone, Usage

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.agents.loop import (
-    Call,
     CallModel,
     Fail,
     Finish,
@@ -20,6 +19,7 @@ from app.agents.loop import (
     next_step,
     objected,
 )
+from app.agents.turn_call import Call
 from app.llm.messages import Message, Text, Thinking, ToolResult, ToolUse
 
 STOPS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "refusal"])

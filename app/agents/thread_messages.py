@@ -1,0 +1,26 @@
+"""What the agents of a thread said and heard, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.agents import queries_store as store
+from app.agents import threads
+from app.agents.memory import conversation
+from app.base.database import Tx
+from app.llm.codec import block_wire
+from app.llm.messages import Message
+
+
+async def messages(tx: Tx, thread_id: str, agent: str | None) -> list[dict[str, Any]]:
+    """What each agent's finished runs in this thread said and heard, oldest first. Raises NotFound."""
+    await threads.read(tx, thread_id)
+    agents = [agent] if agent is not None else await store.agents_of_thread(tx, thread_id)
+    out: list[dict[str, Any]] = []
+    for name in agents:
+        out += [{"agent": name, **message_wire(m)} for m in await conversation(tx, thread_id, name)]
+    return out
+
+
+def message_wire(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "blocks": [block_wire(b) for b in message.blocks]}

@@ -1,0 +1,49 @@
+"""The part of a work record that events carry. Pure."""
+
+from __future__ import annotations
+
+import orjson
+
+from app.base.ids import age_ms
+from app.journal.models import Work
+from app.llm.messages import Usage
+
+
+def usage_data(usage: Usage | Work) -> dict[str, int]:
+    return {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "cacheReadTokens": usage.cache_read_tokens,
+        "cacheWriteTokens": usage.cache_write_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+    }
+
+
+def work_data(work: Work) -> dict[str, object]:
+    """The part of a work record that `work-start` and `work-end` tell of."""
+    data: dict[str, object] = {
+        "id": work.id,
+        "parentId": work.parent_id,
+        "kind": work.kind,
+        "name": work.name,
+        "status": work.status,
+    }
+    if work.over:
+        data["durationMs"] = age_ms(work.id)
+    if work.kind == "model_call" and work.status != "running":
+        data["model"] = work.model
+        data["usage"] = usage_data(work)
+        if work.cost_usd is not None:
+            data["costUsd"] = work.cost_usd
+        data["attempts"] = work.attempts
+    if work.error is not None:
+        data["error"] = orjson.loads(work.error)
+    return data
+
+
+def as_written(arguments: str) -> object:
+    """The arguments as JSON where they are JSON, else the text: for people to read, never to act on."""
+    try:
+        return orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return arguments
