@@ -1,5 +1,5 @@
 """`python -m app` is the command `plangate`."""
 
-from app.doors.cli import main
+from app.commands.main import main
 
 main()

@@ -11,37 +11,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.agents import agents_tool
-from app.agents import toolkits as agent_toolkits
-from app.agents.artifact_tools import ArtifactTools
-from app.agents.deletion import Deletions
-from app.agents.dispatch import Dispatch
-from app.agents.ending import Endings
-from app.agents.gate import ToolGate
+from app.agents.builtin_tools import agents
+from app.agents.builtin_tools.artifacts import ArtifactTools
+from app.agents.builtin_tools.references import ReferenceTools
+from app.agents.builtin_tools.workspace import WorkspaceTools
 from app.agents.providers import ProviderPool
 from app.agents.runner import Runner
-from app.agents.service import Queries
-from app.agents.tool_calls import ToolCalls
-from app.agents.variables import Variables
-from app.agents.workspace_tools import WorkspaceTools
 from app.approvals.service import Approvals
 from app.artifacts.chain import Chainer
 from app.artifacts.service import Artifacts
 from app.base import embedded_postgres
-from app.base.blobs import BlobStore
-from app.base.bucket_blobs import BucketBlobs
+from app.base.blobs.bucket import BucketBlobs
+from app.base.blobs.local import LocalBlobs
+from app.base.blobs.store import BlobStore
 from app.base.cursors import Signer
-from app.base.database import Database, open_database
 from app.base.egress import KEEPALIVE_CONNECTIONS, EgressPolicy, Lookups
-from app.base.health import Health
 from app.base.ids import new_id
-from app.base.listener import Listener
-from app.base.local_blobs import LocalBlobs
 from app.base.metrics import Metrics
-from app.base.schemacheck import SchemaChecker
+from app.base.postgres.database import Database, open_database
+from app.base.postgres.health import Health
+from app.base.postgres.listener import Listener
+from app.base.schema.checker import SchemaChecker
 from app.base.sealing import Sealer, derive
 from app.base.shares import TenantShares
 from app.base.watchdog import LoopWatchdog
+from app.calls.dispatch import Dispatch
+from app.calls.gate import ToolGate
+from app.calls.tool_calls import ToolCalls
+from app.documents.service import Documents
+from app.engine.children import ChildCommand, ChildLimits, ChildProcesses
+from app.engine.ending import Endings
+from app.engine.processes import ProcessLocks, ProcessRecord
+from app.engine.worker import Chore, Worker
 from app.journal.hub import Hub
 from app.journal.streams import Streams
 from app.journal.writer import JournalWriter
@@ -49,29 +50,28 @@ from app.llm.client import STREAMS_PER_SLOT, ModelBounds, ModelTraffic
 from app.plans.host import HostPlans
 from app.plans.service import Plans
 from app.plans.toolkit import PlanTools
-from app.queue.children import ChildCommand, ChildLimits, ChildProcesses
-from app.queue.processes import ProcessLocks, ProcessRecord
-from app.queue.worker import Chore, Worker
+from app.queries.deletion import Deletions
+from app.queries.service import Queries
 from app.references.service import References
 from app.runtimes.checks import Surroundings
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import Signing
 from app.settings import Settings
-from app.state.service import Documents
 from app.telemetry.service import Exporter, Spans
 from app.tenancy import idempotency
 from app.tenancy.http import Door
 from app.tenancy.secrets import Secrets
 from app.tenancy.service import Tenancy
 from app.tenancy.unknown_keys import UnknownKeyBounds, UnknownKeys
-from app.tools.calls import OutgoingCalls
-from app.tools.client import ClientCalls
+from app.tools.claims import ClientCalls
 from app.tools.hints import CallHints
-from app.tools.http import HttpSender
-from app.tools.mcp import McpSender
-from app.tools.mcp_pinning import McpPinning
+from app.tools.ledger import OutgoingCalls
 from app.tools.models import Sender
-from app.tools.python import PythonSender, installed
+from app.tools.transports.http import HttpSender
+from app.tools.transports.mcp.pinning import McpPinning
+from app.tools.transports.mcp.sender import McpSender
+from app.tools.transports.python import PythonSender, installed
+from app.variables.service import Variables
 from app.workspace.service import Workspaces
 
 
@@ -346,9 +346,9 @@ def assemble(
     plans = Plans(db, references, runtimes, schemas, variables)
     approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
-    reference_tools = agent_toolkits.ReferenceTools(references)
+    reference_tools = ReferenceTools(references)
     toolkits = {
-        "call_agent": agents_tool.call_agent,
+        "call_agent": agents.call_agent,
         "resolveRef": reference_tools.resolve,
         "glimpseRef": reference_tools.glimpse,
         "storePlan": plan_tools.store,

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 from plangate.spec.variables import Reference
 
-from app.agents.variable_values import filled, written
-from app.base import jsongate
+from app.base.json import strict_json
+from app.variables.values import filled, written
 from bench import machine, programs, report
 from bench.endpoint import endpoint
 from bench.references import Api, Figures, tables, timed
@@ -49,7 +49,7 @@ def pure(size: int) -> dict[str, float]:
         raise SystemExit("the values are not those that the variables name")
     apart = _middle(lambda: written(args, (), None), PURE)
     replaced = _middle(lambda: filled(call, values, ("state",), {}), PURE)
-    as_json = _middle(lambda: orjson.loads(jsongate.dumps(made.args)), PURE)
+    as_json = _middle(lambda: orjson.loads(strict_json.dumps(made.args)), PURE)
     return {
         "taken apart, ms": apart,
         "replaced, ms": replaced,
@@ -116,7 +116,7 @@ def measure(rounds: int) -> str:
     for number in range(rounds):
         for name, size in SIZES.items():
             _add(alone, number, name, pure(size))
-    answers = {f"/load_{size}": jsongate.dumps({"output": rows_of(size)}) for size in SIZES.values()}
+    answers = {f"/load_{size}": strict_json.dumps({"output": rows_of(size)}) for size in SIZES.values()}
     with ExitStack() as stack:
         port = stack.enter_context(endpoint({**answers, "/take": b'{"output":1}'}))
         data = stack.enter_context(programs.data_dir())

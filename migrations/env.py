@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that app.base.migrate hands over."""
+"""Runs the migrations on the connection that app.base.postgres.migrate hands over."""
 
 from alembic import context
 

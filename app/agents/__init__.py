@@ -1,1 +1,1 @@
-"""The life of a query: the pure loop, the runner, tool dispatch, sub-agents."""
+"""The agent loop: model calls, prompts, memory, providers and builtin tools."""

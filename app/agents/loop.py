@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from app.agents.turn_call import Call
+from app.calls.models import Call
 from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse, Usage
 
 OutputBlock = Text | Thinking | ToolUse

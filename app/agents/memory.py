@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.agents import store
-from app.agents.context import Context, Given, PastTurn, fixed_size, room_of, size_of
 from app.agents.loop import messages
 from app.agents.model_calls import Asked
-from app.agents.models import PastRun, WorkRow, WorkTree
-from app.agents.run import QueryRun
+from app.agents.prompt_window import Context, Given, PastTurn, fixed_size, room_of, size_of
 from app.agents.transcript import transcript
-from app.base.database import Tx
+from app.base.postgres.database import Tx
+from app.engine import store
+from app.engine.models import PastRun, WorkRow, WorkTree
+from app.engine.query_run import QueryRun
 from app.llm.messages import Message
 from app.llm.prices import window
 

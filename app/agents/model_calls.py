@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import orjson
 from plangate.spec.models import AgentSpec
 
-from app.agents.context import Context
 from app.agents.loop import CallModel, Turn
-from app.agents.models import usage_of
-from app.agents.run import QueryRun
-from app.agents.turn_call import Call
-from app.agents.work_data import as_written, work_data
+from app.agents.prompt_window import Context
 from app.base.egress import requests_of
 from app.base.ids import new_id
-from app.base.telling import at_work
+from app.base.logs.processors import at_work
+from app.calls.models import Call
+from app.engine.models import usage_of
+from app.engine.query_run import QueryRun
+from app.engine.work_data import as_written, work_data
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
 from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage

@@ -15,35 +15,35 @@ from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables
 
-from app.agents import store
-from app.agents.context import Given
-from app.agents.ending import EndHook, end_early, summaries
+from app.agents.builtin_tools.workspace import workspace_note
 from app.agents.loop import CallModel, Fail, Finish, Objection, RunTools, Transcript, next_step, objected
 from app.agents.memory import recall
 from app.agents.model_calls import Asked, TurnFailed, ask_model
-from app.agents.models import QueryRecord, WorkRow, WorkTree
+from app.agents.prompt_window import Given
 from app.agents.providers import ProviderPool, ProviderUnavailable
-from app.agents.results import Answer, Outcome, ToolError
-from app.agents.run import FENCE, Parked, QueryFailed, QueryRun, through_outages
-from app.agents.tool_calls import AgentTools, ToolCalls
 from app.agents.transcript import transcript
-from app.agents.turn_call import Call
-from app.agents.variables import Variables
-from app.agents.work_data import work_data
-from app.agents.workspace_tools import workspace_note
 from app.artifacts.models import Artifact
 from app.artifacts.service import Artifacts
-from app.base import jsongate
-from app.base.database import Database
 from app.base.errors import Unavailable
 from app.base.ids import new_id
-from app.base.schemacheck import SchemaChecker
+from app.base.json import strict_json
+from app.base.postgres.database import Database
+from app.base.schema.checker import SchemaChecker
+from app.calls.models import Call
+from app.calls.tool_calls import AgentTools, ToolCalls
+from app.engine import lease_store as queue_store
+from app.engine import store
+from app.engine.ending import EndHook, end_early, summaries
+from app.engine.models import QueryRecord, WorkRow, WorkTree
+from app.engine.query_run import FENCE, Parked, QueryFailed, QueryRun, through_outages
+from app.engine.work_data import work_data
+from app.engine.worker import Running
 from app.journal.models import Entry, Event, Lease, LeaseLost, QueryChange, Scope, Work, event
 from app.journal.writer import JournalWriter
-from app.queue import store as queue_store
-from app.queue.worker import Running
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
+from app.tools.results import Answer, Outcome, ToolError
+from app.variables.service import Variables
 
 log = structlog.get_logger(__name__)
 
@@ -167,7 +167,7 @@ class Runner:
 
     async def _fail(self, lease: Lease, failed: QueryFailed) -> None:
         """End the query as failed in one transaction, with everything that is still open below it. If that fails, the query
-        is fenced, and a periodic task ends it step by step (app/agents/ending.py)."""
+        is fenced, and a periodic task ends it step by step (app/engine/ending.py)."""
 
         async def end() -> None:
             async with self._db.transaction(lease.tenant) as tx:
@@ -410,7 +410,7 @@ class Runner:
                 f"{agent.name} failed ({result.error_code}): {result.text}{told_of}", "agent_failed"
             )
         briefs = tuple(a.brief() for a in published)
-        shown = [(a, len(jsongate.dumps(brief))) for a, brief in zip(published, briefs, strict=True)]
+        shown = [(a, len(strict_json.dumps(brief))) for a, brief in zip(published, briefs, strict=True)]
         if shown:
             await run.durably(lambda tx: self._artifacts.note(tx, scope.work_id, shown))
         return Answer(result.text, briefs)

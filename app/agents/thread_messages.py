@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.agents import queries_store as store
-from app.agents import threads
 from app.agents.memory import conversation
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 from app.llm.codec import block_wire
 from app.llm.messages import Message
+from app.queries import store, threads
 
 
 async def messages(tx: Tx, thread_id: str, agent: str | None) -> list[dict[str, Any]]:

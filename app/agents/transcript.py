@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import orjson
 
-from app.agents.context import Given
 from app.agents.loop import OpenTurn, Transcript, Turn
-from app.agents.models import WorkRow, WorkTree
-from app.agents.turn_call import Call
+from app.agents.prompt_window import Given
+from app.calls.models import Call
+from app.engine.models import WorkRow, WorkTree
 from app.llm.codec import load_turn
 from app.llm.messages import ToolUse
 

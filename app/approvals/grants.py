@@ -13,11 +13,11 @@ from plangate.spec.approvals import free_arguments
 from app.approvals import store
 from app.approvals.models import ApprovalRequest, ApprovalRow, GrantRow
 from app.approvals.principals import person_of
-from app.approvals.subjects import bound_args, definition_of
-from app.base.database import Tx
+from app.approvals.subject import bound_args, definition_of
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
-from app.base.offload import offload
+from app.base.json.offload import offload
+from app.base.postgres.database import Tx
 
 GRANT_S = 24 * 3600.0
 

@@ -10,7 +10,7 @@ import orjson
 from plangate.spec.models import ApprovalRule
 
 from app.approvals.principals import person_of
-from app.approvals.subjects import args_text
+from app.approvals.subject import args_text
 from app.base.clock import rfc3339
 from app.journal.models import Scope
 

@@ -12,8 +12,8 @@ from pydantic import Field, JsonValue
 from app.approvals import grants, store, views
 from app.approvals.models import Decision
 from app.approvals.service import Approvals
-from app.base.database import Tx
 from app.base.errors import Conflict, Flaw, Forbidden, Invalid, NotFound
+from app.base.postgres.database import Tx
 from app.tenancy.http import (
     Body,
     Cursor,

@@ -15,20 +15,20 @@ from plangate.spec.models import ApprovalPolicies
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables, own_schema
 
-from app.approvals import grants, judging, store
+from app.approvals import decision_rules, grants, store
 from app.approvals.models import ApprovalRequest, ApprovalRow, Decided, Decision, Gate
 from app.approvals.states import STATUS_OF_DECISION
-from app.approvals.subjects import args_of, with_args
-from app.base import jsongate
-from app.base.database import Database, Tx
+from app.approvals.subject import args_of, with_args
 from app.base.errors import Flaw, Gone, Invalid, NotFound
 from app.base.ids import is_id, new_id
-from app.base.offload import offload
-from app.base.schemacheck import SchemaChecker
+from app.base.json import strict_json
+from app.base.json.offload import offload
+from app.base.postgres.database import Database, Tx
+from app.base.schema.checker import SchemaChecker
+from app.engine import lease_store as queue_store
+from app.engine.worker import one_by_one
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
-from app.queue import store as queue_store
-from app.queue.worker import one_by_one
 from app.runtimes.service import Runtimes
 from app.tenancy.floor import floor_of
 
@@ -75,8 +75,8 @@ class Approvals:
             request.kind,
             request.target,
             request.subject,
-            jsongate.dumps(request.glimpses),
-            jsongate.dumps(request.rule.to_wire()),
+            strict_json.dumps(request.glimpses),
+            strict_json.dumps(request.rule.to_wire()),
             request.scope.query_id,
             request.scope.work_id,
             request.scope.agent,
@@ -121,19 +121,19 @@ class Approvals:
         """Takes a decision or a vote. The same decision again by the same principal gives the first answer; a
         different one is a Conflict that shows the winner."""
         row, subject, late = await self._locked(tx, approval_id)
-        judging.refuse_words(row, decision)
+        decision_rules.refuse_words(row, decision)
         wanted = subject if decision.args is None else with_args(subject, decision.args)
         edits = wanted != subject
-        judging.refuse_digest(row, decision, edits=edits)
+        decision_rules.refuse_digest(row, decision, edits=edits)
         if row.status != "pending":
-            return judging.repeated(row, decision, edits=edits)
+            return decision_rules.repeated(row, decision, edits=edits)
         if late:
-            raise judging.expired(row)
-        judging.refuse_requester(row, decision)
+            raise decision_rules.expired(row)
+        decision_rules.refuse_requester(row, decision)
         if edits:
             row = await self._replace_args(tx, row, wanted)
-        if not judging.has_voted(row, decision):
-            judging.refuse_unseen(row, decision)
+        if not decision_rules.has_voted(row, decision):
+            decision_rules.refuse_unseen(row, decision)
             said = (decision.by, decision.key_id, decision.decision, decision.scope)
             row.votes.append(await store.vote(tx, row.id, row.edits, *said))
         if decision.decision == "approve" and row.voters < row.minimum:
@@ -149,7 +149,7 @@ class Approvals:
             decision.feedback,
             decision.partial,
         )
-        if decision.decision == "approve" and judging.is_remembered(ended):
+        if decision.decision == "approve" and decision_rules.is_remembered(ended):
             await grants.remember(tx, ended, wanted, decision.by)
         return ended
 
@@ -168,7 +168,7 @@ class Approvals:
                 [Flaw("/args" + f.pointer, f.message) for f in flaws],
             )
         glimpses = {"args": args}  # literal: no variable is behind them
-        return await store.replace(tx, row.id, subject, jsongate.dumps(glimpses))
+        return await store.replace(tx, row.id, subject, strict_json.dumps(glimpses))
 
     async def lock_queries(self, tx: Tx, approval_ids: Sequence[str]) -> None:
         """For who decides several at once: the queries first, in the order in which everybody locks them."""
@@ -199,10 +199,10 @@ class Approvals:
         partial: Any = None,
     ) -> ApprovalRow:
         """The one place where an approval ends: row, event, wake-up."""
-        packed = None if partial is None else jsongate.dumps(partial)
+        packed = None if partial is None else strict_json.dumps(partial)
         done = await store.decide(tx, row.id, status, by, decision, feedback, packed)
         if done is None:  # its time passed while this transaction had it
-            raise judging.expired(row)
+            raise decision_rules.expired(row)
         ended = replace(store.row_of(done), votes=row.votes)
         if ended.kind == "plan" and status != "approved":
             await self._plan_gate_closed(tx, ended, await self.subject(tx, ended.id))

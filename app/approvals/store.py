@@ -9,7 +9,7 @@ import orjson
 from plangate.spec.models import ApprovalRule
 
 from app.approvals.models import ApprovalRow, GrantRow, Vote
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 
 COLUMNS = """id, kind, target, digest, original_subject, edits, grant_id, glimpses, rule, query_id, work_id, agent, thread_id,
  runtime_id, tenant_id, requested_by, status, requested_at, expires_at, decided_at, decided_by, decision, feedback, partial"""

@@ -10,9 +10,9 @@ from typing import Any, Final
 import orjson
 from plangate.visible import LOOKS_BLANK
 
-from app.base import jsongate
 from app.base.clock import rfc3339
 from app.base.errors import Flaw
+from app.base.json import strict_json
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE
 
 MAX_TITLE_CHARS: Final = 200
@@ -91,7 +91,7 @@ class Publication:
                 found.append(Flaw(f"/tags/{n}", f"must have 1 to {MAX_TAG_CHARS} characters"))
             elif not _is_name(tag):
                 found.append(Flaw(f"/tags/{n}", ONE_LINE))
-        if self.metadata is not None and len(jsongate.dumps(self.metadata)) > MAX_METADATA_BYTES:
+        if self.metadata is not None and len(strict_json.dumps(self.metadata)) > MAX_METADATA_BYTES:
             found.append(Flaw("/metadata", f"must have at most {MAX_METADATA_BYTES} bytes of JSON"))
         return found
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from app.artifacts.models import Artifact, Producer, Publication, Target
 from app.artifacts.service import Artifacts
-from app.base.database import Tx
 from app.base.errors import Conflict
+from app.base.postgres.database import Tx
+from app.engine import lease_store as queue_store
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
-from app.queue import store as queue_store
 from app.workspace.service import thread_held
 
 

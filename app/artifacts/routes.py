@@ -28,11 +28,11 @@ from app.artifacts.models import (
 )
 from app.artifacts.publishing import hold, published
 from app.artifacts.service import Artifacts
-from app.base.database import Tx
 from app.base.errors import Flaw, Invalid
 from app.base.ids import floor_id
+from app.base.postgres.database import Tx
+from app.engine.held_calls import need_call
 from app.journal import store as journal_store
-from app.queue.held_calls import need_call
 from app.tenancy.http import (
     Body,
     Cursor,

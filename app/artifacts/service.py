@@ -8,10 +8,10 @@ from typing import Any, Final
 from app.artifacts import store
 from app.artifacts.chain import Chainer, Link
 from app.artifacts.models import Artifact, Producer, Publication, Target, record_of
-from app.base import jsongate
-from app.base.database import Database, TookTooLong, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.base.ids import is_id, new_id
+from app.base.json import strict_json
+from app.base.postgres.database import Database, TookTooLong, Tx
 from app.workspace import paths
 from app.workspace.models import Body, FileRow
 from app.workspace.service import Workspaces, thread_exists, thread_held
@@ -92,7 +92,7 @@ class Artifacts:
         if now != target.digest:
             raise TargetMoved(f"What is at {path!r} changed while it was published: publish it again.")
         record = record_of(new_id("art_"), asked, path, target, producer, at)
-        data = jsongate.canonical(record)
+        data = strict_json.canonical(record)
         n = head.n + 1
         mac = self._chainer.mac(tx.tenant, producer.thread_id, n, head.mac, data)
         link = Link(record["id"], n, data, head.mac, mac)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.artifacts.chain import START, Head, Link
 from app.artifacts.models import Artifact, Producer, Target, loaded
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 from app.workspace import store as bodies
 from app.workspace.models import Body
 

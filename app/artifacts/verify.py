@@ -12,8 +12,8 @@ from app.artifacts import store
 from app.artifacts.chain import ChainCheck, Chainer, Head, Link
 from app.artifacts.models import loaded
 from app.base.clock import rfc3339
-from app.base.database import Database
 from app.base.errors import Invalid
+from app.base.postgres.database import Database
 
 PAGE: Final = 500
 VERSION: Final = 1

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from app.backup.archive import Body
-from app.base.blobs import BlobLost, BlobStore
+from app.base.blobs.store import BlobLost, BlobStore
 
 AT_ONCE = 8
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from app.backup.errors import BackupError
-from app.base.embedded import binaries
+from app.base.embedded_postgres import binaries
 
 _PROGRAMS = ("pg_dump", "pg_restore", "psql")
 CONNECT_SECONDS = 10

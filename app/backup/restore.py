@@ -15,9 +15,9 @@ from app.backup.archive import Manifest
 from app.backup.children import running
 from app.backup.copying import copy_bodies
 from app.backup.errors import BackupError
-from app.base.blobs import BlobStore
-from app.base.local_blobs import LocalBlobs
-from app.base.migrate import MIGRATION_LOCK, known_revisions
+from app.base.blobs.local import LocalBlobs
+from app.base.blobs.store import BlobStore
+from app.base.postgres.migrate import MIGRATION_LOCK, known_revisions
 from app.base.sealing import SealBroken, Sealer, derive
 
 

@@ -23,8 +23,8 @@ from app.backup.archive import Bodies, Body, Manifest
 from app.backup.children import running
 from app.backup.copying import copy_bodies
 from app.backup.errors import BackupError
-from app.base.blobs import StoreUnavailable
-from app.base.local_blobs import LocalBlobs
+from app.base.blobs.local import LocalBlobs
+from app.base.blobs.store import StoreUnavailable
 
 READ_AT_ONCE = 1000
 

@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 import orjson
 
 from app.base.errors import Malformed
-from app.base.jsongate import canonical
+from app.base.json.strict_json import canonical
 
 _MAC_BYTES: Final = 16  # 128 bits of HMAC-SHA256
 _KEY_MIN_BYTES: Final = 16

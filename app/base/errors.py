@@ -1,4 +1,4 @@
-"""The tree of errors that a caller can meet. doors/errors.py maps each kind to HTTP in one table.
+"""The tree of errors that a caller can meet. api/errors.py maps each kind to HTTP in one table.
 
 An error carries a `kind` (the stable slug of the problem's `type`), a `detail` that tells the reader what to
 do next, and, for validation, the list of what is wrong with a JSON pointer each.

@@ -19,8 +19,8 @@ from typing import Final
 
 import structlog
 
+from app.base.logs.processors import Seldom, stack
 from app.base.metrics import Metrics
-from app.base.telling import Seldom, stack
 
 log = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from app.base.database import Database, Tx
 from app.base.errors import Unavailable
+from app.base.postgres.database import Database, Tx
 
 
 class StreamReads:

@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events import EVENT_TYPES
 
-from app.base import jsongate
 from app.base.errors import Flaw, Invalid
+from app.base.json import strict_json
 from app.journal import store
 from app.journal.http import EventStream, allowed, stream_place, streams_of, wants_stream
 from app.journal.models import TERMINAL_TYPES, StoredEvent
@@ -77,7 +77,7 @@ async def query_events(
             done = await store.is_over_after(tx, query_id, last, names)
         cursor = QueryCursor.encode(await streams.generation(tx), query_id, last)
     events = b",".join(e.envelope() for e in rows)
-    tail = jsongate.dumps({"nextCursor": cursor, "done": done})
+    tail = strict_json.dumps({"nextCursor": cursor, "done": done})
     return json_response(b'{"events":[%s],%s' % (events, tail[1:]))
 
 
@@ -115,5 +115,5 @@ async def tenant_events(
     events = b",".join(e.envelope() for _, e in rows if isinstance(e, StoredEvent))
     cursor = streams.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
     return json_response(
-        b'{"events":[%s],%s' % (events, jsongate.dumps({"nextCursor": cursor, "done": False})[1:])
+        b'{"events":[%s],%s' % (events, strict_json.dumps({"nextCursor": cursor, "done": False})[1:])
     )

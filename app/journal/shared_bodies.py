@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 from app.journal import store
 from app.journal.models import LARGE_EVENT_BYTES, LargeEvent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 from app.journal.models import (
     LARGE_EVENT_BYTES,
     Event,

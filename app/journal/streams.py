@@ -16,9 +16,9 @@ from typing import ClassVar
 import structlog
 
 from app.base.cursors import Signer
-from app.base.database import Database, Tx
 from app.base.errors import Conflict, Malformed, NotFound, Unavailable
 from app.base.ids import is_id
+from app.base.postgres.database import Database, Tx
 from app.journal import frames, store
 from app.journal.hub import Hub
 from app.journal.models import TERMINAL_TYPES, JournalEvent, Page, TenantPosition

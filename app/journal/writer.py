@@ -14,11 +14,11 @@ from collections import deque
 
 import structlog
 
-from app.base.database import Database, EndedWork, is_outage
 from app.base.errors import Unavailable
 from app.base.ids import time_ms
+from app.base.logs.processors import Seldom
 from app.base.metrics import ModelUse
-from app.base.telling import Seldom
+from app.base.postgres.database import Database, EndedWork, is_outage
 from app.journal import store
 from app.journal.hub import Hub
 from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, Work, event

@@ -16,11 +16,11 @@ from typing import Any, Final
 import orjson
 from plangate.spec.variables import Reference
 
-from app.agents.run import QueryRun
-from app.agents.variable_values import ARTIFACT, VariableError, is_text, root_of
-from app.agents.variables import Gathered, Variables
+from app.documents.glimpses import brief
+from app.engine.query_run import QueryRun
 from app.plans.graph import Graph
-from app.state.glimpses import brief
+from app.variables.service import Gathered, Variables
+from app.variables.values import ARTIFACT, VariableError, is_text, root_of
 
 TEXTS: Final = "artifact.content"
 """Where what is approved of texts is kept, beside the documents: no document has a name with a dot."""

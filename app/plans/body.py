@@ -16,11 +16,11 @@ from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
 from plangate.spec.variables import DAGGER, replaced
 
 from app.base.errors import Flaw
-from app.base.jsongate import canonical, dumps
-from app.base.schema_parts import HOLE
-from app.base.schemacheck import SchemaChecker
+from app.base.json.strict_json import canonical, dumps
+from app.base.schema.checker import SchemaChecker
+from app.base.schema.parts import HOLE
+from app.documents.glimpses import cut
 from app.plans.states import ActionStatus
-from app.state.glimpses import cut
 from app.tools.models import CallOutcome
 
 META = (OUTPUT_PATH, OUTPUT_METHOD)

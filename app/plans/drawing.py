@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from plangate.spec.variables import Reference
 
-from app.base.offload import loads
+from app.base.json.offload import loads
+from app.documents.glimpses import cut
 from app.plans.body import actions_of
 from app.plans.graph import Graph
 from app.plans.models import Plan
 from app.plans.states import ActionStatus
-from app.state.glimpses import cut
 
 MAX_EDGES: Final = 10_000
 """A thousand actions of which each reads what all before it write have half a million."""

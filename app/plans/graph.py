@@ -15,9 +15,9 @@ from plangate.spec.plan_schemas import resolve
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
 from plangate.spec.variables import Found, Reference, replaced
 
-from app.agents.variable_values import MAX_PARTS, VariableError, Written, parts_of, shown, written
 from app.base.errors import COLLECTED_ERRORS, Flaw
 from app.plans.body import Action
+from app.variables.values import MAX_PARTS, VariableError, Written, parts_of, shown, written
 
 STORED: Final = ("ref", "artifact")
 """Kinds that no action writes: they are no part of the graph."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.agents.service import Accepted, Queries, Submission
-from app.agents.variables import given_of
-from app.base.database import Tx
 from app.base.ids import new_id
-from app.base.offload import loads, offload
+from app.base.json.offload import loads, offload
+from app.base.postgres.database import Tx
 from app.journal.models import Scope
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.models import Plan
 from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
+from app.queries.service import Accepted, Queries, Submission
 from app.tenancy.models import Caller
+from app.variables.service import given_of
 
 
 class HostPlans:

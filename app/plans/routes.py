@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, model_validator
 
-from app.base.database import Tx
-from app.plans import settling, views
+from app.base.postgres.database import Tx
+from app.plans import settlement, views
 from app.plans.drawing import drawn
 from app.plans.service import Plans
 from app.tenancy.http import (
@@ -241,7 +241,7 @@ async def settle_action(
 ) -> Response:
     async def settle(tx: Tx) -> Reply:
         return Reply(
-            await settling.settle(
+            await settlement.settle(
                 plans_of(request), tx, plan_id, index, body.outcome, body.details, caller.principal
             )
         )

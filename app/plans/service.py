@@ -10,23 +10,22 @@ from typing import Any
 
 from plangate.spec.models import PlanSpec
 
-from app.agents.run import QueryRun
-from app.agents.variables import Holder, Variables
 from app.approvals.models import ApprovalRow
-from app.base import jsongate
-from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid, NotFound
 from app.base.ids import new_id
-from app.base.offload import loads, offload
-from app.base.schemacheck import SchemaChecker
+from app.base.json import strict_json
+from app.base.json.offload import loads, offload
+from app.base.postgres.database import Database, Tx
+from app.base.schema.checker import SchemaChecker
+from app.engine.query_run import QueryRun
 from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.artifacts import Texts
 from app.plans.body import Verdict
-from app.plans.fitting import misfits
 from app.plans.models import Plan, action_wire, revision_wire, transition_wire
+from app.plans.prechecks import misfits
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
 from app.plans.variables import INPUT, Kept, PlanReader, checked, effective, snapshot
 from app.references.service import References
@@ -34,6 +33,7 @@ from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tools import store as calls_store
 from app.tools.models import CallOutcome
+from app.variables.service import Holder, Variables
 
 MAX_PLAN_KEY_CHARS = 200
 
@@ -338,7 +338,7 @@ class Plans:
                         closed.add(row["work_id"])
                         said = parts.get("result"), parts.get("error")
                         await store.close_action_work(tx, row["work_id"], left.status, *said)
-            result = jsongate.dumps({"status": "failed", "reason": reason})
+            result = strict_json.dumps({"status": "failed", "reason": reason})
             await self.move(tx, runtime, plan, PlanStatus.FAILED, Who(scope, "service"), result=result)
 
     async def _left_behind(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:

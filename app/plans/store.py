@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.base.database import EndedWork, Tx
+from app.base.postgres.database import EndedWork, Tx
 from app.plans.models import Plan
 from app.plans.states import PlanStatus
 

@@ -16,29 +16,29 @@ import orjson
 from plangate.spec.approvals import plan_rule
 from plangate.spec.variable_schemas import has_variables
 
-from app.agents.dispatch import Dispatch
-from app.agents.results import Answer, Outcome, ToolError
-from app.agents.run import QueryFailed, QueryRun
-from app.agents.toolkit import ToolCall
-from app.agents.variable_values import ARTIFACT
-from app.agents.variables import given_of
 from app.approvals.models import ApprovalRequest, Decided
 from app.approvals.service import Approvals
-from app.base import jsongate
-from app.base.database import Tx
 from app.base.errors import MAX_ERRORS, Invalid, PlangateError
-from app.base.offload import loads, offload
+from app.base.json import strict_json
+from app.base.json.offload import loads, offload
+from app.base.postgres.database import Tx
+from app.calls.dispatch import Dispatch
+from app.calls.toolkit import ToolCall
+from app.engine.query_run import QueryFailed, QueryRun
 from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.artifacts import Texts, texts_of
-from app.plans.execution import Execution
+from app.plans.executor import Execution
 from app.plans.graph import Step
 from app.plans.models import Plan
 from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
 from app.plans.states import PlanStatus
 from app.plans.variables import Flow, Kept, PlanReader, View, described, effective, stored_values
 from app.references.service import Handle, References
+from app.tools.results import Answer, Outcome, ToolError
+from app.variables.service import given_of
+from app.variables.values import ARTIFACT
 
 SHOWN_BYTES = 32 * 1024
 SHOWN_VARIABLES = 50  # in the event of a gate and in the inbox; the subject has all
@@ -267,7 +267,7 @@ class PlanTools:
             subject["variables"] = variables = await described(graph, kept)
             shown |= _first("variables", variables, SHOWN_VARIABLES)
         size = len(references) * REFERENCE_WEIGHS_BYTES
-        return await offload(jsongate.canonical, subject, size=size), shown
+        return await offload(strict_json.canonical, subject, size=size), shown
 
     async def _begin(
         self, tx: Tx, run: QueryRun, plan_id: str, read: PlanReader, inputs: Any, who: Who, decided: Decided
@@ -309,7 +309,7 @@ def _first(name: str, items: list[dict[str, Any]], many: int) -> dict[str, Any]:
 
 def _how_many(handles: list[dict[str, Any]]) -> int:
     """How many, from the first, are shown beside what is approved."""
-    sizes = accumulate(len(jsongate.dumps(handle)) for handle in handles)
+    sizes = accumulate(len(strict_json.dumps(handle)) for handle in handles)
     return sum(1 for _ in takewhile(lambda size: size <= SHOWN_REFERENCES_BYTES, sizes))
 
 

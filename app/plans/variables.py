@@ -17,9 +17,27 @@ from typing import Any, Final
 import orjson
 from plangate.spec.variables import MISSING, Expression, Found, Reference, evaluate, follow, parse
 
-from app.agents.results import Outcome, ToolError
-from app.agents.run import QueryRun
-from app.agents.variable_values import (
+from app.base.errors import Flaw, Invalid
+from app.base.json.offload import loads, offload
+from app.base.postgres.database import Tx
+from app.documents.glimpses import brief
+from app.documents.models import WriteRow
+from app.documents.service import Made
+from app.documents.writing import Write, WriteRefused, applied, kind_of
+from app.engine.query_run import QueryRun
+from app.journal.models import Scope
+from app.plans import artifacts, store
+from app.plans import body as bodies
+from app.plans.artifacts import Texts, record_of, with_texts
+from app.plans.body import Action
+from app.plans.graph import MAX_FLAWS, REF, STORED, Graph, Paths, Step, excluded, steps_of
+from app.plans.models import Plan
+from app.plans.states import ActionStatus
+from app.references.service import Handle
+from app.runtimes.models import Runtime
+from app.tools.results import Outcome, ToolError
+from app.variables.service import Gathered, Holder, Variables, picked_of, text_of_picked
+from app.variables.values import (
     ARTIFACT,
     Filled,
     Output,
@@ -31,24 +49,6 @@ from app.agents.variable_values import (
     root_of,
     shown,
 )
-from app.agents.variables import Gathered, Holder, Variables, picked_of, text_of_picked
-from app.base.database import Tx
-from app.base.errors import Flaw, Invalid
-from app.base.offload import loads, offload
-from app.journal.models import Scope
-from app.plans import artifacts, store
-from app.plans import body as bodies
-from app.plans.artifacts import Texts, record_of, with_texts
-from app.plans.body import Action
-from app.plans.graph import MAX_FLAWS, REF, STORED, Graph, Paths, Step, excluded, steps_of
-from app.plans.models import Plan
-from app.plans.states import ActionStatus
-from app.references.service import Handle
-from app.runtimes.models import Runtime
-from app.state.glimpses import brief
-from app.state.models import WriteRow
-from app.state.service import Made
-from app.state.writing import Write, WriteRefused, applied, kind_of
 
 Documents = Mapping[str, Any]
 """By kind: the document, or MISSING."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from plangate.events import ActionStatus, Decision, JsonObject, PlanStatus
 from pydantic import Field, JsonValue
 
-from app.agents.views import AcceptedQuery
+from app.queries.views import AcceptedQuery
 from app.tenancy.http import View
 from app.tenancy.views import Page, WholeList
 

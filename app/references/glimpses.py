@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from jmespath.exceptions import JMESPathError
 
-from app.base import jsongate, paths
+from app.base import jmespath
 from app.base.errors import Invalid
+from app.base.json import strict_json
 
 MAX_GLIMPSE_BYTES: Final = 4 * 1024
 SAMPLE_ITEMS: Final = 3
@@ -42,14 +43,14 @@ def neutral(value: Any) -> dict[str, Any]:
 def declared(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
     """Each field a JMESPath expression over the value."""
     try:
-        return paths.search_all(fields, value)
+        return jmespath.search_all(fields, value)
     except JMESPathError as error:
         raise Invalid(f"The glimpse of this kind could not be made of this value: {error}") from error
 
 
 def given(glimpse: Any) -> bytes:
     """A glimpse that a caller made, as it is. Invalid where it is too large."""
-    data = jsongate.dumps(glimpse)
+    data = strict_json.dumps(glimpse)
     if len(data) > MAX_GLIMPSE_BYTES:
         raise Invalid(f"A glimpse has at most {MAX_GLIMPSE_BYTES} bytes of JSON; this one has {len(data)}.")
     return data
@@ -58,7 +59,7 @@ def given(glimpse: Any) -> bytes:
 def cut(glimpse: Mapping[str, Any]) -> bytes:
     """A glimpse of the service's own. One that is too large is cut, with a mark at every place where it was."""
     if _may_fit(glimpse):
-        data = jsongate.dumps(glimpse)
+        data = strict_json.dumps(glimpse)
         if len(data) <= MAX_GLIMPSE_BYTES:
             return data
     return next(data for how in _CUTS if len(data := _whole(glimpse, how)) <= MAX_GLIMPSE_BYTES)
@@ -67,7 +68,7 @@ def cut(glimpse: Mapping[str, Any]) -> bytes:
 def _whole(glimpse: Mapping[str, Any], how: _Cut) -> bytes:
     kept, left = _fields(glimpse, how, how.levels)
     more = f", {left} more fields" if left else ""
-    return jsongate.dumps({**kept, CUT: f"cut to {MAX_GLIMPSE_BYTES} bytes{more}"})
+    return strict_json.dumps({**kept, CUT: f"cut to {MAX_GLIMPSE_BYTES} bytes{more}"})
 
 
 def _may_fit(value: Any) -> bool:

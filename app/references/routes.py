@@ -17,9 +17,9 @@ from pydantic import Field, JsonValue, SkipValidation, model_validator
 from starlette.types import Send
 
 from app.base.clock import rfc3339
-from app.base.database import Tx
 from app.base.errors import Invalid, NotFound, PlangateError
-from app.base.helpers import LARGE_BYTES
+from app.base.json.process_pool import LARGE_BYTES
+from app.base.postgres.database import Tx
 from app.journal import store as journal_store
 from app.journal.models import Scope
 from app.references import store, views

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from app.base import leanjson
-from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Gone, Invalid, NotFound, TooLarge
-from app.base.helpers import LARGE_BYTES
-from app.base.offload import is_small, offload
-from app.base.schemacheck import SchemaChecker
+from app.base.json import low_memory
+from app.base.json.offload import is_small, offload
+from app.base.json.process_pool import LARGE_BYTES
+from app.base.postgres.database import Database, Tx
+from app.base.schema.checker import SchemaChecker
 from app.references import glimpses, store, values
-from app.references.large import LargeDocument, LargeDocuments
+from app.references.large_documents import LargeDocument, LargeDocuments
 from app.references.models import Prepared, Reference
 from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
 from app.runtimes.models import Runtime
@@ -187,7 +187,7 @@ class References:
             return Part({**reference.handle(), "note": note}, 0)
         if path is None:
             if len(data) > LARGE_BYTES:
-                return Part(await asyncio.to_thread(leanjson.unhurried, data), len(data))
+                return Part(await asyncio.to_thread(low_memory.unhurried, data), len(data))
             return Part(orjson.loads(data), len(data))
         if len(data) > LARGE_BYTES:
             return await self.large.part(data, path, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 
 Use = Literal["create", "resolve", "hydrate"]
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import orjson
 from jmespath.exceptions import JMESPathError
 
-from app.base import paths
+from app.base import jmespath
 from app.base.errors import Flaw, Invalid, TooLarge
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.checker import SchemaChecker
 from app.references import glimpses
 
 MAX_REFERENCE_BYTES: Final = 16 * 1024 * 1024
@@ -67,7 +67,7 @@ def part_of(value: Any, path: str, limit: int) -> Part:
     """The part of a value that a JMESPath expression names; where it has more bytes than the limit, a glimpse of it.
     Raises Invalid."""
     try:
-        part = paths.search(path, value)
+        part = jmespath.search(path, value)
     except JMESPathError as error:
         raise Invalid(f"The path is not a JMESPath expression that works here: {error}") from error
     size = len(orjson.dumps(part))

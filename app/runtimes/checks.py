@@ -16,7 +16,7 @@ from plangate.spec.problems import Problem, json_pointer
 from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, PythonTransport, Transport
 
-from app.base import paths
+from app.base import jmespath
 from app.base.egress import EgressPolicy, EgressRefused
 from app.base.errors import COLLECTED_ERRORS, MAX_ERRORS, Flaw, Invalid
 from app.llm.messages import Usage
@@ -117,7 +117,7 @@ def _glimpses(draft: Draft) -> Iterator[Problem]:
             continue
         for field, expression in reference.value.glimpse.items():
             try:
-                paths.refuse_wrong_calls(expression)
+                jmespath.refuse_wrong_calls(expression)
             except JMESPathError as error:
                 why = str(error).splitlines()[0].rstrip(":")
                 yield Problem(reference.at("glimpse", field), f"is not a JMESPath expression: {why}")

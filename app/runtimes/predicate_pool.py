@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from app.base.errors import TooLarge
-from app.base.helpers import Helpers
+from app.base.json.process_pool import Helpers
 from app.runtimes.predicates import MAX_NS, evaluated, worst_ns
 
 MAX_INLINE_NS: Final = 20_000_000
@@ -24,7 +24,7 @@ class PredicatePool:
     """Evaluates expressions, costly ones in processes of their own, two at a time."""
 
     def __init__(self) -> None:
-        self._helpers = Helpers("app.runtimes.predicate_child", HELPER_BYTES)
+        self._helpers = Helpers("app.runtimes.predicate_worker", HELPER_BYTES)
 
     async def required(
         self, expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any], text: bytes | None = None

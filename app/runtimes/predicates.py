@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
-from app.base import jsongate
+from app.base.json import strict_json
 
 VARIABLES = {"args": cel.Type.MAP, "ctx": cel.Type.MAP}
 
@@ -60,7 +60,7 @@ def compiled(expression: str) -> Any:
 
 def required(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) -> bool:
     """Whether this call needs an approval."""
-    size = len(jsongate.dumps(dict(args)))
+    size = len(strict_json.dumps(dict(args)))
     return worst_ns(expression, args, size) > MAX_NS or evaluated(expression, args, ctx)
 
 
@@ -75,7 +75,7 @@ def evaluated(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) 
 
 def predicate_digest(runtime: str, predicate: str) -> str:
     """Under which a process of the user serves a predicate: that of the runtime's line, not of its name alone."""
-    return hashlib.sha256(jsongate.canonical({"runtime": runtime, "predicate": predicate})).hexdigest()
+    return hashlib.sha256(strict_json.canonical({"runtime": runtime, "predicate": predicate})).hexdigest()
 
 
 def worst_ns(expression: str, args: Mapping[str, Any], args_bytes: int) -> float:

@@ -14,13 +14,13 @@ from plangate.spec.models import RuntimeSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables, told_schema
 
-from app.base import jsongate
 from app.base.clock import rfc3339
-from app.base.database import Tx
 from app.base.errors import Invalid, NotFound, list_errors
+from app.base.json import strict_json
+from app.base.postgres.database import Tx
 from app.runtimes import store, views
 from app.runtimes.checks import assembled_wire
-from app.runtimes.large import LARGE_SPEC_BYTES, LargeSpec
+from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpec
 from app.runtimes.secrets import move_secrets
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import Signing, signs
@@ -97,7 +97,7 @@ async def register_runtime(
 
     name = wire.get("name") or "default"
     signed = await asyncio.to_thread(lambda: signs(RuntimeSpec.model_validate(wire)))
-    data = await asyncio.to_thread(jsongate.canonical, wire)
+    data = await asyncio.to_thread(strict_json.canonical, wire)
 
     async def register(tx: Tx) -> Reply:
         for secret_name, value in literals.items():
@@ -129,7 +129,7 @@ async def validate_runtime(
     except Invalid as error:
         return json_response({"valid": False, **list_errors(error.flaws)})
     body = {"valid": True, **list_errors([]), "spec": wire}
-    return json_response(await asyncio.to_thread(jsongate.dumps, body))
+    return json_response(await asyncio.to_thread(strict_json.dumps, body))
 
 
 @router.get("/runtimes", summary="List registered versions, newest first", response_model=views.RuntimePage)

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 from plangate.spec.models import RuntimeSpec
 
-from app.base.database import Database, Tx
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
+from app.base.postgres.database import Database, Tx
 from app.runtimes import store
 from app.runtimes.checks import Surroundings
-from app.runtimes.large import LARGE_SPEC_BYTES, LargeSpecs
+from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpecs
 from app.runtimes.models import Runtime
 
 MAX_KEPT = 1000

@@ -14,8 +14,8 @@ from datetime import datetime
 from plangate.spec.models import RuntimeSpec
 from standardwebhooks import Webhook
 
-from app.base.database import Database, Tx
 from app.base.errors import NotFound
+from app.base.postgres.database import Database, Tx
 from app.base.sealing import Sealer, context_of
 from app.runtimes import store
 from app.runtimes.checks import transports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 
 COLUMNS = "id, name, version, digest, created_at, retired_at"
 BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"

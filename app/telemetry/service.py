@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
-from app.base.database import Database, EndedWork
 from app.base.errors import Unavailable
 from app.base.metrics import Metrics
+from app.base.postgres.database import Database, EndedWork
 from app.base.threads import in_thread
 from app.telemetry import store
 from app.telemetry.spans import Span, span_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 
 # One that a person reopened meanwhile (an action to be tried again) is told of when it is over again. Texts are read
 # only where the operator wants them on spans ($3); of a model's answer otherwise only why it stopped, which it ends with:

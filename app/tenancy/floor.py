@@ -9,8 +9,8 @@ import orjson
 from plangate.spec.models import ApprovalPolicies
 from pydantic import ValidationError
 
-from app.base.database import Tx
 from app.base.errors import Invalid
+from app.base.postgres.database import Tx
 from app.tenancy import store
 
 

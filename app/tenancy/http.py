@@ -22,9 +22,7 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 
-from app.base import jsongate
 from app.base.cursors import Signer
-from app.base.database import Database, Tx
 from app.base.errors import (
     Conflict,
     Flaw,
@@ -33,8 +31,10 @@ from app.base.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from app.base.offload import offload
-from app.base.parsing import Parser
+from app.base.json import strict_json
+from app.base.json.offload import offload
+from app.base.json.parsing import Parser
+from app.base.postgres.database import Database, Tx
 from app.base.traces import parsed_traceparent
 from app.tenancy import idempotency
 from app.tenancy.models import Caller
@@ -268,7 +268,7 @@ class Reply:
 
 def json_response(body: Any, status: int = 200, location: str | None = None) -> Response:
     headers = {"location": location} if location else None
-    data = body if isinstance(body, bytes) else jsongate.dumps(body)
+    data = body if isinstance(body, bytes) else strict_json.dumps(body)
     return Response(data, status, headers, media_type="application/json")
 
 
@@ -332,7 +332,7 @@ async def reading(request: Request, caller: Caller, verb: Callable[[Tx], Awaitab
 
 async def _written(body: Any) -> bytes:
     """Return a body as JSON."""
-    return body if isinstance(body, bytes) else await offload(jsongate.dumps, body)
+    return body if isinstance(body, bytes) else await offload(strict_json.dumps, body)
 
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many, newest first.")]

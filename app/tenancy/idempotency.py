@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from app.base.database import Database, Tx
 from app.base.errors import Conflict, Flaw, Invalid
+from app.base.postgres.database import Database, Tx
 
 MAX_KEY_CHARS = 255
 

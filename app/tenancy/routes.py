@@ -10,8 +10,8 @@ from plangate.spec.base import at_most
 from pydantic import AwareDatetime, Field, field_validator
 
 from app.base.clock import rfc3339
-from app.base.database import Tx
 from app.base.errors import NotFound
+from app.base.postgres.database import Tx
 from app.tenancy import store, views
 from app.tenancy.http import (
     Body,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 from app.base.sealing import Sealer, context_of
 from app.tenancy import store
 

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.base.clock import rfc3339
-from app.base.database import TENANT_ID, Database, Tx
 from app.base.errors import Flaw, Forbidden, Invalid, TooManyRequests, Unauthenticated, Unavailable
 from app.base.ids import new_id
 from app.base.keys import check_shape, hash_key, new_key
+from app.base.postgres.database import TENANT_ID, Database, Tx
 from app.base.sealing import Sealer, context_of
 from app.tenancy import store
 from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT, OPERATOR_TENANT, SCOPES, Caller

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 
 FIND = "SELECT id, tenant_id, principal, scopes, tools, expires_at FROM find_key($1)"
 CREATE_TENANT = "SELECT create_tenant($1, $2, $3::text::jsonb, $4::text::jsonb)"

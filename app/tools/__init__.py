@@ -1,1 +1,1 @@
-"""What a tool is, and one file a transport."""
+"""Tools: the ledger of calls, claims by client processes, and the transports."""

@@ -12,10 +12,10 @@ import orjson
 from plangate.spec.models import ToolSpec
 from plangate.spec.transports import Transport
 
-from app.base import jsongate, leanjson
 from app.base.errors import Malformed
-from app.base.helpers import LARGE_BYTES
-from app.base.offload import loads
+from app.base.json import low_memory, strict_json
+from app.base.json.offload import loads
+from app.base.json.process_pool import LARGE_BYTES
 
 CLAIM_WITHIN_MS = 3_600_000
 DEFAULT_TIMEOUT_MS = 600_000
@@ -72,11 +72,11 @@ class CallOutcome:
 def returned(name: str, output: Any) -> CallOutcome:
     """The outcome of code that returned this, if it can be kept."""
     try:
-        data = jsongate.dumps(output)
+        data = strict_json.dumps(output)
         if len(data) > MAX_RESULT_BYTES:
-            raise jsongate.NotJson(f"it has {len(data)} bytes, and the most is {MAX_RESULT_BYTES}.")
-        (leanjson.parsed_unhurried if len(data) > LARGE_BYTES else jsongate.parse)(data)
-    except (jsongate.NotJson, Malformed) as error:
+            raise strict_json.NotJson(f"it has {len(data)} bytes, and the most is {MAX_RESULT_BYTES}.")
+        (low_memory.parsed_unhurried if len(data) > LARGE_BYTES else strict_json.parse)(data)
+    except (strict_json.NotJson, Malformed) as error:
         return CallOutcome("done", error=f"{name} ran, but its result cannot be kept: {error}")
     return CallOutcome("done", output=output)
 
@@ -115,7 +115,7 @@ _ARGS: Final = b',"args":'
 
 def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: bytes | None = None) -> bytes:
     """The request of a tool call; `text` are its arguments as JSON, where somebody has it."""
-    return _CONTEXT + jsongate.dumps(context) + _ARGS + (text or jsongate.dumps(args)) + b"}"
+    return _CONTEXT + strict_json.dumps(context) + _ARGS + (text or strict_json.dumps(args)) + b"}"
 
 
 def request_of(data: bytes) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def request_of(data: bytes) -> dict[str, Any]:
 async def parsed(request: dict[str, Any]) -> dict[str, Any]:
     """A request with the values themselves, where it has them as they are stored."""
     if isinstance(request, LargeRequest):
-        return {**request, "args": await asyncio.to_thread(leanjson.unhurried, request.text)}
+        return {**request, "args": await asyncio.to_thread(low_memory.unhurried, request.text)}
     refs = request.get("resolvedRefs")
     if not isinstance(refs, ResolvedRefs) or not refs:
         return request
@@ -179,7 +179,7 @@ class Sender(Protocol):
 def definition_digest(tool: ToolSpec) -> str:
     """Names the exact definition of a tool: a process that serves another one must not get its calls."""
     return hashlib.sha256(
-        jsongate.canonical(
+        strict_json.canonical(
             {
                 "name": tool.name,
                 "description": tool.description or "",

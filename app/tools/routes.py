@@ -14,8 +14,8 @@ from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import Headers, McpTransport
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
-from app.base.database import Tx
 from app.base.errors import Flaw, Invalid, Unavailable
+from app.base.postgres.database import Tx
 from app.journal.http import SSE, EventStream, allowed, stream_place
 from app.tenancy.http import (
     Body,
@@ -32,11 +32,11 @@ from app.tenancy.http import (
 )
 from app.tenancy.models import Caller
 from app.tools import views
-from app.tools.calls import OutgoingCalls
-from app.tools.client import ClientCalls
-from app.tools.mcp_pinning import McpPinning
-from app.tools.mcp_tools import specs
+from app.tools.claims import ClientCalls
+from app.tools.ledger import OutgoingCalls
 from app.tools.models import MAX_RESULT_BYTES
+from app.tools.transports.mcp.pinning import McpPinning
+from app.tools.transports.mcp.tools import specs
 
 router = APIRouter(route_class=GatedRoute, tags=["client tools"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 
 # Idempotent by the work: a query that is rebuilt finds the offer it had made.
 OFFER = """

@@ -11,7 +11,7 @@ from plangate.events import WorkKind, WorkStatus
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 from app.tenancy.http import MAX_PAGE, GatedRoute, before, calling, door_of, json_response, reading
 from app.tenancy.models import Caller
 from app.usage import service, views

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from app.base.clock import rfc3339
-from app.base.database import Database, TookTooLong, Tx
 from app.base.errors import Flaw, Invalid, NotFound
 from app.base.ids import is_id
+from app.base.postgres.database import Database, TookTooLong, Tx
 from app.usage import store
 from app.usage.models import Sum, record_wire, short_wire, tree_wire, usage_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 
 # What is not over stands still while its query does.
 COLUMNS = """w.id, w.parent_id, w.kind, w.name, w.agent, w.query_id, w.thread_id,

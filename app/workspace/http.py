@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
-from app.base.blobs import Part
+from app.base.blobs.store import Part
 from app.base.errors import Flaw, Invalid, Malformed, PlangateError, UnsupportedMediaType
 from app.tenancy.http import refuse_odd_query
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition, part_of

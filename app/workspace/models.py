@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from app.base.blobs import Part
+from app.base.blobs.store import Part
 from app.base.clock import rfc3339
 from app.base.errors import Malformed, RangeNotSatisfiable
 

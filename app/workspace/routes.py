@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 from app.tenancy.http import Cursor, GatedRoute, Limit, before, calling, door_of, json_response, page, reading
 from app.tenancy.models import Caller
 from app.workspace import paths, views

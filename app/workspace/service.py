@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
 
-from app.base.blobs import BlobStore, Part, Spool, StoreUnavailable
+from app.base.blobs.store import BlobStore, Part, Spool, StoreUnavailable
 from app.base.clock import uptime_s
-from app.base.database import Database, Tx
 from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge, TooManyRequests
 from app.base.ids import is_id
+from app.base.postgres.database import Database, Tx
 from app.workspace import paths, store
 from app.workspace.models import Author, Body, Condition, FileRow, Limits, media_type_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.base.database import Database, Tx
+from app.base.postgres.database import Database, Tx
 from app.workspace.models import Author, FileRow
 
 # Whoever wants a body says so before it is put into the store: from here on the collector leaves it alone for a day. A

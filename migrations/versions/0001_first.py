@@ -1,6 +1,6 @@
 """The first schema: tables, roles with row-level security, and the functions that carry concurrency."""
 
-from app.base.migrate import run_file
+from app.base.postgres.migrate import run_file
 
 revision = "0001"
 down_revision = None

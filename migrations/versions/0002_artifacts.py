@@ -1,6 +1,6 @@
 """Workspaces, artifacts, the end of threads, and the columns and indexes by which /usage tells what was spent."""
 
-from app.base.migrate import run_file
+from app.base.postgres.migrate import run_file
 
 revision = "0002"
 down_revision = "0001"

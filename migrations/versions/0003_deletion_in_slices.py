@@ -1,6 +1,6 @@
 """Records of artifacts go in slices with the other rows of a thread that is deleted."""
 
-from app.base.migrate import run_file
+from app.base.postgres.migrate import run_file
 
 revision = "0003"
 down_revision = "0002"

@@ -1,6 +1,6 @@
 """The time that a process worked on a query counts when it is killed, too."""
 
-from app.base.migrate import run_file
+from app.base.postgres.migrate import run_file
 
 revision = "0004"
 down_revision = "0003"

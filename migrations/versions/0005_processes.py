@@ -1,6 +1,6 @@
 """Records of processes, by whose deaths queries are judged instead of by their leases."""
 
-from app.base.migrate import run_file
+from app.base.postgres.migrate import run_file
 
 revision = "0005"
 down_revision = "0004"

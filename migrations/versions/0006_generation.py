@@ -1,6 +1,6 @@
 """The generation of a database has a number that every `plangate restore` changes."""
 
-from app.base.migrate import run_file
+from app.base.postgres.migrate import run_file
 
 revision = "0006"
 down_revision = "0005"

@@ -1,6 +1,6 @@
 """Tenants that have limits may have so many streams open, too."""
 
-from app.base.migrate import run_file
+from app.base.postgres.migrate import run_file
 
 revision = "0007"
 down_revision = "0006"

@@ -11,7 +11,7 @@ import pytest
 
 from app.artifacts import store
 from app.artifacts.models import Producer, Publication
-from app.base.database import Tx
+from app.base.postgres.database import Tx
 from tests.support import graphs, specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.base.offload import is_small
+from app.base.json.offload import is_small
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World

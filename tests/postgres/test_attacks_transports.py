@@ -28,7 +28,7 @@ from app.base.egress import MAX_HEAD_BYTES, Lookups, requests_of
 from app.llm.messages import MOST_TOKENS, Usage
 from app.llm.provider import ProviderNotBuilt
 from app.llm.service_account import ServiceAccount
-from app.tools.mcp_pinning import McpPinning
+from app.tools.transports.mcp.pinning import McpPinning
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of, refused
 from tests.support.cluster import Cluster

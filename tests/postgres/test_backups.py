@@ -15,6 +15,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.api.serving import check_master_key
 from app.artifacts.verify import problems
 from app.assembly import Site, open_blobs
 from app.backup import programs
@@ -23,10 +24,9 @@ from app.backup.errors import BackupError
 from app.backup.restore import check_backup, check_key, restore
 from app.backup.save import save
 from app.base import embedded_postgres
-from app.base.migrate import migrate
-from app.doors import backups
-from app.doors.serving import check_master_key
-from app.queue import store as queue_store
+from app.base.postgres.migrate import migrate
+from app.commands import backups
+from app.engine import lease_store as queue_store
 from app.settings import Settings
 from tests.postgres.test_artifacts import publish, put, thread
 from tests.support import specs

@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 from app.approvals import store as approvals_store
-from app.base.database import SESSION
+from app.base.postgres.database import SESSION
+from app.documents import store as state_store
 from app.journal import store as journal_store
 from app.plans import store as plans_store
-from app.state import store as state_store
 from app.tools import store as calls_store
 from tests.support.world import World
 

@@ -14,10 +14,10 @@ import asyncpg
 import httpx
 import pytest
 
-from app.agents import deletion
 from app.artifacts.verify import heads, problems
 from app.assembly import Site
 from app.base.sealing import derive
+from app.queries import deletion
 from tests.postgres.test_deletion import MARK, Full, deleted, filled, gone, tables_with, writes
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused

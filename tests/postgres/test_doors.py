@@ -10,9 +10,9 @@ import pytest
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
+from app.api.errors import STATUS, status_of
+from app.api.http import ROUTERS, create_app
 from app.base import errors
-from app.doors.errors import STATUS, status_of
-from app.doors.http import ROUTERS, create_app
 from tests.support import specs
 from tests.support.client import Caller, good, refused
 from tests.support.world import World

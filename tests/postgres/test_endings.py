@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.agents import ending, runner
+from app.agents import runner
+from app.engine import ending
 from app.llm.messages import ToolUse, TurnDone, Usage
 from tests.support import specs
 from tests.support.client import eventually

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from app.agents import dispatch
 from app.assembly import Site
+from app.calls import dispatch
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.cluster import Cluster

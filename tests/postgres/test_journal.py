@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.base.errors import Unavailable
+from app.engine import lease_store as queue_store
 from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Event, Lease, Scope, Work, event
-from app.queue import store as queue_store
 from tests.support import specs
 from tests.support.world import World
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.runtimes.large import LARGE_SPEC_BYTES, LargeSpecs
+from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpecs
 from tests.support import specs
 from tests.support.client import Caller, good, refused
 from tests.support.world import World
@@ -86,7 +86,9 @@ async def test_a_large_body_that_is_no_json_is_malformed(api: Caller) -> None:
 async def test_a_spec_that_takes_too_much_is_refused(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.base.helpers.LOOK_EVERY_MS", 0)  # before the first answer, however fast that is
+    monkeypatch.setattr(
+        "app.base.json.process_pool.LOOK_EVERY_MS", 0
+    )  # before the first answer, however fast that is
     plangate.services.runtimes.large = LargeSpecs(plangate.services.runtimes.surroundings, child_bytes=1)
     problem = refused(await api.post("/runtimes", large()), 413, "too_large")
     assert problem["detail"].startswith("Checking the spec needs more memory or time")

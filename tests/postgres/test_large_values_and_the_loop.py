@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
+from app.documents.models import EMPTY, Author, Document, DocumentId
 from app.journal.models import Scope
 from app.plans.service import Who
-from app.state.models import EMPTY, Author, Document, DocumentId
 from tests.postgres.test_state import ref, thread
 from tests.support import graphs, specs
 from tests.support.callbacks import measured_callbacks

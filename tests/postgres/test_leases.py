@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.agents.run import QueryRun
+from app.engine import lease_store
+from app.engine.query_run import QueryRun
 from app.journal.models import Entry, Lease, LeaseLost, QueryChange, Scope, event
 from app.journal.writer import ParkRefused
-from app.queue import store
 from tests.support import specs
 from tests.support.client import Caller, eventually, output_of, refused
 from tests.support.world import World, world
@@ -24,8 +24,8 @@ async def queued(idle: World, count: int, **parts: Any) -> list[str]:
     return [(await idle.api.submit(**parts))["id"] for _ in range(count)]
 
 
-async def claim(w: World, limit: int = 100, owner: str = "me") -> list[store.Claim]:
-    return await store.claim(w.services.db, owner, limit, 10.0)
+async def claim(w: World, limit: int = 100, owner: str = "me") -> list[lease_store.Claim]:
+    return await lease_store.claim(w.services.db, owner, limit, 10.0)
 
 
 async def test_claimed_at_once_by_many_each_query_goes_to_one(idle: World) -> None:
@@ -87,9 +87,9 @@ async def test_an_expired_lease_is_taken_over_and_its_owner_fenced_off(idle: Wor
     assert await idle.api.events(query, "custom") == []
     await journal.commit(Lease("acme", query, second.epoch, 1e12), entry)
     assert len(await idle.api.events(query, "custom")) == 1
-    assert await store.report_process(idle.services.db, "one", [("acme", query, 1)], 10.0) == set()
-    assert await store.report_process(idle.services.db, "two", [("other", query, 2)], 10.0) == set()
-    assert await store.report_process(idle.services.db, "two", [("acme", query, 2)], 10.0) == {query}
+    assert await lease_store.report_process(idle.services.db, "one", [("acme", query, 1)], 10.0) == set()
+    assert await lease_store.report_process(idle.services.db, "two", [("other", query, 2)], 10.0) == set()
+    assert await lease_store.report_process(idle.services.db, "two", [("acme", query, 2)], 10.0) == {query}
 
 
 async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -> None:
@@ -114,9 +114,9 @@ async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -
 async def test_a_released_query_is_free_at_once_and_counts_nothing(idle: World) -> None:
     (query,) = await queued(idle, 1)
     (first,) = await claim(idle)
-    await store.release(idle.services.db, "another", [query], [first.epoch])
+    await lease_store.release(idle.services.db, "another", [query], [first.epoch])
     assert await claim(idle) == []
-    await store.release(idle.services.db, "me", [query], [first.epoch])
+    await lease_store.release(idle.services.db, "me", [query], [first.epoch])
     (again,) = await claim(idle)
     assert (again.epoch, again.lost) == (2, False)
 
@@ -162,14 +162,14 @@ async def test_a_wake_up_in_the_moment_of_parking_refuses_the_parking(idle: Worl
     (taken,) = await claim(idle)
     lease = Lease("acme", query, taken.epoch, 1e12)
     async with idle.services.db.transaction("acme") as tx:
-        assert await store.wake(tx, query)
+        assert await lease_store.wake(tx, query)
     with pytest.raises(ParkRefused):
         await idle.services.journal.commit(lease, Entry(change=QueryChange("waiting", "approval", 0)))
     assert await idle.value("SELECT status FROM queries") == "running"
     await idle.services.journal.commit(lease, Entry(change=QueryChange("waiting", "approval", 1)))
     assert await idle.value("SELECT status FROM queries") == "waiting"
     async with idle.services.db.transaction("acme") as tx:
-        assert await store.wake(tx, query)
+        assert await lease_store.wake(tx, query)
     assert [c.query_id for c in await claim(idle)] == [query]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from app.assembly import Site
 from app.llm.messages import ModelRequest, TurnDone, Usage
-from app.tools.http import HttpSender
 from app.tools.models import Attempt, CallOutcome
+from app.tools.transports.http import HttpSender
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of, refused
 from tests.support.cluster import Cluster

@@ -14,11 +14,11 @@ import pytest
 import structlog
 
 from app.assembly import Site
-from app.base import telling
 from app.base.ids import new_id
-from app.base.listener import Listener
+from app.base.logs import processors
+from app.base.postgres.listener import Listener
+from app.engine import lease_store as queue_store
 from app.journal.models import Entry, Lease, Work
-from app.queue import store as queue_store
 from app.references.service import References
 from app.tenancy.service import Tenancy
 from tests.support import specs
@@ -36,7 +36,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
         out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[structlog.processors.add_log_level, *telling.STEPS, keep])
+    structlog.configure(processors=[structlog.processors.add_log_level, *processors.STEPS, keep])
     yield out
     structlog.reset_defaults()
 

@@ -10,9 +10,9 @@ import pytest
 
 import app.agents.memory as memory_module
 import app.agents.runner as runner_module
-import app.agents.service as service_module
-from app.agents import store
+import app.queries.service as service_module
 from app.base.ids import new_id
+from app.engine import store
 from app.llm.messages import Text, ToolUse, TurnDone, Usage
 from app.llm.provider import ContextOverflow
 from tests.support import specs

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.api.metrics import COUNTED
 from app.assembly import Site
 from app.base.errors import Unavailable
 from app.base.metrics import ModelUse
-from app.doors.metrics import COUNTED
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
 from tests.support import specs

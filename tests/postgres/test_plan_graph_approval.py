@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.base.jsongate import canonical
+from app.base.json.strict_json import canonical
 from tests.postgres.test_state import Pen, thread
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.base.jsongate import canonical
-from app.plans.execution import Execution
+from app.base.json.strict_json import canonical
+from app.plans.executor import Execution
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of
 from tests.support.graphs import (
@@ -155,7 +155,7 @@ async def test_what_cannot_be_sent_is_not_approved(api: Caller, monkeypatch: pyt
         f'A variable of the plan has no value. /body/actions/1/text: "{at}" has no value: '
         f"The artifact '{binary['id']}' is not text."
     )
-    monkeypatch.setattr("app.agents.variables.MAX_REPLACED_BYTES", 100)
+    monkeypatch.setattr("app.variables.service.MAX_REPLACED_BYTES", 100)
     plan = await stored(api, note(f"†artifact.{record['id']}.content"))
     assert (await came_to_nothing(api, plan)).endswith(
         f"With {record['id']} the artifacts of this call have {len(TEXT)} bytes, more than 100: pass their ids, or paths."

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.state.service import Documents
+from app.documents.service import Documents
 from tests.postgres.test_state import Pen, thread
 from tests.support.client import Caller
 from tests.support.graphs import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.plans.execution import Execution
+from app.plans.executor import Execution
 from tests.postgres.test_state import Pen, thread
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.graphs import (

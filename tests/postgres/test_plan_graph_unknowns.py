@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.plans.settling import settle
+from app.plans.settlement import settle
 from tests.postgres.test_state import Pen, thread
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused

@@ -370,7 +370,7 @@ async def test_what_fits_is_asked_about_whatever_is_not_known_yet(plangate: Worl
 async def test_values_beyond_what_is_looked_at_are_checked_as_they_are_sent(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.plans.fitting.KNOWN_BYTES", 10)
+    monkeypatch.setattr("app.plans.prechecks.KNOWN_BYTES", 10)
     await api.register(flowing())
     plan = await stored(api, note("†input.text"), count("†input.text"))
     async with hands(api) as mine:

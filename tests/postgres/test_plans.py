@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.approvals.models import Decision
-from app.plans.settling import settle
+from app.plans.settlement import settle
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of, refused
 from tests.support.world import World

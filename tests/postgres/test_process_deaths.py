@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.agents import ending
-from app.agents.ending import Endings
 from app.base.errors import Unavailable
 from app.base.ids import new_id
+from app.engine import ending, lease_store
+from app.engine.ending import Endings
+from app.engine.lease_store import Claim
+from app.engine.processes import ProcessLocks, ProcessRecord
 from app.journal.models import Entry, Lease, QueryChange, Work
-from app.queue import store
-from app.queue.processes import ProcessLocks, ProcessRecord
-from app.queue.store import Claim
 from tests.support import specs
 from tests.support.world import World, world
 
@@ -30,14 +29,14 @@ class Processes:
         self._owner = owner
 
     async def started(self, id: str, parent: str | None = None, *, lock: bool = False) -> str:
-        await store.register_process(self.db, id, parent_id=parent, host="test", pid=1, holds_lock=lock)
+        await lease_store.register_process(self.db, id, parent_id=parent, host="test", pid=1, holds_lock=lock)
         return id
 
     async def claim(self, id: str) -> dict[str, Claim]:
-        return {c.query_id: c for c in await store.claim(self.db, id, 100, LEASE_S)}
+        return {c.query_id: c for c in await lease_store.claim(self.db, id, 100, LEASE_S)}
 
     async def claim_suspects(self, id: str, limit: int = 100, company: int = 0) -> dict[str, Claim]:
-        claims = await store.claim(self.db, id, limit, LEASE_S, suspects=True, company=company)
+        claims = await lease_store.claim(self.db, id, limit, LEASE_S, suspects=True, company=company)
         return {c.query_id: c for c in claims}
 
     async def counts(self, query_id: str) -> tuple[int, int]:
@@ -50,7 +49,7 @@ class Processes:
         return row["deaths"], row["own_deaths"]
 
     async def die(self, id: str) -> None:
-        assert await store.end_process(self.db, id, "died", LEASE_S)
+        assert await lease_store.end_process(self.db, id, "died", LEASE_S)
 
     async def died_with(self, *ids: str) -> None:
         """Processes claim everything and die, one after the other."""
@@ -61,7 +60,7 @@ class Processes:
 
     async def presumed_dead(self, id: str) -> bool:
         """Whether this process is presumed dead after a minute of silence."""
-        await store.presume_dead(self.db, 60.0)
+        await lease_store.presume_dead(self.db, 60.0)
         reason = await self._owner.fetchval("SELECT end_reason FROM processes WHERE id = $1", id)
         return bool(reason == "presumed_dead")
 
@@ -94,7 +93,9 @@ async def test_an_expired_lease_moves_the_query_and_counts_nothing(idle: World, 
         found = await processes.claim(name)
         assert await processes.counts(query) == (0, 0)
         for alive in ("prc_a", "prc_b"):
-            await store.report_process(processes.db, alive, [("acme", query, found[query].epoch)], LEASE_S)
+            await lease_store.report_process(
+                processes.db, alive, [("acme", query, found[query].epoch)], LEASE_S
+            )
         await processes.lapse()
 
 
@@ -105,7 +106,7 @@ async def test_a_death_counts_for_every_query_in_flight_and_is_known_once(
     await processes.started("prc_a")
     await processes.claim("prc_a")
     await processes.die("prc_a")
-    assert not await store.end_process(processes.db, "prc_a", "died", LEASE_S)
+    assert not await lease_store.end_process(processes.db, "prc_a", "died", LEASE_S)
     found = await processes.claim(await processes.started("prc_b"))
     assert {q: c.lost for q, c in found.items()} == {a: True, b: True}
     assert await processes.counts(a) == await processes.counts(b) == (1, 0)
@@ -123,9 +124,9 @@ async def test_a_silent_process_is_presumed_dead_only_by_writable_time(
     found = await processes.claim(await processes.started("prc_b"))
     assert await processes.counts(query) == (0, 0)
     await owner.execute("UPDATE writable_time SET elapsed_ms = elapsed_ms + 61000")
-    await store.report_process(processes.db, "prc_b", [("acme", query, found[query].epoch)], LEASE_S)
+    await lease_store.report_process(processes.db, "prc_b", [("acme", query, found[query].epoch)], LEASE_S)
     assert await processes.presumed_dead("prc_a")
-    await store.end_process(processes.db, "prc_b", "stopped", LEASE_S)
+    await lease_store.end_process(processes.db, "prc_b", "stopped", LEASE_S)
     assert query in await processes.claim("prc_c")
     assert await processes.counts(query) == (1, 0)
 
@@ -141,7 +142,7 @@ async def test_a_presumed_death_is_taken_back_when_the_process_reports_again(
     await owner.execute("UPDATE writable_time SET elapsed_ms = elapsed_ms + 61000")
     await owner.execute("UPDATE processes SET heartbeat_ms = 61000 WHERE id <> 'prc_a'")
     assert await processes.presumed_dead("prc_a")
-    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
     assert await owner.fetchval("SELECT end_reason FROM processes WHERE id = 'prc_a'") is None
     await processes.die("prc_b")
     assert query in await processes.claim("prc_a")
@@ -153,7 +154,7 @@ async def test_an_outage_adds_next_to_nothing_to_writable_time(
 ) -> None:
     await processes.started("prc_a")
     await owner.execute("UPDATE writable_time SET ticked_at = now() - interval '1 hour'")
-    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
     assert await owner.fetchval("SELECT elapsed_ms FROM writable_time") <= 5000
 
 
@@ -163,10 +164,10 @@ async def test_a_claim_whose_response_was_lost_counts_against_no_query(
     (query,) = await queued(idle, 1)
     await processes.started("prc_a")
     await processes.claim("prc_a")  # and the response does not arrive
-    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
     assert await processes.claim("prc_b") == {}, "it may still be on its way"
     await owner.execute("UPDATE queries SET resumed_at = now() - interval '6 s'")
-    await store.report_process(processes.db, "prc_a", [], LEASE_S)
+    await lease_store.report_process(processes.db, "prc_a", [], LEASE_S)
     await processes.die("prc_a")
     found = await processes.claim("prc_b")
     assert not found[query].lost
@@ -186,7 +187,7 @@ async def test_progress_begins_the_count_anew(idle: World, processes: Processes)
     claim = (await processes.claim_suspects(await processes.started("prc_child", "prc_c")))[query]
     assert await processes.counts(query) == (2, 0)
     await idle.services.journal.commit(Lease("acme", query, claim.epoch), progress())
-    await store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
+    await lease_store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
     assert query in await processes.claim("prc_c")
     assert await processes.counts(query) == (0, 0)
 
@@ -201,8 +202,8 @@ async def test_a_query_that_parks_or_leaves_in_good_order_is_innocent(
         Lease("acme", a, found[a].epoch), Entry(change=QueryChange("waiting", "approval", 0))
     )
     async with idle.services.db.transaction("acme") as tx:
-        await store.wake(tx, a)
-    await store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
+        await lease_store.wake(tx, a)
+    await lease_store.end_process(processes.db, "prc_child", "stopped", LEASE_S)
     assert set(await processes.claim("prc_c")) == {a}
     assert set(await processes.claim_suspects("prc_d")) == {b}
     assert (await processes.counts(a), await processes.counts(b)) == ((0, 0), (2, 0))
@@ -217,7 +218,7 @@ async def test_after_two_deaths_only_child_processes_take_the_queries_side_by_si
     suspects = await queued(idle, 16)
     await processes.died_with("prc_a", "prc_b")
     assert await processes.claim(await processes.started("prc_c")) == {}
-    assert await store.count_suspects(processes.db) == 16
+    assert await lease_store.count_suspects(processes.db) == 16
     (fresh,) = await queued(idle, 1)
     assert set(await processes.claim("prc_c")) == {fresh}
     taken: set[str] = set()
@@ -244,12 +245,12 @@ async def test_a_child_with_several_queries_that_dies_is_split_until_the_culprit
             found = await processes.claim_suspects(f"prc_k{n}")
         sizes.append(len(found))
         assert await processes.counts(culprit) == (2, 0)
-        assert await store.culprits(processes.db, 3) == []
+        assert await lease_store.culprits(processes.db, 3) == []
         await processes.die(f"prc_k{n}")
         if len(found) == 1:
             break
     assert sizes == [5, 3, 2, 1]
-    (found_out,) = await store.culprits(processes.db, 3)
+    (found_out,) = await lease_store.culprits(processes.db, 3)
     assert (found_out.query_id, found_out.deaths, found_out.own_deaths) == (culprit, 2, 1)
 
 
@@ -282,12 +283,12 @@ async def test_a_child_that_ran_another_query_before_names_no_culprit(
     await idle.services.journal.commit(
         Lease("acme", a, found[a].epoch), Entry(change=QueryChange("succeeded", output=b"1"))
     )
-    assert await store.end_process(processes.db, "prc_k", "died", LEASE_S, queries=2)
+    assert await lease_store.end_process(processes.db, "prc_k", "died", LEASE_S, queries=2)
     assert await processes.counts(b) == (2, 0)
-    assert await store.culprits(processes.db, 3) == []
+    assert await lease_store.culprits(processes.db, 3) == []
     assert await processes.claim_suspects(await processes.started("prc_l", "prc_p"), company=1) == {}
     await processes.claim_suspects("prc_l")
-    assert await store.end_process(processes.db, "prc_l", "died", LEASE_S, queries=1)
+    assert await lease_store.end_process(processes.db, "prc_l", "died", LEASE_S, queries=1)
     assert await processes.counts(b) == (2, 1)
 
 
@@ -338,7 +339,7 @@ async def test_a_process_that_stops_in_good_order_is_no_death(site: Any, cluster
 async def test_nothing_is_leased_to_a_process_that_is_not_on_record(
     site: Any, cluster: Any, owner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register, tries = store.register_process, 0
+    register, tries = lease_store.register_process, 0
 
     async def away(*args: Any, **named: Any) -> None:
         nonlocal tries
@@ -347,8 +348,8 @@ async def test_nothing_is_leased_to_a_process_that_is_not_on_record(
             raise Unavailable("The database cannot be reached.")
         await register(*args, **named)
 
-    monkeypatch.setattr(store, "register_process", away)
-    monkeypatch.setattr("app.queue.worker.TICK_S", 0.05)
+    monkeypatch.setattr(lease_store, "register_process", away)
+    monkeypatch.setattr("app.engine.worker.TICK_S", 0.05)
     async with world(site, cluster.operator_key) as w:
         await w.api.register(specs.mock())
         query = (await w.api.submit())["id"]
@@ -380,8 +381,8 @@ async def test_what_was_set_aside_is_ended_with_everything_attached_the_last_eve
     endings = Endings(services.db, (*runner._end_hooks, hook), retry_s=0.0)
     epoch = await owner.fetchval("SELECT lease_epoch FROM queries WHERE id = $1", query)
     async with services.db.transaction("acme") as tx:
-        await store.mark_for_ending(tx, query, epoch, "poisoned", "It ended 3 processes.")
-    monkeypatch.setattr("app.agents.ending.log", ending.log)
+        await lease_store.mark_for_ending(tx, query, epoch, "poisoned", "It ended 3 processes.")
+    monkeypatch.setattr("app.engine.ending.log", ending.log)
     await endings.finish_due()
     found = await api.read(f"/queries/{query}")
     assert (found["status"], found["error"]) == ("running", None)
@@ -458,9 +459,9 @@ async def test_a_full_worker_moves_expired_leases_on(idle: World, processes: Pro
     await processes.died_with("prc_a", "prc_b")
     await processes.claim_suspects(await processes.started("prc_k", "prc_p"))
     await processes.lapse()
-    assert await store.count_suspects(processes.db) == 0
-    assert await store.claim(processes.db, "prc_full", 0, LEASE_S) == []
-    assert await store.count_suspects(processes.db) == 1
+    assert await lease_store.count_suspects(processes.db) == 0
+    assert await lease_store.claim(processes.db, "prc_full", 0, LEASE_S) == []
+    assert await lease_store.count_suspects(processes.db) == 1
     assert set(await processes.claim_suspects("prc_l")) == {query}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.base.blobs import PIECE_BYTES
+from app.base.blobs.store import PIECE_BYTES
 from tests.support.client import Caller, good, refused
 from tests.support.world import World
 

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.base.helpers import Helpers
 from app.base.ids import new_id
+from app.base.json.process_pool import Helpers
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World

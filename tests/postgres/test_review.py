@@ -12,13 +12,14 @@ import asyncpg
 import pytest
 
 import app.journal.streams as streams_module
-from app.agents import queries_store, store
 from app.base.errors import Unavailable
+from app.engine import store
+from app.engine.worker import one_by_one
 from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Scope, event
 from app.llm.messages import Text, TextDelta, ToolUse, TurnDone, Usage
 from app.llm.provider import BrokenTurn
-from app.queue.worker import one_by_one
+from app.queries import store as queries_store
 from tests.postgres.test_journal import custom, leased, numbers
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of

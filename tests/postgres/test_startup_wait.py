@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from app.api.database_startup import wait_for_database
 from app.assembly import Site
-from app.doors.database_startup import wait_for_database
 from tests.support.cluster import Cluster
 from tests.support.service import ROOT, plain_environment
 

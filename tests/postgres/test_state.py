@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 from plangate.spec.variables import Expression, Reference, parse
 
-from app.base import jsongate
-from app.state import bodies, service
-from app.state.models import Author, DocumentId
-from app.state.writing import WriteRefused
+from app.base.json import strict_json
+from app.documents import bodies, service
+from app.documents.models import Author, DocumentId
+from app.documents.writing import WriteRefused
 from tests.support import specs
 from tests.support.client import Caller, refused
 from tests.support.world import World
@@ -155,7 +155,7 @@ async def test_values_come_out_as_they_were_stored(plangate: World, api: Caller)
     ]
     await Pen(plangate, thread_id).write('†state."a.b"', values)
     answer = await api.get(f"/threads/{thread_id}/state")
-    assert jsongate.dumps({"a.b": values}) in answer.content
+    assert strict_json.dumps({"a.b": values}) in answer.content
 
 
 async def test_what_does_not_fit_is_refused_and_nothing_is_written(

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest_asyncio
 
+from app.api.http import create_app
 from app.base.keys import new_key
-from app.doors.http import create_app
 from tests.support.client import Caller, good, refused
 from tests.support.world import World
 

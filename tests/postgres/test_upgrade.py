@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 
 from app.assembly import Site
-from app.base.database import Database
-from app.base.migrate import SchemaIsNewer, migrate, schema_is_current
+from app.base.postgres.database import Database
+from app.base.postgres.migrate import SchemaIsNewer, migrate, schema_is_current
 from app.journal import store as journal_store
 from app.journal.models import Entry, Lease, Scope, Work, event
 from tests.support import specs

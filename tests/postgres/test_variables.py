@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.agents import variables as agent_variables
+from app.variables import service as agent_variables
 from tests.postgres.test_gates import together
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, output_of, refused

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.agents.run import QueryRun
 from app.base.errors import Unavailable
-from app.state import store
-from app.state.service import Documents
+from app.documents import store
+from app.documents.service import Documents
+from app.engine.query_run import QueryRun
 from tests.postgres.test_gates import together
 from tests.postgres.test_state import Pen, thread
 from tests.postgres.test_variables import ANY, LOOK, served, spec, state
@@ -111,7 +111,7 @@ async def test_a_thread_can_be_forked_at_any_write(
 ) -> None:
     """And each fork is the document as `?at` shows it, byte for byte, whatever the methods were and wherever the
     checkpoints lie."""
-    monkeypatch.setattr("app.state.service.CHECKPOINT_WRITES", 5)
+    monkeypatch.setattr("app.documents.service.CHECKPOINT_WRITES", 5)
     origin = await thread(api)
     pen = Pen(plangate, origin)
     values: dict[str, Any] = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.base.helpers import Helpers
-from app.state import store
-from app.state.models import Author, DocumentId
-from app.state.writing import WriteRefused
+from app.base.json.process_pool import Helpers
+from app.documents import store
+from app.documents.models import Author, DocumentId
+from app.documents.writing import WriteRefused
 from tests.postgres.test_gates import together
 from tests.postgres.test_state import Pen, ref, thread
 from tests.postgres.test_variables import ANY, LOOK, served, spec, state
@@ -87,8 +87,8 @@ async def test_a_large_state_is_as_good_as_a_small_one(api: Caller, turns: list[
     assert results[0]["result"]["glimpse"]["count"] == len(rows)
     assert "did you mean 'rows'?" in results[4]["error"]
     assert "merge needs an object to write to, and there is an array of 1" in results[5]["error"]
-    assert turns.count("app.state.child") == 3
-    assert turns.count("app.agents.variable_child") == 3
+    assert turns.count("app.documents.json_worker") == 3
+    assert turns.count("app.variables.json_worker") == 3
     assert await state(api, query) == {"rows": rows, "list": [1]}
     assert await state(api, query, at=1) == {"rows": rows}
     assert await state(api, query, at=0) == {}
@@ -102,7 +102,7 @@ async def test_a_large_state_is_as_good_as_a_small_one(api: Caller, turns: list[
     later = await api.submit(specs.script(("pay", {"n": "†state.list.0"})), threadKey="t")
     assert await served(api, later["id"], "pay") == {"n": 1}
     await api.ended(later["id"])
-    assert turns == ["app.agents.variable_child"] * 2  # its notes, and its call
+    assert turns == ["app.variables.json_worker"] * 2  # its notes, and its call
 
 
 async def test_a_large_value_goes_through_a_gate_and_is_approved_as_any(api: Caller) -> None:
@@ -128,7 +128,7 @@ async def test_one_answer_carries_no_more_arguments_than_fit(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is too much for one claim is there for the next; one call alone is always handed out."""
-    monkeypatch.setattr("app.tools.client.CARRIED_BYTES", 5000)
+    monkeypatch.setattr("app.tools.claims.CARRIED_BYTES", 5000)
     await api.register(spec(data={"big": "x" * 2000, "huge": "x" * 6000}))
     names = ("big", "big", "huge", "big")
     query = await together(plangate, *(("look", {"n": n, "a": f"†{name}"}) for n, name in enumerate(names)))
@@ -176,7 +176,7 @@ async def test_a_large_document_keeps_to_its_rules(
         with pytest.raises(WriteRefused) as error:
             await pen.write(path, value, method, schema=schema)
         assert why in str(error.value)
-    assert turns == ["app.state.child"] * 5
+    assert turns == ["app.documents.json_worker"] * 5
     assert (await api.read(f"/threads/{found}/state"))["write"] == 1
 
 

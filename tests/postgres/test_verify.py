@@ -19,10 +19,10 @@ import pytest
 from app.artifacts.chain import Chainer, Head
 from app.artifacts.verify import exported, exported_heads, heads, problems
 from app.assembly import Site
-from app.base.database import Database, Tx
 from app.base.errors import Invalid
+from app.base.postgres.database import Database, Tx
 from app.base.sealing import derive
-from app.doors.admin import kept_whole
+from app.commands.admin import kept_whole
 from tests.support.client import Caller, good
 from tests.support.cluster import Cluster
 from tests.support.world import World, world

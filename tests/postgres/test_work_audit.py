@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from app.assembly import Site
+from app.engine import lease_store as queue_store
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
-from app.queue import store as queue_store
 from app.usage import store
 from app.usage.models import TOKEN_NAMES
 from tests.support import specs

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.base.database import Tx
 from app.base.ids import new_id
+from app.base.postgres.database import Tx
 from app.llm.messages import ModelRequest, Text, TurnDone, Usage
 from app.llm.provider import Overloaded, Refused
 from app.usage import store

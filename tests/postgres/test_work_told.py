@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.agents.work_data import work_data
 from app.base.ids import new_id
+from app.engine.work_data import work_data
 from app.journal.models import Work
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Refused

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.agents import workspace_tools
-from app.agents.workspace_tools import WorkspaceTools
+from app.agents.builtin_tools import workspace
+from app.agents.builtin_tools.workspace import WorkspaceTools
 from app.workspace.models import FileRow, Limits
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
@@ -167,15 +167,15 @@ async def test_what_would_be_too_long_is_cut(api: Caller, monkeypatch: pytest.Mo
     at = await files(api)
     for n in range(5):
         await put(api, f"{at}/f{n}", b"match\n" * 3)
-    monkeypatch.setattr(workspace_tools, "LISTED", 2)
-    monkeypatch.setattr(workspace_tools, "MATCHES", 4)
+    monkeypatch.setattr(workspace, "LISTED", 2)
+    monkeypatch.setattr(workspace, "MATCHES", 4)
     assert await at_work(api, ("ls", {}), ("glob", {"pattern": "*"}), ("grep", {"pattern": "match"})) == [
         "f0 (18 bytes)\nf1 (18 bytes)\n[3 more: name a directory, or a narrower pattern.]",
         "f0\nf1\n[3 more: name a directory, or a narrower pattern.]",
         "f0:1: match\nf0:2: match\nf0:3: match\nf1:1: match\n"
         "[More lines match than 4: make the pattern or the path narrower.]",
     ]
-    monkeypatch.setattr(workspace_tools, "SEARCHED_BYTES", 17)
+    monkeypatch.setattr(workspace, "SEARCHED_BYTES", 17)
     assert await at_work(api, ("grep", {"pattern": "match"})) == ["[5 files were too large to be searched.]"]
 
 
@@ -203,7 +203,7 @@ async def test_limits_are_told_to_the_model(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(file_bytes=10, files=1, bytes=100))
-    monkeypatch.setattr(workspace_tools, "EDITED_BYTES", 3)
+    monkeypatch.setattr(workspace, "EDITED_BYTES", 3)
     results = await at_work(
         api,
         ("write", {"path": "a", "content": "x" * 11}),

@@ -14,9 +14,9 @@ import asyncpg
 import httpx
 import pytest
 
-from app.base.blobs import StoreUnavailable
-from app.base.local_blobs import LocalBlobs
-from app.doors.http import create_app
+from app.api.http import create_app
+from app.base.blobs.local import LocalBlobs
+from app.base.blobs.store import StoreUnavailable
 from app.workspace.models import Author, Limits
 from app.workspace.service import Workspaces
 from tests.support.client import Caller, eventually, good, refused

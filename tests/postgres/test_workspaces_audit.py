@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 
 from app.artifacts.service import Artifacts
-from app.base.blobs import PIECE_BYTES
-from app.base.local_blobs import INCOMING, LocalBlobs
+from app.base.blobs.local import INCOMING, LocalBlobs
+from app.base.blobs.store import PIECE_BYTES
 from app.workspace import paths
 from app.workspace.models import Limits
 from app.workspace.service import Workspaces

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from app.base import embedded_postgres
-from app.base.migrate import migrate
+from app.base.postgres.migrate import migrate
 from tests.processes.test_cli import client
 from tests.support import specs
 from tests.support.client import eventually

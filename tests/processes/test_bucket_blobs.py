@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from app.assembly import open_blobs
-from app.base.blobs import PIECE_BYTES, BlobLost, BlobStore, StoreUnavailable
-from app.base.bucket_blobs import PART_BYTES
-from app.base.telling import named
+from app.base.blobs.bucket import PART_BYTES
+from app.base.blobs.store import PIECE_BYTES, BlobLost, BlobStore, StoreUnavailable
+from app.base.logs.processors import named
 from tests.support.moto import bucket
 from tests.support.service import folder, serving
 

@@ -18,8 +18,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from app.base.keys import new_key
-from app.doors.cli import cli
-from app.doors.remote.connection import Stop
+from app.commands.main import cli
+from app.commands.remote.connection import Stop
 from tests.support import specs
 from tests.support.service import ROOT, Service, folder, plain_environment, serving
 

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from typer.testing import CliRunner
 
-from app.doors.cli import cli
+from app.commands.main import cli
 from tests.processes.test_cli import Commands, client, env
 from tests.support import specs
 from tests.support.service import ROOT, Service, folder, plain_environment, serving

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from app.base.embedded_postgres import OWNER, SUPERUSER, EmbeddedPostgres, start
-from app.base.migrate import migrate
+from app.base.postgres.migrate import migrate
 from tests.processes.test_cli import client
 from tests.support import specs
 from tests.support.service import serving

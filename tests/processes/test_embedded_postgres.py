@@ -26,12 +26,11 @@ import asyncpg
 import pytest
 from typer.testing import CliRunner
 
-from app.base.embedded import binaries, wire
-from app.base.embedded.accounts import Account
-from app.base.embedded.places import PORT, Places
-from app.base.embedded.wire import State
-from app.base.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError, start
-from app.doors.cli import cli
+from app.base.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError, binaries, start, wire
+from app.base.embedded_postgres.accounts import Account
+from app.base.embedded_postgres.places import PORT, Places
+from app.base.embedded_postgres.wire import State
+from app.commands.main import cli
 
 pytestmark = pytest.mark.root(required=False)
 

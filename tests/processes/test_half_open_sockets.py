@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from app.doors.open_files import raise_open_files
+from app.api.open_files import raise_open_files
 from tests.support.service import folder, serving, started
 from tests.support.specs import spec
 

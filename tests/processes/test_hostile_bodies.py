@@ -29,7 +29,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import pytest
 
-from app.runtimes.large import LARGE_SPEC_BYTES
+from app.runtimes.large_specs import LARGE_SPEC_BYTES
 from tests.support.callbacks import measured_callbacks
 from tests.support.hostile_bodies import Generator, Hostile
 from tests.support.measured_loop import Report

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from app.base.errors import Invalid, Malformed, TooLarge, TooManyRequests
-from app.references.large import LargeDocuments
+from app.references.large_documents import LargeDocuments
 from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
 from bench import machine
 from tests.processes.acceptance.house import House, eventually
@@ -48,7 +48,7 @@ def children_of(pid: int) -> list[int]:
             command = of_process(child, "cmdline")
         except OSError:
             continue
-        if b"app.references.child" in command and machine.parent_of(child) == pid:
+        if b"app.references.json_worker" in command and machine.parent_of(child) == pid:
             found.append(child)
     return found
 

@@ -14,10 +14,10 @@ from plangate.spec.transports import Headers, McpTransport, SecretRef
 
 from app.base.egress import EgressPolicy
 from app.tenancy.secrets import Secrets
-from app.tools.headers import SecretMissing
-from app.tools.mcp import McpSender
-from app.tools.mcp_wire import LIST_BYTES, MAX_LINES, MAX_RESUMES, SessionFailed
 from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotSent, OutgoingCall, Uncertain
+from app.tools.transports.headers import SecretMissing
+from app.tools.transports.mcp.sender import McpSender
+from app.tools.transports.mcp.wire import LIST_BYTES, MAX_LINES, MAX_RESUMES, SessionFailed
 from tests.support.mcp import ADD, STREAM_TYPE, Asked, FakeMcp, Reply, error, event, fake_mcp, result, text
 
 DIGEST = "303a8cc5cb6ea22b2b4e1d249451f463827e7a2ef9ed392fbb892ea79cbbf028"

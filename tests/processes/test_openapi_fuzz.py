@@ -39,7 +39,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.doors.openapi import operations, scope_of
+from app.api.openapi import operations, scope_of
 from tests.support.mcp import fake_mcp_in_a_thread
 
 CHECKS = [

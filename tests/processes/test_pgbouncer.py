@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.api.database_startup import IGNORED_BY_POOLER
 from app.base import embedded_postgres
 from app.base.embedded_postgres import EmbeddedPostgres
-from app.doors.database_startup import IGNORED_BY_POOLER
 from tests.support import pgbouncer, specs
 from tests.support.cluster import FAST
 from tests.support.service import ROOT, folder, plain_environment

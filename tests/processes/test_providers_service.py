@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from app.agents.tool_calls import TRUNCATED
 from app.assembly import Site
+from app.calls.tool_calls import TRUNCATED
 from app.llm.messages import Usage
 from app.llm.prices import price
 from tests.processes.aimock.vendor_server import (

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from app.doors.cli import cli
+from app.commands.main import cli
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -51,7 +51,7 @@ def test_a_folder_without_a_floor_fails_the_check(tmp_path: Path) -> None:
 def test_importing_the_service_loads_no_vendor() -> None:
     """A vendor SDK takes a second to import; it is loaded when the first runtime needs it."""
     code = (
-        "import sys, app.doors.http, app.doors.cli\n"
+        "import sys, app.api.http, app.commands.main\n"
         "slow = [m for m in ('anthropic', 'openai', 'genai_prices') if m in sys.modules]\n"
         "assert not slow, slow\n"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from app.doors.open_files import raise_open_files
+from app.api.open_files import raise_open_files
 from tests.storm.figures import Figures
 from tests.support import specs
 from tests.support.service import folder, serving

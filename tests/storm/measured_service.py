@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from app.doors.cli import main
+from app.commands.main import main
 from tests.support.callbacks import measured_callbacks
 
 if __name__ == "__main__":

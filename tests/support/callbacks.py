@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.base.telling import stack
+from app.base.logs.processors import stack
 
 SAMPLED_FROM_S = 0.03
 OWN = ("app.", "tests.", "plangate.", "asyncpg.")

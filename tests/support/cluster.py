@@ -14,7 +14,7 @@ from app.assembly import Site, assemble, prepare_blobs
 from app.base import embedded_postgres
 from app.base.ids import new_id
 from app.base.keys import new_key
-from app.base.migrate import migrate
+from app.base.postgres.migrate import migrate
 from app.settings import Settings
 
 MASTER = b"a master key of thirty-two bytes"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.doors.openapi import operations
+from app.api.openapi import operations
 
 Schema = Mapping[str, Any]
 Steps = tuple[str | int, ...]

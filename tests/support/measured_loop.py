@@ -14,7 +14,7 @@ from typing import TextIO
 
 import uvloop
 
-from app.doors.cli import main
+from app.commands.main import main
 from tests.support.callbacks import measured_callbacks
 
 

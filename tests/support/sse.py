@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from app.doors.http import create_app
+from app.api.http import create_app
 from tests.support.client import eventually
 from tests.support.world import World
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
+from app.api.http import create_app
 from app.assembly import Services, Site, assemble
-from app.doors.http import create_app
 from app.settings import Settings
 from app.telemetry.service import Exporter
 from app.tenancy.models import Caller as KeyHolder

@@ -165,7 +165,7 @@ def _service_folder() -> Path:
     """Where the package of the service is. A package `app` of somebody else is passed over."""
     for entry in sys.path:
         folder = Path(entry or os.curdir)
-        if (folder / "app" / "doors" / "serving.py").is_file():
+        if (folder / "app" / "api" / "serving.py").is_file():
             return folder.resolve()
     raise ServiceNotInstalled(
         "No url was given (nor PLANGATE_URL), and the service is not installed here to be started: "

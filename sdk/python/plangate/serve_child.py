@@ -45,7 +45,7 @@ def main() -> None:
     sys.modules["app"] = package
     found.loader.exec_module(package)
     sys.argv = ["plangate", *arguments]
-    importlib.import_module("app.doors.cli").main()
+    importlib.import_module("app.commands.main").main()
 
 
 if __name__ == "__main__":

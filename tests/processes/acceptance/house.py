@@ -21,7 +21,7 @@ import asyncpg
 import httpx
 
 from app.base import embedded_postgres
-from app.base.embedded import places, wire
+from app.base.embedded_postgres import places, wire
 from tests.processes.acceptance.reader import Reader
 
 T = TypeVar("T")

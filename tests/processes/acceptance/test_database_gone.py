@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.base import embedded_postgres
-from app.base.embedded import locks, places
+from app.base.embedded_postgres import locks, places
 from tests.processes.acceptance import specs
 from tests.processes.acceptance.house import House, eventually
 from tests.processes.acceptance.model_server import SlowModel

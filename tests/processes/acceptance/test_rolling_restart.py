@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from app.doors.serving import drain_seconds
+from app.api.serving import drain_seconds
 from app.settings import Settings
 from tests.processes.acceptance import specs
 from tests.processes.acceptance.house import House, eventually, readiness

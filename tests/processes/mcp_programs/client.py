@@ -16,9 +16,9 @@ from plangate.spec.transports import McpTransport
 
 from app.base.egress import EgressPolicy
 from app.tenancy.secrets import Secrets
-from app.tools.mcp import McpSender
-from app.tools.mcp_tools import RemoteTool
 from app.tools.models import Attempt, OutgoingCall
+from app.tools.transports.mcp.sender import McpSender
+from app.tools.transports.mcp.tools import RemoteTool
 
 
 def arguments_for(name: str, tools: dict[str, RemoteTool]) -> dict[str, Any]:

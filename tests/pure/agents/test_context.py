@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.agents.context import (
+from app.agents.prompt_window import (
     KEPT_SHARE,
     Context,
     Given,

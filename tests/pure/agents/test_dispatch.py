@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from plangate.spec.transports import HttpTransport
 
-from app.agents import dispatch
-from app.agents.dispatch import Dispatch
 from app.base.errors import Unavailable
 from app.base.metrics import Metrics
-from app.tools.calls import Taken
+from app.calls import dispatch
+from app.calls.dispatch import Dispatch
+from app.tools.ledger import Taken
 from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Uncertain
 
 LEASE_S = 10.0

@@ -19,7 +19,7 @@ from app.agents.loop import (
     next_step,
     objected,
 )
-from app.agents.turn_call import Call
+from app.calls.models import Call
 from app.llm.messages import Message, Text, Thinking, ToolResult, ToolUse
 
 STOPS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "refusal"])

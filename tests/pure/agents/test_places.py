@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.agents.models import WorkRow, WorkTree
-from app.agents.run import Parked, QueryRun
+from app.engine.models import WorkRow, WorkTree
+from app.engine.query_run import Parked, QueryRun
 from app.journal.models import Entry
 from app.llm.messages import Usage
 

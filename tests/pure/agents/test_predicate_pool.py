@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.base.helpers import Helpers
+from app.base.json.process_pool import Helpers
 from app.runtimes.predicate_pool import PredicatePool
 from tests.support.callbacks import measured_callbacks
 
@@ -44,7 +44,7 @@ async def test_an_evaluation_gives_the_same_wherever_it_runs(
     started: list[str], expression: str, args: Mapping[str, Any], required: bool, processes: int
 ) -> None:
     assert await PredicatePool().required(expression, args, {}) is required
-    assert started == ["app.runtimes.predicate_child"] * processes
+    assert started == ["app.runtimes.predicate_worker"] * processes
 
 
 async def test_large_arguments_are_not_read_on_the_loop() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.approvals.subjects import (
+from app.approvals.subject import (
     approved_args,
     args_of,
     args_text,
@@ -17,7 +17,7 @@ from app.approvals.subjects import (
     tool_subject,
     with_args,
 )
-from app.base import jsongate
+from app.base.json import strict_json
 
 HOSTILE: dict[str, Any] = {
     "z": {"definitionDigest": "no", "tool": ',"definitionDigest":"x"'},
@@ -32,13 +32,13 @@ def test_parts_of_a_subject_are_those_of_its_json(args: dict[str, Any], others: 
     subject = tool_subject("pay", "d1", args, "r1")
     whole = orjson.loads(subject)
     assert args_of(subject) == args
-    assert args_text(subject) == jsongate.canonical(args)
+    assert args_text(subject) == strict_json.canonical(args)
     assert definition_of(subject) == "d1"
-    assert bound_args(subject, ["a", "n"]) == jsongate.canonical(
+    assert bound_args(subject, ["a", "n"]) == strict_json.canonical(
         {name: held for name, held in args.items() if name not in ("a", "n")}
     )
     edited = with_args(subject, others)
-    assert edited == jsongate.canonical({**whole, "args": others})
+    assert edited == strict_json.canonical({**whole, "args": others})
     digest = hashlib.sha256(edited).digest()
     assert approved_args(subject, edited, subject, digest) == others
 

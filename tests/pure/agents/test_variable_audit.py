@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plangate.spec.variables import Reference
 
-from app.agents.variable_child import Opened, verbs
-from app.agents.variable_prompt import section
-from app.agents.variable_values import Filled, VariableError, filled, flaws_told, glimpses_of, written
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.checker import SchemaChecker
+from app.variables.json_worker import Opened, verbs
+from app.variables.prompt import section
+from app.variables.values import Filled, VariableError, filled, flaws_told, glimpses_of, written
 
 STATE, DATA = Reference("state"), Reference("data")
 

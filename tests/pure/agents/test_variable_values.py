@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plangate.spec.variables import Reference, Segment
 
-from app.agents import variable_values
-from app.agents.variable_prompt import MAX_LINES, section
-from app.agents.variable_values import Filled, VariableError, filled, flaws_told, glimpses_of, written
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.checker import SchemaChecker
+from app.variables import values as variable_values
+from app.variables.prompt import MAX_LINES, section
+from app.variables.values import Filled, VariableError, filled, flaws_told, glimpses_of, written
 
 STATE, INPUT = Reference("state"), Reference("input")
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.base.errors import Malformed
-from app.base.jsongate import NotJson, canonical, dumps, parse
+from app.base.json.strict_json import NotJson, canonical, dumps, parse
 
 # Text that may be stored: no NUL, no surrogates; quotes and backslashes often, as the gate cuts strings by
 # them.

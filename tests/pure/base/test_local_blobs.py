@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from app.assembly import prepare_blobs
-from app.base.blobs import BUFFER_BYTES, PIECE_BYTES, BlobLost, File, StoreUnavailable
-from app.base.local_blobs import LocalBlobs
+from app.base.blobs.local import LocalBlobs
+from app.base.blobs.store import BUFFER_BYTES, PIECE_BYTES, BlobLost, File, StoreUnavailable
 
 SIZES = (0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3_000_000)
 

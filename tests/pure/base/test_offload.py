@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.base.offload import MAX_INLINE_BYTES, is_small, loads, offload
+from app.base.json.offload import MAX_INLINE_BYTES, is_small, loads, offload
 
 
 def thread_of(*_: Any) -> int:

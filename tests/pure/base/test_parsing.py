@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.base.errors import Malformed
-from app.base.parsing import AT_ONCE_BYTES, Parser
+from app.base.json.parsing import AT_ONCE_BYTES, Parser
 
 BRACKETS = b"[" + b"[]," * AT_ONCE_BYTES + b"[]]"
 

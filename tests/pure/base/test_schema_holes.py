@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.base.schema_bounds import SchemaRefused
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.bounds import SchemaRefused
+from app.base.schema.checker import SchemaChecker
 
 CHECKER = SchemaChecker()
 HOLE = "\0†input.x"

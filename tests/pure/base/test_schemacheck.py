@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.base.errors import COLLECTED_ERRORS
-from app.base.schema_bounds import SchemaRefused
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.bounds import SchemaRefused
+from app.base.schema.checker import SchemaChecker
 
 checker = SchemaChecker()
 

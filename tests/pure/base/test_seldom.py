@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from app.base import telling
-from app.base.telling import Seldom
+from app.base.logs import processors
+from app.base.logs.processors import Seldom
 
 
 def test_the_first_is_due_and_then_one_in_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(telling.time, "monotonic", lambda: now)
+    monkeypatch.setattr(processors.time, "monotonic", lambda: now)
     lines = Seldom(30)
     assert not lines.over(), "there was none"
     assert [lines.due(), lines.due()] == [True, False]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import structlog
 
-from app.base import telling, watchdog
+from app.base import watchdog
+from app.base.logs import processors
 from app.base.metrics import Metrics
 from app.base.watchdog import LoopWatchdog
 
@@ -29,7 +30,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
         out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[structlog.processors.add_log_level, *telling.STEPS, keep])
+    structlog.configure(processors=[structlog.processors.add_log_level, *processors.STEPS, keep])
     yield out
     structlog.reset_defaults()
 

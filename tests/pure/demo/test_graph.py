@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.checker import SchemaChecker
 from app.llm.scripted import parse_script
 from app.plans.body import actions_of, normalise
 from app.plans.graph import Graph

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from app.agents.states import QUERY_LIFE
 from app.approvals.states import APPROVAL_LIFE
 from app.base.lifecycle import Lifecycle
 from app.plans.states import ACTION_LIFE, PLAN_LIFE
+from app.queries.states import QUERY_LIFE
 
 PAGE = Path(__file__).parents[3] / "docs" / "lifecycles.md"
 INTRODUCTION = """# Lifecycles

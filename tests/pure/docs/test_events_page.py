@@ -30,7 +30,7 @@ def test_what_is_not_sent_is_said() -> None:
     named = set[object]()
     for file in APP.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and "doors" not in file.parts:
+            if isinstance(node, ast.Call) and not {"api", "commands"} & set(file.parts):
                 named |= {part.value for part in node.args if isinstance(part, ast.Constant)}
     unsent = ", ".join(f"`{name}`" for name in EVENT_TYPES if name not in named)
     assert f"is in the catalogue and is not sent in this version: {unsent}.\n" in TEXT

@@ -20,10 +20,10 @@ from plangate.spec.toolkits import ROLE_TOOLS
 from plangate.spec.transports import Transport
 from typer.main import get_command
 
-from app.doors.cli import cli
+from app.commands.main import cli
 from app.llm.registry import KINDS
 from app.settings import Settings
-from app.tools.http import ASKS_TO_TRY_AGAIN
+from app.tools.transports.http import ASKS_TO_TRY_AGAIN
 from tests.pure.docs.test_pages import LINK, LONGEST, WIDE, headings
 from tests.support.guides import (
     A_FRAGMENT,

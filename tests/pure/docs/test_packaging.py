@@ -12,7 +12,7 @@ from typing import Any
 import typer
 import yaml
 
-from app.doors.cli import cli
+from app.commands.main import cli
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[3]

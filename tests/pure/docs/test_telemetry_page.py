@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client.core import Metric
 
+from app.api.metrics import COUNTED, DATABASE_UP, DATABASE_WRITABLE, OWN
 from app.base.metrics import NAMESPACE, Metrics
-from app.doors.metrics import COUNTED, DATABASE_UP, DATABASE_WRITABLE, OWN
 from app.telemetry import names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "telemetry.md").read_text("utf-8")

@@ -16,11 +16,11 @@ import pytest
 import uvicorn
 from pydantic import ValidationError
 
+from app.api.admission import MAX_WAITING, Admission, AdmissionBounds, bounded_peer, parse_networks
+from app.api.connections import ConnectionLimits, Connections
+from app.api.open_files import backlog, connection_bound, reserved_files
+from app.api.serving import admission_bounds
 from app.base.metrics import Metrics
-from app.doors.admission import MAX_WAITING, Admission, AdmissionBounds, bounded_peer, parse_networks
-from app.doors.connections import ConnectionLimits, Connections
-from app.doors.open_files import backlog, connection_bound, reserved_files
-from app.doors.serving import admission_bounds
 from app.settings import Settings
 
 BOUNDS = AdmissionBounds(100, head_timeout_s=0.3, body_timeout_s=0.3, body_min_bytes_per_s=1000)

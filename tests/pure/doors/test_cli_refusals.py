@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.doors import serving
-from app.doors.cli import main
+from app.api import serving
+from app.commands.main import main
 from app.settings import Settings
 
 

@@ -19,7 +19,7 @@ SERVICE = ("sqlalchemy", "asyncpg", "fastapi", "starlette", "uvicorn", "structlo
            "anthropic", "openai", "pydantic_settings")  # fmt: skip
 RUN = """
 import sys
-from app.doors.cli import main
+from app.commands.main import main
 try:
     main()
 except SystemExit as end:
@@ -92,7 +92,7 @@ def test_an_interrupt_while_the_service_is_loaded_ends_the_process(tmp_path: Pat
     )
     code = (  # a shell that runs the tests in its background has interrupts ignored
         "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from app.base.later import later\nlater('half')\nfrom half import whole"
+        "from app.base.lazy_import import later\nlater('half')\nfrom half import whole"
     )
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)

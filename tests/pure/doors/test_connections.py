@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api.connections import ConnectionLimits, Connections, SlicedBodies, bound_send_buffer
 from app.base.metrics import Metrics
-from app.doors.connections import ConnectionLimits, Connections, SlicedBodies, bound_send_buffer
 from tests.support.client import eventually
 
 LIMITS = ConnectionLimits(stalled_s=0.6)

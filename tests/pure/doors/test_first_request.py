@@ -6,7 +6,7 @@ import time
 
 import httpx
 
-from app.doors.http import create_app
+from app.api.http import create_app
 
 
 async def test_routes_are_built_before_the_first_request() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx
 from plangate.client import ServiceClient
 
-from app.doors.cli import cli
-from app.doors.remote.commands import events_of, published
-from app.doors.remote.connection import Remote
+from app.commands.main import cli
+from app.commands.remote.connection import Remote
+from app.commands.remote.queries_and_work import events_of, published
 
 
 async def test_all_events_of_a_type_are_read_also_while_there_may_be_more() -> None:

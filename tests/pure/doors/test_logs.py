@@ -15,11 +15,11 @@ import asyncpg
 import pytest
 import structlog
 
-from app.base import telling
 from app.base.embedded_postgres import EmbeddedPostgresError
 from app.base.errors import Unavailable
 from app.base.ids import new_id
-from app.base.telling import NUMBERS, WORDS, LibraryLines, at_work
+from app.base.logs import processors
+from app.base.logs.processors import NUMBERS, WORDS, LibraryLines, at_work
 
 APP = Path(__file__).parents[3] / "app"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -36,7 +36,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
         out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[structlog.processors.add_log_level, *telling.STEPS, keep])
+    structlog.configure(processors=[structlog.processors.add_log_level, *processors.STEPS, keep])
     yield out
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
@@ -82,7 +82,7 @@ def test_there_are_lines() -> None:
 def test_a_line_is_called_by_a_constant_and_says_what_lines_may_say(call: ast.Call) -> None:
     (event,) = call.args
     assert isinstance(event, ast.Constant)
-    known = WORDS | NUMBERS | telling.IDS.keys() | {"tenant", "exc_info", "trace", "address"}
+    known = WORDS | NUMBERS | processors.IDS.keys() | {"tenant", "exc_info", "trace", "address"}
     for given in call.keywords:
         if given.arg is None:  # **: the functions that give ids, and the place of a request
             assert isinstance(given.value, ast.Call)

@@ -13,9 +13,9 @@ import pytest
 from plangate.events import EVENT_TYPES
 from plangate.spec.models import RuntimeSpec
 
-from app.doors.admin import openapi_text
-from app.doors.errors import STATUS
-from app.doors.openapi import BODIES, HEADER_PARAMETERS, MORE_PROBLEMS, TAGS, operations, scope_of
+from app.api.errors import STATUS
+from app.api.openapi import BODIES, HEADER_PARAMETERS, MORE_PROBLEMS, TAGS, operations, scope_of
+from app.commands.admin import openapi_text
 from app.tenancy.models import SCOPES
 
 ROOT = Path(__file__).parents[3]

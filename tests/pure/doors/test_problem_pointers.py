@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from plangate.spec import bounds
 
+from app.api.errors import message, pointer
 from app.base.errors import MAX_ERRORS, MAX_MESSAGE_CHARS, MAX_POINTER_CHARS, Flaw, list_errors
-from app.doors.errors import message, pointer
 
 
 @pytest.mark.parametrize(

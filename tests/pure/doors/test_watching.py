@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from plangate.events import EVENT_TYPES
 
-from app.doors.remote.watching import TOLD, Watcher
+from app.commands.remote.watch import TOLD, Watcher
 from tests.pure.doors.test_terminal_text import HOSTILE, harmless
 
 USAGE = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.doors.remote.worktree import Line, Tree, folded, in_vain, screen
+from app.commands.remote.work_tree import Line, Tree, folded, in_vain, screen
 from tests.pure.doors.test_terminal_text import HOSTILE, harmless
 from tests.pure.doors.test_watching import hostile
 

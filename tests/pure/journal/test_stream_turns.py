@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.base.database import Database
 from app.base.errors import Unavailable
+from app.base.postgres.database import Database
 from app.journal.reads import StreamReads, Turns
 
 

@@ -13,7 +13,6 @@ import httpx2
 import pytest
 import structlog
 
-from app.base import telling
 from app.base.egress import (
     EgressPolicy,
     EgressRefused,
@@ -23,6 +22,7 @@ from app.base.egress import (
     system_resolver,
     why_refused,
 )
+from app.base.logs import processors
 
 PUBLIC = "93.184.215.14"
 CLIENTS: list[Callable[..., Any]] = [egress_client_httpx, egress_client_httpx2]
@@ -230,7 +230,7 @@ async def test_the_address_behind_a_name_goes_to_the_log_only(address: str) -> N
         lines.append(dict(line))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[*telling.STEPS, keep])
+    structlog.configure(processors=[*processors.STEPS, keep])
     try:
         with requests_of("acme"), pytest.raises(EgressRefused) as refused:
             await EgressPolicy(resolver=FakeResolver([address])).addresses("tenant.example", 443)

@@ -13,7 +13,7 @@ from plangate.spec.models import ToolSpec
 from plangate.spec.toolkits import TOOLKITS
 from plangate.spec.variable_schemas import meta_schema, own_schema, told_schema
 
-from app.agents.tool_calls import AgentTools
+from app.calls.tool_calls import AgentTools
 from app.llm import anthropic, openai
 from app.llm.messages import Message, ModelRequest, Text
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from plangate.spec.models import PlanSpec
 
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.checker import SchemaChecker
 from app.plans import body as bodies
 from app.plans.body import Action
 from tests.support import specs

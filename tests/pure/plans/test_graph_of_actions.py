@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plangate.spec.variables import Expression, Reference, parse
 
-from app.agents.variable_values import VariableError
 from app.base.errors import COLLECTED_ERRORS
 from app.plans.body import Action
 from app.plans.graph import MAX_FLAWS, Graph, Order, Paths, excluded, steps_of
+from app.variables.values import VariableError
 
 
 def ref(text: str) -> Reference:

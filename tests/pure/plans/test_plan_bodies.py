@@ -12,7 +12,7 @@ from plangate.spec.assembly import assemble
 from plangate.spec.models import PlanSpec
 
 from app.base.errors import Flaw
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.checker import SchemaChecker
 from app.plans import body as bodies
 from app.tools.models import CallOutcome
 from tests.support import specs

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plangate.spec.variables import Expression, parse
 
-from app.agents.variable_values import VariableError
+from app.documents.models import WriteRow
+from app.documents.writing import Method, Write, WriteRefused, folded
 from app.plans.variables import FOLDS_KEPT, Kept, View
-from app.state.models import WriteRow
-from app.state.writing import Method, Write, WriteRefused, folded
+from app.variables.values import VariableError
 
 KEPT = {"a": {"x": 0}, "list": [0]}
 WRITES: list[tuple[str, Method, Any]] = [

@@ -10,7 +10,7 @@ from plangate import RuntimeSpec
 from plangate.spec.assembly import assemble
 from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
-from app.base.paths import search_all
+from app.base.jmespath import search_all
 from app.llm.scripted import parse_script
 from app.runtimes.predicates import required
 from examples.pricing.catalogue import Season, catalogue

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from app.base.metrics import Metrics
-from app.queue import children, store
-from app.queue.children import Child, ChildCommand, ChildLimits, ChildProcesses
-from app.queue.store import Claim
+from app.engine import children, lease_store
+from app.engine.children import Child, ChildCommand, ChildLimits, ChildProcesses
+from app.engine.lease_store import Claim
 
 # A child whose tool starts a process that inherits the socket, and that is killed after that.
 KILLED_BESIDE_A_HELPER = """
@@ -68,8 +68,8 @@ async def test_a_death_is_seen_while_a_helper_of_the_child_lives(monkeypatch: py
         ended.set_result((id, reason))
         return True
 
-    monkeypatch.setattr(store, "register_process", register)
-    monkeypatch.setattr(store, "end_process", end)
+    monkeypatch.setattr(lease_store, "register_process", register)
+    monkeypatch.setattr(lease_store, "end_process", end)
     processes = parent(sys.executable, "-c", KILLED_BESIDE_A_HELPER)
     processes._starting = 1
     await processes._run()
@@ -113,8 +113,8 @@ async def test_a_query_that_joins_does_not_raise_the_share_of_those_that_run(
     async def claim(*_: Any, **__: Any) -> list[Claim]:
         return [Claim("acme", "qry_b", 1, share=3)]
 
-    monkeypatch.setattr(store, "count_suspects", count)
-    monkeypatch.setattr(store, "claim", claim)
+    monkeypatch.setattr(lease_store, "count_suspects", count)
+    monkeypatch.setattr(lease_store, "claim", claim)
     one = child()
     one.running, one.share = {"qry_a"}, 2
     processes = parent()
@@ -133,8 +133,8 @@ async def test_a_child_that_ran_a_query_gets_no_other_once_it_is_idle(
     async def count(_: Any) -> int:
         return 1
 
-    monkeypatch.setattr(store, "culprits", culprits)
-    monkeypatch.setattr(store, "count_suspects", count)
+    monkeypatch.setattr(lease_store, "culprits", culprits)
+    monkeypatch.setattr(lease_store, "count_suspects", count)
     one, processes = child(), parent()
     one.ran = {"qry_a"}
     processes._children[one.id] = one
@@ -149,7 +149,7 @@ def test_signals_of_a_terminal_do_not_end_a_child_and_its_socket_is_its_own() ->
     with ours:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "app.doors.child"],
+                [sys.executable, "-m", "app.api.child_process"],
                 stdin=theirs.fileno(),
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base import helper, jsongate, leanjson
 from app.base.errors import Malformed
+from app.base.json import low_memory, strict_json, worker
 
 ODD = [
     "1e999",
@@ -79,21 +79,21 @@ def outcome(parse: Any, body: bytes) -> tuple[str, str]:
 
 
 def in_child(body: bytes) -> Any:
-    return leanjson.parsed(bytearray(body), 1_000_000)
+    return low_memory.parsed(bytearray(body), 1_000_000)
 
 
 @pytest.mark.parametrize("text", [*ODD, *FINE])
 def test_the_child_judges_as_the_gate_does(text: str) -> None:
     body = text.encode()
-    kind, _ = expected = outcome(jsongate.parse, body)
+    kind, _ = expected = outcome(strict_json.parse, body)
     assert kind == ("refused" if text in ODD else "taken")
     assert outcome(in_child, body) == expected
-    assert outcome(leanjson.parsed_unhurried, body) == expected
+    assert outcome(low_memory.parsed_unhurried, body) == expected
 
 
 @pytest.mark.parametrize("body", [b'"\xff"', b'"\xed\xa0\x80"', b"\xfe\xff\x001", b'{"a": "\xc3"}'])
 def test_the_child_takes_utf_8_only(body: bytes) -> None:
-    expected = outcome(jsongate.parse, body)
+    expected = outcome(strict_json.parse, body)
     assert expected[0] == "refused"
     assert outcome(in_child, body) == expected
 
@@ -114,26 +114,28 @@ VALUES = st.recursive(
 def test_values_come_through_as_they_are(value: Any, ascii: bool, indent: int | None) -> None:
     body = json.dumps(value, ensure_ascii=ascii, indent=indent).encode()
     expected = orjson.loads(body)
-    assert repr(in_child(body)) == repr(leanjson.parsed_unhurried(body)) == repr(expected)
+    assert repr(in_child(body)) == repr(low_memory.parsed_unhurried(body)) == repr(expected)
 
 
 @given(st.binary(max_size=30) | st.text(alphabet='[]{},:"\\1e-.0 ', max_size=30).map(str.encode))
 def test_whatever_the_bytes_are(body: bytes) -> None:
     assert (
-        outcome(in_child, body) == outcome(leanjson.parsed_unhurried, body) == outcome(jsongate.parse, body)
+        outcome(in_child, body)
+        == outcome(low_memory.parsed_unhurried, body)
+        == outcome(strict_json.parse, body)
     )
 
 
 def test_both_builders_build_the_same() -> None:
     rows = [{"id": n, "name": f"item {n}", "tags": ["a", "b"], "deep": {"x": None}} for n in range(2000)]
     text = json.dumps([*rows, *({f"field {n}": n} for n in range(2000)), {str(n): n for n in range(100)}])
-    dense, sparse = (leanjson.built(text, dense=dense) for dense in (True, False))
+    dense, sparse = (low_memory.built(text, dense=dense) for dense in (True, False))
     assert orjson.dumps(dense) == orjson.dumps(sparse) == orjson.dumps(json.loads(text))
 
 
 def test_dense_objects_share_their_keys() -> None:
     rows = [{"id": n} for n in range(100)]
-    dense, plain = (leanjson.built(json.dumps(rows), dense=dense) for dense in (True, False))
+    dense, plain = (low_memory.built(json.dumps(rows), dense=dense) for dense in (True, False))
     assert dense == plain == rows
     assert sys.getsizeof(dense[-1]) * 2 < sys.getsizeof(plain[-1])
 
@@ -143,7 +145,7 @@ def test_a_long_document_is_read_in_windows() -> None:
     for shift in range(8):
         rows = ["x" * shift, *({"k": 'a"b\\', "n": n} for n in range(40_000))]
         body = orjson.dumps(rows)
-        assert len(body) > 3 * jsongate._WINDOW_BYTES
+        assert len(body) > 3 * strict_json._WINDOW_BYTES
         assert in_child(body) == rows
         twice = body.replace(b'"n":39999', b'"k":39999')
         with pytest.raises(Malformed, match='has the key "k" twice'):
@@ -152,13 +154,13 @@ def test_a_long_document_is_read_in_windows() -> None:
 
 def test_messages_go_both_ways_and_end() -> None:
     wire = io.BytesIO()
-    helper.send(wire, {"ask": "fields"}, b"x" * 600_000)
-    helper.send(wire, {"ask": "pack"})
+    worker.send(wire, {"ask": "fields"}, b"x" * 600_000)
+    worker.send(wire, {"ask": "pack"})
     wire.seek(0)
-    first = helper.receive(wire)
+    first = worker.receive(wire)
     assert first is not None
     assert (first[0], len(first[1])) == ({"ask": "fields", "size": 600_000}, 600_000)
-    assert helper.receive(wire) == ({"ask": "pack", "size": 0}, bytearray())
-    assert helper.receive(wire) is None
+    assert worker.receive(wire) == ({"ask": "pack", "size": 0}, bytearray())
+    assert worker.receive(wire) is None
     cut = io.BytesIO(wire.getvalue()[:1000])
-    assert helper.receive(cut) is None
+    assert worker.receive(cut) is None

@@ -9,8 +9,8 @@ from plangate.spec.assembly import SpecInvalid, assemble
 from plangate.spec.patterns import MAX_PATTERN_COST, MAX_SPEC_PATTERN_COST, pattern_cost
 from plangate.spec.schemas import check_schema
 
-from app.base.schema_bounds import SchemaRefused
-from app.base.schemacheck import SchemaChecker
+from app.base.schema.bounds import SchemaRefused
+from app.base.schema.checker import SchemaChecker
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plangate.spec.variables import Reference, Segment
 
-from app.base import leanjson
-from app.state import bodies, child
-from app.state.bodies import Change, after, folded
-from app.state.writing import METHODS, WriteRefused, applied
+from app.base.json import low_memory
+from app.documents import bodies, json_worker
+from app.documents.bodies import Change, after, folded
+from app.documents.writing import METHODS, WriteRefused, applied
 
 keys = st.text('†ab01. "|&\né', max_size=3)
 values = st.recursive(
@@ -37,7 +37,9 @@ changes = st.builds(
 
 
 def asked(verb: str, head: Mapping[str, Any], *data: bytes) -> tuple[dict[str, Any], bytes]:
-    return child.verbs()[verb]({**head, "sizes": [len(piece) for piece in data]}, bytearray(b"".join(data)))
+    return json_worker.verbs()[verb](
+        {**head, "sizes": [len(piece) for piece in data]}, bytearray(b"".join(data))
+    )
 
 
 @given(st.none() | st.dictionaries(keys, values, max_size=3), st.lists(changes, max_size=8))
@@ -86,9 +88,9 @@ def test_the_glimpse_of_a_large_document() -> None:
 @settings(max_examples=300, deadline=None)
 def test_all_parsers_give_what_was_stored(value: Any) -> None:
     body = orjson.dumps(value)
-    for loads in (leanjson.stored, leanjson.unhurried, lambda b: leanjson.built(b, dense=True)):
+    for loads in (low_memory.stored, low_memory.unhurried, lambda b: low_memory.built(b, dense=True)):
         assert orjson.dumps(loads(body)) == body
-    assert repr(leanjson.unhurried(body)) == repr(orjson.loads(body))
+    assert repr(low_memory.unhurried(body)) == repr(orjson.loads(body))
 
 
 def test_a_write_copies_what_is_on_its_way_and_no_more() -> None:

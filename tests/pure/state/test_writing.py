@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plangate.spec.variables import MISSING, Expression, Segment, follow, parse
 
-from app.state.glimpses import brief
-from app.state.writing import METHODS, Write, WriteRefused, applied, depth_of, folded
+from app.documents.glimpses import brief
+from app.documents.writing import METHODS, Write, WriteRefused, applied, depth_of, folded
 
 
 def path(text: str) -> tuple[Segment, ...]:

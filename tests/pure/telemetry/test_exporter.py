@@ -126,7 +126,7 @@ def test_its_threads_end_with_the_process_and_hold_up_no_shutdown() -> None:
 def test_nothing_of_the_sdk_is_imported_where_it_is_not_configured() -> None:
     """Libraries import the API of OpenTelemetry; its SDK, its exporters and protobuf are ours alone to import."""
     code = (
-        "import sys, app.doors.http, app.doors.cli, app.assembly, app.telemetry.service\n"
+        "import sys, app.api.http, app.commands.main, app.assembly, app.telemetry.service\n"
         "from app.settings import Settings\n"
         "from app.base.metrics import Metrics\n"
         "assert app.assembly.exporter_of(Settings(), Metrics()) is None\n"

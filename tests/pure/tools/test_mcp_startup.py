@@ -7,10 +7,10 @@ import sys
 
 PROGRAM = """
 import sys
-import app.doors.http
+import app.api.http
 assert "mcp" not in sys.modules, "the SDK was imported at startup"
-import app.tools.mcp, importlib
-importlib.import_module(app.tools.mcp.SDK_MODULE)
+import app.tools.transports.mcp.sender, importlib
+importlib.import_module(app.tools.transports.mcp.sender.SDK_MODULE)
 assert "mcp" in sys.modules
 """
 

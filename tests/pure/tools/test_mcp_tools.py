@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from plangate.spec.models import ToolSpec
 from plangate.spec.transports import McpTransport
 
-from app.tools.mcp_tools import RemoteTool, arguments, difference, meta, outcome, specs
 from app.tools.models import Attempt, CallOutcome, OutgoingCall
+from app.tools.transports.mcp.tools import RemoteTool, arguments, difference, meta, outcome, specs
 
 SERVER = McpTransport(url="https://mcp.example/x", headers={"x-team": "blue"})
 OBJECT = {"type": "object"}

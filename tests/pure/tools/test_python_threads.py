@@ -12,7 +12,7 @@ import threading
 from plangate.spec.transports import PythonTransport
 
 from app.tools.models import Attempt, OutgoingCall, Uncertain
-from app.tools.python import PythonSender
+from app.tools.transports.python import PythonSender
 
 
 class Point:

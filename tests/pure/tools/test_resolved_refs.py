@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.base import jsongate
+from app.base.json import strict_json
 from app.tools.models import ResolvedRefs, parsed
 
 STORED = {"Seats": {"r1": b'["1A",1.0,null]', "r2": b"{}"}}
@@ -11,7 +11,8 @@ STORED = {"Seats": {"r1": b'["1A",1.0,null]', "r2": b"{}"}}
 def test_written_they_are_the_stored_bytes() -> None:
     refs = ResolvedRefs(STORED)
     assert (
-        jsongate.dumps({"resolvedRefs": refs}) == b'{"resolvedRefs":{"Seats":{"r1":["1A",1.0,null],"r2":{}}}}'
+        strict_json.dumps({"resolvedRefs": refs})
+        == b'{"resolvedRefs":{"Seats":{"r1":["1A",1.0,null],"r2":{}}}}'
     )
     assert refs.size == len(STORED["Seats"]["r1"]) + 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.base.patterns import Pattern, PatternRefused, glob
+from app.base.regex import Pattern, PatternRefused, glob
 from app.workspace import text
 from app.workspace.text import NotText, Window, replaced_once
 

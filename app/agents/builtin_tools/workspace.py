@@ -1,0 +1,254 @@
+"""The builtin toolkit `workspace`: what agents do with the files of their thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+import structlog
+
+from app.base import regex
+from app.base.blobs.store import BlobsFailed, StoreUnavailable
+from app.base.errors import PlangateError, Unavailable
+from app.base.regex import Pattern, PatternRefused
+from app.calls.toolkit import BuiltinTool, ToolCall
+from app.engine.query_run import QueryRun, through_outages
+from app.tools.results import Answer, Outcome, ToolError
+from app.workspace import paths, store
+from app.workspace.models import Author, Body, FileRow
+from app.workspace.service import FileChanged, Workspaces
+from app.workspace.text import MAX_LINES, NotText, Window, fitting, is_text, replaced_once, text_of
+
+log = structlog.get_logger(__name__)
+
+EDITED_BYTES: Final = 4 * 1024 * 1024  # what is edited is in memory as a whole
+SEARCHED_BYTES: Final = 4 * 1024 * 1024  # of one file that is searched
+SEARCHED_ALL_BYTES: Final = 64 * 1024 * 1024
+LISTED: Final = 500  # entries, paths
+MATCHES: Final = 200
+MATCH_CHARS: Final = 300
+EDITS_TRIED: Final = 5
+_PAGE: Final = 1000
+
+
+def workspace_note(work_id: str) -> str:
+    """What an agent that can write is told when it begins."""
+    return (
+        f"# Workspace\n\nAll agents of this thread share one workspace. Write your files under tasks/{work_id}/ unless you "
+        "are told otherwise, so that work that goes on at the same time does not collide."
+    )
+
+
+class WorkspaceTools:
+    """`read`, `write`, `edit`, `ls`, `glob`, `grep`."""
+
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
+
+    def verbs(self) -> dict[str, BuiltinTool]:
+        named: dict[str, BuiltinTool] = {
+            "read": self._read,
+            "write": self._write,
+            "edit": self._edit,
+            "ls": self._ls,
+            "glob": self._glob,
+            "grep": self._grep,
+        }
+        return {name: acted_on(verb) for name, verb in named.items()}
+
+    # -- one file --------------------------------------------------------------------------------------------
+
+    async def _read(self, call: ToolCall) -> Outcome:
+        row = await self._file(call, paths.normal(call.args["path"]))
+        window = Window(call.args.get("offset", 1), call.args.get("limit", MAX_LINES))
+        try:
+            async for piece in self._workspaces.body(call.run.lease.tenant, row.body):
+                if window.feed(piece):
+                    break
+        except NotText:
+            return ToolError(
+                f"{row.path} is not text: it has {row.size_bytes} bytes ({row.media_type}).", "not_text"
+            )
+        return Answer(window.text())
+
+    async def _write(self, call: ToolCall) -> Outcome:
+        path = paths.normal(call.args["path"])
+        body = await kept(self._workspaces, call.run, call.args["content"].encode())
+        row, _ = await call.run.durably(
+            lambda tx: self._workspaces.write(tx, call.run.query.thread_id, path, body, author_of(call))
+        )
+        return Answer(told(row))
+
+    async def _edit(self, call: ToolCall) -> Outcome:
+        path, old, new = paths.normal(call.args["path"]), call.args["old"], call.args["new"]
+        done = await call.run.look(lambda tx: store.of_call(tx, call.scope.work_id))
+        if done is not None:  # before a crash
+            return Answer(told(done))
+        for _ in range(EDITS_TRIED):
+            row = await self._file(call, path)
+            if row.size_bytes > EDITED_BYTES:
+                return ToolError(
+                    f"{path} has {row.size_bytes} bytes; files of up to {EDITED_BYTES} can be edited.",
+                    "file_too_large",
+                )
+            data = await self._workspaces.whole(call.run.lease.tenant, row.body)
+            try:
+                text = text_of(data)
+            except NotText:
+                return ToolError(f"{path} is not text in UTF-8 and cannot be edited.", "not_text")
+            edited = await asyncio.to_thread(replaced_once, text, old, new)
+            if isinstance(edited, int):
+                return ToolError(_not_once(path, edited), "not_found_once")
+            body = await kept(self._workspaces, call.run, edited.encode())
+            try:
+                return Answer(told(await self._replace(call, row, body)))
+            except FileChanged:
+                continue
+        return ToolError(f"{path} changes too often: others write to it. Read it again.", FileChanged.kind)
+
+    async def _replace(self, call: ToolCall, row: FileRow, body: Body) -> FileRow:
+        written, _ = await call.run.durably(
+            lambda tx: self._workspaces.write(
+                tx,
+                row.thread_id,
+                row.path,
+                body,
+                author_of(call),
+                media_type=row.media_type,
+                over=row.version,
+            )
+        )
+        return written
+
+    async def _file(self, call: ToolCall, path: str) -> FileRow:
+        return await call.run.look(lambda tx: self._workspaces.file(tx, call.run.query.thread_id, path))
+
+    # -- many ------------------------------------------------------------------------------------------------
+
+    async def _ls(self, call: ToolCall) -> Outcome:
+        prefix = paths.folder_of(call.args.get("path"))
+        rows = await self._below(call, prefix)
+        if not rows and prefix:
+            row = await self._file(call, prefix[:-1])  # says what is there instead
+            return Answer(_cut([f"{row.path} ({row.size_bytes} bytes)"]))
+        entries: dict[str, str] = {}
+        for row in rows:
+            name, slash, _ = row.path[len(prefix) :].partition("/")
+            entries[name + slash] = name + slash if slash else f"{name} ({row.size_bytes} bytes)"
+        return Answer(_cut(entries.values()) or "[The workspace is empty.]")
+
+    async def _glob(self, call: ToolCall) -> Outcome:
+        pattern = regex.glob(call.args["pattern"])
+        rows = await self._below(call, "")
+        found = await asyncio.to_thread(lambda: [r.path for r in rows if pattern.found_in(r.path)])
+        return Answer(_cut(found) or "[No file matches.]")
+
+    async def _grep(self, call: ToolCall) -> Outcome:
+        args = call.args
+        pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
+        among = regex.glob(args["glob"]) if "glob" in args else None
+        prefix = paths.folder_of(args.get("path"))
+        rows = await self._below(call, prefix)
+        if not rows and prefix:
+            rows = [await self._file(call, prefix[:-1])]
+        found: list[str] = []
+        skipped, left = 0, SEARCHED_ALL_BYTES
+        for row in rows:
+            if among is not None and not among.found_in(row.path):
+                continue
+            if row.size_bytes > min(left, SEARCHED_BYTES):
+                skipped += 1
+                continue
+            left -= row.size_bytes
+            data = await self._workspaces.whole(call.run.lease.tenant, row.body)
+            found += await asyncio.to_thread(_matches, pattern, row.path, data, MATCHES + 1 - len(found))
+            if (shown := fitting(found, MATCHES)) < len(found):
+                found[shown:] = [f"[More lines match than {shown}: make the pattern or the path narrower.]"]
+                break
+        if skipped:
+            found.append(f"[{skipped} files were too large to be searched.]")
+        return Answer("\n".join(found) or "[No line matches.]")
+
+    async def _below(self, call: ToolCall, prefix: str) -> list[FileRow]:
+        """All files in a folder."""
+        rows: list[FileRow] = []
+        while True:
+            after = rows[-1].path if rows else ""
+            more = await call.run.look(
+                lambda tx, after=after: self._workspaces.listed(  # type: ignore[misc]
+                    tx, call.run.query.thread_id, prefix, after, _PAGE
+                )
+            )
+            rows += more
+            if len(more) < _PAGE:
+                return rows
+
+
+def acted_on(verb: BuiltinTool) -> BuiltinTool:
+    """The verb, what it refuses told to the model."""
+
+    async def told_to_model(call: ToolCall) -> Outcome:
+        try:
+            return await verb(call)
+        except BlobsFailed as error:
+            log.warning("blobs.failed", error=error)
+            return ToolError(error.detail, error.kind)
+        except PatternRefused as error:
+            return ToolError(f"The pattern cannot be used: {error}.", "bad_pattern")
+        except Unavailable:
+            raise
+        except PlangateError as error:
+            return ToolError(error.detail, error.kind)
+
+    return told_to_model
+
+
+async def kept(workspaces: Workspaces, run: QueryRun, data: bytes) -> Body:
+    """A small body, in the blob store, through outages of the database. Raises StoreUnavailable, FileTooLarge."""
+
+    async def once() -> Body | StoreUnavailable:
+        try:
+            return await workspaces.keep(run.lease.tenant, data)
+        except StoreUnavailable as error:
+            return error
+
+    body = await through_outages(once)
+    if isinstance(body, StoreUnavailable):
+        raise body
+    return body
+
+
+def author_of(call: ToolCall) -> Author:
+    return Author(call.agent.name, call.scope.work_id, call.run.query.id)
+
+
+def told(row: FileRow) -> dict[str, Any]:
+    return {"path": row.path, "version": row.version, "sizeBytes": row.size_bytes}
+
+
+def _not_once(path: str, count: int) -> str:
+    if count == 0:
+        return f"The old text does not occur in {path}: read it, and give the text exactly as it is there."
+    return f"The old text occurs {count} times in {path}: give more of what stands around the one you mean."
+
+
+def _cut(lines: Iterable[str]) -> str:
+    shown = list(lines)
+    if (fit := fitting(shown, LISTED)) < len(shown):
+        shown[fit:] = [f"[{len(shown) - fit} more: name a directory, or a narrower pattern.]"]
+    return "\n".join(shown)
+
+
+def _matches(pattern: Pattern, path: str, data: bytes, most: int) -> list[str]:
+    """Up to so many lines of a file that match."""
+    if not is_text(data):
+        return []
+    found: list[str] = []
+    for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+        text = line.removesuffix("\r")
+        if pattern.found_in(text):
+            found.append(f"{path}:{number}: {text if len(text) <= MATCH_CHARS else text[:MATCH_CHARS] + '…'}")
+            if len(found) == most:
+                break
+    return found

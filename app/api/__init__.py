@@ -1,0 +1,1 @@
+"""The HTTP application and the processes that serve it."""

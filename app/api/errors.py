@@ -1,0 +1,194 @@
+"""From the kind of an error to its problem document (RFC 9457): one table, walked by a test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.base import errors
+from app.base.blobs.store import BlobsFailed
+from app.base.errors import MAX_DETAIL_CHARS, MAX_ERRORS, list_errors, truncate
+from app.base.json import strict_json
+from app.base.logs.processors import METHODS, ids_in
+from app.base.postgres.database import is_outage
+
+log = structlog.get_logger(__name__)
+
+STATUS: dict[type[errors.PlangateError], int] = {
+    errors.Malformed: 400,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Gone: 410,
+    errors.PreconditionFailed: 412,
+    errors.TooLarge: 413,
+    errors.UnsupportedMediaType: 415,
+    errors.RangeNotSatisfiable: 416,
+    errors.Invalid: 422,
+    errors.TooManyRequests: 429,
+    errors.Unavailable: 503,
+}
+PROBLEM = "application/problem+json"
+SLUGS = {404: "not_found", 405: "method_not_allowed", 400: "malformed", 413: "too_large"}
+
+
+def status_of(error: errors.PlangateError) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def problem(
+    request: Request,
+    status: int,
+    slug: str,
+    title: str,
+    detail: str,
+    extra: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    body = {
+        "type": slug,
+        "title": title,
+        "status": status,
+        "detail": truncate(detail, MAX_DETAIL_CHARS),
+        "instance": request.scope["path"][:500],
+        **(extra or {}),
+    }
+    return Response(strict_json.dumps(body), status, headers, media_type=PROBLEM)
+
+
+async def of_plangate(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.PlangateError)
+    if isinstance(error, BlobsFailed):
+        log.warning("blobs.failed", error=error, **place_of(request))
+    extra: dict[str, Any] = dict(error.extra)
+    if isinstance(error, errors.Invalid):
+        extra |= list_errors(error.flaws)
+    headers: dict[str, str] = dict(getattr(error, "headers", {}))
+    retry = getattr(error, "retry_after_s", None)
+    if retry is not None:
+        headers["retry-after"] = str(retry)
+    if isinstance(error, errors.Unauthenticated):
+        headers["www-authenticate"] = "Bearer"
+    return problem(request, status_of(error), error.kind, error.title, error.detail, extra, headers)
+
+
+async def of_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    count = len(found)
+    many = f"more than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
+    return problem(
+        request,
+        422,
+        errors.Invalid.kind,
+        errors.Invalid.title,
+        f"The request has {many} problem{'s' if count > 1 else ''}; see errors.",
+        list_errors(errors.Flaw(pointer(e["loc"]), message(e)) for e in found),
+    )
+
+
+def pointer(loc: tuple[int | str, ...]) -> str:
+    """A JSON pointer into the body; parameters are named as they are: `query:limit`."""
+    where, *rest = loc
+    if where != "body":
+        return f"{where}:{'.'.join(str(p) for p in rest)}"
+    return "".join("/" + str(p).replace("~", "~0").replace("/", "~1") for p in rest)
+
+
+def message(error: Any) -> str:
+    if error["type"] == "extra_forbidden":  # a model of ours names the field that may be meant
+        return str(error["msg"]) if error["msg"].startswith("unknown field") else "unknown field"
+    if error["type"] == "missing":
+        return "required"
+    return str(error["msg"])
+
+
+async def of_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    slug = SLUGS.get(error.status_code, "malformed")
+    detail = {
+        404: "There is no such route; GET /openapi.json lists them.",
+        405: f"{request.method[:20]} is not possible here.",
+    }.get(error.status_code, "The request could not be read.")
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 405:
+        headers["allow"] = ", ".join(allowed_methods(request))
+    return problem(
+        request, error.status_code, slug, slug.replace("_", " ").capitalize(), detail, None, headers
+    )
+
+
+def allowed_methods(request: Request) -> list[str]:
+    """Return the methods that any route takes at the path of the request. The framework names those of the first."""
+    return [
+        method
+        for method in sorted(METHODS)
+        if any(r.matches({**request.scope, "method": method})[0] is Match.FULL for r in request.app.routes)
+    ]
+
+
+async def of_outage(request: Request, error: Exception) -> Response:
+    if not is_outage(error):
+        log.exception("http.internal_error", exc_info=error, **place_of(request))
+        return problem(
+            request, 500, "internal_error", "The service failed", "This is a defect; the log has the trace."
+        )
+    return await of_plangate(
+        request, errors.Unavailable("The database cannot be reached; try again in a moment.")
+    )
+
+
+class Ended:
+    """What is still under way when a service that ends has waited for it: a body that comes slowly, above all. Who asked is
+    told, and the log has no trace of it: it is no defect."""
+
+    def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
+        self._app = app
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if not self._draining.is_set() or scope["type"] != "http":
+                raise
+            if not begun:  # else the server closes the connection short of the answer, and says so in a line
+                over = errors.Unavailable("The service is shutting down: send the request again.")
+                await (await of_plangate(Request(scope), over))(scope, receive, send)
+
+
+def place_of(request: Request) -> dict[str, str]:
+    """Where a request went, without what its sender wrote: the route as the API declares it, and ids that are ids."""
+    route = getattr(request.scope.get("route"), "path", None)
+    named = ids_in(*request.scope.get("path_params", {}).values())
+    return {"method": request.method, "route": route or "none", **named}
+
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def install(app: FastAPI) -> None:
+    table: dict[type[Exception], Handler] = {
+        errors.PlangateError: of_plangate,
+        RequestValidationError: of_validation,
+        HTTPException: of_http,
+        Exception: of_outage,
+    }
+    for kind, handler in table.items():
+        app.add_exception_handler(kind, handler)

@@ -1,0 +1,134 @@
+"""The HTTP application: the one map of routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Query, Request, Response
+
+import app.agents.routes
+import app.approvals.routes
+import app.artifacts.routes
+import app.documents.routes
+import app.journal.routes
+import app.plans.routes
+import app.queries.routes
+import app.references.routes
+import app.runtimes.routes
+import app.tenancy.routes
+import app.tools.routes
+import app.usage.routes
+import app.workspace.routes
+from app.api import errors, metrics, openapi, views
+from app.assembly import Services
+from app.base.errors import Unavailable
+from app.tenancy.http import json_response
+
+ROUTERS = (
+    app.runtimes.routes.specs,
+    app.runtimes.routes.router,
+    app.queries.routes.router,
+    app.agents.routes.router,
+    app.journal.routes.router,
+    app.approvals.routes.router,
+    app.plans.routes.router,
+    app.references.routes.large,
+    app.references.routes.router,
+    app.documents.routes.router,
+    app.workspace.routes.router,
+    app.workspace.routes.streamed,
+    app.artifacts.routes.router,
+    app.artifacts.routes.streamed,
+    app.tools.routes.router,
+    app.tools.routes.results,
+    app.tools.routes.mcp,
+    app.usage.routes.router,
+    app.tenancy.routes.router,
+)
+
+
+def create_app(services: Services | None = None) -> FastAPI:
+    """The application over these services; without any it only knows its own description."""
+
+    @asynccontextmanager
+    async def life(_app: FastAPI) -> AsyncIterator[None]:
+        if services is not None:
+            await services.start()
+        try:
+            yield
+        finally:
+            if services is not None:
+                await services.aclose()
+
+    api = FastAPI(
+        title="Plangate",
+        version="0.1.0",
+        lifespan=life,
+        redoc_url=None,
+        redirect_slashes=False,  # a path that is not in the document is a 404, not a redirect to the Host header
+        generate_unique_id_function=lambda route: route.name,
+    )
+    if services is not None:
+        api.state.services = services
+        api.state.door = services.door
+        api.add_middleware(errors.Ended, draining=services.streams.draining)
+    errors.install(api)
+    for router in ROUTERS:
+        api.include_router(router)
+    _operations(api)
+    metrics.install(api, services)
+    openapi.install(api)
+    _build_routes(api)
+    return api
+
+
+def create_operations_app(services: Services) -> FastAPI:
+    """What a worker answers: whether it runs and can work, and its numbers. Its life is the process's."""
+    api = FastAPI(
+        title="Plangate worker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    api.state.services = services
+    errors.install(api)
+    _operations(api)
+    metrics.install(api, services)
+    return api
+
+
+def _build_routes(api: FastAPI) -> None:
+    """Build every route now. FastAPI does so when the first request comes, which blocks the event loop for 0.1 s."""
+    scope = {"type": "http", "method": "GET", "path": "/", "root_path": "", "headers": []}
+    for route in api.router.routes:
+        route.matches(scope)
+
+
+def _operations(api: FastAPI) -> None:
+    @api.get("/healthz", tags=["operations"], summary="The process runs", response_model=views.Health)
+    async def healthz() -> Response:
+        return json_response({"status": "ok"})
+
+    @api.get(
+        "/readyz",
+        tags=["operations"],
+        summary="The process can work: its database answers",
+        description="200 while the database answers reads. With `need=writes` it is 503 while the database takes no "
+        "writes: it is read-only, or its disk is full. The response always has both `reads` and `writes`.",
+        response_model=views.Readiness,
+    )
+    async def readyz(
+        request: Request,
+        need: Annotated[Literal["reads", "writes"], Query(description="What must work for a 200.")] = "reads",
+    ) -> Response:
+        services: Services = request.app.state.services
+        if services.health.draining:
+            raise Unavailable("The service is shutting down.")
+        await services.health.check_reads()
+        found = {"reads": True, "writes": await services.health.writes()}
+        if need == "writes" and not found["writes"]:
+            refused = Unavailable(
+                "The database takes no writes. It is read-only, or its disk is full; reads work."
+            )
+            refused.extra.update(found)
+            raise refused
+        return json_response({"status": "ready", "running": services.worker.busy, **found})

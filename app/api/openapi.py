@@ -1,0 +1,307 @@
+"""The OpenAPI document: what FastAPI finds, and what every operation has in common with others.
+
+What a route alone knows stands at the route: its parameters, its body, its successful answers. What follows from
+the habits of the API is added here, once: problems, scopes, the headers of requests and answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from app.api.errors import PROBLEM as PROBLEM_TYPE
+from app.api.errors import STATUS
+from app.base.errors import MAX_ERRORS
+from app.base.json import strict_json
+from app.tenancy.idempotency import MAX_KEY_CHARS
+
+DESCRIPTION = """\
+Typed plans, bound approvals, durable runs.
+
+Errors are problem details (RFC 9457) whose `type` is a stable slug. Lists come newest first, in pages with an opaque
+cursor. A POST with an `Idempotency-Key` takes effect once, and its answer is given again for 24 hours. Unknown fields
+in a body are refused; answers may gain fields."""
+
+TAGS = (
+    ("runtimes", "Registered systems of agents: versions that never change."),
+    ("queries", "Work for the agents of a runtime, and the threads it happens in."),
+    ("events", "What happened, as a page or as a stream."),
+    ("approvals", "What waits for a person, and the only place where anything is approved."),
+    ("plans", "Typed containers of the actions that agents intend to take."),
+    ("references", "Values that stay outside of every prompt."),
+    ("work", "What was done, what it used and what that cost."),
+    ("files", "The workspace of a thread: files that its agents share, with their versions."),
+    ("artifacts", "What agents and hosts published: records that never change."),
+    ("client tools", "Calls that processes of the user take and answer."),
+    ("keys and secrets", "Who may call, and what runtimes may use."),
+    ("operations", "Whether the service runs and can work."),
+)
+
+PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "instance"],
+    "properties": {
+        "type": {"type": "string", "description": "A stable slug."},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What happened and what to do."},
+        "instance": {"type": "string", "description": "The path that was asked for."},
+        "errors": {
+            "type": "array",
+            "maxItems": MAX_ERRORS,
+            "description": "What is wrong: the first errors.",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "message"],
+                "properties": {
+                    "pointer": {
+                        "type": "string",
+                        "description": "A JSON pointer into the body, or `query:limit` and the like.",
+                    },
+                    "message": {"type": "string"},
+                },
+            },
+        },
+        "hasMoreErrors": {
+            "type": "boolean",
+            "description": "With `errors`: whether there are more than it lists.",
+        },
+    },
+    "description": "What went wrong (RFC 9457). Some kinds carry more, such as the `approval` that was decided already.",
+}
+
+WITH_A_BODY = ("post", "put")
+
+# Beyond what follows from an operation's shape (`problems_of`): what else it can answer.
+MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
+    "register_runtime": (404,),  # the spec is another tenant's
+    "submit_query": (404,),  # runtime, thread
+    "query_events": (409,),  # the cursor is from before a restore
+    "tenant_events": (409,),
+    "decide_many": (404,),
+    "store_plan": (404, 410),  # runtime, thread; a reference it names
+    "delete_thread": (409,),  # a query lives
+    "approval_subject": (410,),  # its thread was deleted
+    "execute_plan": (410,),  # a copy's references
+    "create_reference": (404,),  # runtime
+    "read_reference": (410,),
+    "read_glimpse": (410,),
+    "claim": (404, 410),  # the references that an action carries
+    "write_file": (409, 412),  # the workspace is full; If-Match
+    "delete_file": (412,),
+    "upload_artifact": (409, 412),
+    "read_file": (412, 416),  # If-Match; Range
+    "artifact_content": (412, 416),
+    "publish_artifact": (404,),  # thread, path, work
+    "readyz": (422, 503),
+}
+
+RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds to wait.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
+HEADERS_OF_PROBLEM: dict[int, dict[str, Any]] = {
+    401: {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}},
+    409: {
+        "Retry-After": {
+            "description": "Seconds to wait, where the same request is in progress.",
+            "schema": {"type": "integer", "minimum": 1},
+        }
+    },
+    429: RETRY_AFTER,
+    503: RETRY_AFTER,
+}
+LOCATION = {
+    "Location": {"description": "The path of what was made.", "required": True, "schema": {"type": "string"}}
+}
+
+HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
+    "Plangate-Tenant": {
+        "description": "The tenant to work in: with the operator's key any, else the key's own.",
+        "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"},
+    },
+    "Plangate-Principal": {
+        "description": "The person on whose behalf the call is made; needs a key with the scope `act-as`.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+    },
+    "Idempotency-Key": {
+        "description": "The same key with the same body takes effect once and gets the first answer again for 24 hours; "
+        "with another body it is a 409.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
+    },
+    "If-Match": {
+        "description": "ETags: the file must be there and have one of them; else 412, and nothing is done.",
+        "schema": {"type": "string"},
+    },
+    "If-None-Match": {
+        "description": "ETags that the file may not have, or *: it may not be there.",
+        "schema": {"type": "string"},
+    },
+    "Range": {"description": "One part of the body, such as bytes=100-199.", "schema": {"type": "string"}},
+    "If-Range": {
+        "description": "The ETag of the body of which `Range` is wanted; of another one all is given.",
+        "schema": {"type": "string"},
+    },
+    "Last-Event-ID": {
+        "description": "The cursor of the last event seen, as `after`; it wins over `after`.",
+        "schema": {"type": "string"},
+    },
+}
+
+CONDITIONS = ("If-Match", "If-None-Match")
+MORE_HEADERS: dict[str, tuple[str, ...]] = {
+    "read_file": (*CONDITIONS, "Range", "If-Range"),
+    "artifact_content": (*CONDITIONS, "Range", "If-Range"),
+    "write_file": CONDITIONS,
+    "delete_file": CONDITIONS,
+    "upload_artifact": (*CONDITIONS, "Idempotency-Key"),
+}
+
+DONE = {"200": "Done.", "201": "Made.", "202": "On record; the work follows."}
+
+# Bodies that the handlers take as plain objects, because the library reads them.
+BODIES = {"register_runtime": "RuntimeSpec", "validate_runtime": "RuntimeSpec"}
+
+
+def install(api: FastAPI) -> None:
+    def document() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            api.openapi_schema = describe(api)
+        return api.openapi_schema
+
+    api.openapi = document  # type: ignore[method-assign]
+    api.router.routes.insert(0, Route("/openapi.json", _Download(document), include_in_schema=False))
+
+
+class _Download:
+    """The route of the API document. Building the document takes 0.4 s, so it is built once, in a thread."""
+
+    def __init__(self, document: Callable[[], dict[str, Any]]) -> None:
+        self._document = document
+        self._text: bytes | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._text is None:
+            self._text = await asyncio.to_thread(lambda: strict_json.dumps(self._document()))
+        await Response(self._text, media_type="application/json")(scope, receive, send)
+
+
+def describe(api: FastAPI) -> dict[str, Any]:
+    """The whole document."""
+    found: dict[str, Any] = get_openapi(
+        title=api.title,
+        version=api.version,
+        description=DESCRIPTION,
+        tags=[{"name": name, "description": text} for name, text in TAGS],
+        routes=api.routes,
+    )
+    components = found["components"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)
+    _drop_made_up_titles(components["schemas"], names=True)
+    _drop_made_up_titles(found["paths"], names=True)
+    components["schemas"]["Problem"] = PROBLEM
+    components["responses"] = {str(status): _problem(status) for status in sorted(STATUS.values())}
+    components["parameters"] = {
+        name: {"name": name, "in": "header", "required": False, **rest}
+        for name, rest in HEADER_PARAMETERS.items()
+    }
+    for path, method, operation in operations(found):
+        _complete(path, method, operation)
+    return found
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def scope_of(operation: dict[str, Any]) -> str | None:
+    """The scope that a key needs for it; None where no key is needed."""
+    scopes: list[str] = [s for need in operation.get("security", ()) for s in next(iter(need.values()))]
+    return scopes[0] if scopes else None
+
+
+def problems_of(path: str, method: str, operation: dict[str, Any]) -> list[int]:
+    """The statuses of the problems that an operation can answer."""
+    found = set(MORE_PROBLEMS.get(operation["operationId"], ()))
+    if scope_of(operation):
+        found |= {401, 403, 422, 429, 503}  # 422: also for the headers that everything takes
+    if method in WITH_A_BODY:
+        found |= {400, 413, 415}
+    if method == "post":
+        found.add(409)  # the Idempotency-Key
+    if "{" in path:
+        found.add(404)
+    if {"cursor", "after"} & {p.get("name") for p in operation.get("parameters", ())}:
+        found.add(400)
+    return sorted(found)
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    answers = operation["responses"]
+    answers.pop("422", None)
+    if {"201", "202"} & answers.keys():
+        for answer in answers.values():
+            answer["headers"] = LOCATION
+    for status, answer in answers.items():
+        if answer["description"] == "Successful Response":
+            answer["description"] = DONE[status]
+    for status in problems_of(path, method, operation):
+        answers[str(status)] = {"$ref": f"#/components/responses/{status}"}
+    answers["default"] = {"description": "Any other problem.", "content": _problem_content()}
+    scope = scope_of(operation)
+    if scope is not None:
+        operation["x-plangate-scope"] = scope
+        more = operation.get("description", "")
+        operation["description"] = f"Needs a key with the scope `{scope}`." + (f"\n\n{more}" if more else "")
+        _take_headers(method, operation)
+    if operation["operationId"] in BODIES:
+        reference = f"#/components/schemas/{BODIES[operation['operationId']]}"
+        operation["requestBody"]["content"]["application/json"]["schema"] = {"$ref": reference}
+
+
+def _take_headers(method: str, operation: dict[str, Any]) -> None:
+    parameters = operation.setdefault("parameters", [])
+    names = ["Plangate-Tenant", "Plangate-Principal"]
+    if method == "post":
+        names.append("Idempotency-Key")
+    if "after" in {p.get("name") for p in parameters}:
+        names.append("Last-Event-ID")
+    names += MORE_HEADERS.get(operation["operationId"], ())
+    parameters += [{"$ref": f"#/components/parameters/{name}"} for name in names]
+
+
+def _problem(status: int) -> dict[str, Any]:
+    kind = next(kind for kind, number in STATUS.items() if number == status)
+    answer: dict[str, Any] = {"description": kind.title + ".", "content": _problem_content()}
+    if status in HEADERS_OF_PROBLEM:
+        answer["headers"] = HEADERS_OF_PROBLEM[status]
+    return answer
+
+
+def _problem_content() -> dict[str, Any]:
+    return {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def _drop_made_up_titles(node: Any, *, names: bool = False) -> None:
+    """Pydantic titles each field by its name, in a spelling of its own; only the titles of models say anything."""
+    if isinstance(node, list):
+        for item in node:
+            _drop_made_up_titles(item)
+    elif isinstance(node, dict):
+        for key, item in list(node.items()):
+            if key == "title" and isinstance(item, str) and not names and "properties" not in node:
+                del node[key]
+            else:
+                _drop_made_up_titles(item, names=key in ("properties", "$defs"))

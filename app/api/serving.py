@@ -1,0 +1,385 @@
+"""Long-running processes: the API with its worker, and the worker alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import ipaddress
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import asyncpg
+import structlog
+import uvicorn
+import uvloop
+
+from app.api.admission import AdmissionBounds, parse_networks
+from app.api.connections import ConnectionLimits, Connections, bound_send_buffer
+from app.api.database_startup import migrate_database, prepare_database
+from app.api.http import create_app, create_operations_app
+from app.api.open_files import backlog, connection_bound, raise_open_files, reserved_files
+from app.assembly import Services, Site, assemble, find_site, kept_secret, prepare_blobs
+from app.base import embedded_postgres
+from app.base.errors import Unavailable
+from app.base.ids import new_id
+from app.base.keys import check_shape, hash_key, new_key
+from app.base.logs.configure import configure
+from app.base.logs.processors import Seldom
+from app.base.sealing import SealBroken, Sealer, derive
+from app.llm.client import STREAMS_PER_SLOT
+from app.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+CHILD_ARGV = (sys.executable, "-P", "-m", "app.api.child_process")
+KEEP_POSTGRES_EVERY_S = 2.0
+DRAIN_S = 5.0
+
+
+def serve(settings: Settings, *, with_worker: bool) -> None:
+    configure(settings.log_level)
+    _hear_signals()
+    _need_blobs(settings)
+    bounds = admission_bounds(settings)
+    site = find_site(settings)
+    try:
+        _warn_of_listable_data(site)
+        prepare_blobs(site.blobs)
+        asyncio.run(prepare_database(site, settings.database_wait_s))
+        asyncio.run(check_master_key(site))
+        key_file = _local_key(settings, site)
+        if key_file is None:
+            _need_keys(site)
+        services = assemble(settings, site, with_worker=with_worker, child_argv=CHILD_ARGV)
+        connections = Connections(connection_limits(settings), services.metrics, bounds)
+        listening = _listen(settings.host, settings.port, backlog=bounds.backlog)
+        bound_send_buffer(listening, connections.limits)
+        config = connections.configure(create_app(services), timeout_graceful_shutdown=4, lifespan="on")
+        _say(listening, key_file, settings)
+        _notify_data_location(site)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            server = _Server(config, services, drain_seconds(settings))
+            freeze_startup_objects()
+            runner.run(_with_database(site, services, server.serve(sockets=[listening])))
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # what is left is giving back; a second signal is no news
+    finally:
+        site.release()
+
+
+def freeze_startup_objects() -> None:
+    """Keep the garbage collector from looking at modules, models and routes again and again. They stay until the end, and
+    a full collection takes 0.1 s with them, in the middle of whatever the event loop does."""
+    gc.collect()
+    gc.freeze()
+
+
+def admission_bounds(settings: Settings) -> AdmissionBounds:
+    """Raise the limit on open files, and return what it and the settings allow clients to send."""
+    limit = raise_open_files()
+    model_streams = settings.model_streams or settings.slots * STREAMS_PER_SLOT
+    reserve = reserved_files(limit, model_streams, settings.pool_size)
+    most = connection_bound(limit, reserve, settings.max_connections)
+    per_peer = settings.max_connections_per_peer
+    return AdmissionBounds(
+        most,
+        max(1, most // 2) if per_peer is None else per_peer,
+        parse_networks(settings.trusted_proxies),
+        settings.head_timeout_s,
+        settings.max_head_bytes,
+        settings.body_timeout_s,
+        settings.body_min_bytes_per_s,
+        backlog(reserve),
+    )
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """Return how many bytes a connection may buffer for a client that reads slowly."""
+    return ConnectionLimits(settings.reader_bytes, settings.stalled_reader_s)
+
+
+async def _with_database(site: Site, services: Services, work: Coroutine[Any, Any, None]) -> None:
+    """Does the work of the process; beside it, starts the embedded Postgres again should it die."""
+    keeper = asyncio.create_task(_keep_postgres(site, services), name="keep-postgres")
+    try:
+        await work
+    finally:
+        keeper.cancel()
+
+
+async def _keep_postgres(site: Site, services: Services) -> None:
+    if site.postgres is None:
+        return
+    cannot = Seldom()
+    while True:
+        await asyncio.sleep(KEEP_POSTGRES_EVERY_S)
+        try:
+            await services.db.call("SELECT 1")
+        except Unavailable:
+            try:
+                again = await asyncio.to_thread(embedded_postgres.start, site.postgres.data_dir, make=False)
+                await asyncio.to_thread(again.release)  # this process counts as a user already
+                log.warning("postgres.looked_after")
+                cannot.over()
+            except embedded_postgres.EmbeddedPostgresError as error:
+                if cannot.due():
+                    log.error("postgres.cannot_start", error=error)
+
+
+def _hear_signals() -> None:
+    """SIGTERM unwinds a process that is not in its own loop yet. A terminal that is closed is one, unless whoever
+    started the process said with nohup that it is not."""
+    signal.signal(signal.SIGTERM, _leave)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def _leave(_number: int, _frame: object) -> None:
+    """Unwinds the process, so that what it holds is given back: outside its own loop uvicorn leaves signals to us."""
+    raise SystemExit(0)
+
+
+def drain_seconds(settings: Settings) -> float:
+    """Return how long the process serves after /readyz changes and before the listener closes. The default is 0 on a
+    loopback address: no load balancer probes it, and nobody should have to wait after Ctrl-C."""
+    if settings.drain_s is not None:
+        return settings.drain_s
+    return 0.0 if is_loopback(settings.host) else DRAIN_S
+
+
+class _Server(uvicorn.Server):
+    """Drains after a signal, and ends open streams between events before it waits for connections to close."""
+
+    def __init__(self, config: uvicorn.Config, services: Services, drain_s: float) -> None:
+        super().__init__(config)
+        self._services = services
+        self._drain_s = drain_s
+        self._drain_over = drain_s == 0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the drain on the first signal, end it on the second. A further SIGINT ends the process at once."""
+        if self.should_exit and not self._drain_over:
+            self._drain_over = True
+        else:
+            super().handle_exit(sig, frame)
+
+    async def main_loop(self) -> None:
+        await super().main_loop()
+        self._services.health.draining = True
+        self._services.stop_starting()
+        if not self._drain_over:
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Keep serving while load balancers see the change of /readyz. Each response closes its connection, so that no
+        proxy sends a request over a connection that is about to be closed."""
+        log.info("service.draining")
+        self.config.encoded_headers.append((b"connection", b"close"))
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._drain_s
+        while not self._drain_over and loop.time() < ends:
+            await self.on_tick(0)  # writes the headers that every response gets
+            await asyncio.sleep(0.1)
+        self._drain_over = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._services.streams.draining.set()
+        self._services.hub.hint(None)
+        self._services.call_hints.close()
+        await super().shutdown(sockets)
+
+
+class _Operations(uvicorn.Server):
+    """Beside a worker, which hears signals itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(host: str, port: int, choose: str = "--port", backlog: int = 2048) -> socket.socket:
+    """A socket there. `choose` is what another port is chosen with."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        told = f"Is another Plangate running? Choose another {choose}."
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            told = (
+                "PLANGATE_HOST, or --host, is to be an address of this machine, such as 127.0.0.1 or 0.0.0.0."
+            )
+        raise SystemExit(f"Cannot listen on {host}:{port} ({error.strerror}). {told}") from error
+    listening.listen(backlog)
+    listening.setblocking(False)
+    return listening
+
+
+def _say(listening: socket.socket, key_file: Path | None, settings: Settings) -> None:
+    host, port = listening.getsockname()[:2]
+    print(f"Plangate listens on http://{host}:{port}", flush=True)  # noqa: T201 - for the person who started it
+    if key_file is not None:
+        print(f"The operator's key of this machine is in {key_file}", flush=True)  # noqa: T201
+
+
+def _warn_of_listable_data(site: Site) -> None:
+    """Log a warning if other accounts can list the data directory. Its mode is the operator's to change."""
+    if site.postgres is not None:
+        warning = embedded_postgres.listable(site.postgres.data_dir)
+        if warning is not None:
+            log.warning("data_dir.listable", error=warning)
+
+
+def _notify_data_location(site: Site) -> None:
+    """Print where root's database is when the account that runs Postgres cannot reach the data directory."""
+    postgres = site.postgres
+    if postgres is not None and postgres.home != postgres.data_dir:
+        print(  # noqa: T201 - for the person who started it
+            f"The database is in {postgres.home}: {postgres.account_name}, which runs Postgres, cannot reach "
+            f"{postgres.data_dir}",
+            flush=True,
+        )
+
+
+async def check_master_key(site: Site) -> None:
+    """Another master key could open nothing that this database holds: better said at the start than at each use."""
+    sealer = Sealer(derive(site.master, "installation"))
+    connection = await asyncpg.connect(site.migrate_dsn)
+    try:
+        mine = sealer.seal(b"plangate", "installation")
+        await connection.execute("INSERT INTO installation (marker) VALUES ($1) ON CONFLICT DO NOTHING", mine)
+        sealer.open(await connection.fetchval("SELECT marker FROM installation"), "installation")
+    except SealBroken as error:
+        raise SystemExit(
+            "plangate: PLANGATE_SECRET_KEY is not the one that this database was sealed with, so its secrets cannot be "
+            "opened. Start with that key. (With the embedded database it is in DATA_DIR/secret-key.)"
+        ) from error
+    finally:
+        await connection.close()
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _local_key(settings: Settings, site: Site) -> Path | None:
+    """On a loopback address with the embedded database: the operator's key, made once, readable by its owner."""
+    if site.postgres is None or not is_loopback(settings.host):
+        return None
+    path = settings.data_dir / "local-key"
+    if not path.exists():
+        shown, _ = new_key()
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(shown + "\n")
+    key = kept_secret(path)
+    if not check_shape(key):
+        raise SystemExit(f"{path} does not hold a key; delete it and start again to get a new one.")
+    asyncio.run(_register_operator(site, hash_key(key)))
+    return path
+
+
+async def _register_operator(site: Site, hash: bytes) -> None:
+    """Written by the schema's owner: the service's own role cannot make operator keys."""
+    connection = await asyncpg.connect(site.migrate_dsn)
+    try:
+        if await connection.fetchval("SELECT id FROM find_key($1)", hash) is None:
+            await connection.execute("SELECT create_operator_key($1, $2, $3)", new_id("key_"), hash, "serve")
+    finally:
+        await connection.close()
+
+
+def _need_keys(site: Site) -> None:
+    async def any_key() -> bool:
+        connection = await asyncpg.connect(site.dsn)
+        try:
+            return bool(await connection.fetchval("SELECT any_key()"))
+        finally:
+            await connection.close()
+
+    if not asyncio.run(any_key()):
+        raise SystemExit(
+            "There is no API key yet, and without one nobody could call this service. Make a tenant and a key first:\n"
+            "  plangate tenants create TENANT\n"
+            "  plangate keys create TENANT --principal NAME --scope admin"
+        )
+
+
+def _need_blobs(settings: Settings) -> None:
+    """A default of each machine's own would lose the files of the others."""
+    if settings.database_url is not None and settings.blobs is None:
+        raise SystemExit(
+            "PLANGATE_BLOBS is needed with DATABASE_URL: where the bodies of files are, the same for every process of "
+            "this database. A directory that all of them see (on one machine any that is the service's own), or "
+            "s3://bucket/prefix."
+        )
+
+
+def work(settings: Settings) -> None:
+    configure(settings.log_level)
+    _hear_signals()
+    _need_blobs(settings)
+    bounds = admission_bounds(settings)
+    site = find_site(settings)
+    try:
+        _warn_of_listable_data(site)
+        prepare_blobs(site.blobs)
+        asyncio.run(prepare_database(site, settings.database_wait_s))
+        asyncio.run(check_master_key(site))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            services = assemble(settings, site, child_argv=CHILD_ARGV)
+            connections = Connections(connection_limits(settings), services.metrics, bounds)
+            listening = None
+            if settings.worker_port is not None:
+                listening = _listen(
+                    settings.host, settings.worker_port, "PLANGATE_WORKER_PORT", bounds.backlog
+                )
+                bound_send_buffer(listening, connections.limits)
+            freeze_startup_objects()
+            runner.run(_with_database(site, services, _work(site, services, connections, listening)))
+    finally:
+        site.release()
+
+
+async def _work(
+    site: Site, services: Services, connections: Connections, listening: socket.socket | None
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await services.start()
+    print("Plangate worker runs", flush=True)  # noqa: T201 - for the person who started it
+    _notify_data_location(site)
+    operations = None
+    if listening is not None:
+        config = connections.configure(create_operations_app(services), lifespan="off")
+        operations = asyncio.create_task(_Operations(config).serve([listening]), name="operations")
+        host, port = listening.getsockname()[:2]
+        print(f"Its numbers are on http://{host}:{port}/metrics", flush=True)  # noqa: T201
+    await stop.wait()
+    if operations is not None:
+        operations.cancel()
+        await asyncio.wait([operations])
+    await services.aclose()
+
+
+def migrate_only(settings: Settings) -> None:
+    site = find_site(settings)
+    try:
+        asyncio.run(migrate_database(site, settings.database_wait_s))
+    finally:
+        site.release()

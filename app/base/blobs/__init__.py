@@ -1,0 +1,1 @@
+"""Immutable file contents, stored by tenant and digest."""

@@ -1,0 +1,145 @@
+"""Bodies of files in a bucket of an S3-compatible store.
+
+Where it is and how one gets in is in the variables that AWS's own tools read (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION, roles of machines). What comes in waits on the local disk for its digest to be known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import S3Store
+
+from app.base.blobs.store import PIECE_BYTES, BlobLost, Checker, Part, Spool, StoreUnavailable, place_of
+
+PART_BYTES: Final = 8 * 1024 * 1024
+PARTS_AT_ONCE: Final = 2
+ANSWER_S: Final = 4.0
+"""So long a bucket may be silent, where nothing else is said."""
+
+SLOWEST_BYTES_S: Final = 256 * 1024
+"""One that takes a body more slowly than this does not take it."""
+
+DELETE_S: Final = 3.0
+"""Less than a transaction has: one is open meanwhile."""
+
+GONE: Final = (NotFoundError, FileNotFoundError)
+RETRIES: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
+
+
+class BucketBlobs:
+    """`s3://bucket` or `s3://bucket/prefix`."""
+
+    def __init__(self, url: str) -> None:
+        """Nothing connects before the first body. Raises ValueError."""
+        parts = urlsplit(url)
+        if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
+            raise ValueError("a bucket is named as s3://bucket or s3://bucket/prefix")
+        self._prefix = parts.path.strip("/")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", ""))
+        self._store = S3Store(
+            parts.netloc,
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": "5s",
+                "timeout": "1h",
+            },
+            retry_config=RETRIES,  # type: ignore[arg-type]
+        )
+
+    def spool(self) -> Spool:
+        def opened() -> int:
+            fd, name = tempfile.mkstemp(prefix="plangate-")
+            os.unlink(name)  # it goes with its descriptor
+            return fd
+
+        return Spool(opened, lambda: None)
+
+    async def keep(self, tenant: str, spool: Spool) -> None:
+        digest = await spool.end()
+        with told():
+            async with asyncio.timeout(ANSWER_S + spool.size / SLOWEST_BYTES_S):
+                await obstore.put_async(
+                    self._store,
+                    self._key(tenant, digest),
+                    _pieces(spool),
+                    chunk_size=PART_BYTES,
+                    max_concurrency=PARTS_AT_ONCE,
+                )
+
+    async def read(
+        self, tenant: str, digest: bytes, size: int, part: Part | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        try:
+            with told(*GONE):
+                async with asyncio.timeout(ANSWER_S):
+                    found = await obstore.get_async(
+                        self._store,
+                        self._key(tenant, digest),
+                        options=None if part is None else {"range": part},
+                    )
+        except GONE as error:
+            raise BlobLost(digest, "is not there") from error
+        # Take the body out of the result. obstore releases a result that it handed over from a thread of its own
+        # with its next call only, and until then the connection of an unread body would stay open.
+        pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
+        if found.meta["size"] != size:
+            raise BlobLost(digest, "is not what was kept")
+        checker, (at, end) = Checker(digest, whole=part is None), part or (0, size)
+        if size == 0:
+            yield checker.take(b"", last=True)
+            return
+        while at < end:
+            with told():
+                async with asyncio.timeout(ANSWER_S):
+                    data = bytes(await anext(pieces, b""))
+            if not data:
+                raise BlobLost(digest, "was cut short")
+            at += len(data)
+            yield checker.take(data, last=at >= end)
+
+    async def delete(self, tenant: str, digest: bytes) -> None:
+        with told(), suppress(*GONE):
+            async with asyncio.timeout(DELETE_S):
+                await obstore.delete_async(self._store, self._key(tenant, digest))
+
+    async def sweep(self, older_than_s: float) -> int:
+        """Nothing to do: uploads that were cut off are in no directory, and the bucket's own rules end their parts."""
+        return 0
+
+    async def aclose(self) -> None:
+        return None
+
+    def _key(self, tenant: str, digest: bytes) -> str:
+        return "/".join([*([self._prefix] if self._prefix else []), *place_of(tenant, digest)])
+
+
+async def _pieces(spool: Spool) -> AsyncIterator[bytes]:
+    at = 0
+    while piece := await spool.use(lambda fd, at=at: os.pread(fd, PIECE_BYTES, at)):  # type: ignore[misc]
+        yield piece
+        at += len(piece)
+
+
+@contextmanager
+def told(*through: type[Exception]) -> Iterator[None]:
+    """What the bucket says, as an error that a caller can act on; but for those that the caller takes himself."""
+    try:
+        yield
+    except (BaseError, OSError, TimeoutError) as error:
+        if isinstance(error, through):
+            raise
+        said = (str(error).splitlines() or [""])[0][:300]
+        why = "the bucket cannot be reached, or refuses" if said else "it does not answer"
+        raise StoreUnavailable(
+            f"The blob store cannot be used: {why}. If this lasts, the operator must look at it.", said=said
+        ) from error

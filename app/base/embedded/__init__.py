@@ -1,1 +1,0 @@
-"""The parts of the embedded Postgres: programs, account, places, locks, socket, cluster and server."""

@@ -1,0 +1,149 @@
+"""The Postgres that the service brings along: started in a data directory, shared by all who use it.
+
+Who can connect: the socket lies in a directory of mode 0700 that belongs to the account that runs Postgres, and
+Postgres lets only that account and root log in, by peer authentication (access.py). The service logs in as
+`plangate_owner`, which is no superuser. For a service that is not root the account is its own. For root it is
+`postgres`, else `nobody`; a daemon that shares `nobody` could then connect, so a system without the account
+`postgres` does well to have it added. Nothing listens on TCP.
+
+Who keeps it running: every user holds a shared lock that the kernel drops when the process ends, however
+that happens. The last one to release it stops the server. When all were killed, the server stays: nobody
+else can reach it, it ends by itself within a minute once its directory is deleted, and the next start takes
+it over, or replaces it when its programs or settings are no longer the ones asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from app.base.embedded_postgres import cluster, faults, locks, places, server
+from app.base.embedded_postgres.access import BACKUP, OWNER
+from app.base.embedded_postgres.binaries import describe
+from app.base.embedded_postgres.faults import EmbeddedPostgresError
+from app.base.embedded_postgres.places import listable, prepare_data_dir
+from app.base.embedded_postgres.spec import DATABASE, Server
+from app.base.embedded_postgres.wire import SUPERUSER
+
+__all__ = [
+    "BACKUP",
+    "OWNER",
+    "SUPERUSER",
+    "EmbeddedPostgres",
+    "EmbeddedPostgresError",
+    "describe",
+    "is_there",
+    "listable",
+    "prepare_data_dir",
+    "start",
+]
+
+# Longer than another starter may rightly take: making the cluster, then waiting until it is ready.
+_TURN_SECONDS = cluster.INITDB_SECONDS + server.READY_SECONDS
+
+
+@dataclass
+class _Use:
+    """This process's use of the server: the descriptor that shares `users.lock`, None once released."""
+
+    lock: int | None
+    server: Server
+
+
+@dataclass(frozen=True)
+class EmbeddedPostgres:
+    """A running server that this process uses. `port` only names the socket in `socket_dir`."""
+
+    data_dir: Path
+    socket_dir: Path
+    port: int
+    _use: _Use = field(repr=False, compare=False)
+
+    @property
+    def home(self) -> Path:
+        """Return the directory of the cluster: the data directory, or its substitute if root cannot use that."""
+        return self._use.server.places.home
+
+    @property
+    def account_name(self) -> str:
+        """Return the account that runs Postgres."""
+        return self._use.server.account.name
+
+    def dsn(self, database: str = DATABASE, user: str = OWNER) -> str:
+        """Return a connection string for asyncpg and libpq."""
+        host = quote(str(self.socket_dir), safe="/")
+        return f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={host}&port={self.port}"
+
+    def release(self) -> None:
+        """Use the server no longer. The last user stops it and waits for that, so this blocks. Idempotent.
+
+        Close every connection first: a fast shutdown ends those that are open.
+        """
+        lock, self._use.lock = self._use.lock, None
+        if lock is None:
+            return
+        used = self._use.server
+        try:
+            with locks.held(used.places.start_lock, _TURN_SECONDS):
+                if locks.try_exclusive(lock):
+                    server.stop(used)
+        except (OSError, EmbeddedPostgresError) as error:
+            used.log(f"the embedded Postgres was not stopped: {error}")
+        finally:
+            locks.drop(lock)
+
+
+def is_there(data_dir: Path) -> bool:
+    """Whether a cluster was ever made for this data directory. Makes nothing."""
+    return any((data_dir.expanduser() / name).exists() for name in ("cluster", "location"))
+
+
+def start(
+    data_dir: Path,
+    *,
+    make: bool = True,
+    settings: Mapping[str, str] | None = None,
+    log: Callable[[str], object] | None = None,
+    state_dir: Path = places.SYSTEM_STATE,
+) -> EmbeddedPostgres:
+    """Use the Postgres of this data directory: made if there is none, started if it is not running.
+
+    Blocks for milliseconds when it runs and about a second when it must be made: call it before the event
+    loop starts, or in a thread. Any number of processes may call it at the same time.
+
+    Args:
+        data_dir: made when missing; one that exists keeps its mode and owner.
+        make: without it what is not there is an error: a directory that was lost is not begun anew.
+        settings: configuration parameters over the defaults, such as `{"fsync": "off"}` for tests. They count
+            when this call starts the server, not when others already use it.
+        log: gets a line for each thing that is done; the logger of this module when not given.
+        state_dir: where root keeps what the account that runs Postgres cannot reach in `data_dir`.
+
+    Raises:
+        EmbeddedPostgresError: it cannot be used; the message has the last log lines and what to do.
+    """
+    say = log or logging.getLogger(__name__).info
+    try:
+        if not make and not is_there(data_dir):
+            raise faults.gone(data_dir)
+        data_dir = prepare_data_dir(data_dir)
+        with locks.held(data_dir / places.START_LOCK, _TURN_SECONDS):
+            found, account = places.locate(data_dir, state_dir)
+            if not make and not found.cluster.exists():
+                raise faults.gone(found.cluster)
+            socket_dir = places.socket_dir(found, account)
+            wanted = Server(found, account, socket_dir, state_dir, dict(settings or {}), say)
+            lock = locks.open_lock(found.users_lock)
+            try:
+                alone = locks.try_exclusive(lock)
+                locks.share(lock)
+                server.bring_up(wanted, alone=alone)
+            except BaseException:
+                locks.drop(lock)
+                raise
+    except OSError as error:
+        raise faults.refused(error, f"The data directory {data_dir} cannot be used") from error
+    return EmbeddedPostgres(data_dir, socket_dir, places.PORT, _Use(lock, wanted))

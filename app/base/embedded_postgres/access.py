@@ -1,0 +1,95 @@
+"""Who may log in to the embedded Postgres, and as whom: roles, pg_hba.conf and pg_ident.conf.
+
+The service logs in as `plangate_owner`, which owns the schema, may create roles, and is no superuser. Only this package
+logs in as the superuser. Both need peer authentication: the kernel says which account asks, and pg_ident.conf names the
+account that runs Postgres and root. Every other role needs a password.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.base.embedded_postgres import places
+from app.base.embedded_postgres.spec import Server
+from app.base.embedded_postgres.wire import SUPERUSER
+
+OWNER = "plangate_owner"
+BACKUP = "plangate_backup"
+_ROLES = (SUPERUSER, OWNER, BACKUP)
+_MAP = "plangate"
+_NOTE = "# Plangate writes this file when it starts Postgres. Your changes to it are lost."
+
+_HBA = f"""{_NOTE}
+local  all          {",".join(_ROLES)}  peer map={_MAP}
+local  replication  {SUPERUSER}  peer map={_MAP}
+local  all          all  scram-sha-256
+"""
+
+PREPARE = """
+DO $$
+DECLARE
+    v_object text;
+BEGIN
+    SET LOCAL lock_timeout = '3s';
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'plangate_owner') THEN
+        CREATE ROLE plangate_owner LOGIN CREATEROLE;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'plangate_backup') THEN
+        CREATE ROLE plangate_backup LOGIN BYPASSRLS IN ROLE pg_read_all_data;
+    END IF;
+    IF (SELECT datdba FROM pg_database WHERE datname = current_database()) = 'plangate_owner'::regrole THEN
+        RETURN;
+    END IF;
+    -- A new database, or one of a version whose service logged in as the superuser: it owned everything.
+    FOR v_object IN
+        SELECT format('%s %s', CASE WHEN c.relkind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass)
+          FROM pg_class c
+         WHERE c.relnamespace = 'public'::regnamespace AND c.relowner = 'plangate'::regrole
+           AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+           AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
+                            AND d.deptype IN ('a', 'i', 'e') AND c.relkind = 'S')
+        UNION ALL
+        SELECT format('ROUTINE %s', p.oid::regprocedure) FROM pg_proc p
+         WHERE p.pronamespace = 'public'::regnamespace AND p.proowner = 'plangate'::regrole
+           AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+                            AND d.deptype = 'e')
+        UNION ALL
+        SELECT format('TYPE %s', t.oid::regtype) FROM pg_type t
+         WHERE t.typnamespace = 'public'::regnamespace AND t.typowner = 'plangate'::regrole AND t.typtype IN ('d', 'e')
+    LOOP
+        EXECUTE format('ALTER %s OWNER TO plangate_owner', v_object);
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'plangate_scan') THEN
+        GRANT plangate_app, plangate_scan TO plangate_owner WITH ADMIN OPTION;
+    END IF;
+    EXECUTE format('ALTER DATABASE %I OWNER TO plangate_owner', current_database());
+END $$
+"""
+"""Create the roles, and give a database to its owner. Run by the superuser at every start; harmless to repeat."""
+
+
+def write_files(server: Server) -> bool:
+    """Write pg_hba.conf and pg_ident.conf if they differ. Return whether a file changed: then Postgres must reload."""
+    cluster = server.places.cluster
+    return any(
+        [
+            _write(server, cluster / "pg_hba.conf", _HBA),
+            _write(server, cluster / "pg_ident.conf", _ident(server.account.name)),
+        ]
+    )
+
+
+def _ident(account: str) -> str:
+    accounts = dict.fromkeys((account, "root"))
+    lines = [f'{_MAP}  "{name}"  {role}' for name in accounts for role in _ROLES]
+    return "\n".join([_NOTE, *lines, ""])
+
+
+def _write(server: Server, path: Path, text: str) -> bool:
+    try:
+        if path.read_text("utf-8") == text:
+            return False
+    except FileNotFoundError:
+        pass
+    places.write_whole(path, text, server.account)
+    return True

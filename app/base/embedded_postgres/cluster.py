@@ -1,0 +1,95 @@
+"""The cluster on disk: made whole or not at all, and never run by programs of another major version."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from app.base.embedded_postgres import binaries, faults, wire
+from app.base.embedded_postgres.binaries import Binaries
+from app.base.embedded_postgres.faults import EmbeddedPostgresError
+from app.base.embedded_postgres.spec import Server
+
+INITDB_SECONDS = 300.0  # a slow disk syncs for long
+_BUILTIN_LOCALES_SINCE = 17
+
+
+def check_version(cluster: Path, found: Binaries) -> None:
+    """Refuse a cluster of another major version: Postgres reads only its own.
+
+    Raises:
+        EmbeddedPostgresError: says how to upgrade; nothing was changed.
+    """
+    try:
+        made_by = int((cluster / "PG_VERSION").read_text("ascii").strip())
+    except (OSError, ValueError) as error:
+        raise EmbeddedPostgresError(
+            f"{cluster} is not a Postgres cluster ({error}). "
+            "Restore it from a backup, or move it away to start with an empty database."
+        ) from error
+    if made_by == found.major:
+        return
+    old = binaries.of_major(made_by)
+    programs = f"{made_by} is in {old}" if old else f"install {made_by} beside it"
+    raise EmbeddedPostgresError(
+        f"The cluster {cluster} was made by PostgreSQL {made_by}, the programs here are {found.major}. "
+        "Nothing was changed. Do one of these: "
+        f"upgrade it with pg_upgrade ({found.major} is in {found.folder}, {programs}); "
+        f"dump it with PostgreSQL {made_by} (pg_dumpall), move {cluster} away, start, and restore the dump; "
+        f"or run PostgreSQL {made_by} yourself and point DATABASE_URL at it."
+    )
+
+
+def make(server: Server, found: Binaries, lock: int) -> None:
+    """Run `initdb` under another name and rename, so that one that was killed leaves no half a cluster.
+
+    Raises:
+        EmbeddedPostgresError: `initdb` failed, with what it said.
+    """
+    places = server.places
+    partial = places.home / "cluster.partial"
+    if partial.exists():
+        shutil.rmtree(partial)  # its initdb is dead: we hold the lock that it would hold
+    partial.mkdir(mode=0o700)
+    server.account.own(partial)
+    server.log(f"making a PostgreSQL {found.major} cluster in {places.cluster} as {server.account.name}")
+    with server.run(_initdb(server, found, partial), lock) as child:
+        try:
+            code = child.wait(INITDB_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            child.kill()
+            what = f"initdb did not finish within {INITDB_SECONDS:.0f} s"
+            raise faults.failed(what, places.home, [places.start_log]) from error
+        except BaseException:
+            child.kill()
+            raise
+    if code != 0:
+        shutil.rmtree(partial, ignore_errors=True)  # on a full disk this gives the space back
+        raise faults.failed(f"initdb failed (exit {code})", places.home, [places.start_log])
+    partial.rename(places.cluster)
+    _sync(places.home)
+
+
+def _initdb(server: Server, found: Binaries, folder: Path) -> list[str]:
+    command = [
+        *(str(found.folder / "initdb"), "-D", str(folder), "--username", wire.SUPERUSER),
+        *("--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"),
+        # access.py replaces pg_hba.conf before the first start; were TCP ever on, nobody could enter by it.
+        *("--auth-local=peer", "--auth-host=reject"),
+    ]
+    if found.major >= _BUILTIN_LOCALES_SINCE:
+        # Sorts by code point, knows upper and lower case beyond ASCII, and no library upgrade changes it.
+        command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    if server.settings.get("fsync") == "off":
+        command += ["--no-sync"]
+    return command
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

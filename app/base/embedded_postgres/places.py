@@ -1,0 +1,240 @@
+"""Where the embedded Postgres keeps what: in the data directory, or where the account that runs it can reach.
+
+The data directory holds the locks, and either the cluster itself or a file `location` that names the
+directory below the system's state directory where the cluster is. That one names its data directory in turn.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.base.embedded_postgres import accounts, faults
+from app.base.embedded_postgres.accounts import Account
+from app.base.embedded_postgres.faults import EmbeddedPostgresError
+
+SYSTEM_STATE = Path("/var/lib/plangate")
+PRIVATE, PASSED = 0o700, 0o711  # only its owner enters; others pass through but do not list
+START_LOCK = "start.lock"
+PORT = 5432  # names the socket only: nothing listens on TCP
+_LONGEST_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes: sun_path without the final zero
+# What a connection string and Postgres's list of directories carry without being split.
+_PLAIN = re.compile(r"[^,:;\"'\\%?#&\x00-\x1f]+")
+
+
+@dataclass(frozen=True)
+class Places:
+    """The paths of one embedded Postgres. `home` is the data directory or its stand-in."""
+
+    data_dir: Path
+    home: Path
+
+    @property
+    def cluster(self) -> Path:
+        return self.home / "cluster"
+
+    @property
+    def start_log(self) -> Path:
+        """What `initdb` and the server say before the server's own log begins."""
+        return self.home / "start.log"
+
+    @property
+    def started_with(self) -> Path:
+        """What the running server was started with."""
+        return self.home / "started-with"
+
+    @property
+    def logs(self) -> list[Path]:
+        """The start log, then the server's own if it came to write one since it was started."""
+        started = self.started_with.stat().st_mtime_ns if self.started_with.exists() else 0
+        written = {path: path.stat().st_mtime_ns for path in self.cluster.glob("log/*.log")}
+        own = sorted((path for path in written if written[path] >= started), key=written.__getitem__)
+        return [self.start_log, *own[-1:]]
+
+    @property
+    def start_lock(self) -> Path:
+        return self.data_dir / START_LOCK
+
+    @property
+    def users_lock(self) -> Path:
+        return self.data_dir / "users.lock"
+
+    @property
+    def server_lock(self) -> Path:
+        return self.data_dir / "server.lock"
+
+
+def prepare_data_dir(data_dir: Path) -> Path:
+    """Make the directory when it is missing, and resolve it. One that exists keeps its mode and owner.
+
+    Call it before anything else writes there: a directory made under the umask could be listed by everybody.
+
+    Raises:
+        OSError: it cannot be made, or a file has its name.
+    """
+    data_dir = data_dir.expanduser().resolve()
+    if not data_dir.exists():
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(data_dir, PASSED if os.geteuid() == 0 else PRIVATE)
+    if not data_dir.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(data_dir))
+    return data_dir
+
+
+def listable(data_dir: Path) -> faults.ListableDataDir | None:
+    """Return a warning if other accounts can list the directory."""
+    mode = stat.S_IMODE(data_dir.stat().st_mode)
+    if not mode & stat.S_IROTH:
+        return None
+    closed = PASSED if os.geteuid() == 0 else PRIVATE
+    return faults.ListableDataDir(
+        f"Other accounts can list the data directory {data_dir} (mode {mode:04o}). "
+        f"Close it with: chmod {closed:03o} {data_dir}"
+    )
+
+
+def locate(data_dir: Path, state_dir: Path) -> tuple[Places, Account]:
+    """Where the cluster of `data_dir` is or will be, and who runs it. Called under `start.lock`.
+
+    Raises:
+        EmbeddedPostgresError: the data directory is a copy of another, or its cluster is out of reach.
+    """
+    location = data_dir / "location"
+    if location.exists():
+        home = Path(location.read_text("utf-8").strip())
+        _check_not_copied(data_dir, home)
+        return Places(data_dir, home), accounts.choose(home / "cluster")
+    account = accounts.choose(data_dir / "cluster")
+    if not account.switched or account.reaches(data_dir):
+        return Places(data_dir, data_dir), account
+    if (data_dir / "cluster").exists():
+        raise EmbeddedPostgresError(
+            f"{account.name}, who runs Postgres, no longer reaches {data_dir}. "
+            "Let others pass through the directories above it again (chmod o+x), or move it where they can."
+        )
+    home = state_dir / hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    state_dir.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(state_dir, PASSED)
+    make_directory(home, PASSED)
+    if not account.reaches(home):
+        raise EmbeddedPostgresError(
+            f"{account.name}, who runs Postgres, reaches neither {data_dir} nor {home}. "
+            "Choose a data directory that others can pass through to, such as one below /var/lib, "
+            "or run the service as an ordinary user."
+        )
+    write_whole(home / "data-directory", f"{data_dir}\n")
+    write_whole(location, f"{home}\n")
+    return Places(data_dir, home), account
+
+
+def make_directory(folder: Path, mode: int) -> None:
+    """Make a directory of this mode, whatever the umask, if it is missing. One that exists stays as it is.
+
+    It appears with its mode: another starter never sees it closed and looks for a place elsewhere.
+    """
+    if folder.exists():
+        return
+    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:50]}-"))
+    made.chmod(mode)
+    try:
+        made.rename(folder)
+    except OSError:
+        made.rmdir()
+        if not folder.is_dir():  # else another starter was faster
+            raise
+
+
+def _check_not_copied(data_dir: Path, home: Path) -> None:
+    """Two data directories must not share a cluster: one that was moved takes it along, a copy is refused."""
+    note = home / "data-directory"
+    if not note.exists():
+        raise EmbeddedPostgresError(
+            f"{data_dir}/location says that the database is in {home}, where there is none. "
+            f"Restore that directory, or delete {data_dir}/location to start with an empty database."
+        )
+    named = Path(note.read_text("utf-8").strip())
+    if named == data_dir:
+        return
+    claim = named / "location"
+    if claim.exists() and claim.read_text("utf-8").strip() == str(home) and not named.samefile(data_dir):
+        raise EmbeddedPostgresError(
+            f"{data_dir} is a copy of {named}, whose database is in {home} and was not copied along. "
+            f"Delete {data_dir}/location to start with an empty database, or use {named}."
+        )
+    write_whole(note, f"{data_dir}\n")
+
+
+def socket_dir(places: Places, account: Account) -> Path:
+    """The private directory of the socket: it belongs to the account that runs Postgres; it and root enter.
+
+    It lies in `home`, or in the temporary directory where a path to the socket would be too long or have
+    characters that a connection string splits at; then `home` names it.
+    """
+    near = places.home / "socket"
+    if _fits(near):
+        if not _is_private(near, account):
+            _make_private(near, account)
+        return near
+    record = places.home / "socket-directory"
+    if record.exists():
+        recorded = Path(record.read_text("utf-8").strip())
+        if _is_private(recorded, account):
+            return recorded
+    for parent in dict.fromkeys((Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve())):  # noqa: S108
+        if account.reaches(parent) and _fits(parent / "plangate-12345678"):
+            # A new name each time: nobody can have put a directory of theirs there first.
+            made = Path(tempfile.mkdtemp(prefix="plangate-", dir=parent))
+            account.own(made)
+            write_whole(record, f"{made}\n")
+            return made
+    raise EmbeddedPostgresError(
+        f"The path of a socket below {places.home} is too long, and {account.name} cannot use the "
+        "temporary directory. Choose a data directory with a shorter path, or point TMPDIR at a short one."
+    )
+
+
+def _fits(folder: Path) -> bool:
+    path = str(folder / f".s.PGSQL.{PORT}")
+    return len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH and _PLAIN.fullmatch(path) is not None
+
+
+def _make_private(folder: Path, account: Account) -> None:
+    """Make it, also where an empty one was left halfway. One with something in it is not ours to change."""
+    with suppress(OSError):
+        folder.rmdir()
+    try:
+        folder.mkdir(mode=PRIVATE)
+    except FileExistsError:
+        raise EmbeddedPostgresError(
+            f"{folder} is not private to {account.name}, so others could connect. "
+            f"Move it away, or give it back: chown {account.name} {folder} && chmod 700 {folder}"
+        ) from None
+    account.own(folder)
+
+
+def _is_private(folder: Path, account: Account) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == account.uid and not found.st_mode & 0o077
+
+
+def write_whole(path: Path, text: str, owner: Account | None = None) -> None:
+    """Write a small file so that a reader, or a start after a crash, sees all of it or none."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    if owner is not None and owner.switched:
+        os.fchown(descriptor, owner.uid, owner.gid)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(path)

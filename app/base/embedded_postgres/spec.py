@@ -1,0 +1,107 @@
+"""What one server is made of: its places, account and settings, and how a program of it is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.base.embedded_postgres import binaries, faults, wire
+from app.base.embedded_postgres.accounts import Account
+from app.base.embedded_postgres.faults import EmbeddedPostgresError
+from app.base.embedded_postgres.places import PORT, Places
+
+DATABASE = "plangate"
+
+# For one small service on one machine. What callers give goes over these; where the socket is, over all.
+SETTINGS: Mapping[str, str] = {
+    "shared_buffers": "128MB",
+    "max_connections": "100",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "jit": "off",
+    "wal_compression": "on",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # A file for each weekday, begun anew each week.
+    "logging_collector": "on",
+    "log_destination": "stderr",
+    "log_directory": "log",
+    "log_filename": "postgresql-%a.log",
+    "log_rotation_age": "1d",
+    "log_rotation_size": "0",
+    "log_truncate_on_rotation": "on",
+    "cluster_name": "plangate",
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """Everything that starting and stopping one server needs to know."""
+
+    places: Places
+    account: Account
+    socket_dir: Path
+    state_dir: Path
+    settings: Mapping[str, str]
+    log: Callable[[str], object]
+
+    @property
+    def socket(self) -> Path:
+        return wire.socket_path(self.socket_dir, PORT)
+
+    @property
+    def arguments(self) -> list[str]:
+        placement = {
+            "listen_addresses": "",
+            "port": str(PORT),
+            "unix_socket_directories": f'"{self.socket_dir}"',
+            "unix_socket_permissions": "0700",
+        }
+        given = {**SETTINGS, **self.settings, **placement}
+        return [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether a server that was left behind is the one that would be started now."""
+        return "\n".join([binaries.stamp(), *self.arguments, ""])
+
+    def run(self, command: list[str], lock: int) -> subprocess.Popen[bytes]:
+        """Start a program as the account. It writes to the start log and holds `server.lock` while it lives.
+
+        It gets a session of its own, so that Ctrl-C in the terminal of the service does not reach it.
+
+        Raises:
+            EmbeddedPostgresError: the system does not let this process run it so.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        log = os.open(self.places.start_log, flags, 0o600)
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",  # the account may not reach ours
+                env=_environment(),
+                user=self.account.child_user,
+                group=self.account.child_group,
+                extra_groups=self.account.child_groups,
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EmbeddedPostgresError(
+                f"{command[0]} cannot be started as {self.account.name}: {error.strerror}. "
+                f"Run the service as an ordinary user, {faults.ELSEWHERE}."
+            ) from error
+        finally:
+            os.close(log)
+
+
+def _environment() -> dict[str, str]:
+    """No PG* variables of the service, and messages in English, because they are read here."""
+    kept = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+    return {"LC_ALL": "C", **{name: os.environ[name] for name in kept if name in os.environ}}

@@ -1,0 +1,141 @@
+"""Just enough of the Postgres protocol to ask a server on a unix socket how it is, and to make a database."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from app.base.embedded_postgres.faults import EmbeddedPostgresError
+
+SUPERUSER = "plangate"
+ANSWER_SECONDS = 5.0
+_NAMELESS = " It admits root and the account that runs it, by the name that /etc/passwd has for it: add one if there is none."
+_PROTOCOL = 196608  # 3.0
+_SOL_LOCAL, _LOCAL_PEERPID = 0, 2  # <sys/un.h> of macOS
+
+
+class State(Enum):
+    """What a server said. BUSY is alive, but starting, recovering, stopping or too slow to answer."""
+
+    SILENT = "silent"
+    BUSY = "busy"
+    READY = "ready"
+    NO_DATABASE = "no_database"
+
+
+_STATES = {
+    "57P01": State.BUSY,  # stopped while we asked
+    "57P02": State.BUSY,  # a process of it crashed
+    "57P03": State.BUSY,  # starting, recovering or stopping
+    "53300": State.READY,  # every connection is taken: alive
+    "3D000": State.NO_DATABASE,
+    "40P01": State.BUSY,  # in a deadlock with a process of the service
+    "55P03": State.BUSY,  # a process of the service holds the lock
+    "42P04": State.READY,  # the database exists already
+    "55006": State.BUSY,  # someone is in template1
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`pid` is the postmaster's, from the kernel; None if nobody listens or it is not seen from here."""
+
+    state: State
+    pid: int | None = None
+
+
+def socket_path(socket_dir: Path, port: int) -> Path:
+    """Where a server on this port puts its socket."""
+    return socket_dir / f".s.PGSQL.{port}"
+
+
+def ask(path: Path, database: str, statement: str | None = None) -> Answer:
+    """Open a session like any client, run one statement if given, and tell the state of the server.
+
+    Raises:
+        EmbeddedPostgresError: the server refuses the session or the statement for good.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.settimeout(ANSWER_SECONDS)
+        try:
+            peer.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
+            return Answer(State.SILENT)
+        except PermissionError as error:
+            raise EmbeddedPostgresError(
+                f"This process may not use {path}: the socket is for root and the account that runs Postgres."
+            ) from error
+        except (BlockingIOError, TimeoutError):
+            return Answer(State.BUSY)
+        pid = _listener(peer)
+        try:
+            fields = b"".join(word.encode() + b"\0" for word in ("user", SUPERUSER, "database", database, ""))
+            peer.sendall(struct.pack("!ii", len(fields) + 8, _PROTOCOL) + fields)
+            state = _until_ready(peer)
+            if state is State.READY and statement is not None:
+                text = statement.encode() + b"\0"
+                peer.sendall(b"Q" + struct.pack("!i", len(text) + 4) + text)
+                state = _until_ready(peer)
+        except (TimeoutError, ConnectionError):
+            # It took the connection and then went away or got stuck: whoever asks again will know more.
+            return Answer(State.BUSY, pid)
+        with suppress(OSError):
+            peer.sendall(b"X" + struct.pack("!i", 4))  # or the server's log calls it a lost connection
+        return Answer(state, pid)
+
+
+def _listener(peer: socket.socket) -> int | None:
+    """The process that listens at the other end: the kernel keeps the pid of who called listen()."""
+    try:
+        if sys.platform == "darwin":
+            pid = int(peer.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID))
+        else:
+            pid = int(struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+    except OSError:
+        return None
+    return pid if pid > 0 else None  # 0: it lives in another pid namespace
+
+
+def _until_ready(peer: socket.socket) -> State:
+    """Read messages up to ReadyForQuery or an error that ends the session."""
+    failure: State | None = None
+    while True:
+        kind, body = _message(peer)
+        if kind == b"Z":
+            return failure or State.READY
+        if kind == b"R" and struct.unpack("!i", body[:4])[0] != 0:
+            raise EmbeddedPostgresError(
+                "The embedded Postgres asks its launcher for a password: pg_hba.conf was changed. "
+                "Stop Postgres and start the service again; it writes pg_hba.conf anew."
+            )
+        if kind == b"E":
+            fields = {part[:1]: part[1:].decode("utf-8", "replace") for part in body.split(b"\0") if part}
+            code = fields.get(b"C", "")
+            if code not in _STATES:
+                advice = _NAMELESS if code == "28000" else ""
+                raise EmbeddedPostgresError(
+                    f"The embedded Postgres refused its launcher: {fields.get(b'M', '')} ({code}).{advice}"
+                )
+            failure = _STATES[code]
+            if fields.get(b"V") == "FATAL":
+                return failure
+
+
+def _message(peer: socket.socket) -> tuple[bytes, bytes]:
+    head = _exactly(peer, 5)
+    return head[:1], _exactly(peer, struct.unpack("!i", head[1:])[0] - 4)
+
+
+def _exactly(peer: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = peer.recv(count - len(data))
+        if not part:
+            raise ConnectionResetError("the server closed the connection")
+        data += part
+    return data

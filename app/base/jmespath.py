@@ -1,0 +1,163 @@
+"""JMESPath expressions of tenants, evaluated within a budget.
+
+The stock interpreter has no bound: `[@,@]` piped into itself 40 times is a value of 2**40 parts that takes no
+memory until it is written, `join` doubles a text in the same way, and what a value does not allow comes out as
+TypeError, OverflowError or RecursionError. So here every step is paid for, and what copies, compares or reads a
+whole value is paid for by the value's size. The budget is about two seconds of one core at worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions
+from jmespath.visitor import TreeInterpreter
+
+from app.base.json import strict_json
+
+MAX_CHARS: Final = 10_000  # of an expression
+BUDGET: Final = 2_000_000  # steps of not quite 1 µs
+_NODES_A_STEP: Final = 8  # looking at a part of a value is that much cheaper than a step
+_CHARS_A_NODE: Final = 8
+_SHALLOW: Final = frozenset({"length", "type", "not_null", "to_array", "keys", "values"})  # read no elements
+_ODD: Final = (RecursionError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
+
+
+class PathRefused(JMESPathError):
+    """The expression costs too much, or gives what JSON cannot hold."""
+
+
+def compiled(expression: str) -> Any:
+    """The parsed expression. Raises JMESPathError, and nothing else."""
+    if len(expression) > MAX_CHARS:
+        raise PathRefused(f"an expression has at most {MAX_CHARS} characters")
+    try:
+        return jmespath.compile(expression)
+    except JMESPathError:
+        raise
+    except _ODD as error:
+        raise PathRefused(
+            "the expression is nested too deeply, or a literal in it is out of range"
+        ) from error
+
+
+def refuse_wrong_calls(expression: str) -> None:
+    """Raises JMESPathError for an expression that is none, and for one that calls what works with no value: a function
+    that there is not, or one with too few or too many arguments. The interpreter says so when it comes to the call."""
+    stack = [compiled(expression).parsed]
+    while stack:
+        node = stack.pop()
+        stack += [child for child in node.get("children", ()) if isinstance(child, dict)]
+        if node["type"] != "function_expression":
+            continue
+        name, given = node["value"], len(node["children"])
+        function = Functions.FUNCTION_TABLE.get(name)
+        if function is None:
+            raise PathRefused(f"there is no function {name}()")
+        wanted = len(function["signature"])
+        if given < wanted or (given > wanted and not function["signature"][-1].get("variadic")):
+            raise PathRefused(f"{name}() takes {wanted}, and has {given} arguments")
+
+
+def search(expression: str, value: Any, *, budget: int = BUDGET) -> Any:
+    """The value of `expression` over `value`: JSON again. Raises JMESPathError, and nothing else."""
+    return search_all({"": expression}, value, budget=budget)[""]
+
+
+def search_all(expressions: Mapping[str, str], value: Any, *, budget: int = BUDGET) -> dict[str, Any]:
+    """The value of each expression over `value`, within one budget. Raises JMESPathError, and nothing else."""
+    interpreter = _Bounded(budget)
+    found: dict[str, Any] = {}
+    for name, expression in expressions.items():
+        tree = compiled(expression).parsed
+        try:
+            found[name] = interpreter.visit(tree, value)
+            interpreter.read(found[name])
+            strict_json.dumps(found[name])
+        except JMESPathError:
+            raise
+        except _ODD as error:
+            raise PathRefused(
+                "the expression does not fit this value, or gives what JSON cannot hold"
+            ) from error
+    return found
+
+
+class _Bounded(TreeInterpreter):
+    """The stock interpreter, counting."""
+
+    def __init__(self, budget: int) -> None:
+        super().__init__()
+        self._call = Functions().call_function
+        self._left = budget * _NODES_A_STEP
+
+    def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
+        self._spend(_NODES_A_STEP)
+        return super().visit(node, *args, **kwargs)
+
+    def read(self, *values: Any) -> None:
+        """Pays for reading values to their last part, shared parts as often as they stand there."""
+        stack = list(values)
+        while stack:
+            item = stack.pop()
+            cost = 1
+            if isinstance(item, str):
+                cost += len(item) // _CHARS_A_NODE
+            elif isinstance(item, list | dict):
+                cost += len(item)
+                if cost <= self._left:
+                    stack += item if isinstance(item, list) else item.values()
+            self._spend(cost)
+
+    def visit_function_expression(self, node: Any, value: Any) -> Any:
+        name = node["value"]
+        args = [self.visit(child, value) for child in node["children"]]
+        if name not in _SHALLOW:
+            self.read(*args)
+        elif name in ("keys", "values"):
+            self._spend(sum(len(arg) for arg in args if isinstance(arg, dict)))
+        if name == "join" and len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list):
+            self._spend(len(args[0]) * len(args[1]) // _CHARS_A_NODE)
+        return self._call(name, args)
+
+    def visit_comparator(self, node: Any, value: Any) -> Any:
+        left, right = (self.visit(child, value) for child in node["children"])
+        self.read(left, right)
+        if node["value"] not in ("eq", "ne") and not _ordered(left, right):
+            return None
+        return self.COMPARATOR_FUNC[node["value"]](left, right)
+
+    def visit_multi_select_list(self, node: Any, value: Any) -> Any:
+        return self._made(super().visit_multi_select_list(node, value))
+
+    def visit_multi_select_dict(self, node: Any, value: Any) -> Any:
+        return self._made(super().visit_multi_select_dict(node, value))
+
+    def visit_flatten(self, node: Any, value: Any) -> Any:
+        return self._copied(super().visit_flatten(node, value))
+
+    def visit_slice(self, node: Any, value: Any) -> Any:
+        return self._copied(super().visit_slice(node, value))
+
+    def _made(self, found: Any) -> Any:
+        self.read(found)
+        return found
+
+    def _copied(self, found: Any) -> Any:
+        self._spend(len(found) if isinstance(found, list) else 0)
+        return found
+
+    def _spend(self, cost: int) -> None:
+        self._left -= cost
+        if self._left < 0:
+            raise PathRefused("the expression takes too much work over this value: ask for less")
+
+
+def _ordered(left: Any, right: Any) -> bool:
+    """Whether one of two values can be said to come first."""
+    if isinstance(left, str) or isinstance(right, str):
+        return isinstance(left, str) and isinstance(right, str)
+    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in (left, right))

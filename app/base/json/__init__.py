@@ -1,0 +1,1 @@
+"""Strict JSON, large JSON in processes of its own, and cooperative parsing."""

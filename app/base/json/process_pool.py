@@ -1,0 +1,149 @@
+"""Helper processes, from outside: one for one large piece of JSON, so many at a time (helper.py; why so, with what was
+measured: docs/decisions/0011)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, Final, cast
+
+from app.base.errors import Flaw, Invalid, Malformed, PlangateError, TooLarge, TooManyRequests
+from app.base.json.worker import receive, send
+
+AT_ONCE: Final = 2
+LOOK_EVERY_MS: Final = 5
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
+LARGE_BYTES: Final = 1024 * 1024
+"""JSON above this is large: 25 ms of an interpreter that does nothing else."""
+
+TOO_COMPLEX: Final = (
+    "The value has so many parts that taking it apart needs more memory or time than the service gives to one. "
+    "Store it in several references."
+)
+
+
+class Helpers:
+    """The turns of a process at helpers of one kind."""
+
+    def __init__(self, module: str, most_bytes: int, too_complex: str | None = None) -> None:
+        """`module` has what a helper can do; with more than `most_bytes` of memory it is ended. `too_complex` is what the
+        caller reads then."""
+        self._too_complex = TOO_COMPLEX if too_complex is None else too_complex
+        self._module = module
+        self._most_bytes = most_bytes
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    @asynccontextmanager
+    async def one(self, turn_s: float | None = None) -> AsyncIterator[Helper]:
+        """A helper for the length of the block. Raises TooManyRequests where its turn does not come in time."""
+        try:
+            async with asyncio.timeout(turn_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise TooManyRequests("Many large values are on their way; send this one again.") from None
+        try:
+            started = await asyncio.to_thread(_started, self._module)
+            helper = Helper(started, self._most_bytes, self._too_complex)
+            try:
+                yield helper
+            finally:
+                helper.end()
+                await asyncio.to_thread(_ended, helper.process)
+        finally:
+            self._turns.release()
+
+
+class Helper:
+    def __init__(
+        self, process: subprocess.Popen[bytes], most_bytes: int, too_complex: str = TOO_COMPLEX
+    ) -> None:
+        self.process = process
+        self._too_complex = too_complex
+        self._most_bytes = most_bytes
+        self._to, self._source = (cast(BufferedIOBase, stream) for stream in (process.stdin, process.stdout))
+
+    async def asked(
+        self, ask: str, *data: bytes | bytearray, **head: Any
+    ) -> tuple[dict[str, Any], bytearray]:
+        """The answer to a question. A bytearray that goes with it is emptied once it is there."""
+        answer = await asyncio.to_thread(self._exchanged, {"ask": ask, **head}, data)
+        if answer is None:
+            status = await asyncio.to_thread(self.process.wait)
+            if status >= 0:
+                raise RuntimeError(f"a helper process ended by itself, with {status}")
+            raise TooLarge(self._too_complex)  # a signal ended it: ours, the limit on its time, the system's
+        if "error" in answer[0]:
+            raise _refusal(answer[0], self._too_complex)
+        return answer
+
+    def _exchanged(
+        self, head: dict[str, Any], data: Sequence[bytes | bytearray]
+    ) -> tuple[dict[str, Any], bytearray] | None:
+        with suppress(BrokenPipeError):
+            send(self._to, head, *data)
+            for piece in data:
+                if isinstance(piece, bytearray):
+                    piece.clear()
+            self._watch()
+            return receive(self._source)
+        return None
+
+    def _watch(self) -> None:
+        """Returns when there is an answer, or the end of the child, if it takes too much memory."""
+        answers = select.poll()
+        answers.register(self._source, select.POLLIN)
+        while not answers.poll(LOOK_EVERY_MS):
+            if _memory_bytes(self.process.pid) > self._most_bytes:
+                self.process.kill()
+                return
+
+    def end(self) -> None:
+        """What it holds is not needed any more."""
+        self.process.kill()
+
+
+def _started(module: str) -> subprocess.Popen[bytes]:
+    """A process with the modules of this one and nothing else of it: not its secrets, not its directory."""
+    here = str(Path(__file__).resolve().parents[2])
+    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "app.base.json.worker", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**kept, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])},
+    )
+
+
+def _memory_bytes(pid: int) -> int:
+    """What a process holds now; 0 where the system does not say it so."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
+        with suppress(BrokenPipeError):
+            stream.close()
+
+
+def _refusal(answer: dict[str, Any], too_complex: str) -> PlangateError:
+    kinds: dict[str, Callable[[], PlangateError]] = {
+        "malformed": lambda: Malformed(answer["detail"]),
+        "too_large": lambda: TooLarge(answer["detail"]),
+        "invalid": lambda: Invalid(answer["detail"], [Flaw(*flaw) for flaw in answer["flaws"]]),
+        "no_memory": lambda: TooLarge(too_complex),
+    }
+    return kinds[answer["error"]]()

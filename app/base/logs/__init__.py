@@ -1,0 +1,1 @@
+"""Structured logs that hold no payloads and no secrets."""

@@ -1,0 +1,28 @@
+"""Structured logs: one JSON object a line on standard error. No secrets, no payloads: app/base/logs/processors.py."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from app.base.logs.processors import STEPS, LibraryLines
+
+
+def configure(level: str) -> None:
+    """Called once, by the process that serves or works."""
+    number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, *STEPS, structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    logging.captureWarnings(True)
+    logging.basicConfig(level=logging.WARNING, handlers=[LibraryLines(_write)], force=True)
+    for name in ("client", "mcp"):  # the MCP SDK logs what servers send, and sessions by their ids
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _write(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,261 @@
+"""What a line of the log may say: which piece of work, what kind of error, where in the code. Nothing that came from
+outside: messages of errors quote values, so they are left out, and a field that nobody allowed does not get in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+import structlog
+from structlog.contextvars import bind_contextvars, reset_contextvars
+
+from app.base.blobs.store import BlobsFailed
+from app.base.embedded_postgres import EmbeddedPostgresError
+from app.base.ids import is_id
+from app.base.postgres.database import TENANT_ID
+
+Line = MutableMapping[str, Any]
+
+IDS: Final = {
+    "query_id": "qry_",
+    "work_id": "wrk_",
+    "thread_id": "thr_",
+    "plan_id": "pln_",
+    "approval_id": "apr_",
+    "runtime_id": "rt_",
+    "process_id": "prc_",
+}
+WORDS: Final = frozenset({"event", "level", "timestamp", "logger", "at", "route", "method", "error"})
+NUMBERS: Final = frozenset({"entries", "status", "count", "lag_ms", "cpu_ms"})
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+MAX_CHARS: Final = 300
+MAX_FRAMES: Final = 30
+MAX_ERRORS: Final = 8  # of a chain
+# Their messages are for who operates the machine, and written from nothing that a request brought: here, or by the client
+# of a bucket.
+FOR_THE_OPERATOR: Final = (EmbeddedPostgresError, BlobsFailed)
+# Libraries whose lines without arguments begin with words of their own.
+PLAIN_LOGGERS: Final = ("asyncio", "uvicorn")
+_FIRST_WORDS: Final = re.compile(r"[A-Za-z ]*")
+
+
+@contextlib.contextmanager
+def at_work(work_id: str) -> Iterator[None]:
+    """Every line that is logged inside says which work it is about, and so does an error that leaves it."""
+    before = bind_contextvars(work_id=work_id)
+    try:
+        yield
+    except Exception as error:
+        if _work_of(error) is None:
+            error.add_note(work_id)
+        raise
+    finally:
+        reset_contextvars(**before)
+
+
+class Seldom:
+    """Whether a line of something that goes on is due: the first of it is, and then one in so many seconds."""
+
+    def __init__(self, every_s: float = 30.0) -> None:
+        self._every_s = every_s
+        self._next: float | None = None
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if self._next is not None and now < self._next:
+            return False
+        self._next = now + self._every_s
+        return True
+
+    def over(self) -> bool:
+        """Whether there was any of it. What comes now is the first again."""
+        was, self._next = self._next is not None, None
+        return was
+
+
+def ids_in(*values: object) -> dict[str, str]:
+    """Those of the values that are ids of this service, by the names that they have in a line."""
+    return {
+        name: value
+        for value in values
+        if isinstance(value, str)
+        for name, prefix in IDS.items()
+        if is_id(prefix, value)
+    }
+
+
+def say_errors(_logger: object, _method: str, line: Line) -> Line:
+    """Puts kinds of errors, and places in the code, where errors stood. A processor of structlog."""
+    given = line.pop("exc_info", None)
+    error = given if isinstance(given, BaseException) else sys.exc_info()[1] if given is True else None
+    if isinstance(given, tuple):
+        error = given[1]
+    if error is not None:
+        line["error"] = error
+        line["trace"] = trace(error)
+    if isinstance(line.get("error"), BaseException):
+        found = line["error"]
+        line["error"] = named(found)
+        if line.get("work_id") is None and (work_id := _work_of(found)) is not None:
+            line["work_id"] = work_id
+    return line
+
+
+def only_allowed(_logger: object, _method: str, line: Line) -> Line:
+    """Leaves in a line what this module knows, each in its form. A processor of structlog, the last but the writer."""
+    kept: dict[str, Any] = {}
+    left_out: list[str] = []
+    for name, value in line.items():
+        if value is None:
+            continue
+        if _fits(name, value):
+            kept[name] = value[:MAX_CHARS] if isinstance(value, str) else value
+        else:
+            left_out.append(name[:40])
+    if left_out:
+        kept["left_out"] = left_out
+    return kept
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in NUMBERS:
+        return isinstance(value, int)
+    if name == "trace":
+        return isinstance(value, list)
+    if not isinstance(value, str):
+        return False
+    if name in IDS:
+        return is_id(IDS[name], value)
+    if name == "tenant":
+        return TENANT_ID.fullmatch(value) is not None
+    if name == "method":
+        return value in METHODS
+    if name == "address":
+        return _is_address(value)
+    return name in WORDS
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return "%" not in text and ipaddress.ip_address(text) is not None
+    except ValueError:
+        return False
+
+
+def named(error: BaseException) -> str:
+    """The kinds of an error and of what caused it, with the codes of Postgres and of the operating system."""
+    return " <- ".join(_kind(e) for e in _chain(error))
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, FOR_THE_OPERATOR):
+        return f"{type(error).__name__}: {error}"
+    code = getattr(error, "sqlstate", None) or (error.errno if isinstance(error, OSError) else None)
+    name = type(error).__name__
+    return f"{name}({code})" if isinstance(code, str | int) else name
+
+
+def trace(error: BaseException) -> list[str]:
+    """Where an error came from, the innermost place last, its causes behind it."""
+    told: list[str] = []
+    for one in _chain(error):
+        told.append(_kind(one))
+        told += _frames(one.__traceback__)[-MAX_FRAMES:]
+    return told
+
+
+def _frames(at: TracebackType | None) -> list[str]:
+    frames = []
+    while at is not None:
+        frames.append(_place(at.tb_frame, at.tb_lineno))
+        at = at.tb_next
+    return frames
+
+
+def stack(frame: FrameType) -> list[str]:
+    """Return the stack of a thread, with the innermost frame last."""
+    places: list[str] = []
+    at: FrameType | None = frame
+    while at is not None and len(places) < MAX_FRAMES:
+        places.append(_place(at, at.f_lineno))
+        at = at.f_back
+    return places[::-1]
+
+
+def _place(frame: FrameType, line: int | None) -> str:
+    return f"{frame.f_globals.get('__name__', '?')}:{line} {frame.f_code.co_name}"
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    left: list[BaseException | None] = [error]
+    while left and len(chain) < MAX_ERRORS:
+        one = left.pop(0)
+        if one is None or one in chain:
+            continue
+        chain.append(one)
+        left += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        left.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
+    return chain
+
+
+def _work_of(error: BaseException) -> str | None:
+    for one in _chain(error):
+        for note in getattr(one, "__notes__", ()):
+            if is_id("wrk_", note):
+                return str(note)
+    return None
+
+
+class LibraryLines(logging.Handler):
+    """What libraries log, as lines like our own. They may put anything into their texts, so of a text only what stands
+    in their code is kept: the form without its arguments."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line: Line = {
+                "event": f"library: {_form(record)}".rstrip(": "),
+                "logger": record.name,
+                "at": f"{record.module}:{record.lineno}",
+                "level": record.levelname.lower(),
+                "exc_info": record.exc_info,
+            }
+            for step in STEPS:
+                line = step(None, record.levelname.lower(), line)
+            self._write(str(structlog.processors.JSONRenderer()(None, "", line)))
+        except Exception:  # noqa: BLE001 - a line that cannot be written ends nothing
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """The way of `logging` itself would print the arguments."""
+
+
+def _form(record: logging.LogRecord) -> str:
+    if not isinstance(record.msg, str):
+        return ""
+    if record.args:
+        return record.msg
+    if record.name.split(".")[0] in PLAIN_LOGGERS:
+        found = _FIRST_WORDS.match(record.msg)
+        return found[0].strip() if found else ""
+    return ""
+
+
+STEPS: Final[tuple[Callable[[Any, str, Any], Any], ...]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    say_errors,
+    only_allowed,
+)

@@ -1,0 +1,85 @@
+"""The one direct connection of a process that hears NOTIFY. Hints only: whoever hears nothing still looks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import asyncpg
+import structlog
+
+from app.base.logs.processors import Seldom
+
+log = structlog.get_logger(__name__)
+
+Heard = Callable[[str], None]
+
+LOST = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # used in the moment in which the server said goodbye
+    TimeoutError,
+)
+
+
+class Listener:
+    """Keeps LISTEN alive through outages. `on_gap` is called after every (re)connect: hints may have been lost."""
+
+    def __init__(self, dsn: str, channels: Mapping[str, Heard], on_gap: Callable[[], None]) -> None:
+        self._dsn = dsn
+        self._channels = channels
+        self._on_gap = on_gap
+        self._task: asyncio.Task[None] | None = None
+        self._away = Seldom()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="listener")
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        delay = 0.1
+        while True:
+            try:
+                connection = await asyncpg.connect(self._dsn, timeout=5)
+            except LOST as error:
+                if self._away.due():
+                    log.warning("listener.outage", error=error)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 2.0)
+                continue
+            if self._away.over():
+                log.warning("listener.back")
+            delay = 0.1
+            try:
+                await self._listen(connection)
+            finally:
+                connection.terminate()
+
+    async def _listen(self, connection: Any) -> None:
+        closed = asyncio.Event()
+        connection.add_termination_listener(lambda _: closed.set())
+        try:
+            for channel in self._channels:
+                await connection.add_listener(channel, self._hear)
+            self._on_gap()
+            while not closed.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(10):
+                        await closed.wait()
+                    return
+                async with asyncio.timeout(5):  # a half-open connection says nothing
+                    await connection.execute("SELECT 1")
+        except LOST as error:
+            if self._away.due():
+                log.warning("listener.lost", error=error)
+
+    def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
+        self._channels[channel](str(payload))

@@ -1,0 +1,1 @@
+"""JSON Schema: bounds, validation and messages."""

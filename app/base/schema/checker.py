@@ -1,0 +1,154 @@
+"""JSON Schema for what tenants write: tool arguments and results, inputs, state, final answers.
+
+A tenant's schema is hostile until shown otherwise. So nothing is ever fetched: a reference that leaves the
+document is refused, and the validator is offline as well. Patterns run on the engine that is linear in the
+text; it knows no lookaround and no back-references, and a schema that needs them is refused. Three more ways
+to stall a validator were measured with jsonschema_rs 0.60:
+
+- 26 definitions that each refer to the next one twice cost 2**26 steps (0.8 s; recursion proper is memoised,
+  so cycles cost nothing). Hence a schema may not unfold to more than 50,000 subschemas.
+- `unevaluatedProperties` evaluates its neighbours again and remembers nothing: nested 20 deep over {"a": 1}
+  it took 9 s, in a recursive schema over a deep value it never ended. Hence it counts threefold among the
+  subschemas, and a recursive schema cannot have it.
+- `iter_errors` and `validate` build every error with a copy of the value before the first one is seen: 1,000
+  failing branches over a list of 100,000 numbers took 17 s and 6 GB, and a recursive union 60 levels deep
+  never ends, where `is_valid` takes 0.1 ms. Hence validity is asked first, and errors are only built when a
+  walk with a budget says that they are cheap (about 0.2 s at worst); else those of a slice of its longest
+  array, or one flaw says that the value does not match.
+
+The dialect is the schema's `$schema`, 2020-12 without one. 1.0 is an integer, as the standard says. `format`
+is an annotation, as 2020-12 says, in every dialect; unknown formats and keywords are ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final
+
+import jsonschema_rs
+import orjson
+
+from app.base.errors import COLLECTED_ERRORS, Flaw
+from app.base.json.strict_json import NotJson, canonical
+from app.base.schema.bounds import SchemaRefused, refuse_bombs, refuse_costly_patterns, refuse_foreign
+from app.base.schema.costs import affordable
+from app.base.schema.messages import MESSAGE_CHARS, cut, pointer_of, schema_message
+from app.base.schema.parts import References, Schema
+from app.base.schema.placeholders import with_holes
+from app.base.schema.slices import first_flaws
+from app.base.schema.variants import flaws_of
+
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""Of JSON, whose compiled form takes about eighty times as much memory."""
+HOLES_WEIGH: Final = 4  # a form with holes, against its schema
+
+
+class CompiledSchema:
+    """A schema that was accepted, ready to check values; made by `SchemaChecker.compile`, safe to share."""
+
+    def __init__(self, references: References, validator: jsonschema_rs.Validator, digest: bytes) -> None:
+        self.digest = digest  # SHA-256 of the canonical schema
+        self._references = references
+        self._validator = validator
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether `value`, JSON as `jsongate.parse` makes it, matches; False where it is seen to be none."""
+        try:
+            return self._validator.is_valid(value)
+        except ValueError:
+            return False
+
+    def errors(self, value: Any, limit: int = COLLECTED_ERRORS) -> list[Flaw]:
+        """What is wrong with `value`, at most `limit` flaws; none when it matches.
+
+        Pointers lead into the value; of a union with a `discriminator`, what is wrong is what its own variant says.
+        Messages are at most 200 characters and repeat values only in part. Of a value that is too large for its
+        schema to be explained, the flaws of the first elements of its longest array that have any; where that does
+        not help either, one flaw at the root.
+        """
+        try:
+            found = self._explained(value, limit)
+            if found is None and not self._references.positional:
+                found = first_flaws(lambda part: self._explained(part, limit), value)
+        except ValueError as error:
+            return [Flaw("", cut(f"the value is not JSON: {error}", MESSAGE_CHARS))]
+        if found is not None:
+            return found
+        return [Flaw("", "the value does not match the schema, and is too large or too deep to say where")]
+
+    def _explained(self, value: Any, limit: int) -> list[Flaw] | None:
+        """The flaws; None where there are some, but too many or too large to be built."""
+        if self._validator.is_valid(value):
+            return []
+        if not affordable(self._references, value):
+            return None
+        errors = self._validator.iter_errors(value)
+        return (
+            list(islice((flaw for error in errors for flaw in flaws_of(self._references, error)), limit))
+            or None
+        )
+
+
+class SchemaChecker:
+    """Compiles schemas and keeps the most recently used ones, by digest. Safe to share between threads."""
+
+    def __init__(self, capacity: int = 512, capacity_bytes: int = KEPT_BYTES) -> None:
+        """Of compiled schemas so many are kept at most, and as many as have so many bytes of JSON together."""
+        self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, tuple[CompiledSchema, int]] = OrderedDict()
+
+    def compile(self, schema: Schema, *, holes: bool = False) -> CompiledSchema:
+        """The compiled schema, or with `holes` that of values of which some are still to come (schema_holes.py). Raises
+        SchemaRefused with the place and the reason."""
+        try:
+            text = canonical(schema if isinstance(schema, bool) else dict(schema))
+        except NotJson as error:
+            raise SchemaRefused("", cut(str(error), MESSAGE_CHARS)) from error
+        digest = hashlib.sha256(b"holes" + text if holes else text).digest()
+        with self._lock:
+            if (kept := self._kept.get(digest)) is not None:
+                self._kept.move_to_end(digest)
+                return kept[0]
+        compiled = _compiled(orjson.loads(text), digest, holes=holes)
+        size = len(text) * (HOLES_WEIGH if holes else 1)
+        with self._lock:
+            if digest not in self._kept:  # else somebody compiled it meanwhile
+                self._kept[digest] = compiled, size
+                self._bytes += size
+            while len(self._kept) > self._capacity or (
+                self._bytes > self._capacity_bytes and len(self._kept) > 1
+            ):
+                self._bytes -= self._kept.popitem(last=False)[1][1]
+        return compiled
+
+
+def _compiled(schema: Schema, digest: bytes, *, holes: bool) -> CompiledSchema:
+    """`schema` is our own copy, so nobody changes it behind the cache."""
+    refuse_foreign(schema)
+    references = References(schema)
+    refuse_bombs(references, schema)
+    refuse_costly_patterns(schema)
+    try:
+        validator = _validator(schema)
+        if holes and isinstance(schema, Mapping):
+            opened = with_holes(references, schema)
+            references, validator = References(opened), _validator(opened)
+    except jsonschema_rs.ValidationError as error:
+        pointer = pointer_of(error.instance_path) or references.first_dangling()
+        raise SchemaRefused(pointer, schema_message(error)) from error
+    except ValueError as error:
+        raise SchemaRefused("", cut(f"the schema cannot be compiled: {error}", MESSAGE_CHARS)) from error
+    return CompiledSchema(references, validator, digest)
+
+
+def _validator(schema: Any) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_cls_for(schema)(
+        schema, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions(), offline=True
+    )

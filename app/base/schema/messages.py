@@ -1,0 +1,131 @@
+"""Saying what is wrong, in a line that repeats values only in part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jsonschema_rs
+import orjson
+
+from app.base.json.strict_json import NotJson, canonical
+
+MESSAGE_CHARS: Final = 200
+_VALUE_CHARS: Final = 60  # of an offending value that a message repeats
+_BRANCHES_SHOWN: Final = 4
+LENIENT: Final = "or:"
+"""In a schema for values with holes, what is allowed beside a rule has a name that begins so."""
+
+
+def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) -> str:
+    """An error in a line, for a person or a model that has to correct the value."""
+    kind: Any = error.kind
+    name: str = kind.name
+    if name == "type":
+        text = f"must be {_listed(kind.types)}, not {described(error.instance)}"
+    elif name == "required":
+        text = f"the property {shown(kind.property)} is missing"
+    elif name in ("additionalProperties", "unevaluatedProperties"):
+        text = f"these properties are not allowed: {', '.join(map(shown, kind.unexpected))}"
+    elif name == "falseSchema" and error.schema_path[-1:] == ["additionalProperties"]:
+        text = "no properties are allowed here"
+    elif name == "falseSchema":
+        text = f"nothing is allowed here, but there is {described(error.instance)}"
+    elif name in ("enum", "const"):
+        options = kind.options if name == "enum" else [kind.expected_value]
+        text = f"must be {_listed([_text(option) for option in options])}, not {described(error.instance)}"
+    elif name == "not" and isinstance(kind.schema, Mapping) and "$ref" in kind.schema:
+        text = f"{described(error.instance)} matches what is excluded here"
+    elif name in ("anyOf", "oneOf") and kind.context and not nested:
+        text = _branches(error, kind)
+    else:
+        text = _without_middle(error.message)
+    return cut(text, MESSAGE_CHARS)
+
+
+def _branches(error: jsonschema_rs.ValidationError, kind: Any) -> str:
+    """Why each alternative does not match: the first error of each."""
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.OneOfMultipleValid):
+        return "matches more than one of the alternatives, where exactly one is wanted"
+    depth = len(error.instance_path)
+    reasons = []
+    for number, failures in enumerate(kind.context[:_BRANCHES_SHOWN], 1):
+        if failures:
+            first = _innermost(failures[0])
+            below = pointer_of(first.instance_path[depth:])
+            reason = cut(message_of(first, nested=True), _VALUE_CHARS)
+            reasons.append(f"({number}) {f'{below}: ' if below else ''}{reason}")
+    return f"matches none of {len(kind.context)} alternatives: {'; '.join(reasons)}"
+
+
+def of_rule(error: jsonschema_rs.ValidationError) -> Sequence[jsonschema_rs.ValidationError]:
+    """The errors of a rule beside which something else is allowed that the value is not either; of others none."""
+    context: Sequence[Any] = getattr(error.kind, "context", None) or ()
+    if len(context) != 2 or error.schema_path[-1:] != ["anyOf"] or not context[1]:
+        return ()
+    name = [*map(str, context[1][0].schema_path[:2])]
+    rule: Sequence[jsonschema_rs.ValidationError] = context[0]
+    return rule if name[:1] == ["$defs"] and name[1].startswith(LENIENT) else ()
+
+
+def _innermost(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
+    while rule := of_rule(error):
+        error = rule[0]
+    return error
+
+
+def schema_message(error: jsonschema_rs.ValidationError) -> str:
+    """Why a schema is not one."""
+    if error.message.endswith('is not a "regex"'):
+        return (
+            f"the pattern {shown(str(error.instance))} is not one that is matched in linear time: "
+            f"lookaround and back-references are not supported, nor are very large repetitions"
+        )
+    return message_of(error)
+
+
+def described(value: Any) -> str:
+    """A value in a message: whole when it is short, else its beginning or its size."""
+    if isinstance(value, Mapping):
+        return f"an object of {len(value)} properties"
+    if isinstance(value, list):
+        return f"an array of {len(value)} items"
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """JSON text of a value, cut; the long part of a long string is never encoded."""
+    if isinstance(value, str):
+        return shown(value)
+    try:
+        return cut(canonical(value).decode(), _VALUE_CHARS)
+    except NotJson:
+        return cut(str(value), _VALUE_CHARS)
+
+
+def _listed(options: Sequence[str]) -> str:
+    return " or ".join(options) if len(options) < 3 else f"one of {', '.join(options)}"
+
+
+def shown(text: str) -> str:
+    return orjson.dumps(cut(text, _VALUE_CHARS)).decode()
+
+
+def _without_middle(text: str) -> str:
+    """The validator's messages begin with the value, which may be huge, and end with the rule."""
+    if len(text) <= 3 * _VALUE_CHARS:
+        return text
+    return f"{text[:_VALUE_CHARS]} … {text[-_VALUE_CHARS:]}"
+
+
+def cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
+def pointer_of(path: Sequence[str | int]) -> str:
+    return "".join(f"/{escaped(str(step))}" for step in path)
+
+
+def escaped(step: str) -> str:
+    """A step as a reference token of a JSON pointer (RFC 6901)."""
+    return step.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,80 @@
+"""What is wrong with a value that is too large to be explained whole: its longest array is cut into ever smaller slices,
+until one that does not match can be explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from app.base.errors import Flaw
+from app.base.schema.messages import pointer_of
+
+# A slice that is too large to be explained costs up to 0.2 s, one that matches next to nothing: few levels, many ways.
+_WAYS: Final = 32
+_MAX_SLICES: Final = 4 * _WAYS
+_MAX_VISITED: Final = 1_000  # objects and arrays, in the search for the longest
+
+Explain = Callable[[Any], list[Flaw] | None]
+
+
+def first_flaws(explain: Explain, value: Any) -> list[Flaw] | None:
+    """The flaws of the first elements that have any; None where no slice could be explained. `explain` gives the flaws
+    of a value, none for one that matches, and None for one that is too large.
+
+    What is said of the array itself is left out: it may be about the slice. What is said of the rest of the value is
+    not, as it is the same in every slice.
+    """
+    path, elements = _longest_array(value)
+    pointer = pointer_of(path)
+    waiting = _cut(0, len(elements))
+    for _ in range(_MAX_SLICES):
+        if not waiting:
+            break
+        start, end = waiting.pop()
+        flaws = explain(_replaced(value, path, elements[start:end]))
+        if flaws is None and end - start > 1:
+            waiting += _cut(start, end)
+        elif flaws is None or flaws:
+            return [found for flaw in flaws or () for found in _moved(flaw, pointer, start)] or None
+    return None
+
+
+def _cut(start: int, end: int) -> list[tuple[int, int]]:
+    """Slices of a slice, the first one last."""
+    step = max(1, -(-(end - start) // _WAYS))
+    return [(at, min(at + step, end)) for at in range(start, end, step)][::-1]
+
+
+def _longest_array(value: Any) -> tuple[Sequence[str], list[Any]]:
+    """Of the arrays in a value and in the objects in it, with its path; an empty one where there is none."""
+    path: Sequence[str] = ()
+    longest: list[Any] = []
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    for _ in range(_MAX_VISITED):
+        if not waiting:
+            break
+        here, held = waiting.pop()
+        if isinstance(held, list) and len(held) > len(longest):
+            path, longest = here, held
+        elif isinstance(held, Mapping) and len(held) <= _MAX_VISITED:
+            waiting += [
+                ((*here, name), inner) for name, inner in held.items() if isinstance(inner, Mapping | list)
+            ]
+    return path, longest
+
+
+def _replaced(value: Any, path: Sequence[str], elements: list[Any]) -> Any:
+    if not path:
+        return elements
+    return {**value, path[0]: _replaced(value[path[0]], path[1:], elements)}
+
+
+def _moved(flaw: Flaw, pointer: str, start: int) -> Iterator[Flaw]:
+    """The flaw of a slice as one of the whole value."""
+    if flaw.pointer == pointer:
+        return
+    if not flaw.pointer.startswith(f"{pointer}/"):
+        yield flaw
+        return
+    index, slash, below = flaw.pointer[len(pointer) + 1 :].partition("/")
+    yield Flaw(f"{pointer}/{int(index) + start}{slash}{below}", flaw.message)

@@ -1,0 +1,103 @@
+"""What is wrong with a value that may be one of several variants: where a discriminator says which, the flaws of that
+one alone, at their places; else what each alternative says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import jsonschema_rs
+
+from app.base.errors import Flaw
+from app.base.schema.messages import MESSAGE_CHARS, cut, described, message_of, of_rule, pointer_of, shown
+from app.base.schema.parts import HOLE, References, rule_of
+
+_UNIONS: Final = ("oneOf", "anyOf")
+_MAX_HOPS: Final = 32  # references that lead to a variant
+
+
+def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> Iterator[Flaw]:
+    """The flaws that an error of the validator stands for."""
+    if rule := of_rule(error):
+        for failure in rule:
+            yield from flaws_of(references, failure)
+        return
+    union = _union(references, error)
+    if union is None:
+        yield Flaw(pointer_of(error.instance_path), message_of(error))
+        return
+    field, kinds = union
+    value: Any = error.instance
+    if not isinstance(value, Mapping):
+        yield _flaw(error, (), f"{described(value)} is not an object with {shown(field)} {_listed(kinds)}")
+    elif field not in value:
+        yield _flaw(error, (), f"the property {shown(field)} is missing: {_listed(kinds)}")
+    elif isinstance(value[field], str) and value[field] in kinds:
+        failures: Sequence[Any] = error.kind.context[kinds[value[field]]]  # type: ignore[attr-defined]
+        for failure in failures:
+            yield from flaws_of(references, failure)
+    elif isinstance(value[field], str) and value[field].startswith(HOLE):
+        yield _flaw(error, (), message_of(error))
+    else:
+        yield _flaw(error, (field,), f"{described(value[field])} is not {_listed(kinds)}")
+
+
+def _union(references: References, error: jsonschema_rs.ValidationError) -> tuple[str, dict[str, int]] | None:
+    """The field that tells the variants apart, and which variant each of its values means; None where the schema does
+    not say, or the value matches more than one."""
+    keyword = error.schema_path[-1] if error.schema_path else None
+    if keyword not in _UNIONS:
+        return None
+    variants: Sequence[Any] = getattr(error.kind, "context", None) or ()
+    schema = references.at(error.schema_path[:-1])
+    kinds = kinds_apart(references, schema, keyword) if isinstance(schema, Mapping) else None
+    return kinds if kinds is not None and len(schema[keyword]) == len(variants) else None
+
+
+def kinds_apart(
+    references: References, schema: Mapping[str, Any], keyword: str
+) -> tuple[str, dict[str, int]] | None:
+    """The field that tells the variants of a union apart, and which of them each of its values means; None where the
+    schema does not say."""
+    declared, written = schema.get("discriminator"), schema.get(keyword)
+    field = declared.get("propertyName") if isinstance(declared, Mapping) else None
+    if not isinstance(field, str) or not isinstance(written, list):
+        return None
+    kinds: dict[str, int] = {}
+    for number, variant in enumerate(written):
+        own = _kinds(references, variant, field)
+        if not own or not kinds.keys().isdisjoint(own):
+            return None
+        kinds.update(dict.fromkeys(own, number))
+    return field, kinds
+
+
+def _kinds(references: References, variant: Any, field: str) -> list[str]:
+    """The values of the field that mean this variant; none where it does not say."""
+    for _ in range(_MAX_HOPS):
+        if not isinstance(variant, Mapping):
+            return []
+        properties = variant.get("properties")
+        held = properties.get(field) if isinstance(properties, Mapping) else None
+        if isinstance(held, Mapping):
+            return _constants(references, held)
+        variant = next(iter(references.of(variant)), None)
+    return []
+
+
+def _constants(references: References, schema: Mapping[str, Any]) -> list[str]:
+    schema = rule_of(schema)
+    for held in (schema, *references.of(schema)):
+        if isinstance(held, Mapping):
+            values = [held["const"]] if "const" in held else held.get("enum")
+            if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
+                return list(dict.fromkeys(values))
+    return []
+
+
+def _flaw(error: jsonschema_rs.ValidationError, below: Sequence[str], message: str) -> Flaw:
+    return Flaw(pointer_of([*error.instance_path, *below]), cut(message, MESSAGE_CHARS))
+
+
+def _listed(kinds: Mapping[str, int]) -> str:
+    return f"one of {', '.join(map(shown, kinds))}"

@@ -1,0 +1,166 @@
+"""What the operator does without the API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from app.api.database_startup import migrate_database, prepare_database
+from app.api.http import create_app
+from app.api.serving import check_master_key
+from app.artifacts.verify import exported, exported_heads, heads, problems
+from app.assembly import Services, assemble, find_site
+from app.base import embedded_postgres
+from app.base.errors import NotFound, Unauthenticated
+from app.base.ids import is_id
+from app.base.postgres.database import TENANT_ID
+from app.settings import Settings
+from app.tenancy import store as tenancy_store
+from app.tenancy.models import Caller
+from app.tenancy.service import key_wire
+from app.tenancy.store import SET_TENANT
+
+NO_TENANT = "There is no tenant {!r}; make it with `plangate tenants create`."
+
+
+def openapi_text() -> str:
+    """The document of openapi/openapi.json, to the byte."""
+    return json.dumps(create_app().openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+async def create_tenant(
+    settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
+) -> bool:
+    """Makes a tenant; False if it exists, and then nothing changes."""
+    async with opened(settings) as services, services.db.transaction("") as tx:
+        return await services.tenancy.create_tenant(tx, tenant, limits, floor)
+
+
+async def set_tenant(
+    settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
+) -> None:
+    """Replaces the limits of a tenant, its approval floor, or both; what is None stays. Raises NotFound. The login
+    must own the schema: the service's role cannot change a tenant."""
+    site = find_site(settings)
+    try:
+        await migrate_database(site, wait_s=0)
+        connection = await asyncpg.connect(site.migrate_dsn)
+        try:
+            new = [None if value is None else json.dumps(value) for value in (limits, floor)]
+            if not await connection.fetchval(SET_TENANT, tenant, *new):
+                raise NotFound(NO_TENANT.format(tenant))
+        finally:
+            await connection.close()
+    finally:
+        site.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What is wrong, by tenant, and how many chains there are."""
+
+    problems: list[tuple[str, str]]
+    chains: int
+
+
+async def verify(settings: Settings, export: Path | None, against: Path | None) -> Verified:
+    """Checks every record of an artifact. Only what is sound is exported. Raises Invalid for a file that `export` did
+    not write, OSError for one that cannot be read or written, NotFound where there is no database: one that was made to
+    be verified would be sound."""
+    expected = {} if against is None else exported_heads(await asyncio.to_thread(against.read_bytes))
+    need_database(settings, " to verify")
+    async with opened(settings) as services:
+        ends = await heads(services.db)
+        found = [p async for p in problems(services.db, services.chainer, expected)]
+    if export is not None and not found:
+        await asyncio.to_thread(kept_whole, export, exported(ends))
+    return Verified(found, sum(len(chains) for chains in ends.values()))
+
+
+def kept_whole(file: Path, data: bytes) -> None:
+    """All of it or what was there: an export may be the only witness of what was cut off since. Raises OSError."""
+    if file.exists() and not file.is_file():  # a pipe, a terminal
+        file.write_bytes(data)
+        return
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(file)) from error
+
+
+def need_database(settings: Settings, what_for: str = "") -> None:
+    """Raises NotFound where none is, before an empty one is made in a directory that nobody meant."""
+    if settings.database_url is None and not embedded_postgres.is_there(settings.data_dir):
+        raise NotFound(
+            f"There is no database in {settings.data_dir}{what_for}. Say with --data-dir where the service keeps its "
+            "data, or set DATABASE_URL and PLANGATE_SECRET_KEY as the service has them."
+        )
+
+
+@contextlib.asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Services]:
+    """The services of the database that the settings name, its schema up to date, without a process that works."""
+    site = find_site(settings)
+    try:
+        await prepare_database(site, wait_s=0)
+        await check_master_key(site)
+        services = assemble(settings, site)
+        try:
+            yield services
+        finally:
+            await services.db.aclose()
+    finally:
+        site.release()
+
+
+async def _existing(services: Services, tenant: str) -> None:
+    if TENANT_ID.match(tenant):
+        with contextlib.suppress(Unauthenticated):
+            await services.tenancy.tenant(tenant)
+            return
+    raise NotFound(NO_TENANT.format(tenant))
+
+
+async def create_key(
+    settings: Settings, tenant: str, principal: str, scopes: list[str], tools: list[str] | None
+) -> str:
+    async with opened(settings) as services:
+        operator = Caller(tenant, "operator", frozenset({"admin"}), "cli")
+        await _existing(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            shown, _ = await services.tenancy.create_key(tx, operator, principal, scopes, tools, None)
+        return shown
+
+
+async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[str, Any]]:
+    """The newest keys of a tenant, as `GET /keys` gives them. Raises NotFound for a tenant that there is not."""
+    need_database(settings)
+    async with opened(settings) as services:
+        await _existing(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            return [key_wire(row) for row in await tenancy_store.keys(tx, None, limit)]
+
+
+async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
+    """Has a key stop working within five seconds. Raises NotFound."""
+    need_database(settings)
+    async with opened(settings) as services:
+        await _existing(services, tenant)
+        async with services.db.transaction(tenant) as tx:
+            if not is_id("key_", key_id) or not await tenancy_store.revoke_key(tx, key_id):
+                raise NotFound(f"There is no key {key_id!r} of the tenant {tenant!r}.")

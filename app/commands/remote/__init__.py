@@ -1,0 +1,1 @@
+"""Commands that use only the public API of a service."""

@@ -1,0 +1,169 @@
+"""The commands `approvals`: what waits for a person, shown to the last character, and decided."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from app.commands.remote.connection import DONE, USAGE, Remote, Stop, Target, run, say, say_json
+from app.commands.remote.listing import minute, newest, say_table
+from app.commands.remote.options import (
+    ApprovalId,
+    DataDir,
+    Feedback,
+    Json,
+    KeyFile,
+    Limit,
+    Tenant,
+    Url,
+    given_json,
+)
+from app.commands.remote.terminal_text import cut, safe, shown_json
+
+approvals = typer.Typer(no_args_is_help=True, help="What waits for a person: list it and decide.")
+
+WIDTHS = [0, 10, 40, 20, 0, 30]
+
+
+@approvals.command("list")
+def list_approvals(
+    status: Annotated[
+        str, typer.Option(help="pending, approved, rejected, revised, expired, cancelled or all.")
+    ] = "pending",
+    query: Annotated[str | None, typer.Option(help="Only those of this query.")] = None,
+    limit: Limit = 50,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """List approvals, newest first."""
+
+    async def listed(remote: Remote) -> int:
+        wanted = None if status == "all" else status
+        found = await newest(remote, limit, "approvals", status=wanted, queryId=query)
+        if as_json:
+            say_json(found)
+        else:
+            say_table([_row(approval) for approval in found], WIDTHS, "approval")
+        return DONE
+
+    run(Target.found(url, key_file, data_dir, tenant), listed)
+
+
+def _row(approval: dict[str, Any]) -> list[str]:
+    what = f"{approval['kind']} {approval['target']}"
+    until = f"until {minute(approval['expiresAt'])}" if approval["status"] == "pending" else ""
+    return [approval["id"], approval["status"], what, approval["agent"] or "-", approval["queryId"], until]
+
+
+@approvals.command("approve")
+def approve(
+    approval: ApprovalId,
+    digest: Annotated[
+        str | None, typer.Option(help="Approve if the subject has this digest; ask nobody.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what is shown without asking.")] = False,
+    feedback: Feedback = None,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Approve the exact bytes that are shown."""
+
+    async def approved(remote: Remote) -> int:
+        found = await remote.get("approvals", approval)
+        if digest is None and found["status"] != "pending":  # with a digest it may be the same decision again
+            by = f" by {cut(found['decidedBy'], 60)}" if found["decidedBy"] else ""
+            raise Stop(f"There is nothing to decide: {approval} is {safe(found['status'])}{by}.")
+        subject = await remote.bytes_of("approvals", approval, "subject")
+        seen = hashlib.sha256(subject).hexdigest()
+        if digest is not None and digest.lower() != seen:
+            raise Stop(
+                f"{approval} is about something else than {digest}: its subject has the digest {seen}."
+            )
+        if not as_json:
+            say(*_shown(found, subject, seen))
+        if digest is None and not yes:
+            if as_json or not sys.stdin.isatty():
+                raise Stop("There is nobody to ask: give --digest of what was read, or --yes.", USAGE)
+            if not _agreed():
+                raise Stop("Nothing was decided.")
+        return await _decide(remote, approval, "approve", as_json, digest=seen, feedback=feedback)
+
+    run(Target.found(url, key_file, data_dir, tenant), approved)
+
+
+def _agreed() -> bool:
+    """What the person at the terminal says. An interrupt is a no, at once: asyncio would only hear it after the answer."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm("Approve exactly this?")
+    except typer.Abort:  # interrupted, or the input has ended
+        say("")
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@approvals.command("reject")
+def reject(
+    approval: ApprovalId,
+    feedback: Feedback = None,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Reject: what was asked for is not done."""
+    target = Target.found(url, key_file, data_dir, tenant)
+    run(target, lambda remote: _decide(remote, approval, "reject", as_json, feedback=feedback))
+
+
+@approvals.command("revise")
+def revise(
+    approval: ApprovalId,
+    feedback: Annotated[str, typer.Option(help="What is to be different.")],
+    partial: Annotated[str | None, typer.Option(metavar="JSON", help="What may stay.")] = None,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Ask for another plan."""
+
+    async def revised(remote: Remote) -> int:
+        kept = None if partial is None else given_json("--partial", partial)
+        return await _decide(remote, approval, "revise", as_json, feedback=feedback, partial=kept)
+
+    run(Target.found(url, key_file, data_dir, tenant), revised)
+
+
+def _shown(found: dict[str, Any], subject: bytes, digest: str) -> list[str]:
+    who = f" by {safe(found['agent'])}" if found["agent"] else ""
+    lines = [
+        f"{safe(found['id'])}: {safe(found['kind'])} {cut(found['target'], 80)}{who} in {safe(found['queryId'])}"
+    ]
+    text = subject.decode(errors="surrogateescape")  # bytes that are no text are written out, each by itself
+    return [*lines, *(f"  {line}" for line in shown_json(text)), f"digest: {digest}"]
+
+
+async def _decide(remote: Remote, approval: str, decision: str, printed_as_json: bool, **parts: Any) -> int:
+    said = {name: value for name, value in parts.items() if value is not None}
+    answer = await remote.post({"decision": decision, **said}, "approvals", approval)
+    if printed_as_json:
+        say_json(answer)
+        return DONE
+    by = f" by {cut(answer['decidedBy'], 60)}" if answer.get("decidedBy") else ""
+    votes = f", {len(answer['votes'])} of its votes are in" if answer["status"] == "pending" else ""
+    say(f"{safe(answer['id'])} is {safe(answer['status'])}{by}{votes}.")
+    return DONE

@@ -1,0 +1,244 @@
+"""Which service the commands talk to, with which key, and how what it refuses becomes an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import typer
+from plangate.client import ServiceClient, listed, path
+from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
+
+from app.base.lazy_import import later
+from app.commands.remote.terminal_text import as_json, safe_lines
+
+if TYPE_CHECKING:
+    from app import settings
+else:
+    settings = later("app.settings")
+
+T = TypeVar("T")
+
+DONE: Final = 0
+REFUSED: Final = 1  # the service said no, or the command stopped
+USAGE: Final = 2  # the command line cannot be used
+NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
+NO_ANSWER: Final = 4
+INTERRUPTED: Final = 130
+PATIENCE_S: Final = 5.0
+SHOWN_KEY_CHARS: Final = 8
+"""How much of a rejected key is shown: `plg_` and four characters. Of something shorter than a key, nothing is."""
+MIN_SHOWN_KEY_CHARS: Final = 24
+
+TENANT: Final = re.compile("[a-z0-9][a-z0-9_-]{0,62}")
+
+
+class Stop(Exception):
+    """A command cannot go on; its message says what to do."""
+
+    def __init__(self, message: str, code: int = REFUSED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A service, the key to use and where it was found, and the tenant if the key is the operator's."""
+
+    url: str
+    key: str
+    key_from: str
+    tenant: str | None
+
+    @classmethod
+    def found(
+        cls, url: str | None, key_file: Path | None, data_dir: Path | None, tenant: str | None
+    ) -> Target:
+        """What the options say, else the environment, else the service of this machine. Raises Stop."""
+        address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{settings.Settings().port}"
+        if not _is_address(address):
+            raise Stop(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
+        if tenant is not None and not TENANT.fullmatch(tenant):
+            raise Stop(f"--tenant: {tenant!r} is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'.", USAGE)
+        return cls(address, *_key(address, key_file, data_dir), tenant)
+
+    def describe_key(self) -> str:
+        """Return the prefix of the key and where it was found, for the error about a rejected key."""
+        prefix = self.key[:SHOWN_KEY_CHARS] if len(self.key) >= MIN_SHOWN_KEY_CHARS else ""
+        which = f"begins with {prefix!r} and is from" if prefix else "is from"
+        return f"The key that was sent {which} {self.key_from}."
+
+
+def _key(address: str, key_file: Path | None, data_dir: Path | None) -> tuple[str, str]:
+    """Return the key and where it was found."""
+    if key_file is not None:
+        return _read(key_file), str(key_file)
+    given = os.environ.get("PLANGATE_API_KEY")
+    if given and (data_dir is None or not _is_loopback(address)):
+        return _checked(given, "PLANGATE_API_KEY"), "PLANGATE_API_KEY"
+    if not _is_loopback(address):  # the operator's key of this machine is for no other one
+        raise Stop(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
+    kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or settings.default_data_dir())
+    try:
+        return _read(kept_in / "local-key"), str(kept_in / "local-key")
+    except Stop as stop:
+        told = "Set PLANGATE_API_KEY, give --key-file, or say with --data-dir where the service of this machine keeps"
+        raise Stop(f"{stop} {told} its data.", USAGE) from stop
+
+
+def _read(file: Path) -> str:
+    try:
+        return _checked(file.read_text("utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"There is no key to read in {file} ({type(error).__name__}).", USAGE) from error
+
+
+def _checked(text: str, where: str) -> str:
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise Stop(f"What {where} holds is no key: one begins with 'plg_'.", USAGE)
+    return key
+
+
+def _is_address(text: str) -> bool:
+    """Of a service and nothing else: a name in it would be sent in the place of the key."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+        httpx.URL(text)
+    except (ValueError, httpx.InvalidURL):  # brackets without an address in them, a port that is none
+        return False
+    more = "@" in parts.netloc or parts.query or parts.fragment or not text.isprintable() or " " in text
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and not more
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Remote:
+    """The service, as commands ask it."""
+
+    def __init__(self, client: ServiceClient) -> None:
+        self.client = client
+
+    async def get(self, *segments: str, **params: Any) -> Any:
+        given = {name: value for name, value in params.items() if value is not None}
+        return await self.client.request("GET", path(*segments), params=given or None, patience_s=PATIENCE_S)
+
+    async def bytes_of(self, *segments: str) -> bytes:
+        """The very bytes of an answer."""
+        found: bytes = await self.client.request("GET", path(*segments), raw=True, patience_s=PATIENCE_S)
+        return found
+
+    async def post(self, body: Any, *segments: str) -> Any:
+        return await self.client.request("POST", path(*segments), body, patience_s=PATIENCE_S)
+
+    async def listed(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
+        """Entries of a list, newest first, over as many pages as it takes."""
+        return await listed(self.client, path(*segments), params, limit, PATIENCE_S)
+
+
+class _Said(logging.Handler):
+    """What the library has to say, for the person who waits."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _told(record.getMessage())
+
+
+@contextmanager
+def outages_said() -> Iterator[None]:
+    """While a query is followed: a service that is away may come back, and for minutes nothing else would be said of it."""
+    library, said = logging.getLogger("plangate"), _Said()
+    before = library.level
+    library.setLevel(logging.INFO)
+    library.addHandler(said)
+    try:
+        yield
+    finally:
+        library.removeHandler(said)
+        library.setLevel(before)
+
+
+def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
+    """Runs a command to its exit code. What a person can act on is a line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+    async def commanded() -> int:
+        client = ServiceClient(target.url, target.key, target.tenant)
+        try:
+            return await command(Remote(client))
+        finally:
+            await client.aclose()
+
+    try:
+        code = asyncio.run(commanded())
+        sys.stdout.flush()
+    except Stop as stop:
+        code = failed(str(stop), stop.code)
+    except ServiceUnavailable as error:
+        code = failed(str(error), NO_ANSWER)
+    except Unauthenticated as error:
+        code = failed(f"{error}\n  {target.describe_key()}", REFUSED)
+    except PlangateError as error:
+        nowhere = isinstance(error, NotFound) and error.detail.startswith("There is no such route")
+        where = (
+            f" {target.url} should be the address of a service alone, and an id has no '/'."
+            if nowhere
+            else ""
+        )
+        code = failed(f"{error}{where}", REFUSED)
+    except ValueError as error:
+        other = any(isinstance(e, UnicodeEncodeError) for e in (error, error.__cause__))
+        told = "What is given has to be UTF-8: there are other bytes in it." if other else str(error)
+        code = failed(told, USAGE)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:  # whoever read what we print has seen enough
+        say_no_more()
+        code = 128 + signal.SIGPIPE
+    except OSError as error:
+        say_no_more()
+        code = failed(f"Nothing more can be written: {error.strerror}.", REFUSED)
+    raise typer.Exit(code)
+
+
+def say_no_more() -> None:
+    """Nobody takes what is still to be printed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def failed(message: str, code: int) -> int:
+    _told(message)
+    return code
+
+
+def _told(message: str) -> None:
+    for n, line in enumerate(safe_lines(message)):
+        typer.echo(f"plangate: {line}" if n == 0 else line, err=True)
+
+
+def say(*lines: str) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def say_json(value: Any) -> None:
+    typer.echo(as_json(value))

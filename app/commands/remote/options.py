@@ -1,0 +1,45 @@
+"""The options that commands share, and JSON that an option holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.commands.remote.connection import USAGE, Stop
+
+Url = Annotated[str | None, typer.Option(help="The service; else PLANGATE_URL, else that of this machine.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file with an API key; else PLANGATE_API_KEY, else the operator's key of this machine."
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Where the service of this machine keeps the operator's key, which is then used."),
+]
+Tenant = Annotated[str | None, typer.Option(help="The tenant, where the key is the operator's; else local.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+QueryId = Annotated[str, typer.Argument(metavar="QUERY", help="The id of a query (qry_...).")]
+ApprovalId = Annotated[str, typer.Argument(metavar="APPROVAL", help="The id of an approval (apr_...).")]
+Feedback = Annotated[str | None, typer.Option(help="What the agent is told.")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")]
+
+
+def given_json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Stop(f"{option} is not JSON: {error}.", USAGE) from error
+
+
+def given_object(option: str, text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    value = given_json(option, text)
+    if not isinstance(value, dict):
+        raise Stop(f"{option} must be a JSON object.", USAGE)
+    return value

@@ -1,0 +1,98 @@
+"""The commands `plans`: which there are, and what became of an action that nobody knows of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from app.commands.remote.connection import DONE, Remote, Target, run, say, say_json
+from app.commands.remote.listing import minute, newest, say_table
+from app.commands.remote.options import DataDir, Json, KeyFile, Limit, Tenant, Url, given_json
+from app.commands.remote.terminal_text import safe
+
+plans = typer.Typer(
+    no_args_is_help=True, help="Plans: list them, say what became of an action that nobody knows of."
+)
+
+WIDTHS = [0, 10, 40, 0, 0]
+
+
+class Became(StrEnum):
+    """What somebody found out about an action whose outcome is unknown."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    RETRY = "retry"
+
+
+@plans.command("list")
+def list_plans(
+    status: Annotated[
+        str | None, typer.Option(help="draft, approved, executing, executed or failed; else all.")
+    ] = None,
+    thread: Annotated[str | None, typer.Option(help="Only those of this thread (thr_...).")] = None,
+    spec: Annotated[str | None, typer.Option(help="Only those of this PlanSpec.")] = None,
+    limit: Limit = 50,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """List plans, newest first."""
+
+    async def listed(remote: Remote) -> int:
+        found = await newest(remote, limit, "plans", status=status, threadId=thread, specName=spec)
+        if as_json:
+            say_json(found)
+        else:
+            rows = [
+                [p["id"], p["status"], p["specName"], minute(p["updatedAt"]), p["queryId"] or ""]
+                for p in found
+            ]
+            say_table(rows, WIDTHS, "plan")
+        return DONE
+
+    run(Target.found(url, key_file, data_dir, tenant), listed)
+
+
+@plans.command("settle")
+def settle(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="The id of a plan (pln_...).")],
+    action: Annotated[int, typer.Argument(metavar="ACTION", min=0, help="The index of one of its actions.")],
+    outcome: Annotated[
+        Became,
+        typer.Argument(
+            metavar="OUTCOME", help="succeeded, failed, or retry: it is sent again under its key."
+        ),
+    ],
+    details: Annotated[
+        str | None, typer.Option(metavar="JSON", help="What is kept with it: its result, or why it failed.")
+    ] = None,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Settle an action whose outcome is unknown, and with it those that were sent together with it.
+
+    The key needs the scope plans:settle. The plan goes on from there.
+    """
+
+    async def settled(remote: Remote) -> int:
+        body = {"outcome": outcome.value}
+        if details is not None:
+            body["details"] = given_json("--details", details)
+        answer = await remote.post(body, "plans", plan, "actions", str(action))
+        if as_json:
+            say_json(answer)
+        else:
+            say(
+                f"Action {answer['index']} ({safe(answer['kind'])}) of {safe(plan)} is {safe(answer['status'])}."
+            )
+        return DONE
+
+    run(Target.found(url, key_file, data_dir, tenant), settled)

@@ -1,0 +1,271 @@
+"""The commands `query`, `watch`, `work` and `artifacts`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+from plangate.errors import NotFound, PlangateError
+from plangate.events import TERMINAL_TYPES
+from plangate.journal import Journal
+
+from app.commands.remote import work_tree
+from app.commands.remote.connection import (
+    DONE,
+    NOT_SUCCEEDED,
+    Remote,
+    Stop,
+    Target,
+    outages_said,
+    run,
+    say,
+    say_json,
+)
+from app.commands.remote.listing import newest
+from app.commands.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, given_object
+from app.commands.remote.terminal_text import as_json, safe
+from app.commands.remote.watch import ENDED_WELL, UNKNOWN, Watcher
+
+NAMED = 50
+MOST_PUBLISHED = 20_000  # of a query: as many as its tree has records
+WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
+
+
+def query(
+    prompt: Annotated[str, typer.Argument(help="What is asked; - reads it from standard input.")],
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="The name of a runtime, or its id (rt_...); not needed if there is only one."),
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent that answers; else the coordinator.")] = None,
+    thread: Annotated[
+        str | None, typer.Option(help="A thread: a key of your own, or its id (thr_...).")
+    ] = None,
+    inputs: Annotated[str | None, typer.Option(metavar="JSON", help="Inputs of the runtime.")] = None,
+    limits: Annotated[
+        str | None, typer.Option(metavar="JSON", help="What it may use, such as '{\"maxCostUsd\": 1}'.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and leave.")] = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Start a query and follow it to its end."""
+
+    async def asked(remote: Remote, prompt: str, runtime: str | None) -> int:
+        body: dict[str, Any] = {"prompt": prompt, "agent": agent}
+        if runtime is not None:
+            body["runtimeId" if runtime.startswith("rt_") else "runtime"] = runtime
+        if thread is not None:
+            body["threadId" if thread.startswith("thr_") else "threadKey"] = thread
+        body |= {"inputs": given_object("--inputs", inputs), "limits": given_object("--limits", limits)}
+        body = {name: value for name, value in body.items() if value is not None}
+        if not detach:
+            await remote.get("healthz")  # whether it is there is said at once
+            return await _follow(remote, Journal(body), as_json)
+        accepted = await remote.post(body, "queries")
+        if as_json:
+            say_json(accepted)
+        else:
+            say(safe(accepted["id"]))
+        return DONE
+
+    async def asked_of_one_that_is_there(remote: Remote) -> int:
+        text = sys.stdin.read() if prompt == "-" else prompt
+        try:
+            return await asked(remote, text, runtime)
+        except NotFound as error:
+            if not str(error).startswith("There is no runtime"):  # but no thread, or no agent
+                raise
+            names = await _runtimes(remote)
+            if runtime is not None or len(names) != 1:
+                told = [f"--runtime takes one of: {', '.join(map(safe, names))}"] if names else []
+                raise Stop("\n  ".join([str(error), *told])) from error
+        return await asked(remote, text, names[0])
+
+    run(Target.found(url, key_file, data_dir, tenant), asked_of_one_that_is_there)
+
+
+async def _runtimes(remote: Remote) -> list[str]:
+    """Return the names of the runtimes for an error about a missing or unknown one; none if they cannot be listed."""
+    try:
+        found = await remote.listed(NAMED, "runtimes")
+    except PlangateError:
+        return []
+    return list(dict.fromkeys(runtime["name"] for runtime in found if not runtime["retiredAt"]))
+
+
+def watch(
+    query: QueryId,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Follow a query from its beginning to its end."""
+
+    async def watched(remote: Remote) -> int:
+        await remote.get("queries", query)  # a query that there is not is said at once
+        return await _follow(remote, Journal(query_id=query), as_json)
+
+    run(Target.found(url, key_file, data_dir, tenant), watched)
+
+
+async def _follow(remote: Remote, journal: Journal, as_events: bool) -> int:
+    """Prints a query as it happens; one JSON object a line where that is wanted."""
+    watcher = Watcher()
+    last = ""
+    with outages_said():
+        async with aclosing(journal.events(remote.client)) as events:
+            async for event in events:
+                if not last and not as_events:
+                    say(f"{safe(event['queryId'])} in {safe(event['threadId'])}")
+                last = event["type"]
+                if as_events:
+                    say(as_json(event, indent=None))
+                else:
+                    say(*watcher.lines(event))
+                sys.stdout.flush()
+                if last in TERMINAL_TYPES:
+                    break
+    return DONE if last == ENDED_WELL else NOT_SUCCEEDED
+
+
+def work(
+    query: QueryId,
+    everything: Annotated[bool, typer.Option("--all", help="The whole tree, however long.")] = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a query did, what it produced and what it cost."""
+
+    async def shown(remote: Remote) -> int:
+        found = await remote.get("queries", query)
+        top = await remote.get("work-records", "wrk_" + query.removeprefix("qry_"), tree="true")
+        artifacts = await published(remote, query)
+        changes = await events_of(remote, query, "plan-status-change,action-status-change")
+        plans = [await remote.get("plans", id) for id in dict.fromkeys(e["data"]["planId"] for e in changes)]
+        if as_json:
+            say_json({"query": found, "work": top, "plans": plans, "artifacts": artifacts})
+            return DONE
+        width, height = shutil.get_terminal_size((WIDTH, HEIGHT))
+        limit = await _limit(remote, query) if found["reason"] == "limit_reached" else None
+        calls = await _calls(remote, query) if found["reason"] == "client_call" else []
+        fits = None if everything else height - 1  # the prompt of the shell has a line too
+        say(
+            *work_tree.screen(
+                found,
+                top,
+                artifacts,
+                limit,
+                plans=plans,
+                calls=calls,
+                actions=_actions(changes),
+                unknown=_unknown(changes) if found["status"] == "waiting" else [],
+                height=fits,
+                width=width,
+            )
+        )
+        return DONE
+
+    run(Target.found(url, key_file, data_dir, tenant), shown)
+
+
+async def _limit(remote: Remote, query: str) -> str | None:
+    """The limit at which a query stands, as its journal says."""
+    events = await events_of(remote, query, "query-status")
+    limits = [event.get("limit") for event in events if event["to"] == "waiting"]
+    return limits[-1] if limits else None
+
+
+async def _calls(remote: Remote, query: str) -> list[dict[str, Any]]:
+    """The calls for processes of users; none where the key may not see them."""
+    try:
+        return await remote.listed(100, "tool-calls", queryId=query)
+    except PlangateError:
+        return []
+
+
+def _actions(changes: list[dict[str, Any]]) -> dict[str, list[work_tree.Action]]:
+    """The actions of plans by the work record that carries them out."""
+    found: dict[str, dict[work_tree.Action, None]] = {}
+    for event in changes:
+        if event["type"] == "action-status-change":
+            data = event["data"]
+            found.setdefault(event["workId"], {})[data["index"], str(data["kind"])] = None
+    return {work: list(actions) for work, actions in found.items()}
+
+
+def _unknown(changes: list[dict[str, Any]]) -> list[tuple[str, list[work_tree.Action]]]:
+    """The actions whose outcome nobody knows by now, by plan and dispatch."""
+    last = {
+        (event["data"]["planId"], event["data"]["index"]): event
+        for event in changes
+        if event["type"] == "action-status-change"
+    }
+    found: dict[tuple[str, str], list[work_tree.Action]] = {}
+    for (plan, index), event in sorted(last.items()):
+        if event["data"]["to"] == UNKNOWN:
+            found.setdefault((plan, event["workId"]), []).append((index, str(event["data"]["kind"])))
+    return [(plan, actions) for (plan, _), actions in found.items()]
+
+
+async def events_of(remote: Remote, query: str, types: str) -> list[dict[str, Any]]:
+    """All events of some types that the journal has by now."""
+    found: list[dict[str, Any]] = []
+    after = None
+    while True:
+        page = await remote.get("queries", query, "events", types=types, limit=500, after=after)
+        found += page["events"]
+        if page["done"] or not page["events"]:
+            return found
+        after = page["nextCursor"]
+
+
+async def published(remote: Remote, query: str) -> list[dict[str, Any]]:
+    """What a query published, also what was replaced, newest first."""
+    try:
+        return await remote.listed(MOST_PUBLISHED, "artifacts", queryId=query, includeSuperseded="true")
+    except NotFound:  # the query is there, so it is the route that is not: a service without artifacts
+        return []
+
+
+def artifacts(
+    query: Annotated[str | None, typer.Option(help="Only those of this query.")] = None,
+    thread: Annotated[str | None, typer.Option(help="Only those of this thread (thr_...).")] = None,
+    channel: Annotated[str | None, typer.Option(help="Only those of this channel.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only those that this agent published.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
+    superseded: Annotated[bool, typer.Option("--superseded", help="Also those that were replaced.")] = False,
+    limit: Limit = 50,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data_dir: DataDir = None,
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """List what was published, newest first."""
+
+    async def listed(remote: Remote) -> int:
+        given = {"queryId": query, "threadId": thread, "channel": channel, "agent": agent, "tag": tag}
+        more = {"includeSuperseded": "true"} if superseded else {}
+        found = await newest(remote, limit, "artifacts", **given, **more)
+        if as_json:
+            say_json(found)
+        elif found:
+            say(*(work_tree.artifact_line(a) for a in found))
+        else:
+            filtered = any(value is not None for value in given.values())
+            typer.echo("No artifacts match." if filtered else "No artifacts yet.", err=True)
+        return DONE
+
+    run(Target.found(url, key_file, data_dir, tenant), listed)

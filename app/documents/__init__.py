@@ -1,0 +1,1 @@
+"""Versioned JSON documents: a thread's state and a query's data, as logs of writes."""

@@ -1,0 +1,72 @@
+"""Documents as they are stored: bytes in, bytes out. Pure.
+
+Everything in them came through the JSON gate, so that nothing in them is other than JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from plangate.spec.variables import MISSING, Expression, parse
+
+from app.base.schema.checker import CompiledSchema
+from app.documents.models import NOTHING, STATE
+from app.documents.writing import Method, Path, Write, WriteRefused, applied, kind_of
+
+MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+
+Loads = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A write as the log has it."""
+
+    path: str
+    method: Method
+    value: bytes
+
+    def write(self, loads: Loads) -> Write:
+        return Write(_path(self.path), self.method, loads(self.value))
+
+
+def after(
+    body: bytes, kind: str, change: Change, schema: CompiledSchema | None, loads: Loads = orjson.loads
+) -> bytes:
+    """The document after a write. Raises WriteRefused."""
+    document = applied(loaded(body, loads), change.write(loads))
+    if kind == STATE and not isinstance(document, dict):
+        raise WriteRefused(f"the state of a thread is an object, and would be {kind_of(document)}")
+    made = orjson.dumps(document)
+    if len(made) > MAX_DOCUMENT_BYTES:
+        raise WriteRefused(
+            f"the document would have {len(made)} bytes of JSON, more than {MAX_DOCUMENT_BYTES}: write less, or keep a "
+            "large value as a reference and write its handle"
+        )
+    flaws = schema.errors(document) if schema is not None else []
+    if flaws:
+        listed = "; ".join(f"{f.pointer or '/'}: {f.message}" for f in flaws)
+        raise WriteRefused(f"the state would not match the runtime's stateSchema: {listed}")
+    return made
+
+
+def folded(body: bytes, changes: Iterable[Change], loads: Loads = orjson.loads) -> bytes:
+    """The document that a log makes of another one."""
+    document = loaded(body, loads)
+    for change in changes:
+        document = applied(document, change.write(loads))
+    return NOTHING if document is MISSING else orjson.dumps(document)
+
+
+def loaded(body: bytes, loads: Loads = orjson.loads) -> Any:
+    """The value of a document, or MISSING."""
+    return loads(body) if body else MISSING
+
+
+def _path(text: str) -> Path:
+    parsed = parse(text)
+    assert isinstance(parsed, Expression)  # it was written as one
+    return next(parsed.references()).path

@@ -1,0 +1,109 @@
+"""Writes that the handler of a call makes itself, while the call goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from plangate.spec.variables import Expression, NotAVariable, Reference, parse
+
+from app.base.errors import Flaw, Invalid, NotFound
+from app.base.json.offload import offload
+from app.base.json.process_pool import LARGE_BYTES
+from app.base.postgres.database import Database, Tx
+from app.documents import store
+from app.documents.models import EMPTY, STATE, Author, Document, DocumentId, WriteRow
+from app.documents.service import Documents, Made
+from app.documents.writing import Method, WriteRefused
+from app.engine import lease_store as queue_store
+from app.engine.held_calls import need_call
+from app.journal import store as journal_store
+from app.journal.models import Scope, event
+
+
+@dataclass(frozen=True, slots=True)
+class CallWrite:
+    """What a handler writes to the state of the thread of its call."""
+
+    thread_id: str
+    work_id: str
+    principal: str
+    target: Reference
+    method: Method
+    value: Any
+
+    @property
+    def document(self) -> DocumentId:
+        return DocumentId.state(self.thread_id)
+
+
+def target_of(text: str) -> Reference:
+    """The place in the state that a path names. Raises Invalid."""
+    try:
+        parsed = parse(text)
+    except NotAVariable as error:
+        raise _refused(f"{error}", "/path") from error
+    references = list(parsed.references()) if isinstance(parsed, Expression) else []
+    if len(references) != 1 or references[0].kind != STATE or not references[0].path:
+        raise _refused("a handler writes to one place in the state, such as †state.total", "/path")
+    return references[0]
+
+
+async def runtime_of(tx: Tx, asked: CallWrite) -> str:
+    """The version of the runtime whose `stateSchema` holds. Raises NotFound, Invalid for work of another thread."""
+    scope = await _scope(tx, asked)
+    runtime_id: str = await store.runtime_of_query(tx, scope.query_id)
+    return runtime_id
+
+
+async def ahead(
+    db: Database, tenant: str, documents: Documents, asked: CallWrite, schema: Mapping[str, Any] | None
+) -> Made | None:
+    """Of a write to a large document, what it makes of it: no transaction is open meanwhile. Raises Invalid."""
+    async with db.transaction(tenant) as tx:
+        if (
+            await store.size(tx, asked.document) + len(await offload(orjson.dumps, asked.value))
+            <= LARGE_BYTES
+        ):
+            return None
+        held = await store.held(tx, asked.document) or Document(0, EMPTY)
+    try:
+        return await documents.ahead(
+            held, asked.document, asked.target, asked.method, asked.value, schema=schema
+        )
+    except WriteRefused as error:
+        raise _refused(str(error), "/value") from error
+
+
+async def write(
+    tx: Tx, documents: Documents, asked: CallWrite, schema: Mapping[str, Any] | None, made: Made | None
+) -> WriteRow:
+    """Adds the write to the log and tells the query of the call. Raises Invalid; Forbidden and Conflict where the call is
+    not the writer's, or nobody's any more."""
+    scope = await _scope(tx, asked)
+    await queue_store.lock(tx, scope.query_id)  # before any document, as everywhere
+    await need_call(tx, asked.work_id, asked.principal, undone="Nothing was written")
+    author = Author(asked.work_id, scope.query_id, scope.agent, await store.next_own_part(tx, asked.work_id))
+    try:
+        row = await documents.write(
+            tx, asked.document, asked.target, asked.method, asked.value, author, schema=schema, made=made
+        )
+    except WriteRefused as error:
+        raise _refused(str(error), "/value") from error
+    await journal_store.append(tx, scope.query_id, [event(scope, "state-write", data=row.change())])
+    return row
+
+
+async def _scope(tx: Tx, asked: CallWrite) -> Scope:
+    scope = await journal_store.scope_of(tx, asked.work_id)
+    if scope is None:
+        raise NotFound(f"There is no work record {asked.work_id!r} of a query.")
+    if scope.thread_id != asked.thread_id:
+        raise _refused("workId is work of another thread", "/workId")
+    return scope
+
+
+def _refused(why: str, pointer: str) -> Invalid:
+    return Invalid(f"Nothing was written: {why}.", [Flaw(pointer, why)])

@@ -1,0 +1,42 @@
+"""What a helper process does with one large document: a write to it, or what it was after some writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.base.json import low_memory
+from app.base.json.worker import Answer, Verb, pieces
+from app.base.schema.checker import SchemaChecker
+from app.documents.bodies import Change, after, folded
+from app.documents.glimpses import brief
+from app.documents.writing import WriteRefused
+
+
+def verbs() -> Mapping[str, Verb]:
+    """What can be asked."""
+    return {"write": _write, "fold": _fold, "glimpse": _glimpse}
+
+
+def _write(head: Mapping[str, Any], data: bytearray) -> Answer:
+    """The document after a write, or why it is refused."""
+    body, value = pieces(data, head["sizes"])
+    schema = None if head["schema"] is None else SchemaChecker(capacity=1).compile(head["schema"])
+    change = Change(head["path"], head["method"], value)
+    try:
+        return {}, after(body, head["kind"], change, schema, low_memory.stored)
+    except WriteRefused as refused:
+        return {"refused": str(refused)}, b""
+
+
+def _fold(head: Mapping[str, Any], data: bytearray) -> Answer:
+    """The document after some writes."""
+    body, *values = pieces(data, head["sizes"])
+    written = zip(head["writes"], values, strict=True)
+    changes = [Change(path, method, value) for (path, method), value in written]
+    return {}, folded(body, changes, low_memory.stored)
+
+
+def _glimpse(_head: Mapping[str, Any], data: bytearray) -> Answer:
+    """What is shown in place of the document."""
+    return {"glimpse": brief(low_memory.stored(data))}, b""

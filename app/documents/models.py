@@ -1,0 +1,90 @@
+"""Documents, the writes that made them, and what is told of a write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from app.base.clock import rfc3339
+from app.documents.writing import Method
+
+STATE = "state"
+EMPTY = b"{}"
+NOTHING = b""  # of a data object that is there only once it is written to
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentId:
+    """Whose document: the state of a thread (`owner_id` is the thread), or a data object of a query."""
+
+    owner_id: str
+    kind: str
+    thread_id: str
+
+    @classmethod
+    def state(cls, thread_id: str) -> DocumentId:
+        return cls(thread_id, STATE, thread_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as it is, or was: `head` is the number of its last write, 0 before any; `base` what it began as."""
+
+    head: int
+    body: bytes
+    base: bytes = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The call that writes. `part` tells the writes of one call apart; `failed`: what is written is its error."""
+
+    work_id: str
+    query_id: str
+    agent: str
+    part: int = 0
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRow:
+    """A write as it stands in the log."""
+
+    kind: str
+    n: int
+    path: str
+    method: Method
+    size_bytes: int
+    glimpse: Any
+    failed: bool
+    work_id: str | None
+    query_id: str | None
+    agent: str | None
+    forked_from: str | None
+    at: datetime
+    value: bytes | None  # where it was asked for
+
+    def change(self) -> dict[str, Any]:
+        """What the event `state-write` says."""
+        return {"path": self.path, "method": self.method, "write": self.n}
+
+    def wire(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "write": self.n,
+            "path": self.path,
+            "method": self.method,
+            "sizeBytes": self.size_bytes,
+            "glimpse": self.glimpse,
+            "failed": self.failed,
+            "workId": self.work_id,
+            "queryId": self.query_id,
+            "agent": self.agent,
+            "forkedFrom": self.forked_from,
+            "at": rfc3339(self.at),
+        }
+        if self.value is not None:
+            out["value"] = orjson.loads(self.value)
+        return out

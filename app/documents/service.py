@@ -1,0 +1,236 @@
+"""The verbs of documents: write, read, read as it was, fork."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from plangate.spec.variables import Reference
+
+from app.base.errors import NotFound, TooLarge
+from app.base.ids import is_id
+from app.base.json.offload import offload
+from app.base.json.process_pool import LARGE_BYTES, Helpers
+from app.base.postgres.database import Database, Tx
+from app.base.schema.checker import SchemaChecker
+from app.documents import store
+from app.documents.bodies import MAX_DOCUMENT_BYTES, Change, after, folded
+from app.documents.glimpses import brief
+from app.documents.models import EMPTY, Author, Document, DocumentId, WriteRow
+from app.documents.writing import Method, WriteRefused
+
+AT_ONCE_BYTES: Final = (
+    256 * 1024
+)  # what is parsed and written between the events of other queries; more in a thread
+
+CHECKPOINT_WRITES: Final = 100
+CHECKPOINT_BYTES: Final = 1024 * 1024
+"""A write keeps the whole document beside it after so many writes, or so many bytes of values, without: reading a
+document as it was costs that much at most, or the size of the document where that is more."""
+
+TURN_S: Final = 4.0
+"""How long a reader waits for his turn: a request is answered within five seconds."""
+
+HELPER_BYTES: Final = 20 * MAX_DOCUMENT_BYTES
+"""The memory of the process that a large document is written to in: a document and a value, parsed, and their texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A document after a write, made before the transaction that writes it, from the document after its write `head`."""
+
+    head: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A document before some writes, to be put together."""
+
+    body: bytes
+    changes: tuple[Change, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + sum(len(change.value) for change in self.changes)
+
+
+class Documents:
+    """What is large is parsed and put together in processes of their own, two at a time."""
+
+    def __init__(self, schemas: SchemaChecker) -> None:
+        self._schemas = schemas
+        self._helpers = Helpers("app.documents.json_worker", HELPER_BYTES)
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    async def ahead(
+        self,
+        held: Document,
+        document: DocumentId,
+        target: Reference,
+        method: Method,
+        value: Any,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        data: bytes | None = None,
+    ) -> Made:
+        """Compute what a write makes of the stored document. If the document is large, call this while no transaction is
+        open. `data` is the value as JSON, if the caller has it. Raises WriteRefused."""
+        written = data if data is not None else await offload(orjson.dumps, value)
+        change = Change(str(target), method, written)
+        return Made(held.head, await self._after(held.body, document.kind, change, schema))
+
+    async def write(
+        self,
+        tx: Tx,
+        document: DocumentId,
+        target: Reference,
+        method: Method,
+        value: Any,
+        author: Author,
+        *,
+        base: bytes = EMPTY,
+        schema: Mapping[str, Any] | None = None,
+        made: Made | None = None,
+        data: bytes | None = None,
+    ) -> WriteRow:
+        """Adds a write to the log and folds it into the document; `base` is what the document begins as, `data` the value
+        as JSON, if it is at hand. Raises WriteRefused, and nothing was written."""
+        row = await store.lock(tx, document, base)
+        written = data if data is not None else await offload(orjson.dumps, value)
+        change = Change(str(target), method, written)
+        if made is not None and made.head == row["head"]:
+            body = made.body
+        else:
+            body = await self._after(row["body"], document.kind, change, schema)
+        return await _add(tx, document, row, body, change, brief(value), author)
+
+    async def _after(self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None) -> bytes:
+        size = len(body) + len(change.value)
+        if size > LARGE_BYTES:
+            return await self._after_large(body, kind, change, schema)
+        compiled = None if schema is None else self._schemas.compile(schema)
+        if size > AT_ONCE_BYTES:
+            return await asyncio.to_thread(after, body, kind, change, compiled)
+        return after(body, kind, change, compiled)
+
+    async def _after_large(
+        self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None
+    ) -> bytes:
+        asked = {"kind": kind, "path": change.path, "method": change.method, "schema": schema}
+        sizes = [len(body), len(change.value)]
+        try:
+            async with self._helpers.one() as helper:
+                answer, made = await helper.asked("write", body, change.value, sizes=sizes, **asked)
+        except TooLarge as error:
+            raise WriteRefused(
+                "the document has so many parts that writing to it needs more memory or time than the service gives to "
+                "one: keep a large value as a reference and write its handle"
+            ) from error
+        if "refused" in answer:
+            raise WriteRefused(answer["refused"])
+        return bytes(made)
+
+    async def glimpse(self, found: Document) -> Any:
+        """What is shown in place of a document. Raises TooManyRequests."""
+        if len(found.body) <= AT_ONCE_BYTES:
+            return brief(orjson.loads(found.body))
+        async with self._helpers.one(TURN_S) as helper:
+            answer, _ = await helper.asked("glimpse", found.body)
+        return answer["glimpse"]
+
+    async def begin_from(
+        self, tx: Tx, document: DocumentId, found: Document, glimpse: Any, forked_from: str
+    ) -> WriteRow:
+        """The first write of a state that begins as another one was."""
+        row = await store.lock(tx, document, EMPTY)
+        change = Change(str(Reference(document.kind)), "set", found.body)
+        return await _add(tx, document, row, found.body, change, glimpse, None, forked_from)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def read(self, tx: Tx, document: DocumentId, at: int | None = None) -> Document:
+        """The document, or as it was right after its write `at` (0: as it began). Raises NotFound."""
+        found, past = await self._history(tx, document, at)
+        return found if past is None else Document(found.head, await self._folded(past), found.base)
+
+    async def state_of(self, db: Database, tenant: str, thread_id: str, at: int | None) -> Document:
+        """The state of a thread; what has to be put together is, with no transaction open. Raises NotFound,
+        TooManyRequests."""
+        async with db.transaction(tenant) as tx:
+            await thread_exists(tx, thread_id)
+            found, past = await self._history(tx, DocumentId.state(thread_id), at)
+        return found if past is None else Document(found.head, await self._folded(past, TURN_S), found.base)
+
+    async def _history(self, tx: Tx, document: DocumentId, at: int | None) -> tuple[Document, Past | None]:
+        held = await store.held(tx, document) or Document(0, EMPTY)
+        if at is None or at == held.head:
+            return held, None
+        if at > held.head:
+            raise NotFound(f"There is no write {at}: the last one is {held.head}.")
+        kept = await store.checkpoint(tx, document, at)
+        n, body = (kept["n"], kept["body"]) if kept is not None else (0, held.base)
+        if n == at:
+            return Document(at, body, held.base), None
+        rows = await store.between(tx, document, n, at)
+        changes = tuple(Change(r["path"], r["method"], r["value"]) for r in rows)
+        return Document(at, b"", held.base), Past(body, changes)
+
+    async def _folded(self, past: Past, turn_s: float | None = None) -> bytes:
+        if past.size > LARGE_BYTES:
+            values = [past.body, *(change.value for change in past.changes)]
+            writes = [[change.path, change.method] for change in past.changes]
+            async with self._helpers.one(turn_s) as helper:
+                sizes = [len(value) for value in values]
+                _, made = await helper.asked("fold", *values, sizes=sizes, writes=writes)
+            return bytes(made)
+        if past.size > AT_ONCE_BYTES:
+            return await asyncio.to_thread(folded, past.body, past.changes)
+        return folded(past.body, past.changes)
+
+
+async def _add(
+    tx: Tx,
+    document: DocumentId,
+    row: Any,
+    body: bytes,
+    change: Change,
+    glimpse: Any,
+    author: Author | None,
+    forked_from: str | None = None,
+) -> WriteRow:
+    n, since = row["head"] + 1, row["since_bytes"] + len(change.value)
+    keeps = n - row["checkpoint"] >= CHECKPOINT_WRITES or since >= max(CHECKPOINT_BYTES, len(body))
+    written = await store.add(
+        tx,
+        document,
+        n,
+        change.path,
+        change.method,
+        change.value,
+        orjson.dumps(glimpse),
+        body if keeps else None,
+        author.work_id if author else None,
+        author.part if author else 0,
+        author.failed if author else False,
+        author.query_id if author else None,
+        author.agent if author else None,
+        forked_from,
+    )
+    await store.save(tx, document, n, body, n if keeps else row["checkpoint"], 0 if keeps else since)
+    return written
+
+
+async def log(tx: Tx, thread_id: str, before: int | None, limit: int) -> list[WriteRow]:
+    """The writes to a thread's state, newest first. Raises NotFound."""
+    await thread_exists(tx, thread_id)
+    return await store.log(tx, DocumentId.state(thread_id), before, limit)
+
+
+async def thread_exists(tx: Tx, thread_id: str) -> None:
+    if not is_id("thr_", thread_id) or not await store.thread_exists(tx, thread_id):
+        raise NotFound(f"There is no thread {thread_id!r}.")

@@ -1,1 +1,0 @@
-"""The top floor: HTTP, worker process, command line."""

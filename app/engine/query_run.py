@@ -1,0 +1,460 @@
+"""One query while a process works on it: its lease, its branches, and how it goes to sleep.
+
+Branches are agents and tool calls that move in parallel. One that must wait (for an approval, for a client's
+result) says so; when no branch can move, the query parks: its row says `waiting`, unless its wake counter moved
+since it was last looked at, and everything in memory goes. A counter, not a notice: no wake-up falls between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+import orjson
+
+from app.base.errors import Unavailable
+from app.base.postgres.database import Database, Tx
+from app.engine import store
+from app.engine.limits import Limits
+from app.engine.models import QueryRecord, WorkTree, usage_of
+from app.engine.worker import Running
+from app.journal import store as journal_store
+from app.journal.models import Delta, Entry, Lease, LeaseLost, QueryChange, Scope, event
+from app.journal.writer import JournalWriter, ParkRefused
+from app.llm.messages import Usage
+from app.llm.prices import together
+from app.runtimes.models import Runtime
+
+T = TypeVar("T")
+
+# Why a query waits, where its branches wait for different things: what a person can do something about comes first.
+REASONS = ("approval", "outcome_unknown", "limit_reached", "client_call", "agent_busy")
+MAX_DEPTH = 8
+MAX_PARALLEL = 8
+
+FENCE = """
+SELECT 1 FROM queries WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' FOR NO KEY UPDATE
+"""
+RENEW = """
+UPDATE queries SET lease_expires_at = greatest(lease_expires_at, clock_timestamp() + make_interval(secs => $4::float8))
+ WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3 AND status = 'running' RETURNING 1
+"""
+PROGRESS = (
+    "UPDATE queries SET progress_epoch = lease_epoch WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
+)
+
+
+async def through_outages(once: Callable[[], Awaitable[T]]) -> T:
+    """Tries again, ever more slowly, while the database cannot be reached."""
+    delay_s = 0.05
+    while True:
+        try:
+            return await once()
+        except Unavailable:
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, 1.0)
+
+
+class Parked(Exception):
+    """Nothing of this query can move: unwind, keep nothing."""
+
+
+class QueryFailed(Exception):
+    """The whole query ends as failed, whatever its other branches do."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class QueryRun:
+    """The state that the branches of one query share."""
+
+    def __init__(
+        self,
+        db: Database,
+        journal: JournalWriter,
+        running: Running,
+        query: QueryRecord,
+        runtime: Runtime,
+        tree: WorkTree,
+        offered: Collection[str] = (),
+    ) -> None:
+        """`offered` are the calls that were outside when the query last had a process, by their work ids."""
+        self.db = db
+        self.query = query
+        self.runtime = runtime
+        self.tree = tree
+        self.lease: Lease = running.lease
+        self._journal = journal
+        self._running = running
+        self._wake = running.wake_seen = query.wake
+        self._active = 1
+        self._look = 0  # moves whenever waiting branches should look again
+        # Waiting branches: the look they made, if it is for a look that they wait, and why.
+        self._resting: dict[object, tuple[int | None, str]] = {}
+        self._changed = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._ended: BaseException | None = None
+        self._progress_recorded = False
+        self._busy_agents: set[str] = set()
+        asked = [row for rows in tree.children.values() for row in rows if row.kind == "model_call"]
+        self._spent = {row.id: (row.parent_id, row.usage, row.cost_usd) for row in asked}
+        self._turns = sum(row.over for row in asked)  # one that is open counts when it is made again
+        self._began = time.monotonic()
+        self._stopped_at: str | None = None  # the limit that a branch waits at
+        self.limits = Limits.of(runtime.spec.limits, query.request.get("limits"))
+        limits = runtime.spec.limits
+        self.max_depth = (limits and limits.max_depth) or MAX_DEPTH
+        self._most_outside = (limits and limits.max_parallel_tools) or MAX_PARALLEL
+        self.asking = asyncio.Semaphore(self._most_outside)  # held around a model call, never while waiting
+        open_work = {row.id for rows in tree.children.values() for row in rows if not row.over}
+        self._offered = frozenset(open_work.intersection(offered))
+        self._outside = set(self._offered)  # calls that have a place
+        self._queue: deque[tuple[str, asyncio.Future[None]]] = deque()  # those that wait for one
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    async def commit(self, entry: Entry) -> None:
+        """Durable when it returns. LeaseLost where another process has the query."""
+        await self._journal.commit(self.lease, entry)
+
+    async def post(self, delta: Delta) -> None:
+        await self._journal.post(self.lease, delta)
+
+    async def durably(self, verb: Callable[[Tx], Awaitable[T]], *, renew_s: float | None = None) -> T:
+        """Runs a verb that is idempotent by its work id in a transaction that holds the query under our epoch,
+        again and again through outages. `renew_s`: the lease lasts so long from then on. LeaseLost where another
+        process has the query."""
+        fence, renewed = (FENCE, ()) if renew_s is None else (RENEW, (renew_s,))
+
+        async def once() -> T:
+            if self.lease.lost:
+                raise LeaseLost
+            async with self.db.transaction(self.lease.tenant) as tx:
+                if not await tx.value(
+                    fence, self.lease.tenant, self.lease.query_id, self.lease.epoch, *renewed
+                ):
+                    self.lease.lost = True
+                    raise LeaseLost
+                return await verb(tx)
+
+        return await through_outages(once)
+
+    async def look(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
+        """A read that survives outages."""
+
+        async def once() -> T:
+            async with self.db.transaction(self.lease.tenant) as tx:
+                return await verb(tx)
+
+        return await through_outages(once)
+
+    async def record_progress(self, tx: Tx) -> None:
+        """Record that the query made progress in this process: a step has ended that no later attempt repeats. Call it
+        where work ends outside the journal; the journal records progress itself."""
+
+        def known() -> None:
+            self._progress_recorded = True
+
+        if not self._progress_recorded:
+            await tx.run(PROGRESS, self.lease.tenant, self.lease.query_id, self.lease.epoch)
+            tx.after_commit(known)
+
+    def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:
+        return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)
+
+    def call_context(self, scope: Scope) -> dict[str, Any]:
+        """What code outside is told of where a call comes from."""
+        return {
+            "toolUseId": scope.work_id,
+            "queryId": self.query.id,
+            "threadId": self.query.thread_id,
+            "agent": scope.agent,
+            "runtimeId": self.runtime.id,
+        }
+
+    # -- spending --------------------------------------------------------------------------------------------
+
+    def spend(self, entry: Entry) -> None:
+        """Remembers what the model calls of an entry used so far, by the agent's run they belong to."""
+        for work in entry.work:
+            if work.kind == "model_call":
+                self._spent[work.id] = (work.parent_id, usage_of(work), work.cost_usd)
+
+    async def within_limits(self) -> None:
+        """Returns when the query may make another model call, which then counts."""
+        await self._below(self._limit_reached)
+        self._turns += 1
+
+    async def within_spending(self, entry: Entry) -> None:
+        """Returns when a model call that came to nothing may be made again; its record is written if that must wait."""
+        self.spend(entry)
+        if self._spent_up():
+            await self.commit(entry)
+            await self._below(self._spent_up)
+
+    async def within_time(self, work_id: str) -> None:
+        """Returns when the query may make this tool call. One that has begun is brought to its end."""
+        if work_id not in self._offered and not self.tree.below(work_id, "agent", "plan_execution"):
+            await self._below(self._out_of_time)
+
+    async def within_time_after(self, pause_s: float) -> None:
+        """Return when the query will have time left after a pause of `pause_s`. If it will not, it waits at the limit now,
+        because the pause would only use up its time."""
+        await self._below(lambda: self._out_of_time(pause_s))
+
+    def outlasted_by(self, pause_s: float) -> bool:
+        """Return whether the query would have no time left after a pause of `pause_s`."""
+        return self._out_of_time(pause_s) is not None
+
+    async def _below(self, reached: Callable[[], str | None]) -> None:
+        """At a limit the branch waits, without memory, until somebody raises it (`POST /queries/{id}/resume`)."""
+
+        async def raised() -> bool | None:
+            self.limits = Limits.of(self.runtime.spec.limits, (await self.look(self._asked)).get("limits"))
+            limit = reached()
+            self._stopped_at = limit or self._stopped_at
+            return None if limit else True
+
+        if reached():
+            await self.wait(raised, reason="limit_reached")
+
+    async def _asked(self, tx: Tx) -> dict[str, Any]:
+        row = await store.request(tx, self.query.id)
+        asked: dict[str, Any] = orjson.loads(row["request"])
+        return asked
+
+    def _limit_reached(self) -> str | None:
+        return self.limits.out_of_turns(self._turns) or self._spent_up()
+
+    def _spent_up(self) -> str | None:
+        usage = sum((s[1] for s in self._spent.values()), Usage())
+        tokens = usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        cost = together(s[2] for s in self._spent.values() if s[2] is not None)
+        return self.limits.spent_up(tokens, cost or 0) or self._out_of_time()
+
+    def _out_of_time(self, later_s: float = 0) -> str | None:
+        worked_s = time.monotonic() - self._began + later_s
+        return self.limits.out_of_time(self.query.worked_ms + worked_s * 1000)
+
+    def totals(self, agent_work_id: str | None = None) -> dict[str, Any]:
+        """`{usage, costUsd, modelCalls}` of the query, or of one agent's run. Without a known price there is no
+        cost, never zero."""
+        mine = [s for s in self._spent.values() if agent_work_id in (None, s[0])]
+        usage, costs = sum((s[1] for s in mine), Usage()), [s[2] for s in mine if s[2] is not None]
+        return {
+            "usage": {
+                "inputTokens": usage.input_tokens,
+                "outputTokens": usage.output_tokens,
+                "cacheReadTokens": usage.cache_read_tokens,
+                "cacheWriteTokens": usage.cache_write_tokens,
+                "reasoningTokens": usage.reasoning_tokens,
+            },
+            "costUsd": together(costs),
+            "modelCalls": len(mine),
+        }
+
+    # -- branches --------------------------------------------------------------------------------------------
+
+    async def branches(self, works: Sequence[Awaitable[T]]) -> list[T]:
+        """Runs these in parallel in the place of the caller's branch. Any exception ends all of them."""
+        if len(works) == 1:
+            return [await works[0]]
+        self._active += len(works) - 1
+        left = len(works)
+
+        async def branch(work: Awaitable[T]) -> T:
+            nonlocal left
+            result = await work
+            left -= 1
+            if left:  # the last one hands its place back to the caller
+                self._active -= 1
+                self._stirred.set()
+            return result
+
+        tasks = [asyncio.ensure_future(branch(w)) for w in works]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def wait(self, check: Callable[[], Awaitable[T | None]], *, reason: str, hold_s: float = 0) -> T:
+        """Waits until `check` gives something. For `hold_s` seconds the branch still counts as moving; after
+        that the query may park, and Parked unwinds everything."""
+        self._watched()
+        hold_until = time.monotonic() + hold_s
+        while True:
+            look = self._look
+            found = await check()
+            if found is not None:
+                return found
+            if look != self._look:
+                continue
+            left = hold_until - time.monotonic()
+            if left > 0:
+                await self._next_look(look, left)
+                continue
+            me = object()
+            self._resting[me] = (look, reason)
+            self._active -= 1
+            self._stirred.set()
+            try:
+                await self._next_look(look, None)
+            finally:
+                self._active += 1
+                del self._resting[me]
+
+    @contextlib.asynccontextmanager
+    async def one_at_a_time(self, agent: str) -> AsyncIterator[None]:
+        """Calls to the same stateful agent run one after another; who waits for its turn does not keep the
+        query awake."""
+
+        async def turn() -> bool | None:
+            if agent in self._busy_agents:
+                return None
+            self._busy_agents.add(agent)
+            return True
+
+        if not await turn():
+            await self.wait(turn, reason="agent_busy")
+        try:
+            yield
+        finally:
+            self._busy_agents.discard(agent)
+            self._look += 1
+            self._stirred.set()
+
+    @contextlib.asynccontextmanager
+    async def outside(self, work_id: str) -> AsyncIterator[None]:
+        """One of the places for calls that are outside at the same time, in the order of asking. Who waits for one does
+        not keep the query awake. What was offered before a sleep or a crash is outside still."""
+        if work_id not in self._outside:
+            await self._place(work_id)
+        try:
+            yield
+        finally:
+            self._outside.discard(work_id)
+            self._hand_over()
+
+    async def _place(self, work_id: str) -> None:
+        if len(self._outside) < self._most_outside:
+            self._outside.add(work_id)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((work_id, turn))
+        await self.idle(turn, "client_call")
+
+    def _hand_over(self) -> None:
+        while self._queue and len(self._outside) < self._most_outside:
+            work_id, turn = self._queue.popleft()
+            if self.rouse(turn):
+                self._outside.add(work_id)
+
+    async def idle(self, turn: asyncio.Future[None], reason: str) -> None:
+        """Waits until another branch rouses `turn`. Who waits does not keep the query awake."""
+        self._watched()
+        if self._ended is None:
+            self._resting[turn] = (None, reason)
+            self._active -= 1
+            self._stirred.set()
+            try:
+                await turn
+            finally:
+                if self._resting.pop(turn, None) is not None:
+                    self._active += 1
+        if self._ended is not None:
+            raise self._ended
+
+    def rouse(self, turn: asyncio.Future[None]) -> bool:
+        """The branch moves again from this moment on: no parking falls between. False if it does not wait any more."""
+        if self._resting.pop(turn, None) is None:
+            return False
+        self._active += 1
+        if not turn.done():
+            turn.set_result(None)
+        return True
+
+    async def _next_look(self, look: int, timeout_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while look == self._look and self._ended is None:
+                    await self._changed.wait()
+        if self._ended is not None:
+            raise self._ended
+
+    # -- sleeping and waking ---------------------------------------------------------------------------------
+
+    def _watched(self) -> None:
+        if self._watcher is None:
+            self._watcher = asyncio.create_task(self._watch(), name=f"watch-{self.query.id}")
+
+    async def _watch(self) -> None:
+        """Runs beside waiting branches: hears wake-ups, parks the query when no branch can move."""
+        try:
+            while self._ended is None:
+                if self._running.wakes.is_set():
+                    self._running.wakes.clear()
+                    await self._read_wake()
+                looks = (look for look, _ in self._resting.values())
+                if self._active == 0 and all(look in (None, self._look) for look in looks):
+                    await self._park()
+                self._announce()
+                await self._stir()
+        except Exception as error:  # noqa: BLE001 - whatever ended the watch ends the branches that rely on it
+            self._ended = error
+        finally:
+            self._announce()
+
+    async def _stir(self) -> None:
+        """Until a wake-up from outside or a change inside."""
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._running.wakes, self._stirred)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._stirred.clear()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._ended is not None:
+            for turn in self._resting:
+                if isinstance(turn, asyncio.Future) and not turn.done():
+                    turn.set_result(None)
+
+    async def _read_wake(self) -> None:
+        """The counter first, then every waiting branch looks: what moves after is seen when parking."""
+        rows = await through_outages(lambda: journal_store.heads(self.db, [self.query.id]))
+        if not rows or rows[0]["epoch"] != self.lease.epoch:
+            self.lease.lost = True
+            raise LeaseLost
+        self._wake = self._running.wake_seen = int(rows[0]["wake"])
+        self._look += 1
+
+    async def _park(self) -> None:
+        reason = min((reason for _, reason in self._resting.values()), key=REASONS.index)
+        scope = self.scope(self.query.root_work_id, None, self.query.agent)
+        limit = {"limit": self._stopped_at} if reason == "limit_reached" else {}
+        told = event(scope, "query-status", **{"from": "running", "to": "waiting", "reason": reason}, **limit)
+        try:
+            await self.commit(Entry(items=[told], change=QueryChange("waiting", reason, self._wake)))
+            self._ended = Parked()
+        except ParkRefused:
+            await self._read_wake()
+
+    async def aclose(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher

@@ -1,0 +1,448 @@
+"""Carrying out an approved plan: dispatch through the write boundary, one row an action, nothing sent twice.
+
+The rows decide: whoever begins again reads them, leaves what is finished, waits for what is under way, and sends
+what was never sent. A batch is one dispatch and its rows share one outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from app.base.ids import new_id
+from app.base.json import strict_json
+from app.base.json.offload import offload
+from app.base.postgres.database import Tx
+from app.calls.dispatch import Dispatch, Ready
+from app.documents import store as state_store
+from app.documents.models import WriteRow
+from app.documents.service import Made
+from app.documents.writing import WriteRefused
+from app.engine.query_run import QueryRun
+from app.engine.work_data import work_data
+from app.journal import store as journal_store
+from app.journal.models import Entry, Scope, Work, event
+from app.plans import artifacts, store
+from app.plans import body as bodies
+from app.plans.body import Verdict
+from app.plans.dispatch import Shipment, Shipments
+from app.plans.graph import Order
+from app.plans.models import Plan
+from app.plans.service import Plans, Who
+from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
+from app.plans.summary import summary
+from app.plans.variables import Flow, ahead, delivered, parsed
+from app.runtimes.models import Runtime
+from app.tools.ledger import Taken
+from app.tools.models import CallOutcome, OutgoingCall
+from app.tools.results import Answer, Outcome, ToolError
+from app.variables.service import Gathered, Holder
+from app.variables.values import Output, VariableError, flaws_told
+
+MAX_PARALLEL = 8
+NO_TEXTS = Gathered({}, {}, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A call that was offered for a shipment, now or before. `taken`: this process may send it now, or how it ended
+    before that. `unknown`: nobody knows what became of it, and that is on record."""
+
+    call: OutgoingCall
+    taken: Taken | CallOutcome | None = None
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a result goes, and what a large one makes of the document there."""
+
+    output: Output
+    made: Made | None
+    data: bytes | None
+
+
+class Execution:
+    """One plan being carried out inside one run of a query."""
+
+    def __init__(
+        self,
+        plans: Plans,
+        dispatch: Dispatch,
+        run: QueryRun,
+        runtime: Runtime,
+        plan: Plan,
+        body: dict[str, Any],
+        who: Who,
+        inputs: Any,
+        flow: Flow | None = None,
+    ) -> None:
+        """`body` is that of the plan, parsed."""
+        self._plans = plans
+        self._dispatch = dispatch
+        self._run = run
+        self._runtime = runtime
+        self._plan = plan
+        self._who = who
+        self._flow = flow
+        self._body = body
+        self._actions = bodies.actions_of(body)
+        self._shipments = Shipments(
+            run.lease.tenant, run.query.id, runtime, plan, self._actions, inputs, graph=flow is not None
+        )
+        self._idle: list[asyncio.Future[None]] = []
+        self._writing = asyncio.Lock()  # held from where a large write is made ahead until it is on record
+
+    async def carry_out(self) -> dict[str, Any]:
+        """Brings every action to its end, then the plan; gives what executePlan answers."""
+        work = self._execution_work()
+        if not self._run.tree.below(self._who.scope.work_id, "plan_execution"):
+            told = event(self._scope(work.id), "work-start", data=work_data(work))
+            await self._run.commit(Entry([told], [work]))
+        await self._dispatch_all(work.id)
+        rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
+        answer = await offload(summary, rows, size=sum(len(row["result"] or b"") for row in rows))
+        status = PlanStatus(answer["status"])
+        ended = replace(work, status="succeeded" if status is PlanStatus.EXECUTED else "failed")
+        told = event(self._scope(work.id), "work-end", data=work_data(ended))
+
+        async def close(tx: Tx) -> None:
+            await store.lock(tx, self._plan.id)
+            plan = await self._plans.named(tx, None, self._plan.id)
+            if plan.status is PlanStatus.EXECUTING:
+                await self._plans.move(
+                    tx, self._runtime, plan, status, self._who, result=strict_json.dumps(answer)
+                )
+                await store.close_action_work(tx, work.id, ended.status, None, None)
+                await journal_store.append(tx, self._run.query.id, [told])
+
+        await self._run.durably(close)
+        return answer
+
+    def _execution_work(self) -> Work:
+        found = self._run.tree.below(self._who.scope.work_id, "plan_execution")
+        return Work(
+            id=found[0].id if found else new_id("wrk_"),
+            parent_id=self._who.scope.work_id,
+            kind="plan_execution",
+            name=self._plan.spec_name,
+            agent=self._who.scope.agent,
+            status="running",
+            input=strict_json.dumps({"planId": self._plan.id, "revision": self._plan.revision}),
+        )
+
+    def _scope(self, work_id: str) -> Scope:
+        return self._run.scope(work_id, self._who.scope.work_id, self._who.scope.agent)
+
+    async def _dispatch_all(self, execution_id: str) -> None:
+        """So many lanes that take the next shipment that waits for no other; what waits for a person holds its lane."""
+        shipments = self._shipments.all
+        order = Order([frozenset()] * len(shipments))
+        if self._flow is not None:  # an earlier run of the query may have begun
+            rows = await self._run.look(lambda tx: self._take_up(tx, None))
+            outside = (ActionStatus.DISPATCHED, ActionStatus.UNKNOWN)
+            order = Order(self._flow.graph.needs, {r["index"] for r in rows if r["status"] in outside})
+            for row in rows:
+                if ActionStatus(row["status"]) in ACTION_LIFE.terminal:
+                    order.done(row["index"])
+        limits = self._runtime.spec.limits
+        lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(shipments))
+
+        async def lane() -> None:
+            while not order.finished:
+                n = order.take()
+                if n is None:
+                    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._idle.append(turn)
+                    await self._run.idle(turn, "client_call")
+                    continue
+                await self._carry(execution_id, shipments[n])
+                order.done(n)
+                self._rouse(len(self._idle) if order.finished else order.ready - 1)
+
+        if lanes and not order.finished:
+            await self._run.branches([lane() for _ in range(lanes)])
+
+    def _rouse(self, lanes: int) -> None:
+        while lanes > 0 and self._idle:
+            lanes -= self._run.rouse(self._idle.pop())
+
+    async def _carry(self, execution_id: str, shipment: Shipment) -> None:
+        """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
+        while True:
+            texts = await self._texts(execution_id, shipment)
+            payloads = await self._payloads(execution_id, shipment, texts)
+            until_s = self._dispatch.send_until_s()
+            renew_s = None if shipment.transport.kind == "client" else self._dispatch.lease_s
+            sending = partial(self._send, execution_id=execution_id, shipment=shipment, payloads=payloads)
+            sent = await self._run.durably(sending, renew_s=renew_s)
+            if sent is None:
+                break
+            if isinstance(sent, Verdict):
+                over = await self._close(execution_id, shipment, new_id("wrk_"), sent)
+            else:
+                over = await self._outcome(execution_id, shipment, sent, until_s)
+            if over:
+                return
+        if self._flow is not None:
+            await self._run.look(lambda tx: self._take_up(tx, shipment.indexes))
+
+    async def _take_up(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[Any]:
+        """Looks where actions stand and what they wrote, for those that depend on them; gives their rows."""
+        assert self._flow is not None
+        rows = await store.actions(tx, self._plan.id, indexes)
+        over = {r["index"]: r for r in rows if ActionStatus(r["status"]) in ACTION_LIFE.terminal}
+        works = [
+            r["work_id"] for n, r in over.items() if r["work_id"] and self._flow.graph.steps[n].call.output
+        ]
+        written: dict[str | None, list[WriteRow]] = {}
+        for write in await state_store.of_calls(tx, works) if works else []:
+            written.setdefault(write.work_id, []).append(write)
+        for n, row in over.items():
+            await self._flow.ended(n, ActionStatus(row["status"]), written.get(row["work_id"], ()))
+        return rows
+
+    async def _outcome(self, execution_id: str, shipment: Shipment, sent: Sent, until_s: float) -> bool:
+        """Records what became of a shipment; where nobody knows, waits for a person. Whether it is over and taken up."""
+        if not sent.unknown:
+            call, outcome = sent.call, sent.taken
+            if not isinstance(outcome, CallOutcome):
+                ready = None if outcome is None else Ready(outcome, until_s)
+                outcome = await self._dispatch.outcome_of_offered(self._run, call, ready)
+            first = self._actions[shipment.indexes[0]]
+            any_value = bodies.takes_any_value(self._runtime.spec, first)
+            verdict = bodies.judged(outcome, any_value=any_value)
+            over = await self._close(execution_id, shipment, call.work_id, verdict, (call, outcome))
+            if outcome.status != "unknown":
+                return over
+        await self._run.wait(
+            lambda: self._run.look(lambda tx: self._settled(tx, shipment)), reason="outcome_unknown"
+        )
+        return False
+
+    async def _rows(self, tx: Tx, shipment: Shipment) -> list[Any]:
+        return await store.actions(tx, self._plan.id, shipment.indexes)
+
+    async def _settled(self, tx: Tx, shipment: Shipment) -> bool | None:
+        rows = await self._rows(tx, shipment)
+        return None if any(r["status"] == "unknown" for r in rows) else True
+
+    async def _texts(self, execution_id: str, shipment: Shipment) -> Gathered | Verdict:
+        """The texts of artifacts that the action reads, if they are those that were approved. No transaction is open
+        meanwhile."""
+        flow = self._flow
+        roots = flow.texts(shipment.indexes[0]) if flow is not None else []
+        if flow is None or not roots:
+            return NO_TEXTS
+        try:
+            found = await self._plans.variables.texts(self._run, roots, execution_id)
+        except VariableError as error:
+            return unsent(error)
+        return await asyncio.to_thread(artifacts.approved, found, flow.view.kept(artifacts.TEXTS))
+
+    async def _send(
+        self, tx: Tx, execution_id: str, shipment: Shipment, payloads: list[dict[str, Any]] | Verdict
+    ) -> Sent | Verdict | None:
+        """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
+        when there is nothing left to do; for rows that were sent before, the call they went with; the verdict on one
+        that is not to be sent. Nobody else moves actions meanwhile: the transaction holds their query."""
+        rows = await self._rows(tx, shipment)
+        sent = [r for r in rows if r["status"] in ("dispatched", "unknown")]
+        if sent:
+            # What was written then is what is sent.
+            call = self._shipments.call(shipment, str(sent[0]["work_id"]), b"")
+            return Sent(call, unknown=any(r["status"] == "unknown" for r in sent))
+        open_rows = [r for r in rows if r["status"] == "pending"]
+        if not open_rows:
+            return None
+        again = open_rows[0]["work_id"]  # a retry goes on under the same identity
+        if isinstance(payloads, Verdict):
+            return payloads if again is None else not_again(payloads)
+        request = self._shipments.request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
+        call = self._shipments.call(
+            shipment, again or new_id("wrk_"), await offload(strict_json.dumps, request)
+        )
+        scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
+        await self._plans.move_actions(
+            tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
+        )
+        await (self._dispatch.calls.offer_again if again else self._dispatch.calls.offer)(tx, call)
+        await store.open_action_work(
+            tx,
+            call.work_id,
+            self._run.query.id,
+            self._run.query.thread_id,
+            execution_id,
+            call.name,
+            scope.agent,
+        )
+        if call.sender == "client":
+            return Sent(call)
+        return Sent(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
+
+    async def _payloads(
+        self, execution_id: str, shipment: Shipment, texts: Gathered | Verdict
+    ) -> list[dict[str, Any]] | Verdict:
+        """The fields of the actions, with values in the place of variables, as their schema asks for; or why an action
+        is not sent. No transaction is open while large values are put in."""
+        flow = self._flow
+        if flow is None:
+            return [self._actions[n].payload for n in shipment.indexes]
+        (n,) = shipment.indexes
+        try:
+            async with flow.turn:
+                return await self._filled(execution_id, flow, n, texts)
+        except VariableError as error:
+            return unsent(error)
+
+    async def _filled(
+        self, execution_id: str, flow: Flow, n: int, texts: Gathered | Verdict
+    ) -> list[dict[str, Any]] | Verdict:
+        """Do the same for an action of a graph. Raises VariableError."""
+        skipped = flow.skipped(n)
+        if skipped is None and isinstance(texts, Verdict):
+            return texts
+        read = NO_TEXTS if isinstance(texts, Verdict) else texts
+        values, why_not = {**flow.records(n), **await parsed(read)}, dict(read.why)
+        size = read.size + flow.view.size
+        roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
+        if roots and skipped is None:
+            holder = Holder(self._plan.thread_id, None, {}, None)
+            gathered = await self._run.look(
+                lambda tx: self._plans.variables.gather(tx, holder, execution_id, roots)
+            )
+            values |= await parsed(gathered)
+            why_not |= gathered.why
+            size += gathered.size
+        spec = self._runtime.plans[self._plan.spec_name]
+
+        def work() -> list[dict[str, Any]] | Verdict:
+            why = skipped or flow.unprovided(n, values)
+            if why is not None:
+                return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
+            made = flow.fill(n, values, why_not)
+            flaws = bodies.action_flaws(spec, self._body, n, made.args, self._plans.schemas)
+            if flaws:
+                listed, _ = flaws_told(flaws, made.sources)
+                return Verdict.failed(
+                    "variable_error", f"Nothing was sent: the action does not match its schema: {listed}"
+                )
+            return [made.args]
+
+        return await offload(work, size=size)
+
+    def _output(self, shipment: Shipment) -> Output | None:
+        """Where the result of a shipment goes."""
+        return None if self._flow is None else self._flow.graph.steps[shipment.indexes[0]].call.output
+
+    async def _close(
+        self,
+        execution_id: str,
+        shipment: Shipment,
+        work_id: str,
+        verdict: Verdict,
+        ended: tuple[OutgoingCall, CallOutcome] | None = None,
+    ) -> bool:
+        """Puts on record what became of a shipment and of its call, and its result at its path, all or nothing. An action
+        whose result could not be written has failed, although it ran. Whether it is over, and those that depend on it
+        know."""
+
+        async def record(tx: Tx, verdict: Verdict, way: Way | None) -> list[WriteRow] | None:
+            if ended is not None:
+                await self._dispatch.settle(tx, self._run, *ended)
+            return await self._record(tx, execution_id, shipment, work_id, verdict, way)
+
+        status, output = verdict.status, self._output(shipment)
+        try:
+            if output is None or status not in (ActionStatus.SUCCEEDED, ActionStatus.FAILED):
+                written = await self._run.durably(lambda tx: record(tx, verdict, None))
+            else:
+                scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
+                async with self._writing:  # else one of the plan's own writes would come between
+                    ready = await ahead(self._plans.variables, self._run, scope, output, outcome_of(verdict))
+                    way = Way(output, *ready)
+                    written = await self._run.durably(lambda tx: record(tx, verdict, way))
+        except WriteRefused as refused:
+            ran = verdict.status is ActionStatus.SUCCEEDED
+            said = (
+                "The action ran, but its result"
+                if ran
+                else f"{str((verdict.error or {}).get('message')).rstrip('.')}. This error"
+            )
+            unwritten = Verdict.failed("not_written", f"{said} was not written: {refused}.")
+            status = unwritten.status
+            written = await self._run.durably(lambda tx: record(tx, unwritten, None))
+        if written is None or status not in ACTION_LIFE.terminal:
+            return False
+        if self._flow is not None:
+            (n,) = shipment.indexes
+            await self._flow.ended(n, status, written)
+        return True
+
+    async def _record(
+        self,
+        tx: Tx,
+        execution_id: str,
+        shipment: Shipment,
+        work_id: str,
+        verdict: Verdict,
+        way: Way | None,
+    ) -> list[WriteRow] | None:
+        """What was written to its path; None where all was on record before."""
+        rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
+        if not rows:
+            return None
+        await self._run.record_progress(tx)
+        scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
+        status, unsent = verdict.status, rows[0]["status"] == "pending"
+        if unsent and status is ActionStatus.SKIPPED:  # no work was done for it
+            scope, work_id = self._run.scope(execution_id, self._who.scope.work_id, scope.agent), ""
+        elif unsent and status is ActionStatus.UNKNOWN:
+            work_id = rows[0]["work_id"]
+            scope = self._run.scope(work_id, execution_id, scope.agent)
+        elif unsent:
+            name = bodies.served_name(shipment.boundary)
+            query = self._run.query
+            await store.open_action_work(
+                tx, work_id, query.id, query.thread_id, execution_id, name, scope.agent
+            )
+        written: list[WriteRow] = []
+        if way is not None:
+            holder, epoch = Holder.of(self._run), self._run.lease.epoch
+            outcome = outcome_of(verdict)
+            written = await delivered(
+                tx, self._plans.variables, holder, scope, way.output, outcome, epoch, way.made, way.data
+            )
+            if written and verdict.error is not None:
+                paths = [row.path for row in written]
+                verdict = replace(verdict, error={**verdict.error, "writtenTo": paths})
+        parts = await offload(_parts, verdict.result, verdict, len(rows))
+        await self._plans.move_actions(
+            tx, self._plan.id, scope, rows, status, work_id=work_id or None, **parts
+        )
+        if work_id:
+            told = {"succeeded": "succeeded", "unknown": "unknown"}.get(status, "failed")
+            await store.close_action_work(tx, work_id, told, parts.get("result"), parts.get("error"))
+        return written
+
+
+def _parts(_result: Any, verdict: Verdict, actions: int) -> dict[str, bytes]:
+    return verdict.parts(actions)
+
+
+def unsent(error: VariableError) -> Verdict:
+    return Verdict.failed("variable_error", f"Nothing was sent. {error}")
+
+
+def outcome_of(verdict: Verdict) -> Outcome:
+    """What goes to a path of an action that ended so."""
+    if verdict.error is None:
+        return Answer(verdict.value)
+    return ToolError(verdict.error["message"], verdict.error["code"])
+
+
+def not_again(why: Verdict) -> Verdict:
+    """Of a retry that cannot be sent: what was sent before is as unknown as it was."""
+    return Verdict.unknown(f"It was sent before, and not again. {(why.error or {}).get('message')}")

@@ -1,0 +1,103 @@
+"""What is known of a plan as its gate opens, against its schema: nobody is asked about an action that could not be sent.
+
+An action is known if none of its values comes from another action. It is filled from what was kept for the approval, as
+it will be when it is sent, so what is wrong with it now would be wrong then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any, Final
+
+from plangate.spec.models import PlanSpec
+
+from app.base.errors import Flaw
+from app.base.json.offload import offload
+from app.base.postgres.database import Tx
+from app.base.schema.checker import SchemaChecker
+from app.plans import body as bodies
+from app.plans.graph import MAX_FLAWS, REF, Graph
+from app.plans.variables import Flow, Kept, View
+from app.variables.service import Gathered, Holder, Variables
+from app.variables.values import Filled, VariableError, flaws_told, is_text
+
+KNOWN_BYTES: Final = 16 * 1024 * 1024
+"""Of values that are looked at here, about: an action whose own come after these is checked as it is sent. Texts of
+artifacts are too, since they are in the blob store."""
+
+NOTHING_STORED: Final = Gathered({}, {}, frozenset())
+
+
+async def misfits(
+    tx: Tx,
+    variables: Variables,
+    schemas: SchemaChecker,
+    spec: PlanSpec,
+    body: Mapping[str, Any],
+    graph: Graph,
+    kept: Kept,
+    work_id: str,
+) -> list[Flaw]:
+    """Of each known action that does not fit, why; pointers lead into the plan. `kept` are the documents of the gate."""
+    stored: dict[int, Gathered] = {}
+    left = KNOWN_BYTES
+    for n in _known(graph):
+        if left <= 0:
+            break
+        roots = {root for root in graph.steps[n].call.roots() if root.kind == REF}
+        read = NOTHING_STORED
+        try:
+            if roots:
+                read = await variables.gather(tx, Holder("", None, {}, None), work_id, roots)
+        except VariableError:
+            continue  # more than one dispatch carries: that is what the subject is refused for
+        stored[n] = read
+        left -= read.size
+
+    def work() -> list[Flaw]:
+        made, flaws = _filled(Flow(graph, View(kept)), stored)
+        return list(islice(chain(flaws, _unmatched(schemas, spec, body, made)), MAX_FLAWS))
+
+    size = KNOWN_BYTES - left + kept.size
+    return await offload(work, size=max(size, len(stored) * bodies.ACTION_WEIGHS_BYTES))
+
+
+def _known(graph: Graph) -> Iterable[int]:
+    for step in graph.steps:
+        if not any(map(graph.depends, step.call.found)) and not any(map(is_text, step.call.roots())):
+            yield step.index
+
+
+def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Filled], list[Flaw]]:
+    made: dict[int, Filled] = {}
+    flaws = []
+    left = KNOWN_BYTES
+    for n, read in stored.items():
+        if left <= 0:
+            break
+        try:
+            made[n] = flow.fill(n, {**flow.records(n), **read.values()}, read.why)
+        except VariableError as error:
+            flaws.append(Flaw(f"/body/actions/{n}", str(error).rstrip(".")))
+        else:
+            left -= sum(source.size_bytes for source in made[n].sources)
+    return made, flaws
+
+
+def _unmatched(
+    schemas: SchemaChecker, spec: PlanSpec, body: Mapping[str, Any], made: Mapping[int, Filled]
+) -> Iterator[Flaw]:
+    """One look at the plan with all of them, then at those that it names, each as it would be sent. Where it names none that
+    does not fit alone, a rule about several of them is broken: that is told as it is."""
+    found = bodies.filled_flaws(spec, body, {n: filled.args for n, filled in made.items()}, schemas)
+    named = {int(f.pointer.split("/")[2]) for f in found if f.pointer.startswith("/actions/")}
+    alone = {
+        n: bodies.action_flaws(spec, body, n, made[n].args, schemas) for n in sorted(named & made.keys())
+    }
+    for n, flaws in alone.items():
+        if flaws:
+            listed, _ = flaws_told(flaws, made[n].sources)
+            yield Flaw(f"/body/actions/{n}", f"the action does not match its schema: {listed}")
+    if not any(alone.values()):
+        yield from (Flaw(f"/body{f.pointer}", f.message) for f in found)

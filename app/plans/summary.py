@@ -1,0 +1,49 @@
+"""What an execution answers: to the model that asked for it, and to everybody who follows the query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from app.base.json import strict_json
+from app.documents.glimpses import brief, cut
+
+MOST_ENTITIES = 2**63 - 1  # what JSON holds here; there are no more
+SUMMARY_CHARS = 4_000
+ERROR_CHARS = 1_000
+
+
+def summary(rows: list[Any]) -> dict[str, Any]:
+    """What executePlan answers: the actions, how many entities they touched, in words. The rows of one dispatch
+    share a result, which counts once. A failure whose error went to a path is handled: the plan may still be executed.
+    It goes to a model and to everybody who follows the query, so long words are cut; the rows have all of them."""
+    results = {r["work_id"]: orjson.loads(r["result"]) for r in rows if r["result"] is not None}
+    errors = {r["index"]: orjson.loads(r["error"]) for r in rows if r["error"] is not None}
+    handled = {n for n, error in errors.items() if error.get("writtenTo")}
+    failed = [r for r in rows if r["status"] not in ("succeeded", "skipped") and r["index"] not in handled]
+    affected = min(sum(r.get("entitiesAffected", 0) for r in results.values()), MOST_ENTITIES)
+    words = [r["summary"] for r in results.values() if r.get("summary")]
+    done = sum(r["status"] == "succeeded" for r in rows)
+    return {
+        "status": "failed" if failed else "executed",
+        "actions": [
+            {
+                "index": r["index"],
+                "kind": r["kind"],
+                "status": r["status"],
+                **({"error": _shortened(errors[r["index"]])} if r["index"] in errors else {}),
+            }
+            for r in rows
+        ],
+        "entitiesAffected": affected,
+        "summary": cut(" ".join(words), SUMMARY_CHARS) or f"{done} of {len(rows)} actions took effect.",
+    }
+
+
+def _shortened(error: dict[str, Any]) -> dict[str, Any]:
+    """The details are a person's, who settled the action, and may be any JSON."""
+    if "message" in error:
+        return {**error, "message": cut(error["message"], ERROR_CHARS)}
+    long = len(strict_json.dumps(error["details"])) > ERROR_CHARS
+    return {**error, "details": brief(error["details"])} if long else error

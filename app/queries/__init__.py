@@ -1,0 +1,1 @@
+"""Queries and threads: submit, list, cancel, resume, limits, deletion."""

@@ -1,0 +1,82 @@
+"""Bodies of the routes of queries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from app.queries.service import Submission
+from app.tenancy.http import Body
+
+YEAR_MS = 366 * 24 * 3600 * 1000
+
+
+class Limits(Body):
+    """What the query may use; the runtime's limits hold where one is left out."""
+
+    max_turns: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=10**12)] | None = None
+    max_cost_usd: Annotated[float, Field(gt=0, le=10**9)] | None = None
+    max_duration_ms: Annotated[int, Field(ge=1, le=YEAR_MS)] | None = None
+
+    def wire(self) -> dict[str, Any]:
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+class Resume(Body):
+    """New limits for a query that stopped at one."""
+
+    limits: Limits
+
+
+class MakeThread(Body):
+    thread_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class ForkThread(Body):
+    """Where the new thread begins: after this write of the state; without it, as the state is."""
+
+    at: Annotated[int, Field(ge=0, le=2**53)] | None = None
+
+
+class SubmitQuery(Body):
+    """Starts a query. Name the runtime by id, or by name for its newest version (a thread keeps the version it
+    began with); name the thread by id, or by a key of your own that makes it on first use."""
+
+    prompt: Annotated[str, Field(max_length=1_000_000)]
+    runtime_id: Annotated[str, Field(max_length=100)] | None = None
+    runtime: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    thread_id: Annotated[str, Field(max_length=100)] | None = None
+    thread_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    agent: Annotated[str, Field(max_length=100)] | None = None
+    inputs: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    approval_expires_in_ms: Annotated[int, Field(ge=1, le=YEAR_MS)] | None = None
+    metadata: dict[str, Any] | None = None
+    limits: Limits | None = None
+    if_busy: Literal["queue", "reject", "interrupt"] = "queue"
+
+    @model_validator(mode="after")
+    def _one_name_each(self) -> SubmitQuery:
+        if self.runtime_id is not None and self.runtime is not None:
+            raise ValueError("name the runtime by runtimeId or by runtime, not both")
+        if self.thread_id is not None and self.thread_key is not None:
+            raise ValueError("name the thread by threadId or by threadKey, not both")
+        return self
+
+    def asked(self) -> Submission:
+        return Submission(
+            self.prompt,
+            self.runtime_id,
+            self.runtime,
+            self.thread_id,
+            self.thread_key,
+            self.agent,
+            self.inputs,
+            self.data,
+            self.approval_expires_in_ms,
+            self.metadata,
+            self.limits.wire() if self.limits else None,
+            self.if_busy,
+        )

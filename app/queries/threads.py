@@ -1,0 +1,73 @@
+"""The verbs of threads: find one, make one, read it, and what its agents said and heard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.base.clock import rfc3339
+from app.base.errors import NotFound
+from app.base.ids import is_id, new_id
+from app.base.postgres.database import Tx
+from app.documents import store as store_of_state
+from app.documents.models import Document, DocumentId
+from app.documents.service import Documents
+from app.queries import store
+from app.workspace.service import Workspaces, thread_held
+
+
+async def named(tx: Tx, thread_id: str | None, key: str | None) -> Any:
+    """The row of the thread with this id, else of the one with this key; None where there is none."""
+    if thread_id is not None:
+        return await store.thread_by_id(tx, thread_id)
+    return await store.thread_by_key(tx, key) if key is not None else None
+
+
+async def read(tx: Tx, thread_id: str) -> dict[str, Any]:
+    """A thread and its active queries. Raises NotFound."""
+    row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
+    if row is None:
+        raise NotFound(f"There is no thread {thread_id!r}.")
+    return {**thread_wire(row), "activeQueries": await store.active_in_thread(tx, thread_id)}
+
+
+async def page(tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
+    """Threads, newest first."""
+    return [thread_wire(r) for r in await store.threads(tx, before, limit)]
+
+
+async def make(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
+    """The thread of this key, and whether it is new."""
+    thread_id = new_id("thr_")
+    found = await store.make_thread(tx, thread_id, key, None)
+    return await read(tx, found), found == thread_id
+
+
+async def fork(
+    tx: Tx,
+    documents: Documents,
+    workspaces: Workspaces,
+    thread_id: str,
+    begun: Document,
+    glimpse: Any,
+    at: int | None,
+) -> dict[str, Any]:
+    """A new thread whose state and files begin as those of this one were (the files as of the time of its write `at`),
+    with the version of the runtime that this one keeps. Its agents remember nothing: a write is no place in what they
+    said. Raises NotFound."""
+    await thread_held(tx, thread_id)
+    origin = await read(tx, thread_id)
+    made = await store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])
+    await documents.begin_from(tx, DocumentId.state(made), begun, glimpse, f"{thread_id}@{begun.head}")
+    if at != 0:
+        moment = None if at is None else await store_of_state.written_at(tx, DocumentId.state(thread_id), at)
+        await workspaces.fork(tx, thread_id, made, moment)
+    return await read(tx, made)
+
+
+def thread_wire(row: Any) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "key": row["key"],
+        "runtimeId": row["runtime_id"],
+        "createdAt": rfc3339(row["created_at"]),
+    }

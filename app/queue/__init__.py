@@ -1,1 +1,0 @@
-"""Which process works on which query: claims, leases, wake-ups."""

@@ -1,0 +1,20 @@
+"""What a helper process does with an approval predicate: it evaluates one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.base.json import low_memory
+from app.base.json.worker import Answer, Verb
+from app.runtimes.predicates import evaluated
+
+
+def verbs() -> Mapping[str, Verb]:
+    """Return the handlers of this process."""
+    return {"required": _required}
+
+
+def _required(head: Mapping[str, Any], data: bytearray) -> Answer:
+    """Return whether this call needs an approval. `data` are its arguments as JSON."""
+    return {"required": evaluated(head["expression"], low_memory.stored(data), head["ctx"])}, b""

@@ -1,0 +1,181 @@
+"""The transport `client`, from the side of the processes of the user: they take calls and post their results.
+
+One claimant holds a call at a time, under a lease and a token. A claim that lapses is offered again only where the
+tool says that repeating is safe (calls.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from app.base.clock import rfc3339
+from app.base.errors import Conflict, Forbidden, NotFound, PlangateError
+from app.base.ids import is_id
+from app.base.json import strict_json
+from app.base.json.offload import offload
+from app.base.postgres.database import Tx
+from app.engine import lease_store as queue_store
+from app.journal import store as journal_store
+from app.journal.models import event
+from app.tenancy.models import Caller
+from app.tools import store
+from app.tools.ledger import Hydrate, hydrated
+from app.tools.models import ResolvedRefs, request_of
+
+LEASE_LEAST_MS, LEASE_MOST_MS = 1_000, 300_000
+CARRIED_BYTES = (
+    64 * 1024 * 1024
+)  # of arguments and the values of references in one answer, or those of one call
+
+
+class ClaimLapsed(Conflict):
+    kind, title = "claim_lapsed", "The claim is not held any more"
+
+
+class ClientCalls:
+    def __init__(self, hydrate: Hydrate) -> None:
+        self._hydrate = hydrate
+
+    async def claim(
+        self,
+        tx: Tx,
+        caller: Caller,
+        served: Sequence[tuple[str, str | None]],
+        limit: int,
+        lease_ms: int,
+        token: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Up to `limit` open calls of the named tools, each with a token that its result needs. With a token of the
+        claimant's choice the same claim again gives the same calls: an answer that was lost loses no call."""
+        if caller.tools is not None:
+            foreign = sorted({name for name, _ in served} - caller.tools)
+            if foreign:
+                raise Forbidden(f"This key may not serve {', '.join(foreign)}.")
+        if token is not None:
+            names, actions = [name for name, _ in served], caller.may("actions:serve")
+            held = await store.reclaim(tx, token_hash(token), caller.principal, names, actions)
+            if held:
+                return await self._handed_out(tx, held, token)
+        token = token or secrets.token_urlsafe(24)
+        rows = await store.claim(
+            tx,
+            [name for name, _ in served],
+            [digest for _, digest in served],
+            limit,
+            caller.principal,
+            token_hash(token),
+            max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS)),
+            caller.may("actions:serve"),
+        )
+        return await self._handed_out(tx, rows, token)
+
+    async def _handed_out(self, tx: Tx, rows: Sequence[Any], token: str) -> list[dict[str, Any]]:
+        """The calls for their claimant. One whose references are gone is not sent: it ends here, as failed. From the
+        one on whose arguments and references would make the answer too large, they are given back."""
+        calls: list[dict[str, Any]] = []
+        left = CARRIED_BYTES
+        for n, row in enumerate(rows):
+            try:
+                call = await self._claimed(tx, row, token)
+            except PlangateError as error:
+                failed = strict_json.dumps({"error": f"Nothing was sent: {error.detail}"})
+                await store.finish(tx, row["work_id"], token_hash(token), failed)
+                await queue_store.wake(tx, row["query_id"])
+                continue
+            refs = call.get("resolvedRefs")
+            left -= len(row["request"]) + (refs.size if isinstance(refs, ResolvedRefs) else 0)
+            if left < 0 and calls:
+                for late in rows[n:]:
+                    await store.release(tx, late["work_id"], token_hash(token))
+                await store.tell(tx)
+                break
+            calls.append(call)
+        return calls
+
+    async def _claimed(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
+        """A call as its claimant gets it. The values behind an action's references are put in only here."""
+        request = await hydrated(tx, self._hydrate, await offload(request_of, row["request"]), row["work_id"])
+        return {
+            "workId": row["work_id"],
+            "queryId": row["query_id"],
+            "purpose": row["purpose"],
+            "name": row["name"],
+            "definitionDigest": row["definition_digest"],
+            "claimToken": token,
+            "claimedUntil": rfc3339(row["claimed_until"]),
+            "timeoutMs": row["timeout_ms"],
+            "claims": row["attempts"],
+            **request,
+        }
+
+    async def _call(self, tx: Tx, caller: Caller, work_id: str) -> Any:
+        """Return the call, or None if there is none. Raise Forbidden if the caller's key may not serve its tool: a token
+        that leaked is worth nothing without such a key."""
+        call = await store.call_of(tx, work_id) if is_id("wrk_", work_id) else None
+        if call is None:
+            return None
+        if caller.tools is not None and call["name"] not in caller.tools:
+            raise Forbidden(f"This key may not serve the tool of {work_id}.")
+        if call["purpose"] != "tool":
+            caller.need("actions:serve")
+        return call
+
+    async def heartbeat(self, tx: Tx, caller: Caller, work_id: str, token: str, lease_ms: int) -> str:
+        """Holds a claim longer, never beyond the tool's timeout."""
+        await self._call(tx, caller, work_id)
+        until = await store.heartbeat(
+            tx, work_id, token_hash(token), max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS))
+        )
+        if until is None:
+            raise self._lapsed(work_id)
+        return rfc3339(until)
+
+    async def progress(
+        self, tx: Tx, caller: Caller, work_id: str, token: str, fields: dict[str, Any]
+    ) -> None:
+        """Tells the readers of the query how far a running call is."""
+        await self._call(tx, caller, work_id)
+        held = await store.held(tx, work_id, token_hash(token))
+        if held is None:
+            raise self._lapsed(work_id)
+        scope = await journal_store.scope_of(tx, work_id)
+        if scope is not None:
+            told = event(scope, "tool-progress", toolName=held["name"], **fields)
+            await journal_store.append(tx, held["query_id"], [told])
+
+    async def result(self, tx: Tx, caller: Caller, work_id: str, token: str, result: dict[str, Any]) -> bool:
+        """Records the result and wakes the query in one transaction. A late one is kept as evidence: False."""
+        data = await offload(orjson.dumps, result)  # it came through the gate
+        call = await self._call(tx, caller, work_id)
+        if call is None:
+            raise NotFound(f"There is no tool call {work_id!r}.")
+        query_id = call["query_id"]
+        await queue_store.lock(tx, query_id)
+        if await store.finish(tx, work_id, token_hash(token), data):
+            await queue_store.wake(tx, query_id)
+            return True
+        late = await store.keep_late(tx, work_id, token_hash(token), data)
+        if late is None:
+            raise self._lapsed(work_id)
+        return bool(late["status"] == "done" and late["result"] == data)
+
+    async def release(self, tx: Tx, caller: Caller, work_id: str, token: str) -> None:
+        """Gives a call back that was claimed and not begun."""
+        await self._call(tx, caller, work_id)
+        if await store.release(tx, work_id, token_hash(token)) is None:
+            raise self._lapsed(work_id)
+        await store.tell(tx)
+
+    def _lapsed(self, work_id: str) -> ClaimLapsed:
+        return ClaimLapsed(
+            f"The claim on {work_id} is not yours or has lapsed: drop the call, do not repeat it."
+        )
+
+
+def token_hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

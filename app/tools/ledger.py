@@ -1,0 +1,197 @@
+"""Every call that leaves the service, from the side of the query that makes it.
+
+The row of a call is its intent, whoever carries it: it is committed before anybody can take the call or a byte of it
+is sent. What a crash leaves behind is judged by one rule, the tool's `replay`: offered or sent again where that is
+safe, else `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from app.base.clock import rfc3339
+from app.base.errors import PlangateError
+from app.base.json import strict_json
+from app.base.json.offload import MAX_INLINE_BYTES, loads, offload
+from app.base.postgres.database import Database, Tx
+from app.engine import lease_store as queue_store
+from app.engine.worker import one_by_one
+from app.tools import store
+from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, request_of
+
+MOST_CLAIMS: Final = 3
+"""As often as the service itself tries a call that may be repeated."""
+
+LISTED_BYTES: Final = 4 * 1024
+"""Of a late result, in a list of up to 500 calls."""
+
+GIVEN_UP: Final = strict_json.dumps(
+    {"error": f"{MOST_CLAIMS} times a process took the call and did not answer in time."}
+)
+
+_OUTPUT: Final = b'{"output":'
+
+# Gives `{kind: {id: value}}` of the references that a dispatch names, each value as the bytes of its JSON, for the work
+# with this id.
+Hydrate = Callable[[Tx, Sequence[tuple[str, str]], str], Awaitable[dict[str, dict[str, bytes]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A call that this process may send now: what goes out, and the how-manieth attempt it is."""
+
+    request: dict[str, Any]
+    number: int
+
+
+class OutgoingCalls:
+    def __init__(self, db: Database, hydrate: Hydrate, origin: str) -> None:
+        self._db = db
+        self._hydrate = hydrate
+        self._origin = origin
+
+    # -- making a call ---------------------------------------------------------------------------------------
+
+    async def offer(self, tx: Tx, call: OutgoingCall) -> None:
+        """Writes the intent; what processes of the user may claim is announced to them."""
+        made = await store.offer(
+            tx,
+            call.work_id,
+            call.query_id,
+            call.purpose,
+            call.sender,
+            call.name,
+            call.definition_digest,
+            call.request,
+            call.replay,
+            call.claim_within_ms,
+            call.timeout_ms,
+        )
+        if made and call.sender == "client":
+            await store.tell(tx)
+
+    async def offer_again(self, tx: Tx, call: OutgoingCall) -> None:
+        """A person decided that a call whose outcome is unknown is to be made again."""
+        await store.reopen(tx, call.work_id, call.request, call.claim_within_ms)
+        if call.sender == "client":
+            await store.tell(tx)
+
+    async def outcome(self, tx: Tx, work_id: str) -> CallOutcome | None:
+        """How the call ended; None while it is open or somebody works on it."""
+        row = await store.outcome(tx, work_id)
+        if row is None:
+            return None
+        return await offload(outcome_of, row, size=len(row["result"] or b""))
+
+    async def known(self, tx: Tx, work_id: str) -> bool:
+        """Whether the call was ever offered."""
+        return await store.outcome(tx, work_id) is not None
+
+    async def offered(self, tx: Tx, query_id: str) -> list[str]:
+        """The work ids of the query's calls that were ever offered, but for those of actions."""
+        return await store.offered(tx, query_id)
+
+    # -- sending it ------------------------------------------------------------------------------------------
+
+    async def take(self, tx: Tx, work_id: str, epoch: int) -> Taken | CallOutcome:
+        """The right to send a call of the service's own, on record when the transaction commits; or how it ended."""
+        row = await store.take(tx, work_id, self._origin, epoch)
+        if row is None or row["status"] == "unknown":
+            ended = await self.outcome(tx, work_id)
+            assert ended is not None  # what cannot be taken is over
+            return ended
+        request = await offload(request_of, row["request"])
+        try:
+            return Taken(await hydrated(tx, self._hydrate, request, work_id), row["attempts"])
+        except PlangateError as error:
+            outcome = CallOutcome("done", error=f"Nothing was sent: {error.detail}")
+            await self.settle(tx, work_id, epoch, outcome)
+            return outcome
+
+    async def settle(self, tx: Tx, work_id: str, epoch: int, outcome: CallOutcome) -> CallOutcome:
+        """Records how a call ended that this process sent."""
+        await store.settle(
+            tx, work_id, epoch, outcome.status, await offload(strict_json.dumps, outcome.wire())
+        )
+        return outcome
+
+    # -- without anybody -------------------------------------------------------------------------------------
+
+    async def lapse_due(self) -> int:
+        """Ends claims that ran out and offers that nobody took; each wakes its query."""
+        due = await store.due(self._db, 100)
+        await one_by_one(due, self._lapse)
+        return len(due)
+
+    async def _lapse(self, tenant: str, work_id: str) -> None:
+        async with self._db.transaction(tenant) as tx:
+            call = await store.call_of(tx, work_id)
+            if call is None:
+                return
+            query_id = call["query_id"]
+            await queue_store.lock(tx, query_id)
+            row = await store.lapse(tx, work_id, MOST_CLAIMS, GIVEN_UP)
+            if row is None:
+                return
+            if row["status"] == "open":
+                await store.tell(tx)
+            else:
+                await queue_store.wake(tx, query_id)
+
+    async def withdraw_of_query(self, tx: Tx, query_id: str, _reason: str) -> None:
+        await store.withdraw(tx, query_id)
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def page(
+        self, tx: Tx, before: str | None, status: str | None, query_id: str | None, limit: int
+    ) -> list[Any]:
+        return [
+            {
+                "workId": r["work_id"],
+                "queryId": r["query_id"],
+                "purpose": r["purpose"],
+                "sender": r["sender"],
+                "name": r["name"],
+                "status": r["status"],
+                "attempts": r["attempts"],
+                "claimedBy": r["claimed_by"],
+                "createdAt": rfc3339(r["created_at"]),
+                "doneAt": rfc3339(r["done_at"]) if r["done_at"] else None,
+                "lateResult": _late(r),
+            }
+            for r in await store.page(tx, before, status, query_id, limit, LISTED_BYTES)
+        ]
+
+
+def _late(row: Any) -> dict[str, Any] | None:
+    """What a process said of a call after its claim had lapsed."""
+    if row["late_bytes"] is None:
+        return None
+    if row["late_result"] is None:
+        return {"note": f"It has {row['late_bytes']} bytes, too many for a list."}
+    late: dict[str, Any] = orjson.loads(row["late_result"])
+    return late
+
+
+def outcome_of(row: Any) -> CallOutcome | None:
+    """Return how a call ended; None while it is open or claimed. Call it through `offload` if its result may be large."""
+    if row["status"] in ("open", "claimed"):
+        return None
+    stored: bytes = row["result"] or b"{}"
+    result = loads(stored)
+    large = len(stored) > MAX_INLINE_BYTES and stored.startswith(_OUTPUT)
+    text = stored[len(_OUTPUT) : -1] if large else None
+    return CallOutcome(row["status"], result.get("output"), result.get("error"), text=text)
+
+
+async def hydrated(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:
+    """The request as it goes out: the values behind an action's references are put in only here."""
+    if "actions" not in request:
+        return request
+    named = [(r["kind"], r["id"]) for a in request["actions"] for r in a["references"]]
+    return {**request, "resolvedRefs": ResolvedRefs(await hydrate(tx, list(dict.fromkeys(named)), work_id))}

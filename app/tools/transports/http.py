@@ -1,0 +1,196 @@
+"""The transport `http`: a call is POSTed, signed, to an address that the spec chose.
+
+The receiver verifies the signature (Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`),
+remembers the `Idempotency-Key`, which is the same for every attempt, and answers 2xx with `{"output": ...}` or
+`{"error": "..."}`; no body is no output. What its answer says of the effect decides what happens next: 4xx means that
+nothing was done, 425, 429 and a 503 with `Retry-After` that it may be tried again, 408 and any other 5xx that nobody
+knows: what stands in front of an application answers so, too, after it acted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+import orjson
+from plangate.spec.transports import HttpTransport
+
+from app.base.clock import retry_after_s
+from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2, requests_of
+from app.base.errors import Malformed, NotFound, TooLarge
+from app.base.json import strict_json
+from app.base.json.offload import offload
+from app.base.json.parsing import Parser
+from app.base.traces import traceparent
+from app.runtimes.signing import Signing
+from app.tenancy.secrets import Secrets
+from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotSent, Uncertain
+from app.tools.transports.headers import SecretMissing, discreetly, resolved
+
+CONNECT_S = 5.0
+MAX_ERROR_CHARS = 2_000
+MAX_PROBLEM_BYTES = 64 * 1024  # of an error answer that is read as JSON
+ASKS_TO_TRY_AGAIN = frozenset({425, 429})  # and a 503 that says when
+TIMED_OUT = 408
+SENDS_ON_AFTERWARDS = frozenset({302, 303})  # what is often said of a POST that was carried out
+SAYS_ERROR = ("error", "detail", "message", "title")
+
+
+class HttpSender:
+    def __init__(
+        self, policy: EgressPolicy, secrets: Secrets, signing: Signing, *, traced: bool = False
+    ) -> None:
+        """`traced`: calls carry the span that they are made in."""
+        self._traced = traced
+        self._secrets = secrets
+        self._signing = signing
+        self._parser = Parser()
+        # A connection that was kept may have been closed by the other side as the request leaves, and then nobody
+        # knows whether it arrived. So calls that may not be repeated get a connection of their own.
+        self._kept = egress_client_httpx2(policy, max_response_bytes=MAX_RESULT_BYTES)
+        self._fresh = egress_client_httpx2(policy, max_response_bytes=MAX_RESULT_BYTES, keep_alive=False)
+
+    async def send(self, attempt: Attempt) -> CallOutcome:
+        transport = attempt.call.transport
+        assert isinstance(transport, HttpTransport)
+        body = await offload(strict_json.dumps, _body(attempt))
+        try:
+            headers = await self._headers(attempt, transport, body)
+        except (SecretMissing, NotFound) as error:
+            return CallOutcome("done", error=str(error), took_nothing=True)
+        with requests_of(attempt.tenant):
+            return await discreetly(self._sent(attempt, transport, headers, body), transport.headers, headers)
+
+    async def _sent(
+        self, attempt: Attempt, transport: HttpTransport, headers: dict[str, str], body: bytes
+    ) -> CallOutcome:
+        leaving = _Leaving(attempt)
+        client = self._kept if attempt.call.replay == "safe" else self._fresh
+        timeout = httpx2.Timeout(attempt.timeout_s, connect=min(CONNECT_S, attempt.timeout_s), pool=None)
+        try:
+            async with asyncio.timeout(attempt.timeout_s):
+                response = await client.post(
+                    transport.url,
+                    content=body,
+                    headers=headers,
+                    timeout=timeout,
+                    extensions={"trace": leaving.trace},
+                )
+        except EgressRefused as error:
+            if leaving.began:
+                raise Uncertain(f"its address answered, but {error.why}.") from error
+            return CallOutcome("done", error=f"Nothing was sent. {error}", took_nothing=True)
+        except _TooLate as error:
+            raise NotSent(
+                "Nothing was sent: the service was held up between its record and the call."
+            ) from error
+        except (TimeoutError, httpx2.HTTPError) as error:
+            raise self._lost(attempt, leaving, error) from error
+        if 200 <= response.status_code < 300:
+            return await self._output(attempt.call.name, response)
+        return _judged(attempt.call.name, response)
+
+    async def _headers(self, attempt: Attempt, transport: HttpTransport, body: bytes) -> dict[str, str]:
+        now = datetime.now(UTC)
+        id = attempt.call.work_id
+        return {
+            **await resolved(self._secrets, attempt.tenant, transport.headers),
+            "content-type": "application/json",
+            "user-agent": "plangate",
+            "idempotency-key": attempt.call.idempotency_key,
+            "webhook-id": id,
+            **({"traceparent": traceparent(attempt.call.query_id, id)} if self._traced else {}),
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": await self._signing.signature(
+                attempt.tenant, attempt.runtime_name, id, now, body
+            ),
+        }
+
+    async def _output(self, name: str, response: httpx2.Response) -> CallOutcome:
+        if not response.content.strip():
+            return CallOutcome("done")
+        must = 'A 2xx answer has a JSON body {"output": ...} or {"error": "..."}, or none.'
+        try:
+            answer = await self._parser.parse(response.content)
+        except (Malformed, TooLarge) as error:
+            return CallOutcome("done", error=f"{name} ran, but its answer cannot be read. {error} {must}")
+        if isinstance(answer, dict) and set(answer) == {"output"}:
+            return CallOutcome("done", output=answer["output"])
+        if isinstance(answer, dict) and set(answer) == {"error"} and isinstance(answer["error"], str):
+            return CallOutcome("done", error=answer["error"][:MAX_ERROR_CHARS] or "it failed without a word")
+        return CallOutcome("done", error=f"{name} ran, but its answer is not as agreed. {must}")
+
+    def _lost(self, attempt: Attempt, leaving: _Leaving, error: Exception) -> Exception:
+        what = (
+            "no answer in time" if isinstance(error, TimeoutError | httpx2.TimeoutException) else "no answer"
+        )
+        why = str(error) or type(error).__name__
+        if leaving.began:
+            return Uncertain(f"{what} came from its address after the call had left ({why}).")
+        return NotSent(f"{attempt.call.name} cannot be reached, nothing was sent: {why}")
+
+    async def aclose(self) -> None:
+        await self._kept.aclose()
+        await self._fresh.aclose()
+
+
+class _TooLate(Exception):
+    """The right to send has run out."""
+
+
+class _Leaving:
+    """Sees the moment in which the first byte of a request leaves."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self.began = False
+
+    async def trace(self, event: str, _info: dict[str, Any]) -> None:
+        if event.endswith(".send_request_headers.started"):
+            if not self._attempt.may_send():
+                raise _TooLate
+            self.began = True
+
+
+def _body(attempt: Attempt) -> dict[str, Any]:
+    """What the receiver reads: `{tool, args, context}`, or the actions of an approved plan as a dispatcher gets them."""
+    named = {"tool": attempt.call.name} if "args" in attempt.request else {}
+    return {**named, **attempt.request, "attempt": attempt.number}
+
+
+def _judged(name: str, response: httpx2.Response) -> CallOutcome:
+    """What an answer that is no 2xx means."""
+    status = response.status_code
+    if 300 <= status < 400:
+        where = response.headers.get("location", "nowhere")[:200]
+        redirects = f"answered {status}, a redirect to {where}; redirects are not followed."
+        if status in SENDS_ON_AFTERWARDS:
+            raise Uncertain(f"its address {redirects}")
+        return CallOutcome("done", error=f"{name} {redirects}", took_nothing=True)
+    told = f"{name} answered {status}: {_told(response)}"
+    if took_nothing(response):
+        raise NotSent(told, retry_after_s(response.headers))
+    if status >= 500 or status == TIMED_OUT:
+        raise Uncertain(f"its address answered {status}: {_told(response)}")
+    return CallOutcome("done", error=told, took_nothing=True)
+
+
+def took_nothing(response: httpx2.Response) -> bool:
+    """Whether an answer says that the call was not taken and may come again."""
+    says_when = response.status_code == 503 and "retry-after" in response.headers
+    return says_when or response.status_code in ASKS_TO_TRY_AGAIN
+
+
+def _told(response: httpx2.Response) -> str:
+    """What an error answer says in words."""
+    text = response.content[: 4 * MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
+    try:
+        parsed = orjson.loads(response.content) if len(response.content) <= MAX_PROBLEM_BYTES else None
+    except orjson.JSONDecodeError:
+        parsed = None
+    if isinstance(parsed, dict):
+        text = next((parsed[k] for k in SAYS_ERROR if isinstance(parsed.get(k), str)), text)
+    clean = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return clean[:MAX_ERROR_CHARS] or "without a word"

@@ -1,0 +1,1 @@
+"""The transport `mcp`: sessions, pinned definitions and the wire below the SDK."""

@@ -1,0 +1,133 @@
+"""The transport `mcp`: a call is made of a tool of a remote MCP server, over Streamable HTTP.
+
+Every call has a session of its own: it lists the tools, calls one whose definition is still the registered one, and
+ends. Nothing took effect before the request `tools/call` leaves; when it left and no answer came, nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from plangate.spec.transports import HeaderValue, McpTransport
+
+from app.base.clock import retry_after_s
+from app.base.egress import EgressPolicy, EgressTransport2, requests_of
+from app.tenancy.secrets import Secrets
+from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain, parsed
+from app.tools.transports.headers import SecretMissing, discreet, discreetly, resolved
+from app.tools.transports.http import TIMED_OUT, took_nothing
+from app.tools.transports.mcp import tools as mcp_tools
+from app.tools.transports.mcp.tools import RemoteTool
+from app.tools.transports.mcp.wire import (
+    Answered,
+    Forbidden,
+    McpWire,
+    NotAsRegistered,
+    Redirected,
+    Refused,
+    Server,
+    SessionFailed,
+    TooLate,
+    ToolUse,
+)
+
+OPEN_S: Final = 4.0
+"""How long a session may take until it calls the tool: less than half a lease, in which a call must leave, so that a
+slow server is called slow. At registration it has as long."""
+
+SDK_MODULE: Final = "app.tools.transports.mcp.session"
+
+
+class McpSender:
+    def __init__(self, policy: EgressPolicy, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._checked = EgressTransport2(policy)
+        self._sdk: Any = None
+
+    async def send(self, attempt: Attempt) -> CallOutcome:
+        transport = attempt.call.transport
+        assert isinstance(transport, McpTransport)
+        try:
+            server = await self._server(attempt.tenant, transport.url, transport.headers)
+        except SecretMissing as error:
+            return CallOutcome("done", error=str(error), took_nothing=True)
+        with requests_of(attempt.tenant):
+            return await discreetly(self._sent(attempt, transport, server), transport.headers, server.headers)
+
+    async def _sent(self, attempt: Attempt, transport: McpTransport, server: Server) -> CallOutcome:
+        use = ToolUse(
+            transport.tool or attempt.call.name,
+            mcp_tools.arguments(replace(attempt, request=await parsed(attempt.request))),
+            mcp_tools.meta(attempt),
+            transport.definition_digest,
+        )
+        sdk = await self._loaded()
+        wire = McpWire(self._checked, attempt.may_send)
+        try:
+            result = await sdk.call(wire, server, use, open_within_s=OPEN_S, within_s=attempt.timeout_s)
+        except NotAsRegistered as error:
+            return CallOutcome(
+                "done",
+                error=f"Nothing was sent: its server {error}: register the runtime again.",
+                took_nothing=True,
+            )
+        except Refused as error:
+            return CallOutcome("done", error=f"Its server refused the call of {attempt.call.name}: {error}")
+        except SessionFailed as error:
+            return _judged(attempt.call.name, wire, error)
+        return await asyncio.to_thread(mcp_tools.outcome, attempt, result)
+
+    async def tools(
+        self, tenant: str, url: str, headers: Mapping[str, HeaderValue], within_s: float
+    ) -> list[RemoteTool]:
+        """What a server lists. Raises SecretMissing, SessionFailed."""
+        server = await self._server(tenant, url, headers)
+        sdk = await self._loaded()
+        try:
+            with requests_of(tenant):
+                wire = McpWire(self._checked, lambda: False)
+                found: list[RemoteTool] = await sdk.tools_of(wire, server, within_s)
+        except SessionFailed as error:
+            raise SessionFailed(discreet(str(error), headers, server.headers)) from None
+        return found
+
+    async def aclose(self) -> None:
+        await self._checked.aclose()
+
+    async def _server(self, tenant: str, url: str, headers: Mapping[str, HeaderValue]) -> Server:
+        return Server(url, await resolved(self._secrets, tenant, headers))
+
+    async def _loaded(self) -> Any:
+        """The module over the SDK, which takes half a second to import: not at startup, not on the event loop."""
+        if self._sdk is None:
+            self._sdk = await asyncio.to_thread(importlib.import_module, SDK_MODULE)
+        return self._sdk
+
+
+def _judged(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
+    """What a session that failed means for the call: the same answers of HTTP mean the same as with `http`."""
+    fault = wire.fault
+    if isinstance(fault, TooLate):
+        raise NotSent("Nothing was sent: the service was held up between its record and the call.") from error
+    if isinstance(fault, Forbidden):
+        if wire.left:
+            raise Uncertain(f"its server answered, but {fault.refused.why}.") from error
+        return CallOutcome("done", error=f"Nothing was sent. {fault.refused}", took_nothing=True)
+    if not wire.left:
+        raise NotSent(f"Nothing was sent: the server of {name} {error}.") from error
+    told = f"The server of {name} {error}."
+    if isinstance(fault, Redirected):
+        return CallOutcome("done", error=told, took_nothing=True)
+    if isinstance(fault, Answered) and took_nothing(fault.response):
+        raise NotSent(told, retry_after_s(fault.response.headers)) from error
+    if (
+        isinstance(fault, Answered)
+        and fault.response.status_code < 500
+        and fault.response.status_code != TIMED_OUT
+    ):
+        return CallOutcome("done", error=told, took_nothing=True)
+    raise Uncertain(f"its server {error}.") from error

@@ -1,0 +1,169 @@
+"""What an MCP server says of its tools and answers to a call, in the terms of the service. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from plangate.spec.transports import McpTransport
+
+from app.base.json import strict_json
+from app.tools.models import Attempt, CallOutcome, returned
+
+MAX_ERROR_CHARS = 2_000
+MAX_NAME_CHARS = 64
+ACTION_FIELDS = ("planId", "revision", "digest", "actions", "resolvedRefs", "inputs")
+META = "plangate/"
+"""Before the names of what goes along with a call in its `_meta`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTool:
+    """A tool as its server defines it."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """Names exactly this definition. Raises NotJson for one that JSON cannot hold."""
+        definition = {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": self.annotations,
+        }
+        return hashlib.sha256(strict_json.canonical(definition)).hexdigest()
+
+    def spec(self, name: str, server: McpTransport) -> dict[str, Any]:
+        """A ToolSpec for it under this name. What it promises of itself is taken over: the author decides whether to
+        believe it."""
+        promises = {
+            ours: True
+            for ours, theirs in (("readOnly", "readOnlyHint"), ("idempotent", "idempotentHint"))
+            if self.annotations.get(theirs) is True
+        }
+        transport = server.to_wire() | {"definitionDigest": self.digest()}
+        return {
+            "name": name,
+            **({"description": self.description} if self.description else {}),
+            "inputSchema": self.input_schema,
+            **({"outputSchema": self.output_schema} if self.output_schema else {}),
+            **({"annotations": promises} if promises else {}),
+            "transport": transport | ({"tool": self.name} if name != self.name else {}),
+        }
+
+
+def specs(tools: Iterable[RemoteTool], server: McpTransport) -> list[dict[str, Any]]:
+    """ToolSpecs for the tools of a server, each under a name of its own that a spec takes."""
+    made: dict[str, dict[str, Any]] = {}
+    times: Counter[str] = Counter()
+    for tool in tools:
+        plain = _plain_name(tool.name)
+        name = plain
+        while name in made:
+            times[plain] += 1
+            number = f"_{times[plain] + 1}"
+            name = plain[: MAX_NAME_CHARS - len(number)] + number
+        made[name] = tool.spec(name, server)
+    return list(made.values())
+
+
+def _plain_name(remote: str) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", remote)
+    return (plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}")[:MAX_NAME_CHARS]
+
+
+def difference(ours: Any, theirs: Any, pointer: str = "") -> str | None:
+    """Where two JSON values differ first, in words; None where they are equal."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        for key in sorted({*ours, *theirs}):
+            place = f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+            if key not in ours:
+                return f"{place} is {_short(theirs[key])} there and absent here"
+            if key not in theirs:
+                return f"{place} is absent there and {_short(ours[key])} here"
+            found = difference(ours[key], theirs[key], place)
+            if found is not None:
+                return found
+        return None
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        found_in = (
+            difference(a, b, f"{pointer}/{n}") for n, (a, b) in enumerate(zip(ours, theirs, strict=True))
+        )
+        return next((found for found in found_in if found is not None), None)
+    if strict_json.canonical(ours) == strict_json.canonical(theirs):
+        return None
+    return f"{pointer or 'it'} is {_short(theirs)} there and {_short(ours)} here"
+
+
+def _short(value: Any) -> str:
+    text = strict_json.dumps(value).decode()
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def arguments(attempt: Attempt) -> dict[str, Any]:
+    """The arguments of a call: those of the tool, or approved actions as every dispatcher gets them."""
+    request = attempt.request
+    if "args" in request:
+        given: dict[str, Any] = request["args"]
+        return given
+    return {**{name: request.get(name) for name in ACTION_FIELDS}, "attempt": attempt.number}
+
+
+def meta(attempt: Attempt) -> dict[str, Any]:
+    """What goes along with a call for whoever keeps track of calls."""
+    call = attempt.call
+    return {
+        f"{META}idempotencyKey": call.idempotency_key,
+        f"{META}queryId": call.query_id,
+        f"{META}workId": call.work_id,
+    }
+
+
+def outcome(attempt: Attempt, result: Mapping[str, Any]) -> CallOutcome:
+    """What the result of a `tools/call` says: it is one by the protocol."""
+    name = attempt.call.name
+    if result.get("resultType") == "input_required":
+        return CallOutcome(
+            "done", error=f"{name} asks for input in mid-call, which the service does not give."
+        )
+    content: list[Any] = result.get("content") or []
+    if result.get("isError"):
+        return CallOutcome("done", error=_error(content))
+    return returned(name, _output(result, content, as_object=attempt.call.purpose == "action"))
+
+
+def _output(result: Mapping[str, Any], content: list[Any], *, as_object: bool) -> Any:
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    if not content:
+        return None
+    if len(content) > 1 or content[0].get("type") != "text":
+        return content
+    text = content[0]["text"]
+    if as_object:
+        try:
+            parsed = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+        return parsed if isinstance(parsed, dict) else text
+    return text
+
+
+def _error(content: list[Any]) -> str:
+    texts = [str(block.get("text", "")) for block in content if block.get("type") == "text"]
+    return in_words("\n".join(texts)) or "it failed without a word"
+
+
+def in_words(text: str) -> str:
+    """Text of the server's for a message."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").strip()[:MAX_ERROR_CHARS]

@@ -1,0 +1,254 @@
+"""Below the MCP SDK: every request of a session to a server passes here, and nothing else leads out.
+
+The SDK follows redirects within an origin, holds a stream open for messages nobody asked for, and says of many ends of
+a call only that there was an error. So here redirects end a session, that stream is not opened, what a session may
+read is bounded, and how the request of a call fared is kept as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+import orjson
+
+from app.base.egress import EgressRefused
+from app.tools.transports.mcp.tools import in_words
+
+LIST_BYTES: Final = 4 * 1024 * 1024
+LIST_PARTS: Final = 100_000
+RESULT_PARTS: Final = 1_000_000
+"""Objects, arrays and their members, as far as bytes show them: each is work, and takes many times its text in memory."""
+
+MAX_LINES: Final = 20_000
+"""Of all streams of a session: a stream is read line by line, and every message of it is work."""
+
+MAX_RESUMES: Final = 100
+"""How often a session goes back to a server that ended the stream of an answer before it was complete."""
+
+CLOSE_S: Final = 1.0
+LAST_EVENT_ID: Final = "last-event-id"
+STREAM: Final = "text/event-stream"
+
+
+class SessionFailed(Exception):
+    """A session did not come to its end; the message goes on after the name of the server."""
+
+
+class NotAsRegistered(SessionFailed):
+    """The server has no such tool any more, or defines it otherwise. The call did not leave."""
+
+
+class Refused(SessionFailed):
+    """The server answered the call with an error of JSON-RPC, whose words these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a session goes, and with which headers."""
+
+    url: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The call of a tool that is meant by its name and the digest of its definition."""
+
+    name: str
+    arguments: dict[str, Any]
+    meta: dict[str, Any]
+    digest: str | None
+
+
+class WireFault(Exception):
+    """A request of the session did not fare well; the message goes on after the name of the server."""
+
+
+class Broken(WireFault):
+    """There is no connection, or it ended."""
+
+
+class Forbidden(WireFault):
+    """The service does not go there, or does not read that."""
+
+    def __init__(self, refused: EgressRefused) -> None:
+        super().__init__(f"cannot be used: {refused}")
+        self.refused = refused
+
+
+class Redirected(WireFault):
+    """The server sent the session elsewhere."""
+
+
+class TooMuch(WireFault):
+    """The server answers more than a session reads."""
+
+
+class NoAnswer(WireFault):
+    """The request of the call was taken, and what came back is no answer to it."""
+
+
+class TooLate(WireFault):
+    """The right to send the call ran out before its first byte left."""
+
+
+class Answered(WireFault):
+    """A request was answered with an error of HTTP."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__(f"answered {response.status_code}: {_told(response)}")
+        self.response = response
+
+
+class McpWire(httpx2.AsyncBaseTransport):
+    """The transport of one session, over the checked one that all sessions share.
+
+    `left`: the first byte of the request that calls a tool has left. `fault`: what ended the session. `refusal`: the
+    last answer, if it was an error of HTTP.
+    """
+
+    def __init__(self, checked: httpx2.AsyncBaseTransport, may_send: Callable[[], bool]) -> None:
+        self._checked = checked
+        self._may_send = may_send
+        self._bytes_left = LIST_BYTES
+        self._parts_left = LIST_PARTS
+        self._lines_left = MAX_LINES
+        self._resumes_left = MAX_RESUMES
+        self.left = False
+        self.fault: WireFault | None = None
+        self.refusal: Answered | None = None
+
+    def allow(self, size: int) -> None:
+        """From now on so many bytes may be read: what comes is the result."""
+        self._bytes_left = size
+        self._parts_left = RESULT_PARTS
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """After a fault the SDK is told of an error of HTTP, and then the same of whatever it still sends: an exception
+        here would tear its session down before it takes leave of the server."""
+        if request.method == "DELETE":
+            return await self._closing(request)
+        if request.method == "GET":
+            return await self._rest(request)
+        if self.fault is None:
+            try:
+                return await self._post(request)
+            except WireFault as fault:
+                self.fault = fault
+            except EgressRefused as error:
+                self.fault = Forbidden(error)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                self.fault = Broken("cannot be reached")
+            except httpx2.HTTPError:
+                self.fault = Broken("broke the connection")
+        return _stand_in(500, request)
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._checked.handle_async_request(request)
+        response.stream = _Counted(self, response)
+        return response
+
+    async def _post(self, request: httpx2.Request) -> httpx2.Response:
+        calls = _calls_a_tool(request.content)
+        if calls:
+            request.extensions = {**request.extensions, "trace": self._leaving}
+        response = await self._answer(request)
+        status, kind = response.status_code, _kind(response)
+        if kind != STREAM or not 200 <= status < 300:
+            await response.aread()
+        if 300 <= status < 400:
+            where = in_words(response.headers.get("location", "nowhere"))[:200]
+            raise Redirected(f"answered {status}, a redirect to {where}; redirects are not followed")
+        self.refusal = Answered(response) if status >= 400 else None
+        if calls and self.refusal is not None:
+            raise self.refusal
+        if calls and status == 202:
+            raise NoAnswer("answered 202 without an answer")
+        if calls and kind not in ("application/json", STREAM):
+            raise NoAnswer(f"answered {status} with the content type {in_words(kind)[:80]!r}")
+        return response
+
+    async def _rest(self, request: httpx2.Request) -> httpx2.Response:
+        """Going back for the rest of an answer is the one reason to ask without a message."""
+        self._resumes_left -= 1
+        if self.fault is not None or LAST_EVENT_ID not in request.headers or self._resumes_left < 0:
+            return _stand_in(405, request)
+        response = await self._answer(request)
+        if not response.is_redirect:
+            return response
+        await response.aclose()
+        return _stand_in(405, request)
+
+    async def _leaving(self, event: str, _info: dict[str, Any]) -> None:
+        if event.endswith(".send_request_headers.started"):
+            if not self._may_send():
+                raise TooLate("was not asked in time")
+            self.left = True
+
+    def count(self, chunk: bytes, lines: bool) -> None:
+        """Raises TooMuch."""
+        self._bytes_left -= len(chunk)
+        self._parts_left -= chunk.count(b"[") + chunk.count(b"{") + chunk.count(b":")
+        if lines:
+            self._lines_left -= chunk.count(b"\n") + chunk.count(b"\r")
+        if min(self._bytes_left, self._parts_left, self._lines_left) < 0:
+            self.fault = TooMuch("answered more than the service reads")
+            raise self.fault
+
+    async def _closing(self, request: httpx2.Request) -> httpx2.Response:
+        """The answer is there: nobody waits long for a farewell."""
+        with contextlib.suppress(TimeoutError, httpx2.HTTPError, EgressRefused, OSError):
+            async with asyncio.timeout(CLOSE_S):
+                response = await self._checked.handle_async_request(request)
+                await response.aclose()
+        return _stand_in(204, request)
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """The body of an answer as a session reads it."""
+
+    def __init__(self, wire: McpWire, response: httpx2.Response) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        self._wire = wire
+        self._inner = response.stream
+        self._lines = _kind(response) == STREAM
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            self._wire.count(chunk, self._lines)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _stand_in(status: int, request: httpx2.Request) -> httpx2.Response:
+    """An answer for the SDK alone."""
+    return httpx2.Response(status, request=request)
+
+
+def _kind(response: httpx2.Response) -> str:
+    kind: str = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind
+
+
+def _calls_a_tool(body: bytes) -> bool:
+    message = orjson.loads(body)
+    return isinstance(message, dict) and message.get("method") == "tools/call"
+
+
+def _told(response: httpx2.Response) -> str:
+    """What an error of HTTP says in words: the message of a JSON-RPC error, or the beginning of the body."""
+    try:
+        parsed = orjson.loads(response.content)
+    except orjson.JSONDecodeError:
+        parsed = None
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        return in_words(error["message"])
+    return in_words(response.content[:8_000].decode("utf-8", "replace")) or "without a word"

@@ -1,0 +1,1 @@
+"""Variables: values in the arguments of calls and plans, and results written to paths."""

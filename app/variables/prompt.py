@@ -1,0 +1,76 @@
+"""What an agent with the toolkit `variables` is told of them when its run begins. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from plangate.visible import visible_json
+
+from app.documents.glimpses import brief, cut
+from app.documents.writing import kind_of
+
+MAX_LINES: Final = 60
+_GLIMPSE_CHARS: Final = 120
+_KEY_CHARS: Final = 100
+_BARE: Final = re.compile(r"(?!\d+\Z)[\w$-]+", re.ASCII)
+
+_RULES: Final = """\
+# Variables
+
+A string that is exactly one of the paths below, as an argument of a tool or anywhere inside of one, stands for the \
+value behind it. The value is put in before the call is made: pass the path, never copy the value. Paths go deeper \
+with dots (†state.rows.0.name); a key that is no plain word is quoted (†state."net.eur"). "†a || †b" is the first that \
+exists, "†a && †b" needs both and is the last. Inside of other text nothing is replaced. A text that begins with † \
+itself is written with two.
+
+With _outputPath (†state.<path>, or †<name>.<path> of a data object) the result of a call goes there instead of into \
+this conversation, and you get a receipt. _outputMethod is set (default), merge, assign, push or concat. †state lasts \
+as long as this thread, data objects as long as this query.
+
+At the beginning of this task there are:
+"""
+
+
+def section(documents: Mapping[str, Any], references: Iterable[str]) -> str:
+    """The rules, the paths of these documents by their kinds, each with type and glimpse, and the kinds of references."""
+    paths = (one for kind, document in documents.items() for one in _paths(kind, document))
+    shown = [_line(path, value) for path, value in islice(paths, MAX_LINES)]
+    left = sum(1 for _ in paths)
+    if left:
+        shown.append(f"- and {left} more")
+    shown += [f"- †ref.{_segment(kind)}.<id>: the value of a stored reference" for kind in references]
+    return _RULES + "\n".join(shown) + "\n"
+
+
+def _paths(kind: str, document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The document, its keys, and the keys of the objects in it."""
+    if not isinstance(document, Mapping) or not document:
+        yield (kind,), document
+        return
+    for key, held in document.items():
+        if len(key) > _KEY_CHARS:
+            continue
+        yield (kind, key), held
+        if isinstance(held, Mapping):
+            yield from (((kind, key, k), v) for k, v in held.items() if len(k) <= _KEY_CHARS)
+
+
+def _line(path: tuple[str, ...], value: Any) -> str:
+    said = f"†{'.'.join((path[0], *map(_segment, path[1:])))}"
+    if isinstance(value, Mapping):
+        return f"- {said}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
+    glimpse = cut(_in_a_line(brief(value, depth=1)), _GLIMPSE_CHARS)
+    return f"- {said}: {kind_of(value)}, {glimpse}"
+
+
+def _segment(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _in_a_line(key)
+
+
+def _in_a_line(value: Any) -> str:
+    """As JSON. What is stored began somewhere else: nothing of it may begin a line that looks like one of ours."""
+    return visible_json(json.dumps(value, ensure_ascii=False))

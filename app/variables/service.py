@@ -1,0 +1,465 @@
+"""The toolkit `variables` at work: values in the place of variables before a call, its result at a path after it.
+
+What a call was given is on record before it passes its gate, and a call writes once: after a crash it has the same
+values, whatever the documents hold by then, and finds what it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import orjson
+from plangate.spec.models import RuntimeSpec
+from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, META, OUTPUT_PATH, meta_schema, prescribed_path
+from plangate.spec.variables import MISSING, Reference
+
+from app.artifacts.models import Artifact
+from app.artifacts.service import ArtifactNotFound, Artifacts
+from app.base.blobs.store import BlobLost, StoreUnavailable
+from app.base.errors import TooLarge
+from app.base.json import low_memory, strict_json
+from app.base.json.offload import loads, offload
+from app.base.json.process_pool import LARGE_BYTES, Helpers
+from app.base.json.worker import pieces
+from app.base.postgres.database import Tx
+from app.base.schema.checker import SchemaChecker
+from app.documents import store
+from app.documents.glimpses import cut
+from app.documents.models import EMPTY, NOTHING, STATE, Author, Document, DocumentId, WriteRow
+from app.documents.service import Documents, Made
+from app.documents.writing import Method, WriteRefused, kind_of
+from app.engine.query_run import QueryRun
+from app.journal import store as journal_store
+from app.journal.models import Scope, event
+from app.references.service import (
+    MAX_HYDRATED_BYTES,
+    ReferenceChanged,
+    ReferenceExpired,
+    ReferenceNotFound,
+    References,
+)
+from app.tools.results import Answer, Outcome, ToolError
+from app.variables.prompt import section
+from app.variables.values import (
+    ARTIFACT,
+    MAX_REPLACED_BYTES,
+    UNHURRIED_BYTES,
+    Filled,
+    Output,
+    VariableError,
+    Written,
+    filled,
+    is_text,
+    written,
+)
+from app.workspace.text import NotText, text_of
+
+INPUT: Final = "input"
+REASON_CHARS: Final = 400
+AT_ONCE_BYTES: Final = 256 * 1024  # of documents that are parsed between the events of other queries
+HELPER_BYTES: Final = 6 * MAX_HYDRATED_BYTES
+"""The memory of the process that large documents are read in: the texts of all, one of them parsed, and what is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whose variables: the state of a thread, what a query came with by kind (or a runtime alone, where there is none
+    yet), and what it wrote."""
+
+    thread_id: str
+    query_id: str | None
+    given: Mapping[str, Any]
+    state_schema: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, run: QueryRun) -> Holder:
+        spec, given = run.runtime.spec, given_of(run.runtime.spec, run.query.request)
+        return cls(run.query.thread_id, run.query.id, given, spec.state_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The bytes that variables lead into, of one moment; and what became of references that are gone."""
+
+    bodies: Mapping[Reference, bytes]
+    why: Mapping[Reference, str]
+    kinds: frozenset[str]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.bodies.values()))
+
+    def values(self) -> dict[Reference, Any]:
+        """The documents themselves. Where `size` is large: in a thread."""
+        return {root: _parsed(body) for root, body in self.bodies.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call as its model wrote it, in which parameters nothing is replaced, and the path that the tool itself says."""
+
+    args: dict[str, Any]
+    kept: tuple[str, ...]
+    prescribed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A document that is written to: what it begins as, and the schema that holds for it."""
+
+    document: DocumentId
+    base: bytes
+    schema: Mapping[str, Any] | None
+
+
+class Variables:
+    def __init__(
+        self, references: References, documents: Documents, schemas: SchemaChecker, artifacts: Artifacts
+    ) -> None:
+        self._artifacts = artifacts
+        self._references = references
+        self._documents = documents
+        self._schemas = schemas
+        self._helpers = Helpers("app.variables.json_worker", HELPER_BYTES)
+
+    # -- before a call ---------------------------------------------------------------------------------------
+
+    async def fill(
+        self, run: QueryRun, scope: Scope, tool: str, schema: Mapping[str, Any], args: dict[str, Any]
+    ) -> Filled | ToolError:
+        """The call with values in the place of its variables, as on record: the same whenever it is asked for."""
+        asked = Asked(args, KEPT_AS_WRITTEN.get(tool, ()), prescribed_path(schema))
+        try:
+            call = written(asked.args, asked.kept, asked.prescribed)
+            self._meta_checked(schema, asked)
+            if not call.found:
+                return filled(call, {}, (), {})
+            kept = await run.look(lambda tx: store.kept_call(tx, scope.work_id))
+            if kept is not None:
+                return await _loaded(kept, call.output)
+            roots = call.roots()
+            gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
+            texts = await self.texts(run, list(filter(is_text, roots)), scope.work_id)
+            bodies, why = {**gathered.bodies, **texts.bodies}, {**gathered.why, **texts.why}
+            gathered = Gathered(bodies, why, gathered.kinds)
+            made, record = await self._made(asked, call, gathered)
+            await run.durably(lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record))
+            return made
+        except VariableError as error:
+            return ToolError(f"The call was not made. {error}", "variable_error")
+
+    def _meta_checked(self, schema: Mapping[str, Any], asked: Asked) -> None:
+        """What the call says of its result, against what the tool itself asks of that. Raises VariableError."""
+        wanted = meta_schema(schema)
+        if wanted is None:
+            return
+        said = {name: asked.args[name] for name in META if name in asked.args}
+        if asked.prescribed is not None:
+            said[OUTPUT_PATH] = asked.prescribed
+        flaws = self._schemas.compile(wanted).errors(said)
+        if flaws:
+            raise VariableError("; ".join(f"{flaw.pointer or '/'}: {flaw.message}" for flaw in flaws) + ".")
+
+    async def _made(
+        self, asked: Asked, call: Written, gathered: Gathered
+    ) -> tuple[Filled, tuple[bytes, bytes]]:
+        """The call with its values, and the record of it. Raises VariableError."""
+        bodies = gathered.bodies
+        if gathered.size <= LARGE_BYTES:
+
+            def work() -> tuple[Filled, tuple[bytes, bytes]]:
+                made = filled(call, gathered.values(), gathered.kinds, gathered.why)
+                record = made.dump()
+                return made.with_text(record[0]), record
+
+            return await asyncio.to_thread(work) if gathered.size > AT_ONCE_BYTES else work()
+        try:
+            async with self._helpers.one() as helper:
+                answer, data = await helper.asked(
+                    "fill",
+                    *bodies.values(),
+                    sizes=[len(body) for body in bodies.values()],
+                    roots=[str(root) for root in bodies],
+                    why={str(root): told for root, told in gathered.why.items()},
+                    kinds=sorted(gathered.kinds),
+                    args=asked.args,
+                    kept=asked.kept,
+                    prescribed=asked.prescribed,
+                )
+        except TooLarge as error:
+            raise VariableError(
+                "The values that its variables lead into have so many parts that this needs more memory or time than "
+                "the service gives to one call: pass references by their handles."
+            ) from error
+        if "refused" in answer:
+            raise VariableError(answer["refused"])
+        args, sources = pieces(data, answer["sizes"])
+        return await _loaded((args, sources), call.output), (args, sources)
+
+    async def gather(
+        self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[Reference], *, used: bool = True
+    ) -> Gathered:
+        """What variables lead into, as it is now; the record of the work says which references and artifacts that were,
+        the latter if they are `used` and not only looked at."""
+        bodies: dict[Reference, bytes] = {}
+        why: dict[Reference, str] = {}
+        given, query_id = holder.given, holder.query_id
+        own = await store.of_query(tx, query_id) if query_id else []
+        hydrated = 0
+        for root in roots:
+            if root.kind == "ref":
+                kind, id = (segment.key for segment in root.path)
+                try:
+                    hydrated += (await self._references.glimpse(tx, kind, id)).size_bytes
+                    if hydrated > MAX_HYDRATED_BYTES:
+                        raise VariableError(f"One call may use {MAX_HYDRATED_BYTES} bytes of references.")
+                    found = await self._references.hydrate(tx, [(kind, id)], work_id)
+                    bodies[root] = found[kind][id]
+                except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
+                    why[root] = cut(gone.detail, REASON_CHARS)
+            elif is_text(root):
+                continue  # it is in the blob store
+            elif root.kind == ARTIFACT:
+                try:
+                    found_one = await self._artifacts.read(tx, root.path[0].key)
+                    bodies[root] = strict_json.dumps(found_one.wire())
+                    if used:
+                        await self._artifacts.note(tx, work_id, [(found_one, 0)])
+                except ArtifactNotFound as gone:
+                    why[root] = cut(gone.detail, REASON_CHARS)
+            elif root.kind == STATE:
+                held = await self._documents.read(tx, DocumentId.state(holder.thread_id))
+                bodies[root] = held.body
+            elif query_id and root.kind in own:
+                bodies[root] = await store.body_of_query(tx, query_id, root.kind)
+            elif root.kind in given:
+                bodies[root] = strict_json.dumps(given[root.kind])
+        return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", ARTIFACT}))
+
+    async def texts(self, run: QueryRun, roots: Sequence[Reference], work_id: str | None = None) -> Gathered:
+        """The texts of the files that artifacts are, as they were published; `work_id` is the work that uses them."""
+        bodies: dict[Reference, bytes] = {}
+        why: dict[Reference, str] = {}
+        total = 0
+        used: list[tuple[Artifact, int]] = []
+        for root in roots:
+            id = root.path[0].key
+            try:
+                found = await run.look(lambda tx, id=id: self._artifacts.read(tx, id))  # type: ignore[misc]
+            except ArtifactNotFound as gone:
+                why[root] = gone.detail
+                continue
+            total += found.body_bytes
+            if total > MAX_REPLACED_BYTES:
+                raise VariableError(
+                    f"With {id} the artifacts of this call have {total} bytes, more than {MAX_REPLACED_BYTES}: pass their "
+                    "ids, or paths."
+                )
+            try:
+                text = await self._artifacts.text(run.lease.tenant, found)
+                bodies[root] = await asyncio.to_thread(_as_json, text)
+                used.append((found, 0))
+            except NotText:
+                why[root] = f"The artifact {id!r} is not text."
+            except (BlobLost, StoreUnavailable) as error:
+                why[root] = error.detail
+        if used and work_id is not None:
+            await run.durably(lambda tx: self._artifacts.note(tx, work_id, used))
+        return Gathered(bodies, why, frozenset())
+
+    # -- after it --------------------------------------------------------------------------------------------
+
+    async def deliver(self, run: QueryRun, scope: Scope, output: Output, outcome: Outcome) -> Outcome:
+        """The result at its path, and a receipt for the model. A failure goes to the second alternative, if there is
+        one. Raises WriteRefused, and nothing was written."""
+        rows = await run.look(lambda tx: store.of_call(tx, scope.work_id))
+        if not rows:
+            picked = picked_of(output, outcome)
+            if isinstance(picked, ToolError):
+                return picked
+            paths, value = picked
+            data = await text_of_picked(outcome, value)
+            made = await self.ahead(run, scope, paths, output.method, value, data)
+            failed = isinstance(outcome, ToolError)
+            rows = await run.durably(
+                lambda tx: self.write(
+                    tx,
+                    Holder.of(run),
+                    scope,
+                    paths,
+                    output.method,
+                    value,
+                    failed=failed,
+                    epoch=run.lease.epoch,
+                    made=made,
+                    data=data,
+                )
+            )
+        else:
+            value = await offload(loads, rows[0].value or b"null")
+        if rows[0].failed:
+            where = ", ".join(row.path for row in rows)
+            return ToolError(f"{value['message']} (This error was written to {where}.)", value["code"])
+        written_to = [row.change() for row in rows]
+        first = rows[0]
+        return Answer(
+            {
+                "written": written_to,
+                "type": kind_of(value),
+                "sizeBytes": first.size_bytes,
+                "glimpse": first.glimpse,
+            }
+        )
+
+    async def ahead(
+        self, run: QueryRun, scope: Scope, paths: Sequence[Reference], method: Method, value: Any, data: bytes
+    ) -> Made | None:
+        """Compute the result of a large write, or of a write to a large document, while no transaction is open. `data` is
+        the value as JSON."""
+        if len(paths) != 1:
+            return None
+        target = self._target(Holder.of(run), scope, paths[0])
+        left = LARGE_BYTES - len(data)
+
+        async def look(tx: Tx) -> Document | None:
+            if await store.size(tx, target.document) <= left:
+                return None
+            return await store.held(tx, target.document) or Document(0, target.base)
+
+        held = await run.look(look)
+        if held is None:
+            return None
+        return await self._documents.ahead(
+            held, target.document, paths[0], method, value, schema=target.schema, data=data
+        )
+
+    def _target(self, holder: Holder, scope: Scope, path: Reference) -> Target:
+        """The document that a path leads into."""
+        if path.kind == STATE:
+            return Target(DocumentId.state(holder.thread_id), EMPTY, holder.state_schema)
+        given = holder.given
+        base = strict_json.dumps(given[path.kind]) if path.kind in given else NOTHING
+        return Target(DocumentId(scope.query_id, path.kind, holder.thread_id), base, None)
+
+    async def write(
+        self,
+        tx: Tx,
+        holder: Holder,
+        scope: Scope,
+        paths: Iterable[Reference],
+        method: Method,
+        value: Any,
+        *,
+        failed: bool,
+        epoch: int | None = None,
+        made: Made | None = None,
+        data: bytes | None = None,
+    ) -> list[WriteRow]:
+        """All of the writes of a call, or none, with their events; once, however often it is asked for. Raises
+        WriteRefused."""
+        rows = await store.of_call(tx, scope.work_id)
+        if rows:  # the answer to its commit was lost
+            return rows
+        for part, path in enumerate(paths):
+            target = self._target(holder, scope, path)
+            author = Author(scope.work_id, scope.query_id, scope.agent, part, failed)
+            row = await self._documents.write(
+                tx,
+                target.document,
+                path,
+                method,
+                value,
+                author,
+                base=target.base,
+                schema=target.schema,
+                made=made,
+                data=data,
+            )
+            rows.append(row)
+        told = [event(scope, "state-write", data=row.change()) for row in rows]
+        await journal_store.append(tx, scope.query_id, told, epoch)
+        return rows
+
+    # -- in the prompt ---------------------------------------------------------------------------------------
+
+    async def notes(self, run: QueryRun) -> str:
+        """What an agent's run is told of its variables when it begins."""
+
+        async def look(tx: Tx) -> tuple[bytes, dict[str, bytes]]:
+            state = await self._documents.read(tx, DocumentId.state(run.query.thread_id))
+            own = await store.of_query(tx, run.query.id)
+            return state.body, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
+
+        state, own = await run.look(look)
+        given = given_of(run.runtime.spec, run.query.request)
+        inputs, references = given.pop(INPUT), sorted(run.runtime.references)
+        size = len(state) + sum(map(len, own.values()))
+        if size > LARGE_BYTES:
+            named = {kind: own[kind] if kind in own else orjson.dumps(given[kind]) for kind in {*given, *own}}
+            bodies = {INPUT: orjson.dumps(inputs), STATE: state, **dict(sorted(named.items()))}
+            sizes = [len(body) for body in bodies.values()]
+            async with self._helpers.one() as helper:
+                answer, _ = await helper.asked(
+                    "section", *bodies.values(), sizes=sizes, kinds=list(bodies), references=references
+                )
+            return str(answer["text"])
+
+        def work() -> str:
+            held = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
+            first = {INPUT: inputs, STATE: orjson.loads(state)}
+            return section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
+
+        return await asyncio.to_thread(work) if size > AT_ONCE_BYTES else work()
+
+
+def _as_json(text: bytes) -> bytes:
+    """Raises NotText."""
+    return strict_json.dumps(text_of(text))
+
+
+def _parsed(body: bytes) -> Any:
+    if not body:
+        return MISSING
+    return low_memory.unhurried(body) if len(body) > AT_ONCE_BYTES else orjson.loads(body)
+
+
+async def _loaded(record: tuple[bytes, bytes], output: Output | None) -> Filled:
+    """A call as it is on record."""
+    load = partial(Filled.load, *record, output)
+    return await asyncio.to_thread(load) if len(record[0]) > UNHURRIED_BYTES else load()
+
+
+async def text_of_picked(outcome: Outcome, value: Any) -> bytes:
+    """Return a value that was picked from an outcome as JSON."""
+    if isinstance(outcome, Answer) and outcome.text is not None and value is outcome.value:
+        return outcome.text
+    return await offload(orjson.dumps, value)
+
+
+def given_of(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a query came with, by kind: its inputs, and the data objects of the runtime under those of its own."""
+    return {**spec.data, **(request.get("data") or {}), INPUT: request.get("inputs") or {}}
+
+
+def picked_of(output: Output, outcome: Outcome) -> tuple[tuple[Reference, ...], Any] | ToolError:
+    """The paths that get something, and what; or the error that goes to the model as it is."""
+    several = output.alternatives[1:]
+    if isinstance(outcome, ToolError):
+        if not several or outcome.code == "outcome_unknown":
+            return outcome
+        return several[0], {"code": outcome.code, "message": outcome.message}
+    value = outcome.value
+    picked = output.picks and isinstance(value, dict) and "_output" in value
+    if not several or not picked:
+        return output.alternatives[0], value
+    named = output.named(value["_output"])
+    if named is None or "value" not in value:
+        known = ", ".join(" && ".join(map(str, a)) for a in output.alternatives)
+        raise WriteRefused(
+            f"the tool picked no path of the call with `_output` and `value`; there are: {known}"
+        )
+    return named, value["value"]

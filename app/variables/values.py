@@ -1,0 +1,422 @@
+"""Variables of one call: which values they need, what the arguments are with these in their place, where its result
+goes, and what is said when that cannot be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import orjson
+from plangate.spec.base import did_you_mean
+from plangate.spec.problems import json_pointer
+from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_METHODS, OUTPUT_PATH, READ_ONLY
+from plangate.spec.variables import (
+    DAGGER,
+    MISSING,
+    Expression,
+    Found,
+    Lookup,
+    NotAVariable,
+    Reference,
+    evaluate,
+    follow,
+    parse,
+    replaced,
+    variables_of,
+)
+from plangate.visible import visible, visible_json
+
+from app.base.errors import Flaw
+from app.base.json import low_memory
+from app.documents.glimpses import brief, cut
+from app.documents.writing import MAX_DEPTH, Method, depth_of, kind_of
+
+MAX_REPLACED_BYTES: Final = 16 * 1024 * 1024  # of the arguments of one call, as JSON
+UNHURRIED_BYTES: Final = 256 * 1024
+MAX_VARIABLES: Final = 1_000  # in the arguments of one call, every alternative of an expression counted
+MAX_PARTS: Final = (
+    50_000  # of all paths of one call or one plan: nobody else may wait for long while they are read
+)
+MAX_REFERENCES: Final = 100  # stored references behind them: each is read by itself
+MAX_PATH_CHARS: Final = 2000
+LARGE_BYTES: Final = 1024  # from here on an approver is shown a glimpse of a value
+ARTIFACT: Final = "artifact"
+CONTENT: Final = "content"  # of an artifact: the text of its file
+_NAMES_SHOWN: Final = 100
+_NAME_CHARS: Final = 60
+_REASONS_TOLD: Final = 5
+_RULES_ALONE: Final = ("must ", "the property ", "these properties are not allowed", "no properties are ")
+
+Values = Mapping[Reference, Any]
+"""By their roots (`†state`, `†ref.<Kind>.<id>`): the documents that variables lead into; MISSING where there is none."""
+
+
+class VariableError(ValueError):
+    """A call cannot be made with its variables: nothing was dispatched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A value in the arguments that came from a variable. `place` leads to it."""
+
+    place: tuple[str | int, ...]
+    variable: str
+    type: str
+    size_bytes: int
+    glimpse: Any
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "pointer": json_pointer(self.place),
+            "variable": self.variable,
+            "type": self.type,
+            "sizeBytes": self.size_bytes,
+            "glimpse": self.glimpse,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a result goes: alternatives, each a list of paths that get the same value."""
+
+    alternatives: tuple[tuple[Reference, ...], ...]
+    method: Method
+    picks: bool = True
+    """The tool may say which alternative gets its result."""
+
+    def named(self, path: Any) -> tuple[Reference, ...] | None:
+        """The alternative that a tool picked, in whatever spelling: the one of its own schema may have quotes that are not
+        needed."""
+        try:
+            picked = parse(path) if isinstance(path, str) and len(path) <= MAX_PATH_CHARS else None
+        except NotAVariable:
+            return None
+        said = str(picked) if isinstance(picked, Expression) else None
+        return next((a for a in self.alternatives if " && ".join(map(str, a)) == said), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A call as its model wrote it, taken apart."""
+
+    args: dict[str, Any]
+    kept: dict[str, Any]  # parameters in which nothing is replaced
+    found: tuple[Found, ...]
+    output: Output | None
+
+    def roots(self) -> set[Reference]:
+        """The documents that its variables lead into. Raises VariableError for what leads into none."""
+        roots = {root_of(ref) for one in self.found for ref in one.expression.references()}
+        if sum(root.kind in ("ref", ARTIFACT) for root in roots) > MAX_REFERENCES:
+            raise VariableError(
+                f"One call may name {MAX_REFERENCES} stored references and artifacts: make several calls."
+            )
+        return roots
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A call with values in the place of its variables."""
+
+    args: dict[str, Any]
+    sources: tuple[Source, ...] = ()
+    output: Output | None = None
+    text: bytes | None = field(default=None, compare=False)
+    """The arguments as they are on record, where they are large."""
+
+    def with_text(self, text: bytes) -> Filled:
+        """Return the same call, with its arguments as JSON if they are large."""
+        return replace(self, text=text) if len(text) > UNHURRIED_BYTES else self
+
+    def dump(self) -> tuple[bytes, bytes]:
+        sources = [[list(s.place), s.variable, s.type, s.size_bytes, s.glimpse] for s in self.sources]
+        return orjson.dumps(self.args), orjson.dumps(sources)  # what is in them came through the gate
+
+    @classmethod
+    def load(cls, args: bytes, filled: bytes, output: Output | None) -> Filled:
+        """The inverse of `dump`; where the result goes stands in the call itself. Large ones: in a thread."""
+        sources = (Source(tuple(place), *rest) for place, *rest in orjson.loads(filled))
+        large = len(args) > UNHURRIED_BYTES
+        values = low_memory.unhurried(args) if large else orjson.loads(args)
+        return cls(values, tuple(sources), output, args if large else None)
+
+
+# -- taking a call apart
+
+
+def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None) -> Written:
+    """The arguments, their variables and where the result goes. `prescribed` is the path that the tool itself says.
+    Raises VariableError."""
+    plain = {key: held for key, held in args.items() if key not in (OUTPUT_PATH, OUTPUT_METHOD)}
+    left = {key: plain.pop(key) for key in kept if key in plain}
+    path, method = args.get(OUTPUT_PATH, prescribed), args.get(OUTPUT_METHOD, MISSING)
+    if prescribed is not None and path != prescribed:
+        raise VariableError(f"{OUTPUT_PATH}: the results of this tool go to {prescribed}; leave it out.")
+    if parts_of(plain) > MAX_PARTS:
+        raise VariableError(
+            f"The variables of one call may have {MAX_PARTS} parts together: make several calls."
+        )
+    found, problems = variables_of(plain)
+    if sum(len(alternative) for one in found for alternative in one.expression.alternatives) > MAX_VARIABLES:
+        raise VariableError(f"One call may have {MAX_VARIABLES} variables: make several calls.")
+    if problems:
+        listed = "; ".join(f"{p.pointer} is {shown(p.text)}: {p.message}" for p in problems[:5])
+        raise VariableError(
+            f"{listed}. A text that begins with {DAGGER} and is no variable is written with two of them."
+        )
+    return Written(plain, left, tuple(found), _output(path, method))
+
+
+def parts_of(value: Any) -> int:
+    """About how many parts the paths of all variables in a value have: known before any of them is read."""
+    texts: list[str] = []
+    replaced(value, texts.append)
+    return sum(text.count(".") + text.count(DAGGER) for text in texts if not text.startswith(DAGGER, 1))
+
+
+def _output(path: Any, method: Any) -> Output | None:
+    if method is not MISSING and method not in OUTPUT_METHODS:
+        raise VariableError(f"{OUTPUT_METHOD} is one of {', '.join(OUTPUT_METHODS)}.")
+    if path is None:
+        if method is not MISSING:
+            raise VariableError(
+                f"{OUTPUT_METHOD} says how a result is written, and {OUTPUT_PATH} is missing."
+            )
+        return None
+    if not isinstance(path, str) or len(path) > MAX_PATH_CHARS:
+        raise VariableError(f"{OUTPUT_PATH} is a variable of at most {MAX_PATH_CHARS} characters.")
+    try:
+        parsed = parse(path)
+    except NotAVariable as error:
+        raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: {error}.") from error
+    if not isinstance(parsed, Expression):
+        raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: a variable begins with {DAGGER}.")
+    for reference in parsed.references():
+        if reference.kind in READ_ONLY:
+            raise VariableError(
+                f"{OUTPUT_PATH}: {shown(str(reference))} cannot be written, {DAGGER}{reference.kind} is read-only. Write "
+                f"to {DAGGER}state or to a data object of the query, such as {DAGGER}results."
+            )
+    return Output(parsed.alternatives, "set" if method is MISSING else method)
+
+
+def root_of(reference: Reference) -> Reference:
+    """The document that a reference leads into. Raises VariableError."""
+    if reference.kind == ARTIFACT:
+        if not reference.path:
+            raise VariableError(
+                f"{shown(str(reference))}: an artifact is {DAGGER}artifact.<id>, its text {DAGGER}artifact.<id>.content."
+            )
+        wants_text = len(reference.path) > 1 and reference.path[1].key == CONTENT
+        return Reference(ARTIFACT, reference.path[: 2 if wants_text else 1])
+    if reference.kind != "ref":
+        return Reference(reference.kind)
+    if len(reference.path) < 2:
+        raise VariableError(
+            f"{shown(str(reference))}: a stored reference is {DAGGER}ref.<Kind>.<id>, as its handle says."
+        )
+    return Reference("ref", reference.path[:2])
+
+
+def is_text(root: Reference) -> bool:
+    """Whether a document is the text of an artifact, and not its record."""
+    return root.kind == ARTIFACT and len(root.path) > 1
+
+
+# -- putting the values in
+
+
+def lookup_in(values: Values) -> Lookup:
+    """From a reference to its value in these documents."""
+
+    def lookup(reference: Reference) -> Any:
+        root = root_of(reference)
+        return follow(values.get(root, MISSING), reference.path[len(root.path) :])
+
+    return lookup
+
+
+def filled(
+    call: Written,
+    values: Values,
+    kinds: Iterable[str],
+    why: Mapping[Reference, str],
+    usable: Callable[[Reference], bool] = lambda _: True,
+) -> Filled:
+    """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone;
+    of what is not `usable` there is no value, whatever the documents hold. Raises VariableError."""
+    held = _picked(call, values)
+
+    def lookup(reference: Reference) -> Any:
+        return held[reference] if usable(reference) else MISSING
+
+    resolved: dict[str, tuple[Any, int]] = {}
+    size, sources = 0, []
+    for one in call.found:
+        if one.text not in resolved:
+            value = evaluate(one.expression, lookup)
+            if value is MISSING:
+                reasons = _reasons(one.expression, values, lookup, kinds, why)
+                raise VariableError(f"{one.pointer} is {shown(one.text)}, which has no value: {reasons}")
+            resolved[one.text] = value, len(orjson.dumps(value))  # it came through the gate
+        value, bytes_ = resolved[one.text]
+        size += bytes_
+        if size > MAX_REPLACED_BYTES:
+            raise VariableError(
+                f"With {shown(one.text)} at {one.pointer} the values of this call's variables have more than "
+                f"{MAX_REPLACED_BYTES} bytes of JSON: pass references by their handles."
+            )
+        sources.append(Source(one.place, one.text, kind_of(value), bytes_, brief(value)))
+
+    def value_of(text: str) -> Any:
+        return resolved[text][0] if text in resolved else parse(text)  # the latter: a text with two daggers
+
+    args = {**replaced(call.args, value_of), **call.kept}
+    if sources and depth_of(args) > MAX_DEPTH:
+        raise VariableError(f"With their values the arguments are nested deeper than {MAX_DEPTH}.")
+    return Filled(args, tuple(sources), call.output)
+
+
+def _picked(call: Written, values: Values) -> dict[Reference, Any]:
+    """What each reference of the call leads to: one document after the other, so that no two need to be there at once."""
+    wanted: dict[Reference, dict[Reference, None]] = {}
+    for one in call.found:
+        for reference in one.expression.references():
+            wanted.setdefault(root_of(reference), {})[reference] = None
+    picked: dict[Reference, Any] = {}
+    for root, references in wanted.items():
+        document = values.get(root, MISSING)
+        for reference in references:
+            picked[reference] = follow(document, reference.path[len(root.path) :])
+    return picked
+
+
+def _reasons(
+    expression: Expression, values: Values, lookup: Lookup, kinds: Iterable[str], why: Mapping[Reference, str]
+) -> str:
+    """Why the alternatives have no value, of the first of them."""
+    told = reasons(expression, values, lookup, sorted(kinds), why)
+    return told if told.endswith(("?", ".")) else f"{told}."
+
+
+def reasons(
+    expression: Expression, values: Values, lookup: Lookup, kinds: Sequence[str], why: Mapping[Reference, str]
+) -> str:
+    """Why none of the alternatives has a value, of the first few; without a full stop."""
+    shown_of = expression.alternatives[:_REASONS_TOLD]
+    missing = (next(ref for ref in alternative if lookup(ref) is MISSING) for alternative in shown_of)
+    told = [reason(ref, values, kinds, why).rstrip(".") for ref in missing]
+    left = len(expression.alternatives) - len(told)
+    return "; ".join([*told, *([f"and {left} more alternatives"] if left else [])])
+
+
+def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapping[Reference, str]) -> str:
+    """Why a reference leads to no value."""
+    root = root_of(reference)
+    if root in why:
+        return why[root]
+    held = values.get(root, MISSING)
+    if held is MISSING:
+        kind = cut(reference.kind, _NAME_CHARS)
+        known = [cut(name, _NAME_CHARS) for name in kinds]
+        return f"there is no {DAGGER}{kind}{did_you_mean(kind, known)}"
+    at = len(root.path)
+    for segment in reference.path[at:]:
+        if (inner := follow(held, (segment,))) is MISSING:
+            break
+        held, at = inner, at + 1
+    parent = shown(str(replace(reference, path=reference.path[:at])))
+    if at == len(reference.path):
+        return f"what was to write {parent} did not"
+    segment = reference.path[at]
+    if not isinstance(held, Mapping):
+        return f"{parent} is {kind_of(held)}"
+    names = [visible(cut(key, _NAME_CHARS)) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
+    hint = (
+        did_you_mean(visible(cut(segment.key, _NAME_CHARS)), names)
+        or f"; it has {', '.join(map(shown, names[:8]))} and more"
+    )
+    return f"{parent} has no {shown(segment.key)}{hint if names else ', it is empty'}"
+
+
+def shown(text: str) -> str:
+    """A text of a model's or of a document's in a message: in one line, and not too long."""
+    return visible_json(orjson.dumps(cut(text, 200)).decode())
+
+
+# -- what is said of the result
+
+
+def flaws_told(flaws: Iterable[Flaw], sources: Sequence[Source]) -> tuple[str, bool]:
+    """What is wrong with arguments, and whether a variable's value is: then the variable and both types are named, and
+    nothing of the value."""
+    by_variable, listed = False, []
+    for flaw in flaws:
+        source = next((s for s in sources if _leads_to(s, flaw.pointer)), None)
+        wanted = flaw.message.partition(", not ")[0]
+        if source is None:
+            hides = any(_is_below(s, flaw.pointer) for s in sources)
+            listed.append(f"{flaw.pointer or '/'}: {_of_rule(wanted) if hides else flaw.message}")
+            continue
+        by_variable = True
+        listed.append(f"{flaw.pointer}: {_of_variable(flaw.pointer, source, wanted)}")
+    return "; ".join(listed), by_variable
+
+
+def _of_variable(pointer: str, source: Source, wanted: str) -> str:
+    """What is wrong with the value of a variable, or with a part of it: what the schema wants, and nothing that is in the
+    value."""
+    variable = shown(source.variable)
+    if wanted.startswith("these properties are not allowed"):
+        wanted = "it has properties that are not allowed"
+    elif wanted.startswith("must "):
+        wanted = f"this {wanted}"
+    elif not wanted.startswith(_RULES_ALONE):
+        wanted = ""
+    if pointer == json_pointer(source.place):
+        named = f"{variable} is {source.type}"
+        return f"{named}, and {wanted}" if wanted else f"{named} that does not match"
+    return f"in {variable}, {wanted}" if wanted else f"in {variable}, this does not match"
+
+
+def _leads_to(source: Source, pointer: str) -> bool:
+    own = json_pointer(source.place)
+    return pointer == own or pointer.startswith(f"{own}/")
+
+
+def _of_rule(wanted: str) -> str:
+    """What a schema wants, where a message tells nothing else; others may repeat values."""
+    return wanted if wanted.startswith(_RULES_ALONE) else "it does not match the schema"
+
+
+def _is_below(source: Source, pointer: str) -> bool:
+    return json_pointer(source.place).startswith(f"{pointer}/")
+
+
+def glimpses_of(call: Filled) -> dict[str, Any]:
+    """What an approver is shown beside the subject: the arguments, a large value of a variable as its glimpse and size;
+    and which value came from which variable."""
+    if not call.sources:
+        return {"args": call.args}
+    glimpses = {
+        source.place: {"glimpse": source.glimpse, "sizeBytes": source.size_bytes}
+        for source in call.sources
+        if source.size_bytes > LARGE_BYTES
+    }
+    return {"args": _put(call.args, glimpses), "variables": [s.wire() for s in call.sources]}
+
+
+def _put(args: Any, values: Mapping[tuple[str | int, ...], Any]) -> Any:
+    """The arguments with other values at some places. What is on the way to them is copied, once."""
+    out: Any = dict(args)
+    copied: dict[tuple[str | int, ...], Any] = {(): out}
+    for place, value in values.items():
+        held = out
+        for n in range(1, len(place)):
+            if place[:n] not in copied:
+                inner = held[place[n - 1]]
+                copied[place[:n]] = held[place[n - 1]] = inner.copy()
+            held = copied[place[:n]]
+        held[place[-1]] = value
+    return out
