@@ -1,21 +1,26 @@
 # The service: one image for the API (`serve`), workers (`worker`) and the command line (`tenants`, `keys`, `migrate`).
+FROM python:3.11-slim AS build
+WORKDIR /build
+COPY requirements-build.lock ./
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements-build.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY sdk/python sdk/python
+COPY app app
+COPY migrations migrations
+RUN pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation -w /wheels ./sdk/python .
+
 FROM python:3.11-slim
 
 # Postgres never runs as root, and initdb only for a user that /etc/passwd knows.
 RUN useradd --uid 10001 --create-home --home-dir /var/lib/plangate --shell /usr/sbin/nologin plangate
 
+# The service with every extra, and no development tools.
 WORKDIR /srv/plangate
-COPY requirements.lock ./
-RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
-
-# Installed as `make setup` does it: what the tests run is what the image runs.
-COPY pyproject.toml README.md LICENSE ./
-COPY sdk/python sdk/python
-COPY app app
-COPY migrations migrations
-RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation -e sdk/python -e . \
- && python -m compileall -q app migrations sdk/python \
- && chmod -R a+rX .
+COPY requirements-all.lock ./
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements-all.lock
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --disable-pip-version-check --no-deps /wheels/*.whl \
+ && python -m compileall -q -x '/(pip|setuptools)/' /usr/local/lib/python3.11/site-packages
 
 ENV PYTHONUNBUFFERED=1 \
     PLANGATE_HOST=0.0.0.0 \

@@ -4,30 +4,43 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 EXAMPLE ?= flight_recovery
 STAMP  := $(VENV)/.installed-$(shell cat requirements*.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
+TEST_STAMP := $(STAMP)-test
+# uv from PATH, else the locked one inside the virtual environment.
+UV     := $(shell command -v uv || echo $(BIN)/uv)
+UPGRADE ?= --upgrade
+COMPILE := $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --no-emit-package plangate --no-emit-package plangate-server --no-header --quiet
+INSTALL := $(UV) pip install --quiet --no-progress --python $(BIN)/python
 
-.PHONY: help setup demo test check format lock openapi bench storm clean
+.PHONY: help setup setup-test demo test check format lock openapi bench storm clean
 .DEFAULT_GOAL := help
 
 help:  ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP)  ## Make the virtual environment and install everything into it
+setup: $(STAMP)  ## Make the virtual environment with what `make demo` and `plangate serve` need
 
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Plangate needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	@echo "Installing the locked dependencies into $(VENV) (less than a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing the locked dependencies into $(VENV) (about a minute the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: -r requirements-demo-build.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --no-build-isolation -r requirements-demo.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e sdk/python -e .
+	@test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-installer.lock
+	@$(INSTALL) --require-hashes -r requirements.lock -r requirements-build.lock
+	@$(INSTALL) --no-deps --require-hashes --no-build-isolation -r requirements-demo.lock
+	@$(INSTALL) --no-deps --no-build-isolation -e sdk/python -e .
 	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+setup-test: $(TEST_STAMP)  ## Add every extra and the programs of `make check` and `make test`
+
+$(TEST_STAMP): $(STAMP)
+	@$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
 demo: setup  ## Run an example: EXAMPLE=flight_recovery, pricing or handover (ARGS: --yes approves without asking, --graph)
 	@$(BIN)/python -m examples.$(EXAMPLE) $(ARGS)
 
-test: setup  ## Run every test (with ARGS: pytest with these)
+test: setup-test  ## Run every test (with ARGS: pytest with these)
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
@@ -41,29 +54,32 @@ else
 	exit 1
 endif
 
-check: setup  ## Lint, types, floors, generated files
+check: setup-test  ## Lint, types, floors, generated files
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
 	@$(BIN)/plangate openapi | diff -u openapi/openapi.json - || (echo "openapi/openapi.json is not what the code says: run make openapi"; exit 1)
 
-format: setup  ## Format the code
+format: setup-test  ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-openapi: setup  ## Write openapi/openapi.json from the code
+openapi: setup-test  ## Write openapi/openapi.json from the code
 	@$(BIN)/plangate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
 
-lock: setup  ## Resolve the dependencies again into requirements.lock
-	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-emit-package plangate --no-header -o requirements.lock --quiet --upgrade
+lock: setup  ## Resolve the dependencies again into the lock files (UPGRADE= keeps the versions that are locked)
+	@test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-installer.lock
+	@$(COMPILE) $(UPGRADE) pyproject.toml --extra all --group dev -o requirements-dev.lock
+	@$(COMPILE) pyproject.toml --extra all -c requirements-dev.lock -o requirements-all.lock
+	@$(COMPILE) pyproject.toml -c requirements-dev.lock -o requirements.lock
+	@$(COMPILE) $(UPGRADE) --group build -c requirements-dev.lock -o requirements-build.lock
+	@$(COMPILE) $(UPGRADE) --group installer -o requirements-installer.lock
 
-bench: setup  ## Measure the service against the floor (ARGS: --quick, --write)
+bench: setup-test  ## Measure the service against the floor (ARGS: --quick, --write)
 	@$(BIN)/python -m bench $(ARGS)
 
-storm: setup  ## Run the fault scenarios at full size, about 40 minutes (ARGS: names, --small, --write)
+storm: setup-test  ## Run the fault scenarios at full size, about 40 minutes (ARGS: names, --small, --write)
 	@$(BIN)/python -m tests.storm $(ARGS)
 
 clean:  ## Remove the virtual environment and caches

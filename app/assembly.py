@@ -21,11 +21,11 @@ from app.approvals.service import Approvals
 from app.artifacts.chain import Chainer
 from app.artifacts.service import Artifacts
 from app.base import embedded_postgres
-from app.base.blobs.bucket import BucketBlobs
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import BlobStore
 from app.base.cursors import Signer
 from app.base.egress import KEEPALIVE_CONNECTIONS, EgressPolicy, Lookups
+from app.base.extras import MissingExtra, import_with_extra
 from app.base.ids import new_id
 from app.base.metrics import Metrics
 from app.base.postgres.database import Database, open_database
@@ -241,7 +241,10 @@ def open_blobs(where: str) -> BlobStore:
     if "://" not in where:
         return LocalBlobs(Path(where))
     try:
-        return BucketBlobs(where)
+        store: BlobStore = import_with_extra("app.base.blobs.bucket", "buckets").BucketBlobs(where)
+        return store
+    except MissingExtra as error:
+        raise SystemExit(f"PLANGATE_BLOBS is a bucket: {error}.") from error
     except ValueError as error:
         raise SystemExit(f"PLANGATE_BLOBS is a directory or a bucket: {error}.") from error
 

@@ -6,10 +6,10 @@ kind is built, never at startup.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from app.base.extras import MissingExtra, import_with_extra
 from app.llm.mock import MockProvider
 from app.llm.noop import NoopProvider
 from app.llm.provider import Provider, ProviderNotBuilt
@@ -58,7 +58,8 @@ def build_provider(
     longest silence of a stream in seconds (120); for `bedrock` its `region`; for `vertex` `region` and
     `project`.
 
-    Raises ProviderNotBuilt for an unknown kind, an unusable key or address, or an unknown option. The first
+    Raises ProviderNotBuilt for an unknown kind, an unusable key or address, an unknown option, or a vendor whose
+    package is not installed. The first
     call for a vendor imports its SDK, a second of work: make it in a thread where an event loop must not
     wait.
     """
@@ -77,7 +78,11 @@ def build_provider(
     _refuse_unknown(kind, given.keys() - names.keys())
     if base_url is not None and not base_url.startswith(("https://", "http://")):
         raise ProviderNotBuilt("The provider's baseUrl must begin with https:// or http://.")
-    provider: Provider = importlib.import_module(module_name).build(
+    try:
+        module = import_with_extra(module_name, kind)
+    except MissingExtra as error:
+        raise ProviderNotBuilt(f"Providers of kind {kind!r} are not available: {error}") from error
+    provider: Provider = module.build(
         api_key=api_key,
         base_url=base_url,
         http_client=http_client,

@@ -65,8 +65,10 @@ def test_the_image_runs_as_a_user_that_it_makes_and_stops_on_sigterm() -> None:
 
 
 def test_the_dependencies_come_from_the_lock_with_hashes() -> None:
-    assert "--require-hashes -r requirements.lock" in DOCKERFILE
-    assert "--no-deps --no-build-isolation -e sdk/python -e ." in DOCKERFILE
+    assert "--require-hashes -r requirements-all.lock" in DOCKERFILE
+    assert "requirements-dev.lock" not in DOCKERFILE
+    assert "--require-hashes -r requirements-build.lock" in DOCKERFILE
+    assert "--no-deps --no-build-isolation -w /wheels ./sdk/python ." in DOCKERFILE
 
 
 def test_the_health_check_is_python_that_asks_readyz() -> None:

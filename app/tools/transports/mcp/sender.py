@@ -7,7 +7,6 @@ ends. Nothing took effect before the request `tools/call` leaves; when it left a
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -16,6 +15,7 @@ from plangate.spec.transports import HeaderValue, McpTransport
 
 from app.base.clock import retry_after_s
 from app.base.egress import EgressPolicy, EgressTransport2, requests_of
+from app.base.extras import MissingExtra, import_with_extra
 from app.tenancy.secrets import Secrets
 from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain, parsed
 from app.tools.transports.headers import SecretMissing, discreet, discreetly, resolved
@@ -65,9 +65,9 @@ class McpSender:
             mcp_tools.meta(attempt),
             transport.definition_digest,
         )
-        sdk = await self._loaded()
         wire = McpWire(self._checked, attempt.may_send)
         try:
+            sdk = await self._loaded()
             result = await sdk.call(wire, server, use, open_within_s=OPEN_S, within_s=attempt.timeout_s)
         except NotAsRegistered as error:
             return CallOutcome(
@@ -102,9 +102,13 @@ class McpSender:
         return Server(url, await resolved(self._secrets, tenant, headers))
 
     async def _loaded(self) -> Any:
-        """The module over the SDK, which takes half a second to import: not at startup, not on the event loop."""
+        """The module over the SDK, which takes half a second to import: not at startup, not on the event loop. Raise
+        SessionFailed if the SDK is not installed."""
         if self._sdk is None:
-            self._sdk = await asyncio.to_thread(importlib.import_module, SDK_MODULE)
+            try:
+                self._sdk = await asyncio.to_thread(import_with_extra, SDK_MODULE, "mcp")
+            except MissingExtra as error:
+                raise SessionFailed(f"cannot be reached: {error}") from error
         return self._sdk
 
 

@@ -1,0 +1,45 @@
+"""Each feature that needs an extra says which one to install when its package is missing."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from app.assembly import open_blobs
+from app.base.extras import MissingExtra, import_with_extra
+from app.llm.provider import ProviderNotBuilt
+from app.llm.registry import VENDOR_MODULES, build_provider
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, package: str, *modules: str) -> None:
+    """Make `package` look as if it were not installed, and unload the modules that import it."""
+    for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.") or n in modules]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+
+
+@pytest.mark.parametrize("kind", sorted(VENDOR_MODULES))
+def test_a_provider_without_its_package_names_the_extra(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = "openai" if kind == "openai" else "anthropic"
+    forget(monkeypatch, package, *(f"app.llm.{name}" for name in (*VENDOR_MODULES, "wire", "faults")))
+    with pytest.raises(ProviderNotBuilt, match=rf"pip install 'plangate-server\[{kind}\]'"):
+        build_provider(kind, api_key="key", options={"region": "eu"} if kind in ("bedrock", "vertex") else {})
+
+
+def test_a_bucket_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch, "obstore", "app.base.blobs.bucket")
+    with pytest.raises(SystemExit, match=r"pip install 'plangate-server\[buckets\]'"):
+        open_blobs("s3://bucket")
+
+
+def test_mcp_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "app.tools.transports.mcp.session"
+    forget(monkeypatch, "mcp", module)
+    with pytest.raises(MissingExtra, match=r"pip install 'plangate-server\[mcp\]'"):
+        import_with_extra(module, "mcp")
+
+
+def test_an_error_of_our_own_is_not_a_missing_extra() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"app\.base\.absent"):
+        import_with_extra("app.base.absent", "mcp")
