@@ -112,7 +112,7 @@ class Helper:
 
 def _started(module: str) -> subprocess.Popen[bytes]:
     """A process with the modules of this one and nothing else of it: not its secrets, not its directory."""
-    here = str(Path(__file__).resolve().parents[2])
+    here = str(Path(__file__).resolve().parents[3])
     kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "app.base.json.worker", module],

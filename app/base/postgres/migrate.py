@@ -26,7 +26,7 @@ class SchemaIsNewer(Unavailable):
 
 def migrations_folder() -> Path:
     """Beside the package in a checkout, inside it in an installed wheel."""
-    app = Path(__file__).resolve().parents[1]
+    app = Path(__file__).resolve().parents[2]
     installed = app / "_migrations"
     return installed if installed.is_dir() else app.parent / "migrations"
 
