@@ -23,16 +23,16 @@ from app.artifacts.service import Artifacts
 from app.base import embedded_postgres
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import BlobStore
-from app.base.cursors import Signer
+from app.base.cursors import CursorSigner
 from app.base.egress import KEEPALIVE_CONNECTIONS, EgressPolicy, Lookups
 from app.base.extras import MissingExtra, import_with_extra
 from app.base.ids import new_id
 from app.base.metrics import Metrics
 from app.base.postgres.database import Database, open_database
-from app.base.postgres.health import Health
+from app.base.postgres.health import HealthMonitor
 from app.base.postgres.listener import Listener
 from app.base.schema.checker import SchemaChecker
-from app.base.sealing import Sealer, derive
+from app.base.sealing import Sealer, derive_key
 from app.base.shares import TenantShares
 from app.base.watchdog import LoopWatchdog
 from app.calls.dispatch import Dispatch
@@ -114,7 +114,7 @@ class Services:
     deletions: Deletions
     chainer: Chainer
     chores: tuple[Chore, ...]
-    health: Health
+    health: HealthMonitor
 
     async def start(self) -> None:
         self.watchdog.start()
@@ -191,14 +191,14 @@ def find_site(settings: Settings) -> Site:
             url,
             settings.listen_url or url,
             settings.migrate_url or url,
-            derive(settings.secret_key.encode(), "master"),
+            derive_key(settings.secret_key.encode(), "master"),
             blobs,
         )
     embedded_postgres.prepare_data_dir(settings.data_dir)
     text = settings.secret_key or kept_secret(settings.data_dir / "secret-key")
     postgres = embedded_postgres.start(settings.data_dir)
     dsn = postgres.dsn()
-    return Site(dsn, dsn, dsn, derive(text.encode(), "master"), blobs, postgres, is_local=True)
+    return Site(dsn, dsn, dsn, derive_key(text.encode(), "master"), blobs, postgres, is_local=True)
 
 
 def child_greeting(settings: Settings, site: Site) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def assemble(
     origin = child_id or new_id("prc_")
     hub = Hub()
     journal = JournalWriter(db, hub, origin)
-    signer = Signer(derive(site.master, "cursors"))
+    signer = CursorSigner(derive_key(site.master, "cursors"))
     streams = Streams(
         db,
         hub,
@@ -305,7 +305,7 @@ def assemble(
         reads=settings.stream_reads or max(1, settings.pool_size // 3),
         shared_bytes=settings.large_event_bytes,
     )
-    sealer = Sealer(derive(site.master, "secrets"))
+    sealer = Sealer(derive_key(site.master, "secrets"))
     key_bounds = UnknownKeyBounds(
         settings.unknown_keys, settings.unknown_key_s, settings.unknown_keys_per_client_per_s
     )
@@ -341,7 +341,7 @@ def assemble(
     dispatch = Dispatch(calls, senders, settings.lease_s, metrics)
     call_hints = CallHints()
     workspaces = Workspaces(db, open_blobs(site.blobs))
-    chainer = Chainer(derive(site.master, "artifacts"))
+    chainer = Chainer(derive_key(site.master, "artifacts"))
     artifacts = Artifacts(db, workspaces, chainer)
     deletions = Deletions(db, artifacts)
     documents = Documents(schemas)
@@ -463,5 +463,5 @@ def assemble(
             deletions.finish_due,
             lambda: idempotency.sweep(db),
         ),
-        Health(db),
+        HealthMonitor(db),
     )

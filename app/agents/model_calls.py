@@ -18,7 +18,7 @@ from app.agents.loop import CallModel, Turn
 from app.agents.prompt_window import Context
 from app.base.egress import requests_of
 from app.base.ids import new_id
-from app.base.logs.processors import at_work
+from app.base.logs.processors import bind_work_id
 from app.calls.models import Call
 from app.engine.models import usage_of
 from app.engine.query_run import QueryRun
@@ -83,7 +83,7 @@ async def ask_model(
         context = context.as_told()
         try:
             async with run.asking:
-                with at_work(work.id), requests_of(run.lease.tenant):
+                with bind_work_id(work.id), requests_of(run.lease.tenant):
                     done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
             turn, entry = _closed(run, asked, work, scope, done)
             return turn, entry, context.measured(context.given(step.messages).size, done.usage)

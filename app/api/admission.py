@@ -22,9 +22,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from app.base.logs.processors import Seldom
+from app.base.logs.processors import Throttle
 from app.base.metrics import Metrics
-from app.base.peers import parse_address, peer_of
+from app.base.peers import parse_address, peer_for_host
 
 log = structlog.get_logger(__name__)
 
@@ -117,8 +117,8 @@ class Admission:
         self._peers: Counter[str] = Counter()
         self._ticked = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._full = Seldom()
-        self._peer_full = Seldom()
+        self._full = Throttle()
+        self._peer_full = Throttle()
         metrics.connections_max.set(bounds.connections)
 
     # -- how many ----------------------------------------------------------------------------------------------
@@ -159,13 +159,13 @@ class Admission:
         peer = self._counted_peer(connection)
         if peer is not None and self._peers[peer] >= self.bounds.per_peer:
             self._metrics.connections_refused.labels("peer").inc()
-            if self._peer_full.due():
+            if self._peer_full.allow():
                 log.warning(
                     "connections.peer_full", address=peer.partition("/")[0], count=self.bounds.per_peer
                 )
         else:
             self._metrics.connections_refused.labels("process").inc()
-            if self._full.due():
+            if self._full.allow():
                 log.warning("connections.full", count=self.bounds.connections)
 
     def release(self, connection: AdmittedConnection) -> None:
@@ -248,7 +248,7 @@ def bounded_peer(host: str, trusted: tuple[Network, ...]) -> str | None:
     address = parse_address(host)
     if address is None or address.is_loopback or any(address in network for network in trusted):
         return None
-    return peer_of(host)
+    return peer_for_host(host)
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import asyncpg
 
 from app.assembly import Site
-from app.base.postgres.database import SESSION, connect_session, is_outage
+from app.base.postgres.database import SESSION_PARAMETERS, connect_session, is_outage
 from app.base.postgres.migrate import migrate
 
 RETRY_S: Final = 0.5
@@ -32,7 +32,7 @@ PASSING: Final = (
     "too many",
 )
 UNSUPPORTED: Final = "unsupported startup parameter"
-IGNORED_BY_POOLER: Final = ", ".join(name for name in SESSION if name != "application_name")
+IGNORED_BY_POOLER: Final = ", ".join(name for name in SESSION_PARAMETERS if name != "application_name")
 LOST_STATEMENT: Final = (
     asyncpg.InvalidSQLStatementNameError,
     asyncpg.DuplicatePreparedStatementError,

@@ -14,10 +14,10 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.base import errors
-from app.base.blobs.store import BlobsFailed
-from app.base.errors import MAX_DETAIL_CHARS, MAX_ERRORS, list_errors, truncate
+from app.base.blobs.store import BlobStoreError
+from app.base.errors import MAX_DETAIL_CHARS, MAX_LISTED_ERRORS, list_errors, truncate
 from app.base.json import strict_json
-from app.base.logs.processors import METHODS, ids_in
+from app.base.logs.processors import HTTP_METHODS, log_ids
 from app.base.postgres.database import is_outage
 
 log = structlog.get_logger(__name__)
@@ -67,11 +67,11 @@ def problem(
 
 async def of_plangate(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.PlangateError)
-    if isinstance(error, BlobsFailed):
+    if isinstance(error, BlobStoreError):
         log.warning("blobs.failed", error=error, **place_of(request))
     extra: dict[str, Any] = dict(error.extra)
     if isinstance(error, errors.Invalid):
-        extra |= list_errors(error.flaws)
+        extra |= list_errors(error.errors)
     headers: dict[str, str] = dict(getattr(error, "headers", {}))
     retry = getattr(error, "retry_after_s", None)
     if retry is not None:
@@ -85,14 +85,14 @@ async def of_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     count = len(found)
-    many = f"more than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
+    many = f"more than {MAX_LISTED_ERRORS}" if count > MAX_LISTED_ERRORS else str(count)
     return problem(
         request,
         422,
         errors.Invalid.kind,
         errors.Invalid.title,
         f"The request has {many} problem{'s' if count > 1 else ''}; see errors.",
-        list_errors(errors.Flaw(pointer(e["loc"]), message(e)) for e in found),
+        list_errors(errors.FieldError(pointer(e["loc"]), message(e)) for e in found),
     )
 
 
@@ -131,7 +131,7 @@ def allowed_methods(request: Request) -> list[str]:
     """Return the methods that any route takes at the path of the request. The framework names those of the first."""
     return [
         method
-        for method in sorted(METHODS)
+        for method in sorted(HTTP_METHODS)
         if any(r.matches({**request.scope, "method": method})[0] is Match.FULL for r in request.app.routes)
     ]
 
@@ -176,7 +176,7 @@ class Ended:
 def place_of(request: Request) -> dict[str, str]:
     """Where a request went, without what its sender wrote: the route as the API declares it, and ids that are ids."""
     route = getattr(request.scope.get("route"), "path", None)
-    named = ids_in(*request.scope.get("path_params", {}).values())
+    named = log_ids(*request.scope.get("path_params", {}).values())
     return {"method": request.method, "route": route or "none", **named}
 
 

@@ -124,7 +124,7 @@ def _operations(api: FastAPI) -> None:
         if services.health.draining:
             raise Unavailable("The service is shutting down.")
         await services.health.check_reads()
-        found = {"reads": True, "writes": await services.health.writes()}
+        found = {"reads": True, "writes": await services.health.accepts_writes()}
         if need == "writes" and not found["writes"]:
             refused = Unavailable(
                 "The database takes no writes. It is read-only, or its disk is full; reads work."

@@ -51,11 +51,11 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
     "slots_busy": ("Queries that this process works on.", lambda s: s.worker.busy),
     "pool_connections": (
         "Database connections that this process may have.",
-        lambda s: s.db.connections()[0],
+        lambda s: s.db.connection_counts()[0],
     ),
     "pool_connections_busy": (
         "Database connections of this process that are in use.",
-        lambda s: s.db.connections()[1],
+        lambda s: s.db.connection_counts()[1],
     ),
     "model_streams": ("Open streams of model calls.", lambda s: s.providers.traffic.open_streams),
     "dns_lookups": ("DNS lookups in progress for tenants.", lambda s: s.lookups.in_use),
@@ -117,7 +117,7 @@ class MetricsDoor:
         """Everything, in the text format of Prometheus."""
         counts = await self._counted()
         registry = CollectorRegistry()
-        writable = counts is not None and await self._services.health.writes()
+        writable = counts is not None and await self._services.health.accepts_writes()
         registry.register(_Now(self._services, counts, writable=writable))
         return generate_latest(self._services.metrics.registry) + generate_latest(registry)
 

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.errors import PROBLEM as PROBLEM_TYPE
 from app.api.errors import STATUS
-from app.base.errors import MAX_ERRORS
+from app.base.errors import MAX_LISTED_ERRORS
 from app.base.json import strict_json
 from app.tenancy.idempotency import MAX_KEY_CHARS
 
@@ -54,7 +54,7 @@ PROBLEM = {
         "instance": {"type": "string", "description": "The path that was asked for."},
         "errors": {
             "type": "array",
-            "maxItems": MAX_ERRORS,
+            "maxItems": MAX_LISTED_ERRORS,
             "description": "What is wrong: the first errors.",
             "items": {
                 "type": "object",

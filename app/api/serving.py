@@ -30,10 +30,10 @@ from app.assembly import Services, Site, assemble, find_site, kept_secret, prepa
 from app.base import embedded_postgres
 from app.base.errors import Unavailable
 from app.base.ids import new_id
-from app.base.keys import check_shape, hash_key, new_key
+from app.base.keys import has_key_shape, hash_key, new_key
 from app.base.logs.configure import configure
-from app.base.logs.processors import Seldom
-from app.base.sealing import SealBroken, Sealer, derive
+from app.base.logs.processors import Throttle
+from app.base.sealing import Sealer, UnsealError, derive_key
 from app.llm.client import STREAMS_PER_SLOT
 from app.settings import Settings
 
@@ -119,19 +119,19 @@ async def _with_database(site: Site, services: Services, work: Coroutine[Any, An
 async def _keep_postgres(site: Site, services: Services) -> None:
     if site.postgres is None:
         return
-    cannot = Seldom()
+    cannot = Throttle()
     while True:
         await asyncio.sleep(KEEP_POSTGRES_EVERY_S)
         try:
             await services.db.call("SELECT 1")
         except Unavailable:
             try:
-                again = await asyncio.to_thread(embedded_postgres.start, site.postgres.data_dir, make=False)
+                again = await asyncio.to_thread(embedded_postgres.start, site.postgres.data_dir, create=False)
                 await asyncio.to_thread(again.release)  # this process counts as a user already
                 log.warning("postgres.looked_after")
-                cannot.over()
+                cannot.reset()
             except embedded_postgres.EmbeddedPostgresError as error:
-                if cannot.due():
+                if cannot.allow():
                     log.error("postgres.cannot_start", error=error)
 
 
@@ -236,7 +236,7 @@ def _say(listening: socket.socket, key_file: Path | None, settings: Settings) ->
 def _warn_of_listable_data(site: Site) -> None:
     """Log a warning if other accounts can list the data directory. Its mode is the operator's to change."""
     if site.postgres is not None:
-        warning = embedded_postgres.listable(site.postgres.data_dir)
+        warning = embedded_postgres.listing_warning(site.postgres.data_dir)
         if warning is not None:
             log.warning("data_dir.listable", error=warning)
 
@@ -254,13 +254,13 @@ def _notify_data_location(site: Site) -> None:
 
 async def check_master_key(site: Site) -> None:
     """Another master key could open nothing that this database holds: better said at the start than at each use."""
-    sealer = Sealer(derive(site.master, "installation"))
+    sealer = Sealer(derive_key(site.master, "installation"))
     connection = await asyncpg.connect(site.migrate_dsn)
     try:
         mine = sealer.seal(b"plangate", "installation")
         await connection.execute("INSERT INTO installation (marker) VALUES ($1) ON CONFLICT DO NOTHING", mine)
         sealer.open(await connection.fetchval("SELECT marker FROM installation"), "installation")
-    except SealBroken as error:
+    except UnsealError as error:
         raise SystemExit(
             "plangate: PLANGATE_SECRET_KEY is not the one that this database was sealed with, so its secrets cannot be "
             "opened. Start with that key. (With the embedded database it is in DATA_DIR/secret-key.)"
@@ -287,7 +287,7 @@ def _local_key(settings: Settings, site: Site) -> Path | None:
         with os.fdopen(handle, "w") as file:
             file.write(shown + "\n")
     key = kept_secret(path)
-    if not check_shape(key):
+    if not has_key_shape(key):
         raise SystemExit(f"{path} does not hold a key; delete it and start again to get a new one.")
     asyncio.run(_register_operator(site, hash_key(key)))
     return path

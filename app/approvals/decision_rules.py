@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.approvals.models import ApprovalRow, Decision
 from app.approvals.principals import is_same_person
-from app.base.errors import Conflict, Flaw, Forbidden, Invalid
+from app.base.errors import Conflict, FieldError, Forbidden, Invalid
 
 
 def refuse_words(row: ApprovalRow, decision: Decision) -> None:
@@ -24,7 +24,7 @@ def refuse_words(row: ApprovalRow, decision: Decision) -> None:
 
 
 def _invalid(field: str, message: str) -> Invalid:
-    return Invalid(f"{field}: {message}.", [Flaw(f"/{field}", message)])
+    return Invalid(f"{field}: {message}.", [FieldError(f"/{field}", message)])
 
 
 def refuse_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:

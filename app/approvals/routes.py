@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue
 from app.approvals import grants, store, views
 from app.approvals.models import Decision
 from app.approvals.service import Approvals
-from app.base.errors import Conflict, Flaw, Forbidden, Invalid, NotFound
+from app.base.errors import Conflict, FieldError, Forbidden, Invalid, NotFound
 from app.base.postgres.database import Tx
 from app.tenancy.http import (
     Body,
@@ -146,7 +146,7 @@ async def decide_many(
     ids = [d.id for d in body.decisions]
     twice = next((n for n, id in enumerate(ids) if id in ids[:n]), None)
     if twice is not None:
-        raise Invalid("An approval is named twice.", [Flaw(f"/decisions/{twice}/id", ids[twice])])
+        raise Invalid("An approval is named twice.", [FieldError(f"/decisions/{twice}/id", ids[twice])])
 
     async def deciding(tx: Tx) -> Reply:
         done: dict[str, Any] = {}
@@ -163,7 +163,7 @@ async def decide_many(
             except NotFound as error:
                 raise NotFound(f"{error.detail} Nothing was decided.") from error
             except Invalid as error:
-                flaws = [Flaw(f"/decisions/{n}{f.pointer}", f.message) for f in error.flaws]
+                flaws = [FieldError(f"/decisions/{n}{f.pointer}", f.message) for f in error.errors]
                 raise Invalid(f"{one.id}: {error.detail} Nothing was decided.", flaws) from error
             done[one.id] = row.wire()
         return Reply({"approvals": [done[id] for id in ids]})

@@ -19,7 +19,7 @@ from app.approvals import decision_rules, grants, store
 from app.approvals.models import ApprovalRequest, ApprovalRow, Decided, Decision, Gate
 from app.approvals.states import STATUS_OF_DECISION
 from app.approvals.subject import args_of, with_args
-from app.base.errors import Flaw, Gone, Invalid, NotFound
+from app.base.errors import FieldError, Gone, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
@@ -165,7 +165,7 @@ class Approvals:
         if flaws:
             raise Invalid(
                 f"args do not match the inputSchema of {row.target}; nothing was decided.",
-                [Flaw("/args" + f.pointer, f.message) for f in flaws],
+                [FieldError("/args" + f.pointer, f.message) for f in flaws],
             )
         glimpses = {"args": args}  # literal: no variable is behind them
         return await store.replace(tx, row.id, subject, strict_json.dumps(glimpses))

@@ -11,7 +11,7 @@ import orjson
 from plangate.visible import LOOKS_BLANK
 
 from app.base.clock import rfc3339
-from app.base.errors import Flaw
+from app.base.errors import FieldError
 from app.base.json import strict_json
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE
 
@@ -57,12 +57,12 @@ class Publication:
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] | None = None
 
-    def flaws(self, *, is_directory: bool) -> list[Flaw]:
+    def flaws(self, *, is_directory: bool) -> list[FieldError]:
         """What is out of bounds, or not so of what is at the path."""
         found = []
         if not _CHANNEL.fullmatch(self.channel) or len(self.channel) > MAX_CHANNEL_CHARS:
             found.append(
-                Flaw(
+                FieldError(
                     "/channel",
                     f"must be lower-case words joined by dashes, at most {MAX_CHANNEL_CHARS} characters, such as design",
                 )
@@ -74,25 +74,25 @@ class Publication:
             ("kind", self.kind, MAX_KIND_CHARS),
         ):
             if value is not None and not 0 < len(value) <= most:
-                found.append(Flaw(f"/{name}", f"must have 1 to {most} characters"))
+                found.append(FieldError(f"/{name}", f"must have 1 to {most} characters"))
         if self.kind is not None and not _is_name(self.kind):
-            found.append(Flaw("/kind", ONE_LINE))
+            found.append(FieldError("/kind", ONE_LINE))
         if self.kind in SHAPES and self.kind != SHAPES[is_directory]:
             message = f"must not be {self.kind!r}: {self.path!r} is a {SHAPES[is_directory]}"
-            found.append(Flaw("/kind", message))
+            found.append(FieldError("/kind", message))
         if self.media_type and not MEDIA_TYPE.fullmatch(self.media_type):
-            found.append(Flaw("/mediaType", "must be a media type, such as text/markdown"))
+            found.append(FieldError("/mediaType", "must be a media type, such as text/markdown"))
         if len(self.parents) > MAX_PARENTS:
-            found.append(Flaw("/parentArtifactIds", f"must have at most {MAX_PARENTS} ids"))
+            found.append(FieldError("/parentArtifactIds", f"must have at most {MAX_PARENTS} ids"))
         if len(self.tags) > MAX_TAGS:
-            found.append(Flaw("/tags", f"must have at most {MAX_TAGS} tags"))
+            found.append(FieldError("/tags", f"must have at most {MAX_TAGS} tags"))
         for n, tag in enumerate(self.tags):
             if not 0 < len(tag) <= MAX_TAG_CHARS:
-                found.append(Flaw(f"/tags/{n}", f"must have 1 to {MAX_TAG_CHARS} characters"))
+                found.append(FieldError(f"/tags/{n}", f"must have 1 to {MAX_TAG_CHARS} characters"))
             elif not _is_name(tag):
-                found.append(Flaw(f"/tags/{n}", ONE_LINE))
+                found.append(FieldError(f"/tags/{n}", ONE_LINE))
         if self.metadata is not None and len(strict_json.dumps(self.metadata)) > MAX_METADATA_BYTES:
-            found.append(Flaw("/metadata", f"must have at most {MAX_METADATA_BYTES} bytes of JSON"))
+            found.append(FieldError("/metadata", f"must have at most {MAX_METADATA_BYTES} bytes of JSON"))
         return found
 
 

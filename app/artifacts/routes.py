@@ -28,8 +28,8 @@ from app.artifacts.models import (
 )
 from app.artifacts.publishing import hold, published
 from app.artifacts.service import Artifacts
-from app.base.errors import Flaw, Invalid
-from app.base.ids import floor_id
+from app.base.errors import FieldError, Invalid
+from app.base.ids import min_id
 from app.base.postgres.database import Tx
 from app.engine.held_calls import need_call
 from app.journal import store as journal_store
@@ -142,7 +142,7 @@ async def _unit(tx: Tx, artifacts: Artifacts, thread_id: str, work_id: str | Non
     if producer.thread_id != thread_id:
         raise Invalid(
             "The artifact was not published: workId is work of another thread.",
-            [Flaw("/workId", "must be a work record of the thread")],
+            [FieldError("/workId", "must be a work record of the thread")],
         )
     return producer
 
@@ -264,7 +264,7 @@ async def list_artifacts(
     kind = "artifacts:" + orjson.dumps([filters, wanted, str(since)], option=orjson.OPT_SORT_KEYS).decode()
     if since is not None:
         moment = _aware(since)
-        filters |= {"since": moment, "from": floor_id("art_", int(moment.timestamp() * 1000) - SKEW_MS)}
+        filters |= {"since": moment, "from": min_id("art_", int(moment.timestamp() * 1000) - SKEW_MS)}
     position = before(request, kind, cursor)
     if position is not None:
         filters["before"] = str(position[0])
@@ -281,7 +281,7 @@ def _aware(moment: datetime) -> datetime:
     if moment.tzinfo is None or not 1970 < moment.year < 9999:
         raise Invalid(
             "since is not a moment.",
-            [Flaw("query:since", "must be a time with its zone, such as 2026-01-02T03:04:05Z")],
+            [FieldError("query:since", "must be a time with its zone, such as 2026-01-02T03:04:05Z")],
         )
     return moment
 

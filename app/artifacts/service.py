@@ -8,10 +8,10 @@ from typing import Any, Final
 from app.artifacts import store
 from app.artifacts.chain import Chainer, Link
 from app.artifacts.models import Artifact, Producer, Publication, Target, record_of
-from app.base.errors import Conflict, Flaw, Invalid, NotFound
+from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
-from app.base.postgres.database import Database, TookTooLong, Tx
+from app.base.postgres.database import Database, StatementTimeout, Tx
 from app.workspace import paths
 from app.workspace.models import Body, FileRow
 from app.workspace.service import Workspaces, thread_exists, thread_held
@@ -129,7 +129,7 @@ class Artifacts:
     def target(row: FileRow) -> Target:
         return Target(row.body.digest, row.size_bytes, row.size_bytes, row.media_type)
 
-    async def _foreign(self, tx: Tx, asked: Publication) -> list[Flaw]:
+    async def _foreign(self, tx: Tx, asked: Publication) -> list[FieldError]:
         """What is wrong with the records that it names."""
         named = [*([asked.replaces] if asked.replaces else []), *asked.parents]
         found = await store.channels(tx, named) if named else {}
@@ -137,17 +137,17 @@ class Artifacts:
         if asked.replaces is not None:
             channel = found.get(asked.replaces)
             if channel is None:
-                flaws.append(Flaw("/replaces", f"names no artifact: {asked.replaces[:60]!r}"))
+                flaws.append(FieldError("/replaces", f"names no artifact: {asked.replaces[:60]!r}"))
             elif channel != asked.channel:
                 flaws.append(
-                    Flaw(
+                    FieldError(
                         "/replaces",
                         f"names an artifact of channel {channel!r}, and only one of {asked.channel!r} can be replaced",
                     )
                 )
         for n, parent in enumerate(asked.parents):
             if parent not in found:
-                flaws.append(Flaw(f"/parentArtifactIds/{n}", f"names no artifact: {parent[:60]!r}"))
+                flaws.append(FieldError(f"/parentArtifactIds/{n}", f"names no artifact: {parent[:60]!r}"))
         return flaws
 
     async def producer(self, tx: Tx, work_id: str, call_id: str | None = None) -> Producer:
@@ -191,12 +191,12 @@ class Artifacts:
     ) -> tuple[list[Artifact], str | None]:
         """Records that pass all of these filters, newest first, and the id after which the next page begins, if there
         may be more: what is left out does not make a page read further than `LOOKED_AT` records. Raises Invalid."""
-        await tx.one_snapshot()
+        await tx.set_repeatable_read()
         try:
             rows = await store.page(tx, filters, status, limit + 1, LOOKED_AT, LOOKED_S)
-        except TookTooLong as error:
+        except StatementTimeout as error:
             raise Invalid(
-                f"{TOO_MUCH} Ask for fewer.", [Flaw("query:limit", "ask for fewer at once")]
+                f"{TOO_MUCH} Ask for fewer.", [FieldError("query:limit", "ask for fewer at once")]
             ) from error
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1].id
@@ -247,7 +247,7 @@ class Artifacts:
             steps = dict(await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST))
             try:
                 held = await store.by_ids(tx, list(steps), LOOKED_S / 2)
-            except TookTooLong as error:
+            except StatementTimeout as error:
                 raise Invalid(f"{TOO_MUCH} Read the records that you need by their ids.") from error
             out[name] = [{"depth": steps[a.id], "artifact": a.wire()} for a in held]
         return out

@@ -217,7 +217,7 @@ async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) 
 
 
 async def by_ids(tx: Tx, ids: Sequence[str], within_s: float | None = None) -> list[Artifact]:
-    """Those of these records that there are, in their order. Raises TookTooLong if so much time is given."""
+    """Those of these records that there are, in their order. Raises StatementTimeout if so much time is given."""
     found = {a.id: a for a in await _shown(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)), within_s)}
     return [found[id] for id in ids if id in found]
 
@@ -285,7 +285,7 @@ async def page(
     tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int, look: int, within_s: float
 ) -> list[Artifact]:
     """Of the next `look` records that one of these filters finds at most `limit` that pass all of them, newest first.
-    `status`: only those that have it. Raises TookTooLong."""
+    `status`: only those that have it. Raises StatementTimeout."""
     sql, values = page_sql(tx.tenant, filters, status, limit, look)
     return await _shown(tx, await tx.fetch(sql, *values), within_s)
 

@@ -132,7 +132,7 @@ async def _pages(db: Database, tenant: str, thread_id: str) -> AsyncIterator[tup
     after = 0
     while True:
         async with db.transaction(tenant) as tx:
-            await tx.one_snapshot()
+            await tx.set_repeatable_read()
             head = await store.head(tx, thread_id)
             rows = await store.links(tx, thread_id, after, PAGE)
         yield [Link(r["id"], r["n"], r["record"], r["previous"], r["mac"], _flaws(r)) for r in rows], head

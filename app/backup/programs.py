@@ -36,7 +36,7 @@ class Programs:
 
 def installed() -> list[Programs]:
     """Return the programs of the wheel and of the machine."""
-    folders = [*binaries.in_wheel(), *binaries.on_machine()]
+    folders = [*binaries.wheel_folders(), *binaries.machine_folders()]
     on_path = shutil.which("pg_dump")
     if on_path:
         folders.append(Path(on_path).parent)

@@ -17,8 +17,8 @@ from app.backup.copying import copy_bodies
 from app.backup.errors import BackupError
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import BlobStore
-from app.base.postgres.migrate import MIGRATION_LOCK, known_revisions
-from app.base.sealing import SealBroken, Sealer, derive
+from app.base.postgres.migrate import MIGRATION_LOCK, schema_revisions
+from app.base.sealing import Sealer, UnsealError, derive_key
 
 
 def check_backup(folder: Path) -> Manifest:
@@ -29,7 +29,7 @@ def check_backup(folder: Path) -> Manifest:
         BackupError: the backup is not whole, damaged, or of a newer version.
     """
     manifest = archive.read_manifest(folder)
-    if manifest.schema_revision not in known_revisions():
+    if manifest.schema_revision not in schema_revisions():
         raise BackupError(
             f"{folder} was made by Plangate {manifest.plangate} with the schema {manifest.schema_revision}, which this "
             "version does not know. Restore it with that version or a newer one."
@@ -44,8 +44,8 @@ def check_key(manifest: Manifest, master: bytes) -> None:
     if manifest.marker is None:
         return
     try:
-        Sealer(derive(master, "installation")).open(base64.b64decode(manifest.marker), "installation")
-    except SealBroken as error:
+        Sealer(derive_key(master, "installation")).open(base64.b64decode(manifest.marker), "installation")
+    except UnsealError as error:
         raise BackupError(
             "The secret key is not the one that this backup was sealed with, so its secrets could not be opened. Set "
             "PLANGATE_SECRET_KEY to that key, or with the embedded Postgres put its file into DATA_DIR/secret-key."

@@ -30,11 +30,11 @@ _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """The wait that an answer asks for, in seconds; `retry-after` is a number or a date."""
-    milliseconds = _wait(headers.get("retry-after-ms"))
+    milliseconds = _parse_wait(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
-    seconds = _wait(value)
+    seconds = _parse_wait(value)
     if seconds is not None or value is None:
         return seconds
     try:
@@ -46,7 +46,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     return max(0.0, (at - datetime.now(UTC)).total_seconds())
 
 
-def _wait(value: str | None) -> float | None:
+def _parse_wait(value: str | None) -> float | None:
     try:
         number = float(value) if value is not None else math.nan
     except ValueError:

@@ -20,17 +20,17 @@ from app.base.errors import Malformed
 from app.base.json.strict_json import canonical
 
 _MAC_BYTES: Final = 16  # 128 bits of HMAC-SHA256
-_KEY_MIN_BYTES: Final = 16
-_MAX_CHARS: Final = 4096
+_MIN_KEY_BYTES: Final = 16
+_MAX_CURSOR_CHARS: Final = 4096
 
 
-class Signer:
+class CursorSigner:
     """Makes and reads cursors under one key. Every process of a deployment needs the same key."""
 
     def __init__(self, key: bytes) -> None:
         """`key` is at least 16 bytes, from `sealing.derive`; ValueError else."""
-        if len(key) < _KEY_MIN_BYTES:
-            raise ValueError(f"a cursor key needs at least {_KEY_MIN_BYTES} bytes")
+        if len(key) < _MIN_KEY_BYTES:
+            raise ValueError(f"a cursor key needs at least {_MIN_KEY_BYTES} bytes")
         self._key = key
 
     def encode(self, kind: str, position: Sequence[str | int]) -> str:
@@ -47,18 +47,18 @@ class Signer:
 
     def decode(self, kind: str, text: str) -> list[str | int]:
         """The position in a cursor that `encode` made for `kind` under this key. Raises Malformed."""
-        if len(text) > _MAX_CHARS or not text.isascii():
-            _refuse()
+        if len(text) > _MAX_CURSOR_CHARS or not text.isascii():
+            _reject()
         try:
             blob = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         except binascii.Error:
-            _refuse()
+            _reject()
         mac, payload = blob[:_MAC_BYTES], blob[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(kind, payload)):
-            _refuse()
+            _reject()
         # base64 has several texts for the same bytes; only the one that we wrote is ours.
         if urlsafe_b64encode(blob).rstrip(b"=").decode("ascii") != text:
-            _refuse()
+            _reject()
         position: list[str | int] = orjson.loads(payload)
         return position
 
@@ -68,7 +68,7 @@ class Signer:
         return hmac.digest(self._key, message, hashlib.sha256)[:_MAC_BYTES]
 
 
-def _refuse() -> NoReturn:
+def _reject() -> NoReturn:
     raise Malformed(
         "The cursor is not one that this service issued for this list; "
         "take nextCursor from the last page, with the same filters, or start without a cursor."

@@ -27,7 +27,7 @@ import httpx2
 import structlog
 
 from app.base.shares import TenantShares
-from app.base.threads import in_thread
+from app.base.threads import run_in_thread
 
 log = structlog.get_logger(__name__)
 
@@ -163,7 +163,7 @@ class Lookups:
                     loop.call_soon_threadsafe(self._shares.release, tenant)
 
         try:
-            found = await in_thread(ask)
+            found = await run_in_thread(ask)
         except RuntimeError as error:  # of the thread, which did not start; a lookup raises none
             self._shares.release(tenant)
             raise OSError("no thread can be started to look the name up") from error

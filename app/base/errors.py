@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Final
 
-MAX_ERRORS: Final = 20
+MAX_LISTED_ERRORS: Final = 20
 """The errors that one answer lists."""
 
-COLLECTED_ERRORS: Final = MAX_ERRORS + 1
+MAX_COLLECTED_ERRORS: Final = MAX_LISTED_ERRORS + 1
 """Errors to look for: with one more than are listed it is known that there are more."""
 
 MAX_POINTER_CHARS: Final = 1000
@@ -23,25 +23,25 @@ MAX_DETAIL_CHARS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class FieldError:
     """One thing wrong with an input: `pointer` is an RFC 6901 JSON pointer into the body."""
 
     pointer: str
     message: str
 
 
-def list_errors(flaws: Iterable[Flaw]) -> dict[str, Any]:
+def list_errors(errors: Iterable[FieldError]) -> dict[str, Any]:
     """Return the fields of a response that lists errors: the first ones, and whether there are more."""
-    found = list(islice(flaws, COLLECTED_ERRORS))
+    first = list(islice(errors, MAX_COLLECTED_ERRORS))
     return {
         "errors": [
             {
-                "pointer": truncate(flaw.pointer, MAX_POINTER_CHARS),
-                "message": truncate(flaw.message, MAX_MESSAGE_CHARS),
+                "pointer": truncate(error.pointer, MAX_POINTER_CHARS),
+                "message": truncate(error.message, MAX_MESSAGE_CHARS),
             }
-            for flaw in found[:MAX_ERRORS]
+            for error in first[:MAX_LISTED_ERRORS]
         ],
-        "hasMoreErrors": len(found) > MAX_ERRORS,
+        "hasMoreErrors": len(first) > MAX_LISTED_ERRORS,
     }
 
 
@@ -120,10 +120,10 @@ class Invalid(PlangateError):
     kind, title = "invalid", "The request is not valid"
 
     def __init__(
-        self, detail: str, flaws: Sequence[Flaw] = (), *, extra: Mapping[str, Any] | None = None
+        self, detail: str, errors: Sequence[FieldError] = (), *, extra: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(detail, extra=extra)
-        self.flaws = tuple(flaws)
+        self.errors = tuple(errors)
 
 
 class TooManyRequests(PlangateError):
@@ -144,7 +144,7 @@ class Unavailable(PlangateError):
         self.retry_after_s = retry_after_s
 
 
-class InTheWay(Unavailable):
+class TransactionConflict(Unavailable):
     """Two transactions waited for each other, and the database ended this one: nothing of it was done."""
 
-    kind, title = "in_the_way", "Another request was in the way"
+    kind, title = "transaction_conflict", "Another request was in the way"

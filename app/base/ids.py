@@ -23,8 +23,8 @@ _RANDOM_CHARS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))  
 _SUFFIX: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}")
 _PREFIX: Final = re.compile(r"[a-z]{2,8}_")
 
-_MS_END: Final = 2**48  # the year 10889
-_COUNTER_END: Final = 2**20
+_END_MS: Final = 2**48  # the year 10889
+_END_COUNTER: Final = 2**20
 
 
 class _Ticker:
@@ -45,24 +45,24 @@ class _Ticker:
             counter = self._counter + 1
             if ms > self._ms or (ms < self._ms and not self._steady):
                 counter = self._begin(ms)
-            elif counter >= _COUNTER_END:
+            elif counter >= _END_COUNTER:
                 counter = self._begin(self._ms + 1)
             self._counter = counter
             return f"{self._ms_text}{_PAIRS[counter >> 10]}{_PAIRS[counter & 1023]}"
 
     def _begin(self, ms: int) -> int:
-        if not 0 <= ms < _MS_END:
+        if not 0 <= ms < _END_MS:
             raise ValueError(f"{ms} ms is not a time an id can carry")
         self._ms = ms
         self._ms_text = "".join(_PAIRS[ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
-        return int.from_bytes(os.urandom(3)) % (_COUNTER_END // 2)
+        return int.from_bytes(os.urandom(3)) % (_END_COUNTER // 2)
 
 
 # Order within a process needs state that the process shares. It holds nothing that a test would want to
 # replace: whoever needs a certain time passes `clock_ms`. A fork copies it, which the 60 random bits make
 # harmless.
-_now = _Ticker(steady=True)
-_given = _Ticker(steady=False)
+_clock_ticker = _Ticker(steady=True)
+_explicit_ticker = _Ticker(steady=False)
 
 
 def new_id(prefix: str, clock_ms: int | None = None) -> str:
@@ -76,16 +76,20 @@ def new_id(prefix: str, clock_ms: int | None = None) -> str:
     """
     if prefix[-1:] != "_":
         prefix += "_"
-    stamp = _now.next(time.time_ns() // 1_000_000) if clock_ms is None else _given.next(clock_ms)
+    stamp = (
+        _clock_ticker.next(time.time_ns() // 1_000_000)
+        if clock_ms is None
+        else _explicit_ticker.next(clock_ms)
+    )
     return f"{prefix}{stamp}{os.urandom(12).translate(_RANDOM_CHARS).decode('ascii')}"
 
 
-def floor_id(prefix: str, clock_ms: int) -> str:
+def min_id(prefix: str, clock_ms: int) -> str:
     """Below every id that carries this time (Unix milliseconds) or a later one, and above all earlier ones.
 
     Raises ValueError for a time outside of 48 bits.
     """
-    if not 0 <= clock_ms < _MS_END:
+    if not 0 <= clock_ms < _END_MS:
         raise ValueError(f"{clock_ms} ms is not a time an id can carry")
     stamp = "".join(_PAIRS[clock_ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
     return f"{prefix}{stamp}{'0' * (SUFFIX_CHARS - len(stamp))}"

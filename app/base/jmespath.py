@@ -18,145 +18,154 @@ from jmespath.visitor import TreeInterpreter
 
 from app.base.json import strict_json
 
-MAX_CHARS: Final = 10_000  # of an expression
-BUDGET: Final = 2_000_000  # steps of not quite 1 µs
-_NODES_A_STEP: Final = 8  # looking at a part of a value is that much cheaper than a step
-_CHARS_A_NODE: Final = 8
-_SHALLOW: Final = frozenset({"length", "type", "not_null", "to_array", "keys", "values"})  # read no elements
-_ODD: Final = (RecursionError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError)
+MAX_EXPRESSION_CHARS: Final = 10_000  # of an expression
+MAX_STEPS: Final = 2_000_000  # steps of not quite 1 µs
+_NODES_PER_STEP: Final = 8  # looking at a part of a value is that much cheaper than a step
+_CHARS_PER_NODE: Final = 8
+_SHALLOW_FUNCTIONS: Final = frozenset(
+    {"length", "type", "not_null", "to_array", "keys", "values"}
+)  # read no elements
+_EVALUATION_ERRORS: Final = (
+    RecursionError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+)
 
 
-class PathRefused(JMESPathError):
+class ExpressionRejected(JMESPathError):
     """The expression costs too much, or gives what JSON cannot hold."""
 
 
-def compiled(expression: str) -> Any:
+def compile_expression(expression: str) -> Any:
     """The parsed expression. Raises JMESPathError, and nothing else."""
-    if len(expression) > MAX_CHARS:
-        raise PathRefused(f"an expression has at most {MAX_CHARS} characters")
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        raise ExpressionRejected(f"an expression has at most {MAX_EXPRESSION_CHARS} characters")
     try:
         return jmespath.compile(expression)
     except JMESPathError:
         raise
-    except _ODD as error:
-        raise PathRefused(
+    except _EVALUATION_ERRORS as error:
+        raise ExpressionRejected(
             "the expression is nested too deeply, or a literal in it is out of range"
         ) from error
 
 
-def refuse_wrong_calls(expression: str) -> None:
+def validate_calls(expression: str) -> None:
     """Raises JMESPathError for an expression that is none, and for one that calls what works with no value: a function
     that there is not, or one with too few or too many arguments. The interpreter says so when it comes to the call."""
-    stack = [compiled(expression).parsed]
+    stack = [compile_expression(expression).parsed]
     while stack:
         node = stack.pop()
         stack += [child for child in node.get("children", ()) if isinstance(child, dict)]
         if node["type"] != "function_expression":
             continue
-        name, given = node["value"], len(node["children"])
+        name, count = node["value"], len(node["children"])
         function = Functions.FUNCTION_TABLE.get(name)
         if function is None:
-            raise PathRefused(f"there is no function {name}()")
-        wanted = len(function["signature"])
-        if given < wanted or (given > wanted and not function["signature"][-1].get("variadic")):
-            raise PathRefused(f"{name}() takes {wanted}, and has {given} arguments")
+            raise ExpressionRejected(f"there is no function {name}()")
+        arity = len(function["signature"])
+        if count < arity or (count > arity and not function["signature"][-1].get("variadic")):
+            raise ExpressionRejected(f"{name}() takes {arity}, and has {count} arguments")
 
 
-def search(expression: str, value: Any, *, budget: int = BUDGET) -> Any:
+def search(expression: str, value: Any, *, max_steps: int = MAX_STEPS) -> Any:
     """The value of `expression` over `value`: JSON again. Raises JMESPathError, and nothing else."""
-    return search_all({"": expression}, value, budget=budget)[""]
+    return search_all({"": expression}, value, max_steps=max_steps)[""]
 
 
-def search_all(expressions: Mapping[str, str], value: Any, *, budget: int = BUDGET) -> dict[str, Any]:
+def search_all(expressions: Mapping[str, str], value: Any, *, max_steps: int = MAX_STEPS) -> dict[str, Any]:
     """The value of each expression over `value`, within one budget. Raises JMESPathError, and nothing else."""
-    interpreter = _Bounded(budget)
-    found: dict[str, Any] = {}
+    interpreter = _BoundedInterpreter(max_steps)
+    results: dict[str, Any] = {}
     for name, expression in expressions.items():
-        tree = compiled(expression).parsed
+        tree = compile_expression(expression).parsed
         try:
-            found[name] = interpreter.visit(tree, value)
-            interpreter.read(found[name])
-            strict_json.dumps(found[name])
+            results[name] = interpreter.visit(tree, value)
+            interpreter.charge_values(results[name])
+            strict_json.dumps(results[name])
         except JMESPathError:
             raise
-        except _ODD as error:
-            raise PathRefused(
+        except _EVALUATION_ERRORS as error:
+            raise ExpressionRejected(
                 "the expression does not fit this value, or gives what JSON cannot hold"
             ) from error
-    return found
+    return results
 
 
-class _Bounded(TreeInterpreter):
+class _BoundedInterpreter(TreeInterpreter):
     """The stock interpreter, counting."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, max_steps: int) -> None:
         super().__init__()
         self._call = Functions().call_function
-        self._left = budget * _NODES_A_STEP
+        self._remaining = max_steps * _NODES_PER_STEP
 
     def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
-        self._spend(_NODES_A_STEP)
+        self._spend(_NODES_PER_STEP)
         return super().visit(node, *args, **kwargs)
 
-    def read(self, *values: Any) -> None:
+    def charge_values(self, *values: Any) -> None:
         """Pays for reading values to their last part, shared parts as often as they stand there."""
         stack = list(values)
         while stack:
             item = stack.pop()
             cost = 1
             if isinstance(item, str):
-                cost += len(item) // _CHARS_A_NODE
+                cost += len(item) // _CHARS_PER_NODE
             elif isinstance(item, list | dict):
                 cost += len(item)
-                if cost <= self._left:
+                if cost <= self._remaining:
                     stack += item if isinstance(item, list) else item.values()
             self._spend(cost)
 
     def visit_function_expression(self, node: Any, value: Any) -> Any:
         name = node["value"]
         args = [self.visit(child, value) for child in node["children"]]
-        if name not in _SHALLOW:
-            self.read(*args)
+        if name not in _SHALLOW_FUNCTIONS:
+            self.charge_values(*args)
         elif name in ("keys", "values"):
             self._spend(sum(len(arg) for arg in args if isinstance(arg, dict)))
         if name == "join" and len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list):
-            self._spend(len(args[0]) * len(args[1]) // _CHARS_A_NODE)
+            self._spend(len(args[0]) * len(args[1]) // _CHARS_PER_NODE)
         return self._call(name, args)
 
     def visit_comparator(self, node: Any, value: Any) -> Any:
         left, right = (self.visit(child, value) for child in node["children"])
-        self.read(left, right)
-        if node["value"] not in ("eq", "ne") and not _ordered(left, right):
+        self.charge_values(left, right)
+        if node["value"] not in ("eq", "ne") and not _are_comparable(left, right):
             return None
         return self.COMPARATOR_FUNC[node["value"]](left, right)
 
     def visit_multi_select_list(self, node: Any, value: Any) -> Any:
-        return self._made(super().visit_multi_select_list(node, value))
+        return self._charge_result(super().visit_multi_select_list(node, value))
 
     def visit_multi_select_dict(self, node: Any, value: Any) -> Any:
-        return self._made(super().visit_multi_select_dict(node, value))
+        return self._charge_result(super().visit_multi_select_dict(node, value))
 
     def visit_flatten(self, node: Any, value: Any) -> Any:
-        return self._copied(super().visit_flatten(node, value))
+        return self._charge_copy(super().visit_flatten(node, value))
 
     def visit_slice(self, node: Any, value: Any) -> Any:
-        return self._copied(super().visit_slice(node, value))
+        return self._charge_copy(super().visit_slice(node, value))
 
-    def _made(self, found: Any) -> Any:
-        self.read(found)
-        return found
+    def _charge_result(self, result: Any) -> Any:
+        self.charge_values(result)
+        return result
 
-    def _copied(self, found: Any) -> Any:
-        self._spend(len(found) if isinstance(found, list) else 0)
-        return found
+    def _charge_copy(self, result: Any) -> Any:
+        self._spend(len(result) if isinstance(result, list) else 0)
+        return result
 
     def _spend(self, cost: int) -> None:
-        self._left -= cost
-        if self._left < 0:
-            raise PathRefused("the expression takes too much work over this value: ask for less")
+        self._remaining -= cost
+        if self._remaining < 0:
+            raise ExpressionRejected("the expression takes too much work over this value: ask for less")
 
 
-def _ordered(left: Any, right: Any) -> bool:
+def _are_comparable(left: Any, right: Any) -> bool:
     """Whether one of two values can be said to come first."""
     if isinstance(left, str) or isinstance(right, str):
         return isinstance(left, str) and isinstance(right, str)

@@ -13,23 +13,23 @@ import secrets
 import zlib
 from typing import Final
 
-PREFIX: Final = "plg_"
+KEY_PREFIX: Final = "plg_"
 
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_BYTES: Final = 32
 _RANDOM_CHARS: Final = 43  # 62**43 > 2**256
 _CHECK_CHARS: Final = 6  # 62**6 > 2**32
-_SHAPE: Final = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARS + _CHECK_CHARS}}}")
+_SHAPE: Final = re.compile(rf"{KEY_PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARS + _CHECK_CHARS}}}")
 
 
 def new_key() -> tuple[str, bytes]:
     """(the key as it is shown once, its hash as it is stored: 32 bytes)."""
-    body = PREFIX + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES)), _RANDOM_CHARS)
-    shown = body + _checksum(body)
-    return shown, hash_key(shown)
+    body = KEY_PREFIX + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES)), _RANDOM_CHARS)
+    key = body + _checksum(body)
+    return key, hash_key(key)
 
 
-def check_shape(text: str) -> bool:
+def has_key_shape(text: str) -> bool:
     """Whether `text` could be a key: prefix, length, alphabet and checksum. It says nothing about validity.
 
     A typo of up to 32 bits in a row is always noticed, any other with a chance of 1 in 4 billion missed.

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 
-class _Whole(importlib.abc.Loader):
+class _UninterruptedLoader(importlib.abc.Loader):
     """Loads a module whole or ends the process: Python clears an interrupt that comes while `from` loads a module late,
     and goes on with half of it. Nothing is held yet that had to be given back."""
 
@@ -26,17 +26,17 @@ class _Whole(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         main = threading.current_thread() is threading.main_thread()  # others hear no signals
-        heard = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if heard:
+        is_default = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if is_default:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             self._loader.exec_module(module)
         finally:
-            if heard:
+            if is_default:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def later(name: str) -> ModuleType:
+def lazy_module(name: str) -> ModuleType:
     """The module of this name, which is loaded at the first look at one of its attributes. For types, import it under
     `TYPE_CHECKING` by the same name."""
     if name in sys.modules:
@@ -44,7 +44,7 @@ def later(name: str) -> ModuleType:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    spec.loader = importlib.util.LazyLoader(_Whole(spec.loader))
+    spec.loader = importlib.util.LazyLoader(_UninterruptedLoader(spec.loader))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

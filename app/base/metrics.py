@@ -12,12 +12,12 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 NAMESPACE: Final = "plangate"
-LATENCIES_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
-MODEL_CALLS_S: Final = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
+LATENCY_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+MODEL_CALL_BUCKETS_S: Final = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
 
 
 @dataclass(frozen=True, slots=True)
-class ModelUse:
+class ModelCallUsage:
     """What one finished model call took. `cost_usd` None: its price is not known."""
 
     provider: str
@@ -68,7 +68,7 @@ class Metrics:
     connections_closed: Counter = field(init=False)
     loop_lag: Histogram = field(init=False)
     loop_blocked: Counter = field(init=False)
-    _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    _children: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -80,12 +80,12 @@ class Metrics:
             return Gauge(name, text, namespace=NAMESPACE, registry=self.registry)
 
         def seconds(
-            name: str, text: str, *labels: str, buckets: tuple[float, ...] = LATENCIES_S
+            name: str, text: str, *labels: str, buckets: tuple[float, ...] = LATENCY_BUCKETS_S
         ) -> Histogram:
             return Histogram(name, text, labels, namespace=NAMESPACE, registry=self.registry, buckets=buckets)
 
         provider = ("provider",)
-        made = {
+        instruments = {
             "work_ended": counter("work_ended", "Work records that ended here.", "kind", "status"),
             "model_calls": counter("model_calls", "Model calls that ended here.", "provider", "status"),
             "model_attempts": counter(
@@ -95,7 +95,7 @@ class Metrics:
                 "model_call_seconds",
                 "How long model calls took, all their attempts together.",
                 *provider,
-                buckets=MODEL_CALLS_S,
+                buckets=MODEL_CALL_BUCKETS_S,
             ),
             "model_tokens": counter("model_tokens", "Tokens of model calls that ended here.", "provider", "type"),
             "model_cost": counter(
@@ -171,36 +171,36 @@ class Metrics:
                 "reason",
             ),
             "loop_lag": seconds(
-                "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCIES_S, 10, 30)
+                "loop_lag_seconds", "How late the event loop ran a timer.", buckets=(*LATENCY_BUCKETS_S, 10, 30)
             ),
             "loop_blocked": counter(
                 "loop_blocked", "Times that the event loop was late by PLANGATE_LOOP_BLOCKED_MS or more."
             ),
         }  # fmt: skip
-        for name, instrument in made.items():
+        for name, instrument in instruments.items():
             object.__setattr__(self, name, instrument)
 
-    def ended(self, kind: str, status: str) -> None:
+    def count_work_record(self, kind: str, status: str) -> None:
         """Counts a work record that is over."""
-        self._counted(self.work_ended, kind, status).inc()
+        self._labeled(self.work_ended, kind, status).inc()
 
-    def model_ended(self, use: ModelUse) -> None:
+    def count_model_call(self, usage: ModelCallUsage) -> None:
         """Counts a model call that is over."""
-        count = self._counted
-        count(self.model_calls, use.provider, use.status).inc()
-        count(self.model_attempts, use.provider).inc(use.attempts)
-        count(self.model_seconds, use.provider).observe(use.seconds)
-        for type_, tokens in use.tokens.items():
+        count = self._labeled
+        count(self.model_calls, usage.provider, usage.status).inc()
+        count(self.model_attempts, usage.provider).inc(usage.attempts)
+        count(self.model_seconds, usage.provider).observe(usage.seconds)
+        for type_, tokens in usage.tokens.items():
             if tokens:
-                count(self.model_tokens, use.provider, type_).inc(tokens)
-        if use.cost_usd is not None:
-            count(self.model_cost, use.provider).inc(use.cost_usd)
-        elif any(use.tokens.values()):
-            count(self.model_unpriced, use.provider).inc()
+                count(self.model_tokens, usage.provider, type_).inc(tokens)
+        if usage.cost_usd is not None:
+            count(self.model_cost, usage.provider).inc(usage.cost_usd)
+        elif any(usage.tokens.values()):
+            count(self.model_unpriced, usage.provider).inc()
 
-    def _counted(self, of: Any, *labels: str) -> Any:
+    def _labeled(self, instrument: Any, *labels: str) -> Any:
         """The counter or histogram with these labels. Looking it up costs five counts, so it is kept."""
-        child = self._known.get((of, *labels))
+        child = self._children.get((instrument, *labels))
         if child is None:
-            child = self._known[of, *labels] = of.labels(*labels)
+            child = self._children[instrument, *labels] = instrument.labels(*labels)
         return child

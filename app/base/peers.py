@@ -7,7 +7,7 @@ import ipaddress
 from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-MAX_NAME_CHARS: Final = 64
+MAX_PEER_CHARS: Final = 64
 
 
 def parse_address(host: str) -> Address | None:
@@ -21,10 +21,10 @@ def parse_address(host: str) -> Address | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def peer_of(host: str) -> str:
+def peer_for_host(host: str) -> str:
     """Return the peer that an address counts as: each IPv4 address is one; IPv6 addresses count by their /64, because one
     machine may have a whole /64."""
     address = parse_address(host)
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
         return str(ipaddress.ip_network((address, 64), strict=False))
-    return host[:MAX_NAME_CHARS] if address is None else str(address)
+    return host[:MAX_PEER_CHARS] if address is None else str(address)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import jsonschema_rs
 
 
-class PatternRefused(ValueError):
+class PatternRejected(ValueError):
     """It is no regular expression, or one that this engine does not know."""
 
 
@@ -21,15 +21,15 @@ class Pattern:
                 schema, pattern_options=jsonschema_rs.RegexOptions(), offline=True
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
-            raise PatternRefused(
+            raise PatternRejected(
                 "it is not a regular expression, or uses lookaround or back-references, which are not known here"
             ) from error
 
-    def found_in(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         return bool(self._validator.is_valid(text))
 
 
-def glob(pattern: str) -> Pattern:
+def compile_glob(pattern: str) -> Pattern:
     """Matches whole paths: `*` and `?` within a name, `**` any number of directories, `[abc]` one of these, `[!abc]` one
     of the others. Raises PatternRefused."""
     out, at = [], 0
@@ -49,11 +49,11 @@ def glob(pattern: str) -> Pattern:
             out.append(f"[{'^/' + held[1:] if held.startswith('!') else held}]")
             at = end + 1
             continue
-        out.append({"*": "[^/]*", "?": "[^/]"}.get(char) or escaped(char))
+        out.append({"*": "[^/]*", "?": "[^/]"}.get(char) or escape(char))
         at += 1
     return Pattern(f"^(?:{''.join(out)})$")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """The text as a pattern that matches it alone."""
     return "".join(f"\\{char}" if char in "\\.+*?()|[]{}^$/-" else char for char in text)

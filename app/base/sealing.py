@@ -22,7 +22,7 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 
 
-class SealBroken(Exception):
+class UnsealError(Exception):
     """A sealed value does not open: another key, another context, or other bytes. It does not say which."""
 
 
@@ -43,20 +43,22 @@ class Sealer:
     def open(self, sealed: bytes, context: str) -> bytes:
         """What was sealed for `context`. Raises SealBroken on anything wrong."""
         if len(sealed) < len(_VERSION) + _NONCE_BYTES + _TAG_BYTES or sealed[:1] != _VERSION:
-            raise SealBroken("the sealed value is cut short, or of a version that this release does not know")
+            raise UnsealError(
+                "the sealed value is cut short, or of a version that this release does not know"
+            )
         nonce, ciphertext = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
         try:
             return self._cipher.decrypt(nonce, ciphertext, _associated(context))
         except (InvalidTag, UnicodeEncodeError):
-            raise SealBroken("the sealed value does not open with this key in this place") from None
+            raise UnsealError("the sealed value does not open with this key in this place") from None
 
 
-def context_of(tenant: str, name: str) -> str:
+def secret_context(tenant: str, name: str) -> str:
     """The context of a tenant's secret; the length in front keeps any two pairs apart."""
     return f"{len(tenant)}:{tenant}/{name}"
 
 
-def derive(master: bytes, purpose: str) -> bytes:
+def derive_key(master: bytes, purpose: str) -> bytes:
     """A key of 32 bytes for one purpose ("secrets", "cursors"): HKDF-SHA256 of the operator's master key.
 
     The master key is random and at least 32 bytes long (HKDF does not stretch passwords); ValueError else.

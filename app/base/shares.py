@@ -15,19 +15,19 @@ class TenantShares:
     tenant that holds none, however many tenants are busy. Not thread-safe.
     """
 
-    def __init__(self, total: int, per_tenant: int) -> None:
-        self.total = total
-        self.per_tenant = per_tenant
+    def __init__(self, max_total: int, max_per_tenant: int) -> None:
+        self.max_total = max_total
+        self.max_per_tenant = max_per_tenant
         self.in_use = 0
-        self._held: dict[str, int] = {}
+        self._slots_by_tenant: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def try_acquire(self, tenant: str) -> bool:
         """Take a place if the tenant may have another one now."""
-        held = self._held.get(tenant, 0)
-        if held >= min(self.per_tenant, self.total - self.in_use):
+        held = self._slots_by_tenant.get(tenant, 0)
+        if held >= min(self.max_per_tenant, self.max_total - self.in_use):
             return False
-        self._held[tenant] = held + 1
+        self._slots_by_tenant[tenant] = held + 1
         self.in_use += 1
         return True
 
@@ -43,32 +43,32 @@ class TenantShares:
             if turn.done() and not turn.cancelled():
                 self.release(tenant)
             else:
-                self._forget(tenant, turn)
+                self._remove_waiter(tenant, turn)
             raise
 
     def release(self, tenant: str) -> None:
         """Release a place. Of the tenants that wait, those that hold the fewest places go first."""
         self.in_use -= 1
-        self._held[tenant] -= 1
-        if not self._held[tenant]:
-            del self._held[tenant]
+        self._slots_by_tenant[tenant] -= 1
+        if not self._slots_by_tenant[tenant]:
+            del self._slots_by_tenant[tenant]
         while self._waiting:
-            next_tenant = min(self._waiting, key=lambda waiting: self._held.get(waiting, 0))
+            next_tenant = min(self._waiting, key=lambda waiting: self._slots_by_tenant.get(waiting, 0))
             if not self.try_acquire(next_tenant):
                 return
             turn = self._waiting[next_tenant][0]
-            self._forget(next_tenant, turn)
+            self._remove_waiter(next_tenant, turn)
             turn.set_result(None)
 
     @asynccontextmanager
-    async def place(self, tenant: str) -> AsyncIterator[None]:
+    async def slot(self, tenant: str) -> AsyncIterator[None]:
         await self.acquire(tenant)
         try:
             yield
         finally:
             self.release(tenant)
 
-    def _forget(self, tenant: str, turn: asyncio.Future[None]) -> None:
+    def _remove_waiter(self, tenant: str, turn: asyncio.Future[None]) -> None:
         waiting = self._waiting[tenant]
         waiting.remove(turn)
         if not waiting:

@@ -13,14 +13,14 @@ from typing import TypeVar, cast
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """What `work` returns or raises. It goes on to its end when nobody waits any more."""
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
+    outcome_future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
 
-    def tell(outcome: tuple[T | None, BaseException | None]) -> None:
-        if not ended.done():
-            ended.set_result(outcome)
+    def set_outcome(outcome: tuple[T | None, BaseException | None]) -> None:
+        if not outcome_future.done():
+            outcome_future.set_result(outcome)
 
     def run() -> None:
         outcome: tuple[T | None, BaseException | None]
@@ -29,10 +29,10 @@ async def in_thread(work: Callable[[], T]) -> T:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again where the result is awaited
             outcome = (None, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, outcome)
+            loop.call_soon_threadsafe(set_outcome, outcome)
 
     threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True).start()
-    result, error = await ended
+    result, error = await outcome_future
     if error is not None:
         raise error
     return cast(T, result)

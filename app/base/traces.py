@@ -26,7 +26,7 @@ def span_id(work_id: str) -> int:
     return _number(work_id) % 2**_SPAN_BITS or 1
 
 
-def query_id(trace: int) -> str:
+def query_id_from_trace(trace: int) -> str:
     """The query of a trace: the inverse of `trace_id`."""
     return "qry_" + "".join(_ALPHABET[trace >> shift & 31] for shift in range(125, -1, -5))
 
@@ -36,7 +36,7 @@ def traceparent(query: str, work: str) -> str:
     return f"00-{trace_id(query):032x}-{span_id(work):016x}-01"
 
 
-def parsed_traceparent(header: str) -> tuple[int, int] | None:
+def parse_traceparent(header: str) -> tuple[int, int] | None:
     """Trace id and span id that a caller sent, or None where the header is none that this service understands."""
     found = _PARENT.fullmatch(header)
     if found is None:

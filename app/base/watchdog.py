@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from app.base.logs.processors import Seldom, stack
+from app.base.logs.processors import Throttle, thread_stack
 from app.base.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ BEATS_PER_THRESHOLD: Final = 2
 STILL_BLOCKED_S: Final = 5.0
 """A loop that is blocked for this long is logged before it continues: it may never continue."""
 MAX_OTHER_THREADS: Final = 3
-IDLE_IN: Final = ("concurrent.futures.thread:", f"{__name__}:")
+IDLE_FRAME_PREFIXES: Final = ("concurrent.futures.thread:", f"{__name__}:")
 """Where the innermost frame of a thread without work is: an executor's worker waits, and so does the watchdog."""
 
 
@@ -49,7 +49,7 @@ class LoopWatchdog:
         self._metrics = metrics
         self._threshold_s = threshold_s
         self._interval_s = threshold_s / BEATS_PER_THRESHOLD
-        self._throttle = Seldom(log_every_s)
+        self._throttle = Throttle(log_every_s)
         self._stopping = threading.Event()
         self._last = _Beat(0.0)
         self._cpu_s = 0.0
@@ -102,8 +102,8 @@ class LoopWatchdog:
 
     def _report(self, last: _Beat, loop_thread: int) -> None:
         """Log what blocks the loop: when it continues, or after `STILL_BLOCKED_S`."""
-        logs = self._throttle.due()
-        of_loop, of_others = _stacks(loop_thread) if logs else ([], [])
+        logs = self._throttle.allow()
+        of_loop, of_others = _thread_stacks(loop_thread) if logs else ([], [])
         while self._last is last:
             lag_s = time.monotonic() - last.next_due
             if logs and lag_s >= STILL_BLOCKED_S:
@@ -119,16 +119,16 @@ class LoopWatchdog:
             log.warning("loop.blocked", lag_ms=lag_ms, cpu_ms=cpu_ms, trace=trace)
 
 
-def _stacks(loop_thread: int) -> tuple[list[str], list[str]]:
+def _thread_stacks(loop_thread: int) -> tuple[list[str], list[str]]:
     """Return the stack of the loop's thread, and the stacks of some other active threads, each below its own heading."""
     of_loop: list[str] = []
     of_others: list[str] = []
     threads = 0
     for ident, frame in sys._current_frames().items():
-        places = stack(frame)
+        places = thread_stack(frame)
         if ident == loop_thread:
             of_loop = places
-        elif not places[-1].startswith(IDLE_IN) and threads < MAX_OTHER_THREADS:
+        elif not places[-1].startswith(IDLE_FRAME_PREFIXES) and threads < MAX_OTHER_THREADS:
             threads += 1
             of_others += ["another thread", *places]
     return of_loop, of_others

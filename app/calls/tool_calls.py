@@ -20,7 +20,7 @@ from plangate.spec.variable_schemas import own_schema, told_schema
 from app.base.errors import Malformed, TooLarge
 from app.base.json import strict_json
 from app.base.json.offload import offload
-from app.base.logs.processors import at_work
+from app.base.logs.processors import bind_work_id
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
 from app.calls.dispatch import Dispatch
@@ -108,7 +108,7 @@ class ToolCalls:
     ) -> Call:
         """The call with its answer, on record when this returns."""
         scope = run.scope(call.work_id, parent_id, agent.name)
-        with at_work(call.work_id):
+        with bind_work_id(call.work_id):
             return await self._answer(run, agent, scope, tools, call, truncated, depth, sub_agent)
 
     async def _answer(

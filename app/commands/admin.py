@@ -105,7 +105,7 @@ def kept_whole(file: Path, data: bytes) -> None:
 
 def need_database(settings: Settings, what_for: str = "") -> None:
     """Raises NotFound where none is, before an empty one is made in a directory that nobody meant."""
-    if settings.database_url is None and not embedded_postgres.is_there(settings.data_dir):
+    if settings.database_url is None and not embedded_postgres.cluster_exists(settings.data_dir):
         raise NotFound(
             f"There is no database in {settings.data_dir}{what_for}. Say with --data-dir where the service keeps its "
             "data, or set DATABASE_URL and PLANGATE_SECRET_KEY as the service has them."

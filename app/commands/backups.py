@@ -13,7 +13,7 @@ from app.backup import save as saving
 from app.backup.archive import Manifest
 from app.backup.errors import BackupError
 from app.base import embedded_postgres
-from app.base.sealing import derive
+from app.base.sealing import derive_key
 from app.commands.admin import need_database
 from app.settings import Settings
 
@@ -31,7 +31,7 @@ async def save(settings: Settings, to: Path) -> Saved:
     need_database(settings)
     if settings.database_url is None:
         blobs = settings.blobs or str(settings.data_dir / "blobs")
-        postgres = await asyncio.to_thread(embedded_postgres.start, settings.data_dir, make=False)
+        postgres = await asyncio.to_thread(embedded_postgres.start, settings.data_dir, create=False)
         try:
             manifest = await _save(postgres.dsn(user=embedded_postgres.BACKUP), blobs, to)
         finally:
@@ -113,7 +113,7 @@ def _check_embedded_key(settings: Settings, manifest: Manifest) -> None:
                 f"The secret key of the backup is needed: put its file into {path}, readable by its owner only, or set "
                 "PLANGATE_SECRET_KEY."
             ) from error
-    restoring.check_key(manifest, derive(text.encode(), "master"))
+    restoring.check_key(manifest, derive_key(text.encode(), "master"))
 
 
 def _size(count: int) -> str:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from app.backup.errors import BackupError
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
-from app.base.lazy_import import later
+from app.base.lazy_import import lazy_module
 from app.commands.remote import queries_and_work as remote
 from app.commands.remote.approvals import approvals
 from app.commands.remote.connection import Stop, failed, say_json, say_no_more
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from app.commands import admin, backups
     from app.tenancy import floor
 else:  # the service takes seconds to load, and most commands only talk to one
-    configuration = later("app.settings")
-    database = later("app.base.postgres.database")
-    embedded_postgres = later("app.base.embedded_postgres")
-    admin = later("app.commands.admin")
-    backups = later("app.commands.backups")
-    serving = later("app.api.serving")
-    floor = later("app.tenancy.floor")
+    configuration = lazy_module("app.settings")
+    database = lazy_module("app.base.postgres.database")
+    embedded_postgres = lazy_module("app.base.embedded_postgres")
+    admin = lazy_module("app.commands.admin")
+    backups = lazy_module("app.commands.backups")
+    serving = lazy_module("app.api.serving")
+    floor = lazy_module("app.tenancy.floor")
 
 cli = typer.Typer(
     no_args_is_help=True,
@@ -329,7 +329,7 @@ def main() -> None:
     try:
         cli()
     except (PlangateError, EmbeddedPostgresError, BackupError) as error:
-        flaws = [f"{flaw.pointer}: {flaw.message}" for flaw in getattr(error, "flaws", ())]
+        flaws = [f"{flaw.pointer}: {flaw.message}" for flaw in getattr(error, "errors", ())]
         raise SystemExit("\n  ".join([f"plangate: {error}", *flaws])) from error
     except Stop as error:
         raise SystemExit(failed(str(error), error.code)) from error
@@ -345,8 +345,8 @@ def main() -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             say_no_more()
             raise SystemExit(f"plangate: nothing more can be written: {error.strerror}.") from error
-        said = database.cause_of(error)
-        if isinstance(said, database.NOT_LET_IN):
+        said = database.driver_error(error)
+        if isinstance(said, database.ACCESS_ERRORS):
             raise SystemExit(
                 f"plangate: the database of DATABASE_URL does not let this process in: {said}."
             ) from error

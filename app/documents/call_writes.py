@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from plangate.spec.variables import Expression, NotAVariable, Reference, parse
 
-from app.base.errors import Flaw, Invalid, NotFound
+from app.base.errors import FieldError, Invalid, NotFound
 from app.base.json.offload import offload
 from app.base.json.process_pool import LARGE_BYTES
 from app.base.postgres.database import Database, Tx
@@ -106,4 +106,4 @@ async def _scope(tx: Tx, asked: CallWrite) -> Scope:
 
 
 def _refused(why: str, pointer: str) -> Invalid:
-    return Invalid(f"Nothing was written: {why}.", [Flaw(pointer, why)])
+    return Invalid(f"Nothing was written: {why}.", [FieldError(pointer, why)])

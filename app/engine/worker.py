@@ -16,7 +16,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from app.base.errors import Unavailable
-from app.base.logs.processors import ids_in
+from app.base.logs.processors import log_ids
 from app.base.postgres.database import Database
 from app.engine import lease_store
 from app.engine.processes import ProcessRecord
@@ -55,7 +55,7 @@ async def one_by_one(due: Sequence[tuple[str, str]], do: Callable[[str, str], Aw
         except Unavailable:
             raise
         except Exception:
-            log.exception("worker.chore_item_failed", tenant=tenant, **ids_in(id))
+            log.exception("worker.chore_item_failed", tenant=tenant, **log_ids(id))
 
 
 class Worker:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events import EVENT_TYPES
 
-from app.base.errors import Flaw, Invalid
+from app.base.errors import FieldError, Invalid
 from app.base.json import strict_json
 from app.journal import store
 from app.journal.http import EventStream, allowed, stream_place, streams_of, wants_stream
@@ -39,7 +39,7 @@ def wanted(types: str | None) -> Sequence[str] | None:
     if unknown:
         raise Invalid(
             "There are no such event types.",
-            [Flaw("query:types", f"{', '.join(unknown)}; known are {', '.join(EVENT_TYPES)}")],
+            [FieldError("query:types", f"{', '.join(unknown)}; known are {', '.join(EVENT_TYPES)}")],
         )
     return names
 

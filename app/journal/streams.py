@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import structlog
 
-from app.base.cursors import Signer
+from app.base.cursors import CursorSigner
 from app.base.errors import Conflict, Malformed, NotFound, Unavailable
 from app.base.ids import is_id
 from app.base.postgres.database import Database, Tx
@@ -83,7 +83,9 @@ async def _happens(event: asyncio.Event, within_s: float) -> bool:
 class Streams:
     """Readers of the journal in this process."""
 
-    def __init__(self, db: Database, hub: Hub, signer: Signer, *, reads: int, shared_bytes: int) -> None:
+    def __init__(
+        self, db: Database, hub: Hub, signer: CursorSigner, *, reads: int, shared_bytes: int
+    ) -> None:
         """`reads` is how many streams read the database at once; `shared_bytes` bounds the bodies of large events."""
         self._db = db
         self.reads = StreamReads(db, reads)

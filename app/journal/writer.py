@@ -16,8 +16,8 @@ import structlog
 
 from app.base.errors import Unavailable
 from app.base.ids import time_ms
-from app.base.logs.processors import Seldom
-from app.base.metrics import ModelUse
+from app.base.logs.processors import Throttle
+from app.base.metrics import ModelCallUsage
 from app.base.postgres.database import Database, EndedWork, is_outage
 from app.journal import store
 from app.journal.hub import Hub
@@ -40,7 +40,7 @@ class JournalWriter:
     def __init__(self, db: Database, hub: Hub, origin: str) -> None:
         self._db = db
         self._metrics = db.metrics
-        self._work_ended = db.work_ended
+        self._work_ended = db.record_ended_work
         self._hub = hub
         self._origin = origin
         self._queue: deque[Pending] = deque()
@@ -143,7 +143,7 @@ class JournalWriter:
 
     async def _write(self, batch: list[Pending]) -> None:
         """Writes a batch, through outages; splits one that fails until the bad entry stands alone."""
-        delay, told = RETRY_FIRST_S, Seldom()
+        delay, told = RETRY_FIRST_S, Throttle()
         while True:
             began = time.perf_counter()
             try:
@@ -152,7 +152,7 @@ class JournalWriter:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told to the one that caused it
                 if isinstance(error, Unavailable) or is_outage(error):
                     self._metrics.journal_outages.inc()
-                    if told.due():
+                    if told.allow():
                         log.warning("journal.outage", error=error, entries=len(batch))
                     await asyncio.sleep(delay)
                     delay = min(delay * 2, RETRY_MOST_S)
@@ -210,7 +210,7 @@ def ended(work: Work) -> EndedWork:
     return EndedWork(work.id, work.kind, work.status, _used(work) if work.kind == "model_call" else None)
 
 
-def _used(work: Work) -> ModelUse:
+def _used(work: Work) -> ModelCallUsage:
     """What a model call took; its time begins with the id of its record."""
     tokens = {
         "input": work.input_tokens,
@@ -219,7 +219,7 @@ def _used(work: Work) -> ModelUse:
         "cache_write": work.cache_write_tokens,
     }
     seconds = max(0.0, time.time() - time_ms(work.id) / 1000)
-    return ModelUse(work.provider or "none", work.status, seconds, work.attempts, tokens, work.cost_usd)
+    return ModelCallUsage(work.provider or "none", work.status, seconds, work.attempts, tokens, work.cost_usd)
 
 
 def settle(pending: Pending, error: Exception | None) -> None:

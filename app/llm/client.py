@@ -85,7 +85,7 @@ class ModelTraffic:
     async def place(self) -> AsyncIterator[None]:
         """Hold a place for one stream of the current tenant; wait until one is free."""
         began = time.monotonic()
-        async with self._shares.place(requesting_tenant()):
+        async with self._shares.slot(requesting_tenant()):
             self.metrics.model_stream_wait.observe(time.monotonic() - began)
             yield
 

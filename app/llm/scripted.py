@@ -148,7 +148,7 @@ def _compile(expression: Any, pointer: str) -> str:
     if not isinstance(expression, str):
         raise Refused(f'At {pointer} of the script, "$result" must be a JMESPath expression in a string.')
     try:
-        jmespath.compiled(expression)
+        jmespath.compile_expression(expression)
     except JMESPathError as error:
         _refuse_expression(expression, pointer, error)
     return expression
@@ -186,7 +186,7 @@ def _replace(value: Any, earlier: list[Any], pointer: str) -> Any:
         return {key: _replace(item, earlier, f"{pointer}/{_escaped(key)}") for key, item in value.items()}
     expression = _compile(value["$result"], pointer)
     try:
-        return jmespath.search(expression, earlier, budget=SEARCH_BUDGET)
+        return jmespath.search(expression, earlier, max_steps=SEARCH_BUDGET)
     except JMESPathError as error:
         _refuse_expression(expression, pointer, error)
 

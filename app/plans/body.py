@@ -15,7 +15,7 @@ from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
 from plangate.spec.variables import DAGGER, replaced
 
-from app.base.errors import Flaw
+from app.base.errors import FieldError
 from app.base.json.strict_json import canonical, dumps
 from app.base.schema.checker import SchemaChecker
 from app.base.schema.parts import HOLE
@@ -62,26 +62,28 @@ class Action:
 
 def normalise(
     spec: PlanSpec, body: Any, schemas: SchemaChecker, *, variables: bool = False
-) -> tuple[dict[str, Any], list[Flaw]]:
+) -> tuple[dict[str, Any], list[FieldError]]:
     """The stored form of a body, and what is wrong with it (then the form is empty). Each flat action
     `{<discriminator>, ...fields, references?}` becomes `{"kind", "payload", "references"}`; every other
     top-level field is kept as the plan's context. With `variables`, an action may say where its result goes, and what
     a variable stands for is not checked yet."""
     if not isinstance(body, dict) or not isinstance(body.get("actions"), list):
-        return {}, [Flaw("/actions", "the body must be an object with an array `actions`")]
+        return {}, [FieldError("/actions", "the body must be an object with an array `actions`")]
     if len(body["actions"]) > MAX_ACTIONS:
         count = len(body["actions"])
         return {}, [
-            Flaw("/actions", f"a plan has {MAX_ACTIONS} actions at most; this has {count}: make several")
+            FieldError(
+                "/actions", f"a plan has {MAX_ACTIONS} actions at most; this has {count}: make several"
+            )
         ]
-    flaws: list[Flaw] = []
+    flaws: list[FieldError] = []
     bare: list[Any] = []
     for n, action in enumerate(body["actions"]):
         if not isinstance(action, dict):
             bare.append(action)
             continue
         flaws += [
-            Flaw(f"/actions/{n}/{name}", "this plan has no variables, so no result has a path")
+            FieldError(f"/actions/{n}/{name}", "this plan has no variables, so no result has a path")
             for name in META
             if name in action and not variables
         ]
@@ -95,10 +97,10 @@ def normalise(
     for n, (flat, action) in enumerate(zip(body["actions"], bare, strict=True)):
         kind = action.get(field)
         if not isinstance(kind, str):
-            flaws.append(Flaw(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
+            flaws.append(FieldError(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
             continue
         if variables and kind.startswith(DAGGER):
-            flaws.append(Flaw(f"/actions/{n}/{field}", "says what is done, and cannot be a variable"))
+            flaws.append(FieldError(f"/actions/{n}/{field}", "says what is done, and cannot be a variable"))
             continue
         payload = {k: v for k, v in action.items() if k != field}
         references = [{"kind": r["kind"], "id": r["id"]} for r in flat.get("references", [])]
@@ -133,7 +135,7 @@ def weight_of(data: bytes, actions: int) -> int:
 
 def _schema_flaws(
     spec: PlanSpec, body: dict[str, Any], schemas: SchemaChecker, *, variables: bool
-) -> list[Flaw]:
+) -> list[FieldError]:
     """What is wrong with a body, but for the values that its variables will have: those are checked before each action
     is sent."""
     schema = _explaining(spec.schema_)
@@ -145,12 +147,12 @@ def _schema_flaws(
     return list(map(_as_written, found)) if holes else found
 
 
-def _as_written(flaw: Flaw) -> Flaw:
+def _as_written(flaw: FieldError) -> FieldError:
     """With variables, and literals that begin with a dagger, as the body has them."""
     message = flaw.message
     if _IN_AN_ACTION.match(flaw.pointer):
         message = message.replace(f'"{DAGGER}', f'"{DAGGER}{DAGGER}')
-    return Flaw(flaw.pointer, _without_holes(message))
+    return FieldError(flaw.pointer, _without_holes(message))
 
 
 def _without_holes(message: str) -> str:
@@ -176,7 +178,7 @@ def _explaining(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def action_flaws(
     spec: PlanSpec, body: Mapping[str, Any], n: int, payload: dict[str, Any], schemas: SchemaChecker
-) -> list[Flaw]:
+) -> list[FieldError]:
     """What is wrong with the fields of action `n` whose variables are values; pointers lead into the fields. What has no
     place, since the value is too large to say where, is wrong with them too: all else was checked."""
     schema = _explaining(spec.schema_)
@@ -187,7 +189,7 @@ def action_flaws(
     if any(not flaw.pointer for flaw in found):  # a rule may be about all actions together
         at, found = f"/actions/{n}", filled_flaws(spec, body, {n: payload}, schemas)
     return [
-        Flaw(f.pointer.removeprefix(at), f.message)
+        FieldError(f.pointer.removeprefix(at), f.message)
         for f in found
         if not f.pointer or f"{f.pointer}/".startswith(f"{at}/")
     ]
@@ -195,7 +197,7 @@ def action_flaws(
 
 def filled_flaws(
     spec: PlanSpec, body: Mapping[str, Any], filled: Mapping[int, dict[str, Any]], schemas: SchemaChecker
-) -> list[Flaw]:
+) -> list[FieldError]:
     """What is wrong with a body in which these actions have fields whose variables are values, while the values of all
     others are still to come."""
     schema = _explaining(spec.schema_)
@@ -205,14 +207,14 @@ def filled_flaws(
         for n, a in enumerate(body["actions"])
     ]
     found = schemas.compile(schema, holes=True).errors({**body, "actions": actions})
-    return [Flaw(f.pointer, _without_holes(f.message)) for f in found]
+    return [FieldError(f.pointer, _without_holes(f.message)) for f in found]
 
 
-def reference_flaws(references: Any, pointer: str) -> list[Flaw]:
+def reference_flaws(references: Any, pointer: str) -> list[FieldError]:
     if not isinstance(references, list):
-        return [Flaw(pointer, "must be an array of {kind, id}")]
+        return [FieldError(pointer, "must be an array of {kind, id}")]
     return [
-        Flaw(f"{pointer}/{n}", "must be {kind, id}")
+        FieldError(f"{pointer}/{n}", "must be {kind, id}")
         for n, r in enumerate(references)
         if not (isinstance(r, dict) and isinstance(r.get("kind"), str) and isinstance(r.get("id"), str))
     ]

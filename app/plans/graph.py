@@ -15,7 +15,7 @@ from plangate.spec.plan_schemas import resolve
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
 from plangate.spec.variables import Found, Reference, replaced
 
-from app.base.errors import COLLECTED_ERRORS, Flaw
+from app.base.errors import MAX_COLLECTED_ERRORS, FieldError
 from app.plans.body import Action
 from app.variables.values import MAX_PARTS, VariableError, Written, parts_of, shown, written
 
@@ -24,7 +24,7 @@ STORED: Final = ("ref", "artifact")
 
 REF: Final = "ref"
 
-MAX_FLAWS: Final = COLLECTED_ERRORS
+MAX_FLAWS: Final = MAX_COLLECTED_ERRORS
 MAX_LINKS: Final = 50_000
 Refusal = Callable[[Reference], str | None]
 """Why a reference has no value before the plan runs; None where it has one, or may have."""
@@ -52,11 +52,11 @@ class Step:
             yield from alternative
 
 
-def steps_of(actions: Sequence[Action]) -> tuple[list[Step], list[Flaw]]:
+def steps_of(actions: Sequence[Action]) -> tuple[list[Step], list[FieldError]]:
     """The actions with their variables and output paths; and what is wrong with the way in which these are written."""
     if parts_of([[action.payload, action.output_path] for action in actions]) > MAX_PARTS:
         told = f"the paths that they read and write have more than {MAX_PARTS} parts together: make several plans"
-        return [], [Flaw("/actions", told)]
+        return [], [FieldError("/actions", told)]
     steps, flaws = [], []
     for n, action in enumerate(actions):
         meta = {OUTPUT_PATH: action.output_path, OUTPUT_METHOD: action.output_method}
@@ -66,7 +66,7 @@ def steps_of(actions: Sequence[Action]) -> tuple[list[Step], list[Flaw]]:
             )
             call.roots()
         except VariableError as error:
-            flaws.append(Flaw(f"/actions/{n}", str(error)))
+            flaws.append(FieldError(f"/actions/{n}", str(error)))
         else:
             steps.append(Step(n, call))
     return steps, flaws
@@ -205,7 +205,7 @@ class Graph:
 
     # -- what is wrong with it -------------------------------------------------------------------------------
 
-    def flaws(self, refusal: Refusal) -> list[Flaw]:
+    def flaws(self, refusal: Refusal) -> list[FieldError]:
         """Cycles, writers in no order, and readings of what nothing provides; at most 20."""
         return (
             self._tangle()
@@ -213,14 +213,14 @@ class Graph:
             or list(islice(chain(self._conflicts(), self._dangling(refusal)), MAX_FLAWS))
         )
 
-    def _tangle(self) -> list[Flaw]:
+    def _tangle(self) -> list[FieldError]:
         """An approval names for each path that is read those who write it: that must be worth reading."""
         paths = {read for step in self.steps for read in step.reads()}
         links = sum(self.writers(path).bit_count() for path in paths)
         if links <= MAX_LINKS:
             return []
         told = f"between the paths that are read and their writers there are {links} links, more than {MAX_LINKS}"
-        return [Flaw("/actions", f"{told}: read whole documents, or make several plans")]
+        return [FieldError("/actions", f"{told}: read whole documents, or make several plans")]
 
     def order(self) -> list[int]:
         """The actions, each after those that it waits for; what stands in a cycle, or waits for one, is left out."""
@@ -237,7 +237,7 @@ class Graph:
                     ready.append(n)
         return ready
 
-    def _cycle(self) -> list[Flaw]:
+    def _cycle(self) -> list[FieldError]:
         stuck = set(range(len(self.steps))) - set(self.order())
         if not stuck:
             return []
@@ -254,9 +254,9 @@ class Graph:
             writer = "it writes itself" if need == n else f"action {need} writes"
             told.append(f"action {n} reads {shown(str(path))}, which {writer}")
         listed = "; ".join([*told[:5], *(["and so on"] if told[5:] else [])])
-        return [Flaw(f"/actions/{around[0]}", f"the plan has a cycle: {listed}")]
+        return [FieldError(f"/actions/{around[0]}", f"the plan has a cycle: {listed}")]
 
-    def _conflicts(self) -> Iterator[Flaw]:
+    def _conflicts(self) -> Iterator[FieldError]:
         """Two writers of one path of which neither runs after the other, where one of them sets it."""
         before = [0] * len(self.steps)
         order = self.order()
@@ -276,7 +276,7 @@ class Graph:
             for path in step.writes():
                 for other in _bits(self.writers(path) & left):
                     left ^= 1 << other
-                    yield Flaw(
+                    yield FieldError(
                         f"/actions/{n}/{OUTPUT_PATH}",
                         f"actions {other} and {n} both write {shown(str(path))}, in no order, and `set` keeps only "
                         f"one of them: write to different paths, or give both the {OUTPUT_METHOD} push or merge",
@@ -286,13 +286,13 @@ class Graph:
         output = self.steps[n].call.output
         return output.method if output else ""
 
-    def _dangling(self, refusal: Refusal) -> Iterator[Flaw]:
+    def _dangling(self, refusal: Refusal) -> Iterator[FieldError]:
         for step in self.steps:
             for found in step.call.found:
                 reasons = [self._missing(refs, refusal) for refs in found.expression.alternatives]
                 if None not in reasons:
                     told = "; ".join(reason for reason in reasons if reason)
-                    yield Flaw(
+                    yield FieldError(
                         f"/actions/{step.index}{found.pointer}",
                         f"nothing provides {shown(found.text)}, and no action writes it: {told}",
                     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from plangate.spec.models import PlanSpec
 
-from app.base.errors import Flaw
+from app.base.errors import FieldError
 from app.base.json.offload import offload
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
@@ -38,7 +38,7 @@ async def misfits(
     graph: Graph,
     kept: Kept,
     work_id: str,
-) -> list[Flaw]:
+) -> list[FieldError]:
     """Of each known action that does not fit, why; pointers lead into the plan. `kept` are the documents of the gate."""
     stored: dict[int, Gathered] = {}
     left = KNOWN_BYTES
@@ -55,7 +55,7 @@ async def misfits(
         stored[n] = read
         left -= read.size
 
-    def work() -> list[Flaw]:
+    def work() -> list[FieldError]:
         made, flaws = _filled(Flow(graph, View(kept)), stored)
         return list(islice(chain(flaws, _unmatched(schemas, spec, body, made)), MAX_FLAWS))
 
@@ -69,7 +69,7 @@ def _known(graph: Graph) -> Iterable[int]:
             yield step.index
 
 
-def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Filled], list[Flaw]]:
+def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Filled], list[FieldError]]:
     made: dict[int, Filled] = {}
     flaws = []
     left = KNOWN_BYTES
@@ -79,7 +79,7 @@ def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Fille
         try:
             made[n] = flow.fill(n, {**flow.records(n), **read.values()}, read.why)
         except VariableError as error:
-            flaws.append(Flaw(f"/body/actions/{n}", str(error).rstrip(".")))
+            flaws.append(FieldError(f"/body/actions/{n}", str(error).rstrip(".")))
         else:
             left -= sum(source.size_bytes for source in made[n].sources)
     return made, flaws
@@ -87,7 +87,7 @@ def _filled(flow: Flow, stored: Mapping[int, Gathered]) -> tuple[dict[int, Fille
 
 def _unmatched(
     schemas: SchemaChecker, spec: PlanSpec, body: Mapping[str, Any], made: Mapping[int, Filled]
-) -> Iterator[Flaw]:
+) -> Iterator[FieldError]:
     """One look at the plan with all of them, then at those that it names, each as it would be sent. Where it names none that
     does not fit alone, a rule about several of them is broken: that is told as it is."""
     found = bodies.filled_flaws(spec, body, {n: filled.args for n, filled in made.items()}, schemas)
@@ -98,6 +98,6 @@ def _unmatched(
     for n, flaws in alone.items():
         if flaws:
             listed, _ = flaws_told(flaws, made[n].sources)
-            yield Flaw(f"/body/actions/{n}", f"the action does not match its schema: {listed}")
+            yield FieldError(f"/body/actions/{n}", f"the action does not match its schema: {listed}")
     if not any(alone.values()):
-        yield from (Flaw(f"/body{f.pointer}", f.message) for f in found)
+        yield from (FieldError(f"/body{f.pointer}", f.message) for f in found)

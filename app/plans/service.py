@@ -11,7 +11,7 @@ from typing import Any
 from plangate.spec.models import PlanSpec
 
 from app.approvals.models import ApprovalRow
-from app.base.errors import Conflict, Flaw, Invalid, NotFound
+from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import loads, offload
@@ -106,7 +106,7 @@ class Plans:
             if flaws:
                 raise Invalid(
                     f"The variables of the plan {spec_name} do not fit together.",
-                    [Flaw("/body" + f.pointer, f.message) for f in flaws],
+                    [FieldError("/body" + f.pointer, f.message) for f in flaws],
                 )
             named = list(dict.fromkeys([*named, *stored]))
         kinds = [a.kind for a in actions]
@@ -146,14 +146,14 @@ class Plans:
     async def _draft(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> bodies.Draft:
         """The stored form of a body. Raises Invalid."""
 
-        def work() -> tuple[bodies.Draft | None, list[Flaw]]:
+        def work() -> tuple[bodies.Draft | None, list[FieldError]]:
             normal, flaws = bodies.normalise(spec, body, self.schemas, variables=variables)
             return None if flaws else bodies.Draft.from_body(normal), flaws
 
         # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
         draft, flaws = await asyncio.to_thread(work)
         if draft is None:
-            raise Invalid(refusal, [Flaw("/body" + f.pointer, f.message) for f in flaws])
+            raise Invalid(refusal, [FieldError("/body" + f.pointer, f.message) for f in flaws])
         return draft
 
     async def check_body(self, runtime: Runtime, plan: Plan) -> None:
@@ -191,7 +191,7 @@ class Plans:
         if spec is None:
             known = ", ".join(sorted(runtime.plans)) or "none"
             raise Invalid(
-                f"The runtime declares no plan {name!r}.", [Flaw("/specName", f"declared are: {known}")]
+                f"The runtime declares no plan {name!r}.", [FieldError("/specName", f"declared are: {known}")]
             )
         return spec
 
@@ -202,7 +202,7 @@ class Plans:
         if flaws:
             raise Invalid(
                 "The inputs do not match the runtime's inputSchema.",
-                [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
+                [FieldError("/inputs" + f.pointer, f.message) for f in flaws],
             )
 
     async def ground(

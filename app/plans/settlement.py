@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.base.errors import Conflict, Flaw, Invalid, NotFound
+from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
 from app.documents.writing import WriteRefused
@@ -53,7 +53,7 @@ async def settle(
                 f"{len(together)} actions were sent together, and each keeps the details: that would be {size} bytes, "
                 f"more than {bodies.MAX_KEPT_TOGETHER}"
             )
-            raise Invalid(f"{told}.", [Flaw("/details", told)])
+            raise Invalid(f"{told}.", [FieldError("/details", told)])
         if not over:
             written_to = await _settle_output(plans, tx, plan, rows[index], outcome, details)
             said |= {"writtenTo": written_to} if written_to else {}
@@ -86,6 +86,6 @@ async def _settle_output(plans: Plans, tx: Tx, plan: Plan, row: Any, outcome: st
     except WriteRefused as refused:
         raise Invalid(
             f"The details cannot be written to the action's path: {refused}.",
-            [Flaw("/details", str(refused))],
+            [FieldError("/details", str(refused))],
         ) from refused
     return [written.path for written in rows]

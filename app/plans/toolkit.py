@@ -18,7 +18,7 @@ from plangate.spec.variable_schemas import has_variables
 
 from app.approvals.models import ApprovalRequest, Decided
 from app.approvals.service import Approvals
-from app.base.errors import MAX_ERRORS, Invalid, PlangateError
+from app.base.errors import MAX_LISTED_ERRORS, Invalid, PlangateError
 from app.base.json import strict_json
 from app.base.json.offload import loads, offload
 from app.base.postgres.database import Tx
@@ -333,7 +333,7 @@ def answered(result: dict[str, Any]) -> Outcome:
 
 def refused(error: PlangateError) -> ToolError:
     """An error that the model can act on: what is wrong and where."""
-    flaws = getattr(error, "flaws", ())[:MAX_ERRORS]
+    flaws = getattr(error, "errors", ())[:MAX_LISTED_ERRORS]
     listed = "".join(f" {f.pointer}: {f.message}." for f in flaws)
     return ToolError(error.detail + listed, error.kind)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 from plangate.spec.variables import MISSING, Expression, Found, Reference, evaluate, follow, parse
 
-from app.base.errors import Flaw, Invalid
+from app.base.errors import FieldError, Invalid
 from app.base.json.offload import loads, offload
 from app.base.postgres.database import Tx
 from app.documents.glimpses import brief
@@ -87,7 +87,7 @@ async def checked(
     actions: Sequence[Action],
     work_id: str,
     size: int,
-) -> tuple[list[Flaw], list[Handle]]:
+) -> tuple[list[FieldError], list[Handle]]:
     """Return the errors in the graph of a body that is to be stored, and, if there are none, the references that its
     variables lead to. `size` is the size of the body, for `offload`."""
     steps, flaws = await offload(steps_of, actions, size=size)
@@ -195,7 +195,7 @@ async def snapshot(
                 ]
                 if None not in told:
                     text = f"{shown(found.text)} has no value: {'; '.join(filter(None, told))}"
-                    flaws.append(Flaw(f"/body/actions/{step.index}{found.pointer}", text))
+                    flaws.append(FieldError(f"/body/actions/{step.index}{found.pointer}", text))
         if flaws:
             raise Invalid("A variable of the plan has no value.", flaws[:MAX_FLAWS])
         records = artifacts.kept_records(graph, values)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.artifacts.service import Artifacts
-from app.base.errors import Conflict, InTheWay, NotFound
+from app.base.errors import Conflict, NotFound, TransactionConflict
 from app.base.ids import is_id
-from app.base.postgres.database import Database, TookTooLong
+from app.base.postgres.database import Database, StatementTimeout
 from app.engine.worker import one_by_one
 from app.queries import store
 
@@ -41,7 +41,10 @@ class Deletions:
         (docs/decisions/0014). Raises NotFound, ThreadBusy."""
         try:
             await self._begin(tenant, thread_id, SLICE_ROWS)
-        except (TookTooLong, InTheWay):  # in the way is another thread that is deleted, of the same bodies
+        except (
+            StatementTimeout,
+            TransactionConflict,
+        ):  # in the way is another thread that is deleted, of the same bodies
             await self._begin(tenant, thread_id, 0)
 
     async def _begin(self, tenant: str, thread_id: str, rows: int) -> None:
@@ -71,7 +74,7 @@ class Deletions:
                 async with self._db.transaction(tenant) as tx:
                     if await store.forget_rest(tx, thread_id, rows, SLICE_S):
                         return
-            except TookTooLong:  # large rows, or a slow disk
+            except StatementTimeout:  # large rows, or a slow disk
                 rows = max(1, rows // 10)
 
 

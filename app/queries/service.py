@@ -13,7 +13,7 @@ from plangate.spec.variable_schemas import data_name_problem
 
 from app.approvals.service import Approvals
 from app.base.clock import rfc3339
-from app.base.errors import COLLECTED_ERRORS, Conflict, Flaw, Invalid, NotFound, TooManyRequests
+from app.base.errors import MAX_COLLECTED_ERRORS, Conflict, FieldError, Invalid, NotFound, TooManyRequests
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
@@ -128,12 +128,12 @@ class Queries:
             if flaws:
                 raise Invalid(
                     "inputs do not match the runtime's inputSchema.",
-                    [Flaw("/inputs" + f.pointer, f.message) for f in flaws],
+                    [FieldError("/inputs" + f.pointer, f.message) for f in flaws],
                 )
         _refuse_unpriced(runtime, asked.limits)
         named = ((name, data_name_problem(name)) for name in asked.data or {})
-        found = (Flaw(json_pointer(("data", name)), why) for name, why in named if why)
-        problems = list(islice(found, COLLECTED_ERRORS))
+        found = (FieldError(json_pointer(("data", name)), why) for name, why in named if why)
+        problems = list(islice(found, MAX_COLLECTED_ERRORS))
         if problems:
             raise Invalid("data has names that no variable can say.", problems)
         return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)
@@ -162,11 +162,11 @@ class Queries:
             if entry is None:
                 raise Invalid(
                     "The runtime has no coordinator, so the query must name an agent.",
-                    [Flaw("/agent", f"one of: {known}")],
+                    [FieldError("/agent", f"one of: {known}")],
                 )
             return entry
         if agent not in runtime.agents:
-            raise Invalid(f"The runtime has no agent {agent!r}.", [Flaw("/agent", f"one of: {known}")])
+            raise Invalid(f"The runtime has no agent {agent!r}.", [FieldError("/agent", f"one of: {known}")])
         return agent
 
     async def _interrupt(self, tx: Tx, asked: Submission) -> None:
@@ -359,7 +359,7 @@ def _refuse_unpriced(runtime: Runtime, limits: Mapping[str, Any] | None) -> None
     unknown = [a for a in runtime.spec.agents if not is_priced(runtime.spec, a)]
     if unknown:
         told = f"no price is known for {unknown[0].model.id!r}, the model of agent {unknown[0].name!r}: use maxTokens"
-        raise Invalid("This limit could not be kept.", [Flaw("/limits/maxCostUsd", told)])
+        raise Invalid("This limit could not be kept.", [FieldError("/limits/maxCostUsd", told)])
 
 
 def query_wire(row: Any, open_approvals: list[str] | None = None) -> dict[str, Any]:

@@ -143,7 +143,7 @@ async def forget_thread(tx: Tx, thread_id: str, queries: int) -> tuple[str, list
 
 async def forget_rest(tx: Tx, thread_id: str, rows: int, within_s: float) -> bool:
     """Removes about so many rows of a thread that is deleted; whether none is left, or somebody else is at it. Raises
-    TookTooLong."""
+    StatementTimeout."""
     ((done,),) = await tx.fetch_within(within_s, FORGET_REST, thread_id, rows)
     return bool(done)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from app.base.errors import Conflict, Flaw, Gone, Invalid, NotFound, TooLarge
+from app.base.errors import Conflict, FieldError, Gone, Invalid, NotFound, TooLarge
 from app.base.json import low_memory
 from app.base.json.offload import is_small, offload
 from app.base.json.process_pool import LARGE_BYTES
@@ -72,7 +72,8 @@ class References:
         if spec is None:
             known = ", ".join(sorted(runtime.references)) or "none"
             raise Invalid(
-                f"The runtime declares no reference {kind!r}.", [Flaw("/kind", f"declared are: {known}")]
+                f"The runtime declares no reference {kind!r}.",
+                [FieldError("/kind", f"declared are: {known}")],
             )
         fields = spec.glimpse if isinstance(spec.glimpse, dict) else None
         if (
@@ -80,7 +81,7 @@ class References:
         ):  # whoever reads it, an approver too, takes it for the declared one
             raise Invalid(
                 f"The runtime declares what the glimpse of {kind} is: leave it out.",
-                [Flaw("/glimpse", "the runtime declares it")],
+                [FieldError("/glimpse", "the runtime declares it")],
             )
         tenant = await self._tenancy.tenant(tenant_id)
         asked = Asked(kind, spec.schema_, fields, max_bytes(tenant))

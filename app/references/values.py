@@ -13,7 +13,7 @@ import orjson
 from jmespath.exceptions import JMESPathError
 
 from app.base import jmespath
-from app.base.errors import Flaw, Invalid, TooLarge
+from app.base.errors import FieldError, Invalid, TooLarge
 from app.base.schema.checker import SchemaChecker
 from app.references import glimpses
 
@@ -38,7 +38,7 @@ def packed(schemas: SchemaChecker, asked: Asked, value: Any, glimpse: Any) -> tu
     if flaws:
         raise Invalid(
             f"The value does not match the schema of {asked.kind}.",
-            [Flaw("/value" + f.pointer, f.message) for f in flaws],
+            [FieldError("/value" + f.pointer, f.message) for f in flaws],
         )
     data = canonical(value, asked.max_bytes)
     if glimpse is not None:

@@ -18,7 +18,7 @@ from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, Py
 
 from app.base import jmespath
 from app.base.egress import EgressPolicy, EgressRefused
-from app.base.errors import COLLECTED_ERRORS, MAX_ERRORS, Flaw, Invalid
+from app.base.errors import MAX_COLLECTED_ERRORS, MAX_LISTED_ERRORS, FieldError, Invalid
 from app.llm.messages import Usage
 from app.llm.prices import price
 from app.runtimes.predicates import NotAPredicate, compiled
@@ -40,11 +40,11 @@ def assembled_wire(
     that it is not of this `tenant`, if one is named."""
     checks = [service_check(surroundings), *([tenant_check(tenant)] if tenant is not None else [])]
     try:
-        assembled = assemble(raw, also=checks, max_problems=COLLECTED_ERRORS)
+        assembled = assemble(raw, also=checks, max_problems=MAX_COLLECTED_ERRORS)
     except SpecInvalid as error:
-        flaws = [Flaw(p.pointer, p.message) for p in error.problems]
+        flaws = [FieldError(p.pointer, p.message) for p in error.problems]
         count = len(flaws)
-        many = f"more than {MAX_ERRORS}" if count > MAX_ERRORS else str(count)
+        many = f"more than {MAX_LISTED_ERRORS}" if count > MAX_LISTED_ERRORS else str(count)
         raise Invalid(f"The spec has {many} problem{'s' if count > 1 else ''}; see errors.", flaws) from error
     return dict(assembled.wire)
 
@@ -117,7 +117,7 @@ def _glimpses(draft: Draft) -> Iterator[Problem]:
             continue
         for field, expression in reference.value.glimpse.items():
             try:
-                jmespath.refuse_wrong_calls(expression)
+                jmespath.validate_calls(expression)
             except JMESPathError as error:
                 why = str(error).splitlines()[0].rstrip(":")
                 yield Problem(reference.at("glimpse", field), f"is not a JMESPath expression: {why}")

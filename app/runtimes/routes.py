@@ -127,7 +127,7 @@ async def validate_runtime(
         wire, _ = await _assembled(request, spec, caller.tenant)
         wire = await request.app.state.services.mcp_pinning.pinned(caller.tenant, wire)
     except Invalid as error:
-        return json_response({"valid": False, **list_errors(error.flaws)})
+        return json_response({"valid": False, **list_errors(error.errors)})
     body = {"valid": True, **list_errors([]), "spec": wire}
     return json_response(await asyncio.to_thread(strict_json.dumps, body))
 

@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 
 from app.base.errors import NotFound
 from app.base.postgres.database import Database, Tx
-from app.base.sealing import Sealer, context_of
+from app.base.sealing import Sealer, secret_context
 from app.runtimes import store
 from app.runtimes.checks import transports
 
@@ -74,7 +74,7 @@ class Signing:
         return self._sealer.seal(secret.encode(), self._context(tenant, runtime_name))
 
     def _context(self, tenant: str, runtime_name: str) -> str:
-        return context_of(tenant, f"signing/{runtime_name}")
+        return secret_context(tenant, f"signing/{runtime_name}")
 
 
 def _new_secret() -> str:

@@ -10,7 +10,7 @@ from plangate.spec.approvals import Origin
 from plangate.spec.models import ApprovalRule, RuntimeSpec
 from pydantic import Field
 
-from app.base.errors import MAX_ERRORS
+from app.base.errors import MAX_LISTED_ERRORS
 from app.tenancy.http import View
 from app.tenancy.views import Page
 
@@ -60,7 +60,7 @@ class Validation(View):
     """Whether a spec could be registered: the assembled spec, or what is wrong with it."""
 
     valid: bool
-    errors: Annotated[list[SpecProblem], Field(max_length=MAX_ERRORS, description="The first errors.")]
+    errors: Annotated[list[SpecProblem], Field(max_length=MAX_LISTED_ERRORS, description="The first errors.")]
     has_more_errors: Annotated[bool, Field(description="Whether there are more errors than are listed.")]
     spec: RuntimeSpec | None = None
 

@@ -18,7 +18,7 @@ import structlog
 from app.base.errors import Unavailable
 from app.base.metrics import Metrics
 from app.base.postgres.database import Database, EndedWork
-from app.base.threads import in_thread
+from app.base.threads import run_in_thread
 from app.telemetry import store
 from app.telemetry.spans import Span, span_of
 
@@ -106,7 +106,7 @@ class Spans:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 await self._idle.wait()
-                await in_thread(self._exporter.close)
+                await run_in_thread(self._exporter.close)
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from app.base.traces import parsed_traceparent, span_id, trace_id
+from app.base.traces import parse_traceparent, span_id, trace_id
 from app.llm.codec import load_turn
 from app.llm.messages import Text, Thinking, ToolUse
 from app.llm.prices import known_as
@@ -82,7 +82,7 @@ def span_of(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
         {k: v for k, v in attributes.items() if v is not None},
         error,
         cut(_said(row)) if content and error is not None else None,
-        parsed_traceparent(row["traceparent"] or "") if kind == "query" else None,
+        parse_traceparent(row["traceparent"] or "") if kind == "query" else None,
         known_as(row["provider"], row["model"]) if row["price_date"] and row["provider"] else None,
     )
 

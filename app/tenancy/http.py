@@ -22,10 +22,10 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 from pydantic.alias_generators import to_camel
 from starlette.requests import ClientDisconnect
 
-from app.base.cursors import Signer
+from app.base.cursors import CursorSigner
 from app.base.errors import (
     Conflict,
-    Flaw,
+    FieldError,
     Invalid,
     NotFound,
     TooLarge,
@@ -35,7 +35,7 @@ from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.json.parsing import Parser
 from app.base.postgres.database import Database, Tx
-from app.base.traces import parsed_traceparent
+from app.base.traces import parse_traceparent
 from app.tenancy import idempotency
 from app.tenancy.models import Caller
 from app.tenancy.service import Tenancy
@@ -128,7 +128,7 @@ def refuse_odd_query(request: Request) -> None:
     """What a parameter says must be what was sent: bytes that are no UTF-8 would be replaced, and NUL cannot be stored. Raises
     Invalid."""
     flaws = [
-        Flaw(
+        FieldError(
             f"query:{unquote(part.partition(b'=')[0])[:MAX_NAME_CHARS]}", "is not UTF-8: é is %C3%A9, not %E9"
         )
         for part in request.scope["query_string"].split(b"&")
@@ -137,7 +137,7 @@ def refuse_odd_query(request: Request) -> None:
     if flaws:
         raise Invalid("A parameter is not UTF-8, and can be neither stored nor found.", flaws)
     flaws = [
-        Flaw(f"query:{name}", "contains NUL")
+        FieldError(f"query:{name}", "contains NUL")
         for name, value in request.query_params.multi_items()
         if "\0" in value
     ]
@@ -178,7 +178,7 @@ class Door:
 
     db: Database
     tenancy: Tenancy
-    signer: Signer
+    signer: CursorSigner
     parser: Parser = field(default_factory=Parser)
 
 
@@ -196,7 +196,7 @@ def host_of(request: Request) -> str:
 def traceparent_of(request: Request) -> str | None:
     """The caller's span, as W3C Trace Context names it; None where there is none, or none that can be read."""
     given = request.headers.get("traceparent", "")
-    return given if parsed_traceparent(given) else None
+    return given if parse_traceparent(given) else None
 
 
 def door_of(request: Request) -> Door:
@@ -236,7 +236,7 @@ def _refuse_unknown(request: Request) -> None:
     names = sorted(taken - request.path_params.keys())
     there_are = f"there are: {', '.join(names)}" if names else "there are none here"
     flaws = [
-        Flaw(f"query:{name[:MAX_NAME_CHARS]}", f"is no parameter; {there_are}")
+        FieldError(f"query:{name[:MAX_NAME_CHARS]}", f"is no parameter; {there_are}")
         for name in request.query_params
         if name not in names
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from app.base.errors import Conflict, Flaw, Invalid
+from app.base.errors import Conflict, FieldError, Invalid
 from app.base.postgres.database import Database, Tx
 
 MAX_KEY_CHARS = 255
@@ -38,7 +38,7 @@ def validate_key(key: str) -> None:
     """Raise Invalid if this cannot be an Idempotency-Key. Routes that store nothing check it too."""
     if not 0 < len(key) <= MAX_KEY_CHARS:
         message = f"must have 1 to {MAX_KEY_CHARS} characters; this one has {len(key)}"
-        raise Invalid(f"Idempotency-Key {message}.", [Flaw("header:Idempotency-Key", message)])
+        raise Invalid(f"Idempotency-Key {message}.", [FieldError("header:Idempotency-Key", message)])
 
 
 @dataclass(frozen=True, slots=True)

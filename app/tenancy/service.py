@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.base.clock import rfc3339
-from app.base.errors import Flaw, Forbidden, Invalid, TooManyRequests, Unauthenticated, Unavailable
+from app.base.errors import FieldError, Forbidden, Invalid, TooManyRequests, Unauthenticated, Unavailable
 from app.base.ids import new_id
-from app.base.keys import check_shape, hash_key, new_key
+from app.base.keys import has_key_shape, hash_key, new_key
 from app.base.postgres.database import TENANT_ID, Database, Tx
-from app.base.sealing import Sealer, context_of
+from app.base.sealing import Sealer, secret_context
 from app.tenancy import store
 from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT, OPERATOR_TENANT, SCOPES, Caller
 from app.tenancy.unknown_keys import UnknownKeys, unknown_key
@@ -99,7 +99,7 @@ class Tenancy:
         if not authorization or not authorization.startswith("Bearer "):
             raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
         key = authorization[7:].strip()
-        if not check_shape(key):
+        if not has_key_shape(key):
             raise Unauthenticated("This is not a key of this service: it is mistyped or cut off.")
         return await self._find(hash_key(key), host)
 
@@ -209,7 +209,7 @@ class Tenancy:
                 row = await store.tenant(tx)
         if row is None:
             raise Unauthenticated(f"The tenant {tenant!r} does not exist; the operator makes it.")
-        secret = self._sealer.open(row["reference_secret"], context_of(tenant, REFERENCE_SECRET))
+        secret = self._sealer.open(row["reference_secret"], secret_context(tenant, REFERENCE_SECRET))
         found = Tenant(tenant, json.loads(row["limits"]), secret)
         self._tenants[tenant] = (now + KEY_CACHE_S, found)
         while len(self._tenants) > MAX_CACHED_KEYS:
@@ -229,7 +229,7 @@ class Tenancy:
             raise Invalid(
                 "A tenant id is 1 to 63 characters a-z, 0-9, - and _, and begins with a letter or digit."
             )
-        sealed = self._sealer.seal(os.urandom(32), context_of(tenant, REFERENCE_SECRET))
+        sealed = self._sealer.seal(os.urandom(32), secret_context(tenant, REFERENCE_SECRET))
         return await store.create_tenant(
             tx,
             tenant,
@@ -254,7 +254,7 @@ class Tenancy:
         named = [("/principal", principal, MAX_PRINCIPAL_CHARS)]
         named += [(f"/tools/{n}", tool, MAX_TOOL_CHARS) for n, tool in enumerate(tools or ())]
         flaws = [
-            Flaw(at, f"must have 1 to {n} characters, in UTF-8")
+            FieldError(at, f"must have 1 to {n} characters, in UTF-8")
             for at, text, n in named
             if not _is_name(text, n)
         ]
@@ -263,7 +263,8 @@ class Tenancy:
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown:
             raise Invalid(
-                "Unknown scopes.", [Flaw("/scopes", f"{', '.join(unknown)}; known are {', '.join(SCOPES)}")]
+                "Unknown scopes.",
+                [FieldError("/scopes", f"{', '.join(unknown)}; known are {', '.join(SCOPES)}")],
             )
         wider = [s for s in scopes if not caller.may(s)]
         if wider or (caller.tools is not None and not set(tools or ("*",)) <= caller.tools):
@@ -305,7 +306,7 @@ def _operators_tenant(header: str | None, spec_tenant: str | None) -> str:
     if header is not None and spec_tenant is not None and header != spec_tenant:
         raise Invalid(
             f"The header Plangate-Tenant says {header!r}, the spec's tenant.resourceId says {spec_tenant!r}: they must agree.",
-            [Flaw("/tenant/resourceId", f"must be {header!r}")],
+            [FieldError("/tenant/resourceId", f"must be {header!r}")],
         )
     tenant = header or spec_tenant or LOCAL_TENANT
     if not TENANT_ID.match(tenant):

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from app.base.errors import TooManyRequests, Unauthenticated
 from app.base.metrics import Metrics
-from app.base.peers import peer_of
+from app.base.peers import peer_for_host
 
 BURST_S: Final = 5
 """A client that has tried no unknown key for so long may try as many at once as in that time."""
@@ -86,7 +86,7 @@ class UnknownKeys:
         self._allowance(host).left += 1
 
     def _allowance(self, host: str) -> _Allowance:
-        peer, now, rate = peer_of(host), self._clock(), self._bounds.per_client_per_s
+        peer, now, rate = peer_for_host(host), self._clock(), self._bounds.per_client_per_s
         most = max(1.0, rate * BURST_S)
         allowance = self._clients.get(peer)
         if allowance is None:

@@ -14,7 +14,7 @@ from plangate.spec.transport_checks import transport_flaws
 from plangate.spec.transports import Headers, McpTransport
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
-from app.base.errors import Flaw, Invalid, Unavailable
+from app.base.errors import FieldError, Invalid, Unavailable
 from app.base.postgres.database import Tx
 from app.journal.http import SSE, EventStream, allowed, stream_place
 from app.tenancy.http import (
@@ -251,7 +251,7 @@ async def list_mcp_tools(
     request: Request, body: McpServer, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
     transport = McpTransport(url=body.url, headers=body.headers)
-    flaws = [Flaw(json_pointer(place), message) for place, message in transport_flaws(transport)]
+    flaws = [FieldError(json_pointer(place), message) for place, message in transport_flaws(transport)]
     if flaws:
         raise Invalid("The MCP server cannot be named so; see errors.", flaws)
     pinning: McpPinning = request.app.state.services.mcp_pinning

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from app.base.clock import rfc3339
-from app.base.errors import Flaw, Invalid, NotFound
+from app.base.errors import FieldError, Invalid, NotFound
 from app.base.ids import is_id
-from app.base.postgres.database import Database, TookTooLong, Tx
+from app.base.postgres.database import Database, StatementTimeout, Tx
 from app.usage import store
 from app.usage.models import Sum, record_wire, short_wire, tree_wire, usage_of
 
@@ -75,7 +75,7 @@ async def page(
     tx: Tx, before: str | None, query_id: str | None, kind: str | None, status: str | None, limit: int
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Records, newest first, and the one after which the next page begins, if there may be more."""
-    await tx.one_snapshot()
+    await tx.set_repeatable_read()
     rows = await store.page(tx, before, query_id, kind, status, limit + 1, LOOKED_AT)
     items = [short_wire(r) for r in rows]
     if len(items) > limit:
@@ -100,10 +100,12 @@ class Range:
         until = until or datetime.now(UTC)
         since = since or until - USUAL
         if since >= until:
-            raise Invalid("The range is empty.", [Flaw("query:from", f"must be before {rfc3339(until)}")])
+            raise Invalid(
+                "The range is empty.", [FieldError("query:from", f"must be before {rfc3339(until)}")]
+            )
         if until - since > LONGEST:
             told = f"at most {LONGEST.days} days before the end: {rfc3339(until - LONGEST)}"
-            raise Invalid("The range is too long.", [Flaw("query:from", told)])
+            raise Invalid("The range is too long.", [FieldError("query:from", told)])
         return cls(since, until)
 
 
@@ -113,10 +115,10 @@ async def usage(
     """What models used and references kept out of prompts, and the key after which the next page begins, if any."""
     try:
         total, groups = await store.usage(tx, by, within.since, within.until, after, limit + 1)
-    except TookTooLong as error:
+    except StatementTimeout as error:
         told = "ask for fewer days at once"
         raise Invalid(
-            "There is too much in this range to be added up in time.", [Flaw("query:from", told)]
+            "There is too much in this range to be added up in time.", [FieldError("query:from", told)]
         ) from error
     shown = groups[:limit]
     answer = {

@@ -288,6 +288,6 @@ USAGE_S = 3.0
 async def usage(
     tx: Tx, by: str, since: datetime, until: datetime, after: str | None, limit: int
 ) -> tuple[Any, list[Any]]:
-    """The sums over everything that began in the range, and of `limit` groups after a key. Raises TookTooLong."""
+    """The sums over everything that began in the range, and of `limit` groups after a key. Raises StatementTimeout."""
     total, *groups = await tx.fetch_within(USAGE_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1)
     return total, groups

@@ -27,7 +27,7 @@ from plangate.spec.variables import (
 )
 from plangate.visible import visible, visible_json
 
-from app.base.errors import Flaw
+from app.base.errors import FieldError
 from app.base.json import low_memory
 from app.documents.glimpses import brief, cut
 from app.documents.writing import MAX_DEPTH, Method, depth_of, kind_of
@@ -348,7 +348,7 @@ def shown(text: str) -> str:
 # -- what is said of the result
 
 
-def flaws_told(flaws: Iterable[Flaw], sources: Sequence[Source]) -> tuple[str, bool]:
+def flaws_told(flaws: Iterable[FieldError], sources: Sequence[Source]) -> tuple[str, bool]:
     """What is wrong with arguments, and whether a variable's value is: then the variable and both types are named, and
     nothing of the value."""
     by_variable, listed = False, []

@@ -12,8 +12,8 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
-from app.base.blobs.store import Part
-from app.base.errors import Flaw, Invalid, Malformed, PlangateError, UnsupportedMediaType
+from app.base.blobs.store import ByteRange
+from app.base.errors import FieldError, Invalid, Malformed, PlangateError, UnsupportedMediaType
 from app.tenancy.http import refuse_odd_query
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition, part_of
 from app.workspace.service import FileChanged, Workspaces
@@ -141,7 +141,7 @@ async def _joined(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterat
         yield piece
 
 
-def _part_of(request: Request, tag: str, size: int) -> Part | None:
+def _part_of(request: Request, tag: str, size: int) -> ByteRange | None:
     """The part of a body that is asked for, with `If-Range` only of the body that the caller knows. Raises
     RangeNotSatisfiable."""
     if request.method != "GET" or request.headers.get("if-range", tag).strip() != tag:
@@ -153,5 +153,7 @@ def media_type_given(request: Request) -> str | None:
     """What the caller says that the body is; None where he says nothing of it."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given and (len(given) > MAX_TYPE_CHARS or not MEDIA_TYPE.fullmatch(given)):
-        raise Invalid("The Content-Type is not one.", [Flaw("header:Content-Type", "must be a media type")])
+        raise Invalid(
+            "The Content-Type is not one.", [FieldError("header:Content-Type", "must be a media type")]
+        )
     return None if given in ("", DEFAULT_TYPE, "application/x-www-form-urlencoded") else given

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from app.base.blobs.store import Part
+from app.base.blobs.store import ByteRange
 from app.base.clock import rfc3339
 from app.base.errors import Malformed, RangeNotSatisfiable
 
@@ -82,7 +82,7 @@ class Condition:
         return found == self.wanted
 
 
-def part_of(header: str, size: int) -> Part | None:
+def part_of(header: str, size: int) -> ByteRange | None:
     """The part of a body of this size that `Range` asks for. None is the whole body: also where several parts are asked for,
     or what cannot be read. Raises RangeNotSatisfiable."""
     asked = _RANGE.fullmatch(header.strip())

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
 
-from app.base.blobs.store import BlobStore, Part, Spool, StoreUnavailable
+from app.base.blobs.store import BlobStore, ByteRange, Spool, StoreUnavailable
 from app.base.clock import uptime_s
 from app.base.errors import Conflict, NotFound, PreconditionFailed, TooLarge, TooManyRequests
 from app.base.ids import is_id
@@ -98,7 +98,7 @@ class Workspaces:
         await self.blobs.keep(tenant, spool)
         return body
 
-    def body(self, tenant: str, body: Body, part: Part | None = None) -> AsyncGenerator[bytes, None]:
+    def body(self, tenant: str, body: Body, part: ByteRange | None = None) -> AsyncGenerator[bytes, None]:
         """In pieces; no transaction is open meanwhile."""
         return self.blobs.read(tenant, body.digest, body.size, part)
 

@@ -1,10 +1,10 @@
 """Records of artifacts go in slices with the other rows of a thread that is deleted."""
 
-from app.base.postgres.migrate import run_file
+from app.base.postgres.migrate import execute_sql_file
 
 revision = "0003"
 down_revision = "0002"
 
 
 def upgrade() -> None:
-    run_file("0003_deletion.sql")
+    execute_sql_file("0003_deletion.sql")

@@ -1,10 +1,10 @@
 """Records of processes, by whose deaths queries are judged instead of by their leases."""
 
-from app.base.postgres.migrate import run_file
+from app.base.postgres.migrate import execute_sql_file
 
 revision = "0005"
 down_revision = "0004"
 
 
 def upgrade() -> None:
-    run_file("0005_processes.sql")
+    execute_sql_file("0005_processes.sql")

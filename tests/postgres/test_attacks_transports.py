@@ -191,7 +191,7 @@ async def test_calls_count_against_the_share_of_their_tenant(
             url = {"url": "http://a.silent/"}
             listing = asyncio.create_task(running.operator("mcp").post("/tools/mcp/list", url))
             await in_use(running.services.lookups, 3)
-            assert running.services.lookups._shares._held == {"http": 1, "model": 1, "mcp": 1}
+            assert running.services.lookups._shares._slots_by_tenant == {"http": 1, "model": 1, "mcp": 1}
         refused(await listing, 422)
 
 

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from app.approvals import store as approvals_store
-from app.base.postgres.database import SESSION
+from app.base.postgres.database import SESSION_PARAMETERS
 from app.documents import store as state_store
 from app.journal import store as journal_store
 from app.plans import store as plans_store
@@ -234,7 +234,7 @@ async def scanned(owner: Any, sql: str, *args: Any, as_app: bool = True) -> set[
     await tx.start()
     try:
         await owner.execute("SET LOCAL plangate.tenant = 'acme'")
-        await owner.execute(f"SET LOCAL random_page_cost = {SESSION['random_page_cost']}")
+        await owner.execute(f"SET LOCAL random_page_cost = {SESSION_PARAMETERS['random_page_cost']}")
         if as_app:
             await owner.execute("SET LOCAL ROLE plangate_app")
         statement = await owner.prepare(f"EXPLAIN {sql}")

@@ -16,7 +16,7 @@ import pytest
 
 from app.artifacts.verify import heads, problems
 from app.assembly import Site
-from app.base.sealing import derive
+from app.base.sealing import derive_key
 from app.queries import deletion
 from tests.postgres.test_deletion import MARK, Full, deleted, filled, gone, tables_with, writes
 from tests.support import specs
@@ -215,7 +215,7 @@ async def serving(site: Site) -> AsyncIterator[tuple[str, asyncio.subprocess.Pro
 async def test_what_a_killed_process_left_another_removes(
     cluster: Cluster, site: Site, owner: asyncpg.Connection
 ) -> None:
-    with_key = replace(site, master=derive(KEY.encode(), "master"))
+    with_key = replace(site, master=derive_key(KEY.encode(), "master"))
     async with world(with_key, cluster.operator_key) as running:
         await running.tenant("fresh")  # those of the template are sealed under another key
         api = running.operator("fresh")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.base.errors import MAX_ERRORS
+from app.base.errors import MAX_LISTED_ERRORS
 from tests.support import specs
 from tests.support.client import Caller, good, refused
 
@@ -19,7 +19,7 @@ async def first_errors(response: Any) -> list[dict[str, str]]:
     assert len(response.content) < MAX_ANSWER_BYTES
     body = refused(response, 422, "invalid")
     assert "ore than 20" in body["detail"]
-    assert len(body["errors"]) == MAX_ERRORS
+    assert len(body["errors"]) == MAX_LISTED_ERRORS
     assert body["hasMoreErrors"] is True
     errors: list[dict[str, str]] = body["errors"]
     return errors
@@ -49,7 +49,7 @@ async def test_wrong_elements_of_a_long_list_are_listed_up_to_the_maximum(api: C
 async def test_a_spec_is_checked_up_to_the_first_errors(api: Caller) -> None:
     spec = specs.spec(specs.agent(tools=[f"gone{n}" for n in range(500)]))
     checked = good(await api.post("/runtimes/validate", spec))
-    assert len(checked["errors"]) == MAX_ERRORS
+    assert len(checked["errors"]) == MAX_LISTED_ERRORS
     assert checked["hasMoreErrors"] is True
     assert await first_errors(await api.post("/runtimes", spec)) == checked["errors"]
 
@@ -63,14 +63,14 @@ async def test_a_spec_with_few_errors_has_no_more(api: Caller) -> None:
 
 async def test_unknown_parameters_are_listed_up_to_the_maximum(api: Caller) -> None:
     errors = (await api.request("GET", "/queries?" + "&".join(f"k{n}=0" for n in range(5_000)))).json()
-    assert (len(errors["errors"]), errors["hasMoreErrors"]) == (MAX_ERRORS, True)
+    assert (len(errors["errors"]), errors["hasMoreErrors"]) == (MAX_LISTED_ERRORS, True)
 
 
 async def test_wrong_names_of_data_are_listed_up_to_the_maximum(api: Caller) -> None:
     await api.register(specs.mock())
     data = {f"no name {n}": 0 for n in range(40_000)}
     problem = refused(await api.post("/queries", {"prompt": "x", "data": data}), 422, "invalid")
-    assert (len(problem["errors"]), problem["hasMoreErrors"]) == (MAX_ERRORS, True)
+    assert (len(problem["errors"]), problem["hasMoreErrors"]) == (MAX_LISTED_ERRORS, True)
 
 
 async def test_wrong_inputs_are_listed_up_to_the_maximum(api: Caller) -> None:
@@ -78,7 +78,7 @@ async def test_wrong_inputs_are_listed_up_to_the_maximum(api: Caller) -> None:
     await api.register(specs.mock(inputSchema=numbers))
     inputs = {"n": ["x"] * 100_000}
     problem = refused(await api.post("/queries", {"prompt": "x", "inputs": inputs}), 422, "invalid")
-    assert (len(problem["errors"]), problem["hasMoreErrors"]) == (MAX_ERRORS, True)
+    assert (len(problem["errors"]), problem["hasMoreErrors"]) == (MAX_LISTED_ERRORS, True)
     assert problem["errors"][0]["pointer"] == "/inputs/n/0"
 
 

@@ -36,7 +36,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
         out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[structlog.processors.add_log_level, *processors.STEPS, keep])
+    structlog.configure(processors=[structlog.processors.add_log_level, *processors.PROCESSORS, keep])
     yield out
     structlog.reset_defaults()
 

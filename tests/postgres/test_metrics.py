@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.api.metrics import COUNTED
 from app.assembly import Site
 from app.base.errors import Unavailable
-from app.base.metrics import ModelUse
+from app.base.metrics import ModelCallUsage
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
 from tests.support import specs
@@ -214,8 +214,10 @@ async def test_a_lease_that_ran_out_is_counted_where_it_is_taken_over_and_where_
 
 async def test_what_models_used_is_counted_by_provider(plangate: World) -> None:
     metrics = plangate.services.metrics
-    metrics.model_ended(ModelUse("anthropic", "succeeded", 1.5, 2, {"input": 10, "cache_read": 0}, 0.5))
-    metrics.model_ended(ModelUse("anthropic", "failed", 0.5, 6, {"input": 1, "output": 2}, None))
+    metrics.count_model_call(
+        ModelCallUsage("anthropic", "succeeded", 1.5, 2, {"input": 10, "cache_read": 0}, 0.5)
+    )
+    metrics.count_model_call(ModelCallUsage("anthropic", "failed", 0.5, 6, {"input": 1, "output": 2}, None))
     found = await read(plangate)
     assert of(found, "model_tokens_total", provider="anthropic", type="input") == 11
     assert of(found, "model_tokens_total", provider="anthropic", type="output") == 2

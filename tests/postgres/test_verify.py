@@ -21,7 +21,7 @@ from app.artifacts.verify import exported, exported_heads, heads, problems
 from app.assembly import Site
 from app.base.errors import Invalid
 from app.base.postgres.database import Database, Tx
-from app.base.sealing import derive
+from app.base.sealing import derive_key
 from app.commands.admin import kept_whole
 from tests.support.client import Caller, good
 from tests.support.cluster import Cluster
@@ -423,7 +423,7 @@ async def command(site: Site, *arguments: str) -> tuple[int, str]:
 async def test_the_operator_verifies_exports_and_compares(
     cluster: Cluster, site: Site, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    with_key = replace(site, master=derive(KEY.encode(), "master"))
+    with_key = replace(site, master=derive_key(KEY.encode(), "master"))
     async with world(with_key, cluster.operator_key) as running:
         await running.tenant("fresh")  # those of the template are sealed under another key
         api = running.operator("fresh")

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from app.artifacts.service import Artifacts
-from app.base.blobs.local import INCOMING, LocalBlobs
+from app.base.blobs.local import SPOOL_FOLDER, LocalBlobs
 from app.base.blobs.store import PIECE_BYTES
 from app.workspace import paths
 from app.workspace.models import Limits
@@ -180,7 +180,7 @@ async def test_a_parameter_that_is_misspelt_is_refused(
 async def test_what_uploads_that_were_cut_off_left_behind_goes_with_the_bodies_that_nothing_names(
     idle: World,
 ) -> None:
-    incoming = Path(idle.site.blobs) / INCOMING
+    incoming = Path(idle.site.blobs) / SPOOL_FOLDER
     for name, hours in (("old", 25), ("new", 23)):
         (incoming / name).write_bytes(b"x")
         at = time.time() - hours * 3600

@@ -12,7 +12,7 @@ import pytest
 from app.assembly import open_blobs
 from app.base.blobs.bucket import PART_BYTES
 from app.base.blobs.store import PIECE_BYTES, BlobLost, BlobStore, StoreUnavailable
-from app.base.logs.processors import named
+from app.base.logs.processors import error_names
 from tests.support.moto import bucket
 from tests.support.service import folder, serving
 
@@ -101,7 +101,7 @@ async def test_a_bucket_that_is_not_there_says_so(blobs: BlobStore) -> None:
         "The blob store cannot be used: the bucket cannot be reached, or refuses. "
         "If this lasts, the operator must look at it."
     )
-    assert " not found: Error performing " in named(caught.value)
+    assert " not found: Error performing " in error_names(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///x", "gs://x", "http://x", "s3://key:secret@x", "s3://x?y"])

@@ -28,8 +28,8 @@ from typer.testing import CliRunner
 
 from app.base.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError, binaries, start, wire
 from app.base.embedded_postgres.accounts import Account
-from app.base.embedded_postgres.places import PORT, Places
-from app.base.embedded_postgres.wire import State
+from app.base.embedded_postgres.places import PORT, ClusterPaths
+from app.base.embedded_postgres.wire import ServerState
 from app.commands.main import cli
 
 pytestmark = pytest.mark.root(required=False)
@@ -72,7 +72,7 @@ def query(dsn: str, *statements: str) -> Any:
 
 
 def postmaster(used: EmbeddedPostgres) -> int | None:
-    return wire.ask(wire.socket_path(used.socket_dir, used.port), "plangate").pid
+    return wire.query_status(wire.socket_path(used.socket_dir, used.port), "plangate").pid
 
 
 def eventually(holds: Callable[[], object], what: str) -> None:
@@ -138,8 +138,8 @@ class Lab:
         template.rename(made / "cluster")
         self.borrowed = (made, template)
 
-    def places(self, name: str = "data") -> Places:
-        return Places(self.folder / name, self.folder / name)
+    def places(self, name: str = "data") -> ClusterPaths:
+        return ClusterPaths(self.folder / name, self.folder / name)
 
     def close(self) -> None:
         for process in self.processes:
@@ -165,10 +165,12 @@ class Lab:
         """End a server that was left running: the one that listens on a socket of ours."""
         if len(os.fsencode(path)) > 107:
             return
-        pid = wire.ask(path, "plangate").pid
+        pid = wire.query_status(path, "plangate").pid
         if pid is not None:
             os.kill(pid, signal.SIGQUIT)
-            eventually(lambda: wire.ask(path, "plangate").state is State.SILENT, f"{pid} ended")
+            eventually(
+                lambda: wire.query_status(path, "plangate").state is ServerState.SILENT, f"{pid} ended"
+            )
 
 
 class Stranger:
@@ -297,7 +299,7 @@ def test_nobody_but_its_account_and_root_passes_to_the_socket(running: EmbeddedP
 
         def connect() -> str:
             try:
-                wire.ask(path, "plangate")
+                wire.query_status(path, "plangate")
             except EmbeddedPostgresError as error:
                 return str(error)
             return "let in"
@@ -317,13 +319,13 @@ def test_it_runs_unprivileged_and_in_a_session_of_its_own(running: EmbeddedPostg
 
 def test_what_is_not_there_is_made_only_for_who_wants_it(seeded: Lab) -> None:
     with pytest.raises(EmbeddedPostgresError, match="none is gone, and with it what the service knew"):
-        start(seeded.folder / "none", make=False, settings=FAST, state_dir=seeded.state)
+        start(seeded.folder / "none", create=False, settings=FAST, state_dir=seeded.state)
     assert not (seeded.folder / "none").exists()
-    start(seeded.folder / "data", make=False, settings=FAST, state_dir=seeded.state).release()
+    start(seeded.folder / "data", create=False, settings=FAST, state_dir=seeded.state).release()
     cluster = seeded.places().cluster
     cluster.rename(cluster.with_name("elsewhere"))
     with pytest.raises(EmbeddedPostgresError, match="is gone"):
-        start(seeded.folder / "data", make=False, settings=FAST, state_dir=seeded.state)
+        start(seeded.folder / "data", create=False, settings=FAST, state_dir=seeded.state)
     assert not cluster.exists()
     cluster.with_name("elsewhere").rename(cluster)
 
@@ -470,7 +472,7 @@ def test_a_stale_pid_file_is_no_hindrance(seeded: Lab, zombie: bool) -> None:
 
 def test_a_server_that_someone_else_runs_on_the_cluster_is_left_alone(seeded: Lab) -> None:
     cluster, owner = seeded.places().cluster, seeded.places().cluster.stat()
-    found = binaries.find(Account(owner.st_uid, owner.st_gid, switched=ROOT), seeded.state)
+    found = binaries.find_binaries(Account(owner.st_uid, owner.st_gid, needs_switch=ROOT), seeded.state)
     account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if ROOT else {}
     # By hand: without our lock, its socket elsewhere.
     arguments = ["-D", str(cluster), "-c", "listen_addresses=", "-c", f"unix_socket_directories={cluster}"]
@@ -636,8 +638,8 @@ def test_programs_below_a_private_directory_are_copied_once(lab: Lab, template: 
 
 @pytest.mark.root
 def test_an_ordinary_user_needs_nothing_but_a_directory(lab: Lab) -> None:
-    account = Account(STRANGER, STRANGER, switched=True)
-    if not account.reaches(binaries.find(account, lab.folder / "unused").folder):
+    account = Account(STRANGER, STRANGER, needs_switch=True)
+    if not account.reaches(binaries.find_binaries(account, lab.folder / "unused").folder):
         pytest.skip("another user cannot reach the programs of this environment")
     home = lab.folder / "home"
     home.mkdir(mode=0o700)
@@ -695,17 +697,17 @@ def _error(code: str, severity: str = "FATAL") -> bytes:
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        (_error("57P03"), State.BUSY),
-        (_error("53300"), State.READY),
-        (_error("3D000"), State.NO_DATABASE),
-        (b"", State.BUSY),
-        (b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I", State.READY),
+        (_error("57P03"), ServerState.BUSY),
+        (_error("53300"), ServerState.READY),
+        (_error("3D000"), ServerState.NO_DATABASE),
+        (b"", ServerState.BUSY),
+        (b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I", ServerState.READY),
     ],
     ids=["starting", "full", "no database", "went away", "ready"],
 )
-def test_an_answer_tells_the_state(answer: bytes, state: State) -> None:
+def test_an_answer_tells_the_state(answer: bytes, state: ServerState) -> None:
     with _answering(answer) as path:
-        assert wire.ask(path, "plangate") == wire.Answer(state, os.getpid())
+        assert wire.query_status(path, "plangate") == wire.ServerStatus(state, os.getpid())
 
 
 def test_an_answer_that_is_final_is_an_error() -> None:
@@ -713,9 +715,9 @@ def test_an_answer_that_is_final_is_an_error() -> None:
         _answering(_error("28000")) as path,
         pytest.raises(EmbeddedPostgresError, match=r"for the test \(28000\)"),
     ):
-        wire.ask(path, "plangate")
+        wire.query_status(path, "plangate")
     with _answering(b"R\0\0\0\x08\0\0\0\x03") as path, pytest.raises(EmbeddedPostgresError, match="pg_hba"):
-        wire.ask(path, "plangate")
+        wire.query_status(path, "plangate")
 
 
 class _answering:

@@ -80,7 +80,7 @@ async def test_what_is_wrong_is_said_as_anywhere(documents: LargeDocuments) -> N
             await document.packed(asked(max_bytes=3), None)
         with pytest.raises(Invalid) as refused:
             await document.packed(asked(schema={"items": {"type": "integer"}}), None)
-    assert [flaw.pointer for flaw in refused.value.flaws] == ["/value/0"]
+    assert [flaw.pointer for flaw in refused.value.errors] == ["/value/0"]
     with pytest.raises(Invalid, match=r"^The path is not a JMESPath expression"):
         await documents.part(b"[1]", "[", 100)
     assert await documents.part(b'["a","b"]', "[1]", 100) == Part("b", 3)

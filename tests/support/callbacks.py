@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.base.logs.processors import stack
+from app.base.logs.processors import thread_stack
 
 SAMPLED_FROM_S = 0.03
 OWN = ("app.", "tests.", "plangate.", "asyncpg.")
@@ -66,7 +66,7 @@ def measured_callbacks() -> Iterator[Callbacks]:
             if begun is not None and time.monotonic() - begun > SAMPLED_FROM_S:
                 frame = sys._current_frames().get(loop_thread)
                 if frame is not None:
-                    own = [p for p in stack(frame) if p.startswith(OWN)]
+                    own = [p for p in thread_stack(frame) if p.startswith(OWN)]
                     place = " < ".join(own[:-5:-1])
                     seen[place] = seen.get(place, 0) + 1
 

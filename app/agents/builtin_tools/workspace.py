@@ -9,9 +9,9 @@ from typing import Any, Final
 import structlog
 
 from app.base import regex
-from app.base.blobs.store import BlobsFailed, StoreUnavailable
+from app.base.blobs.store import BlobStoreError, StoreUnavailable
 from app.base.errors import PlangateError, Unavailable
-from app.base.regex import Pattern, PatternRefused
+from app.base.regex import Pattern, PatternRejected
 from app.calls.toolkit import BuiltinTool, ToolCall
 from app.engine.query_run import QueryRun, through_outages
 from app.tools.results import Answer, Outcome, ToolError
@@ -139,15 +139,15 @@ class WorkspaceTools:
         return Answer(_cut(entries.values()) or "[The workspace is empty.]")
 
     async def _glob(self, call: ToolCall) -> Outcome:
-        pattern = regex.glob(call.args["pattern"])
+        pattern = regex.compile_glob(call.args["pattern"])
         rows = await self._below(call, "")
-        found = await asyncio.to_thread(lambda: [r.path for r in rows if pattern.found_in(r.path)])
+        found = await asyncio.to_thread(lambda: [r.path for r in rows if pattern.matches(r.path)])
         return Answer(_cut(found) or "[No file matches.]")
 
     async def _grep(self, call: ToolCall) -> Outcome:
         args = call.args
         pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
-        among = regex.glob(args["glob"]) if "glob" in args else None
+        among = regex.compile_glob(args["glob"]) if "glob" in args else None
         prefix = paths.folder_of(args.get("path"))
         rows = await self._below(call, prefix)
         if not rows and prefix:
@@ -155,7 +155,7 @@ class WorkspaceTools:
         found: list[str] = []
         skipped, left = 0, SEARCHED_ALL_BYTES
         for row in rows:
-            if among is not None and not among.found_in(row.path):
+            if among is not None and not among.matches(row.path):
                 continue
             if row.size_bytes > min(left, SEARCHED_BYTES):
                 skipped += 1
@@ -191,10 +191,10 @@ def acted_on(verb: BuiltinTool) -> BuiltinTool:
     async def told_to_model(call: ToolCall) -> Outcome:
         try:
             return await verb(call)
-        except BlobsFailed as error:
+        except BlobStoreError as error:
             log.warning("blobs.failed", error=error)
             return ToolError(error.detail, error.kind)
-        except PatternRefused as error:
+        except PatternRejected as error:
             return ToolError(f"The pattern cannot be used: {error}.", "bad_pattern")
         except Unavailable:
             raise
@@ -247,7 +247,7 @@ def _matches(pattern: Pattern, path: str, data: bytes, most: int) -> list[str]:
     found: list[str] = []
     for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
         text = line.removesuffix("\r")
-        if pattern.found_in(text):
+        if pattern.matches(text):
             found.append(f"{path}:{number}: {text if len(text) <= MATCH_CHARS else text[:MATCH_CHARS] + '…'}")
             if len(found) == most:
                 break

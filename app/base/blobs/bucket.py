@@ -19,21 +19,29 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import S3Store
 
-from app.base.blobs.store import PIECE_BYTES, BlobLost, Checker, Part, Spool, StoreUnavailable, place_of
+from app.base.blobs.store import (
+    PIECE_BYTES,
+    BlobLost,
+    ByteRange,
+    DigestChecker,
+    Spool,
+    StoreUnavailable,
+    blob_path,
+)
 
 PART_BYTES: Final = 8 * 1024 * 1024
-PARTS_AT_ONCE: Final = 2
-ANSWER_S: Final = 4.0
+MAX_CONCURRENT_PARTS: Final = 2
+MAX_SILENCE_S: Final = 4.0
 """So long a bucket may be silent, where nothing else is said."""
 
-SLOWEST_BYTES_S: Final = 256 * 1024
+MIN_UPLOAD_BYTES_PER_S: Final = 256 * 1024
 """One that takes a body more slowly than this does not take it."""
 
-DELETE_S: Final = 3.0
+DELETE_TIMEOUT_S: Final = 3.0
 """Less than a transaction has: one is open meanwhile."""
 
-GONE: Final = (NotFoundError, FileNotFoundError)
-RETRIES: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
+NOT_FOUND_ERRORS: Final = (NotFoundError, FileNotFoundError)
+RETRY_CONFIG: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
 
 
 class BucketBlobs:
@@ -53,7 +61,7 @@ class BucketBlobs:
                 "connect_timeout": "5s",
                 "timeout": "1h",
             },
-            retry_config=RETRIES,  # type: ignore[arg-type]
+            retry_config=RETRY_CONFIG,  # type: ignore[arg-type]
         )
 
     def spool(self) -> Spool:
@@ -66,50 +74,50 @@ class BucketBlobs:
 
     async def keep(self, tenant: str, spool: Spool) -> None:
         digest = await spool.end()
-        with told():
-            async with asyncio.timeout(ANSWER_S + spool.size / SLOWEST_BYTES_S):
+        with translate_bucket_errors():
+            async with asyncio.timeout(MAX_SILENCE_S + spool.size / MIN_UPLOAD_BYTES_PER_S):
                 await obstore.put_async(
                     self._store,
                     self._key(tenant, digest),
                     _pieces(spool),
                     chunk_size=PART_BYTES,
-                    max_concurrency=PARTS_AT_ONCE,
+                    max_concurrency=MAX_CONCURRENT_PARTS,
                 )
 
     async def read(
-        self, tenant: str, digest: bytes, size: int, part: Part | None = None
+        self, tenant: str, digest: bytes, size: int, part: ByteRange | None = None
     ) -> AsyncGenerator[bytes, None]:
         try:
-            with told(*GONE):
-                async with asyncio.timeout(ANSWER_S):
+            with translate_bucket_errors(*NOT_FOUND_ERRORS):
+                async with asyncio.timeout(MAX_SILENCE_S):
                     found = await obstore.get_async(
                         self._store,
                         self._key(tenant, digest),
                         options=None if part is None else {"range": part},
                     )
-        except GONE as error:
+        except NOT_FOUND_ERRORS as error:
             raise BlobLost(digest, "is not there") from error
         # Take the body out of the result. obstore releases a result that it handed over from a thread of its own
         # with its next call only, and until then the connection of an unread body would stay open.
         pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
         if found.meta["size"] != size:
             raise BlobLost(digest, "is not what was kept")
-        checker, (at, end) = Checker(digest, whole=part is None), part or (0, size)
+        checker, (at, end) = DigestChecker(digest, whole=part is None), part or (0, size)
         if size == 0:
-            yield checker.take(b"", last=True)
+            yield checker.check(b"", last=True)
             return
         while at < end:
-            with told():
-                async with asyncio.timeout(ANSWER_S):
+            with translate_bucket_errors():
+                async with asyncio.timeout(MAX_SILENCE_S):
                     data = bytes(await anext(pieces, b""))
             if not data:
                 raise BlobLost(digest, "was cut short")
             at += len(data)
-            yield checker.take(data, last=at >= end)
+            yield checker.check(data, last=at >= end)
 
     async def delete(self, tenant: str, digest: bytes) -> None:
-        with told(), suppress(*GONE):
-            async with asyncio.timeout(DELETE_S):
+        with translate_bucket_errors(), suppress(*NOT_FOUND_ERRORS):
+            async with asyncio.timeout(DELETE_TIMEOUT_S):
                 await obstore.delete_async(self._store, self._key(tenant, digest))
 
     async def sweep(self, older_than_s: float) -> int:
@@ -120,7 +128,7 @@ class BucketBlobs:
         return None
 
     def _key(self, tenant: str, digest: bytes) -> str:
-        return "/".join([*([self._prefix] if self._prefix else []), *place_of(tenant, digest)])
+        return "/".join([*([self._prefix] if self._prefix else []), *blob_path(tenant, digest)])
 
 
 async def _pieces(spool: Spool) -> AsyncIterator[bytes]:
@@ -131,15 +139,16 @@ async def _pieces(spool: Spool) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def told(*through: type[Exception]) -> Iterator[None]:
+def translate_bucket_errors(*through: type[Exception]) -> Iterator[None]:
     """What the bucket says, as an error that a caller can act on; but for those that the caller takes himself."""
     try:
         yield
     except (BaseError, OSError, TimeoutError) as error:
         if isinstance(error, through):
             raise
-        said = (str(error).splitlines() or [""])[0][:300]
-        why = "the bucket cannot be reached, or refuses" if said else "it does not answer"
+        message = (str(error).splitlines() or [""])[0][:300]
+        why = "the bucket cannot be reached, or refuses" if message else "it does not answer"
         raise StoreUnavailable(
-            f"The blob store cannot be used: {why}. If this lasts, the operator must look at it.", said=said
+            f"The blob store cannot be used: {why}. If this lasts, the operator must look at it.",
+            client_message=message,
         ) from error

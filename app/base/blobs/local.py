@@ -18,16 +18,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from app.base.blobs.store import PIECE_BYTES, BlobLost, Checker, File, Part, Spool, place_of, told
+from app.base.blobs.store import (
+    PIECE_BYTES,
+    BlobFile,
+    BlobLost,
+    ByteRange,
+    DigestChecker,
+    Spool,
+    blob_path,
+    translate_disk_errors,
+)
 
-INCOMING: Final = "incoming"
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_PLAIN: Final = os.O_NOFOLLOW | os.O_CLOEXEC
-_SWEPT_AT_ONCE: Final = 10_000
+SPOOL_FOLDER: Final = "incoming"
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_FILES_PER_SWEEP: Final = 10_000
 
 
 class LocalBlobs:
-    """A directory, which `prepare` makes, for its owner alone. One that is gone later, or another one in its place since it was
+    """A directory, which `prepare` makes, for its owner alone. One that is removed later, or another one in its place since it was
     unmounted, is not made again: what would be kept there would be lost."""
 
     def __init__(self, root: Path) -> None:
@@ -36,7 +45,7 @@ class LocalBlobs:
     def prepare(self) -> None:
         """Makes the directory. Raises OSError if this process cannot write into it."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._folder(INCOMING, make=True) as folder:
+        with self._open_folder(SPOOL_FOLDER, create=True) as folder:
             if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -44,12 +53,12 @@ class LocalBlobs:
         name = secrets.token_hex(16)
 
         def opened() -> int:
-            with self._folder(INCOMING) as folder:
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN
+            with self._open_folder(SPOOL_FOLDER) as folder:
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS
                 return os.open(name, flags, 0o600, dir_fd=folder)
 
         def done() -> None:
-            with suppress(OSError), self._folder(INCOMING) as folder:
+            with suppress(OSError), self._open_folder(SPOOL_FOLDER) as folder:
                 os.unlink(name, dir_fd=folder)
 
         return LocalSpool(name, opened, done)
@@ -59,109 +68,112 @@ class LocalBlobs:
         digest = await spool.end()
 
         def work() -> None:
-            *folders, name = place_of(tenant, digest)
-            with self._folder(INCOMING) as source, self._folder(*folders, make=True) as target:
+            *folders, name = blob_path(tenant, digest)
+            with (
+                self._open_folder(SPOOL_FOLDER) as source,
+                self._open_folder(*folders, create=True) as target,
+            ):
                 # It takes the place of whatever has the name, and follows nothing.
                 os.rename(spool.name, name, src_dir_fd=source, dst_dir_fd=target)
                 os.fsync(target)
 
-        with told():
+        with translate_disk_errors():
             await asyncio.to_thread(work)
 
     async def read(
-        self, tenant: str, digest: bytes, size: int, part: Part | None = None
+        self, tenant: str, digest: bytes, size: int, part: ByteRange | None = None
     ) -> AsyncGenerator[bytes, None]:
-        file = await File.opened(lambda: self._open(tenant, digest, size))
-        checker = Checker(digest, whole=part is None)
+        file = await BlobFile.open(lambda: self._open_body(tenant, digest, size))
+        checker = DigestChecker(digest, whole=part is None)
         try:
             at, end = part or (0, size)
             while True:
                 most = min(PIECE_BYTES, end - at)
-                with told():
+                with translate_disk_errors():
                     piece = await file.use(lambda fd, at=at, most=most: os.pread(fd, most, at))  # type: ignore[misc]
                 at += len(piece)
                 if not piece and at < end:
                     raise BlobLost(digest, "was cut short")
-                yield checker.take(piece, last=at >= end)
+                yield checker.check(piece, last=at >= end)
                 if at >= end:
                     return
         finally:
             await file.aclose()
 
-    def _open(self, tenant: str, digest: bytes, size: int) -> int:
-        *folders, name = place_of(tenant, digest)
+    def _open_body(self, tenant: str, digest: bytes, size: int) -> int:
+        *folders, name = blob_path(tenant, digest)
         try:
-            with self._folder(*folders) as folder:
+            with self._open_folder(*folders) as folder:
                 # Not blocking: a pipe would wait for a writer.
-                fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _PLAIN, dir_fd=folder)
+                fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _FILE_FLAGS, dir_fd=folder)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
-                self._need_root()
+                self._require_root()
                 raise BlobLost(digest, "is not there") from error
-            with told():
+            with translate_disk_errors():
                 raise
-        found = os.fstat(fd)
+        status = os.fstat(fd)
         # Without a name it is still what was kept: it was kept again, or deleted, this very moment.
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_size != size:
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size != size:
             os.close(fd)
             raise BlobLost(digest, "is not what was kept")
         return fd
 
     async def delete(self, tenant: str, digest: bytes) -> None:
         def work() -> None:
-            *folders, name = place_of(tenant, digest)
+            *folders, name = blob_path(tenant, digest)
             try:
-                with self._folder(*folders) as folder:
+                with self._open_folder(*folders) as folder:
                     os.unlink(name, dir_fd=folder)
             except FileNotFoundError:
-                self._need_root()
+                self._require_root()
 
-        with told():
+        with translate_disk_errors():
             await asyncio.to_thread(work)
 
     async def sweep(self, older_than_s: float) -> int:
         def work() -> int:
-            before, gone = time.time() - older_than_s, 0
-            with suppress(FileNotFoundError), self._folder(INCOMING) as folder:
-                for name in os.listdir(folder)[:_SWEPT_AT_ONCE]:
+            before, removed = time.time() - older_than_s, 0
+            with suppress(FileNotFoundError), self._open_folder(SPOOL_FOLDER) as folder:
+                for name in os.listdir(folder)[:_MAX_FILES_PER_SWEEP]:
                     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
                         if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < before:
                             os.unlink(name, dir_fd=folder)
-                            gone += 1
-            return gone
+                            removed += 1
+            return removed
 
-        with told():
+        with translate_disk_errors():
             return await asyncio.to_thread(work)
 
     async def aclose(self) -> None:
         return None
 
-    def _need_root(self) -> None:
+    def _require_root(self) -> None:
         """What is not found may be where it was, and the whole directory away. Raises StoreUnavailable then."""
-        with told(), self._folder(INCOMING):
+        with translate_disk_errors(), self._open_folder(SPOOL_FOLDER):
             pass
 
     @contextmanager
-    def _folder(self, *names: str, make: bool = False) -> Iterator[int]:
+    def _open_folder(self, *names: str, create: bool = False) -> Iterator[int]:
         """A descriptor of a folder, reached without following a link."""
-        fd = os.open(self._root, _FOLDER)
+        fd = os.open(self._root, _FOLDER_FLAGS)
         try:
             for name in names:
-                inner = self._into(fd, name, make=make)
+                inner = self._open_child(fd, name, create=create)
                 os.close(fd)
                 fd = inner
             yield fd
         finally:
             os.close(fd)
 
-    def _into(self, fd: int, name: str, *, make: bool) -> int:
-        if make:
+    def _open_child(self, fd: int, name: str, *, create: bool) -> int:
+        if create:
             try:
                 os.mkdir(name, 0o700, dir_fd=fd)
                 os.fsync(fd)
             except FileExistsError:
                 pass
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+        return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=fd)
 
 
 class LocalSpool(Spool):

@@ -18,24 +18,24 @@ from typing import Final, Protocol, TypeVar
 from app.base.errors import Unavailable
 
 T = TypeVar("T")
-Part = tuple[int, int]
+ByteRange = tuple[int, int]
 """Where it begins in a body, and the first byte after it. It is not empty."""
 
 PIECE_BYTES: Final = 64 * 1024  # what a download holds for a client that reads slowly
 """What one reader holds of a body."""
 
 BUFFER_BYTES: Final = 1024 * 1024
-SYNC_EVERY_BYTES: Final = 64 * 1024 * 1024
+SYNC_INTERVAL_BYTES: Final = 64 * 1024 * 1024
 """So much is on its way to the disk at most: the end of a large body does not wait for all of it."""
 
 
-class BlobsFailed(Unavailable):
+class BlobStoreError(Unavailable):
     """Something is wrong with where bodies are, which the operator must hear of."""
 
     kind, title = "blobs_failed", "Stored bodies cannot be used"
 
 
-class BlobLost(BlobsFailed):
+class BlobLost(BlobStoreError):
     """A body that should be there is not, or is not the one that was kept."""
 
     kind, title = "blob_lost", "A stored body cannot be read"
@@ -46,18 +46,18 @@ class BlobLost(BlobsFailed):
         )
 
 
-class StoreUnavailable(BlobsFailed):
+class StoreUnavailable(BlobStoreError):
     """The blob store cannot be used at the moment. `said`: what a bucket's client said of it, which may tell where the bucket
     is and how one gets in: for the log, and for no caller."""
 
     kind, title = "store_unavailable", "The blob store cannot be used at the moment"
 
-    def __init__(self, detail: str, *, said: str = "", retry_after_s: int = 1) -> None:
+    def __init__(self, detail: str, *, client_message: str = "", retry_after_s: int = 1) -> None:
         super().__init__(detail, retry_after_s=retry_after_s)
-        self.said = said
+        self.client_message = client_message
 
     def __str__(self) -> str:
-        return self.said or self.detail
+        return self.client_message or self.detail
 
 
 class BlobStore(Protocol):
@@ -72,7 +72,7 @@ class BlobStore(Protocol):
         ...
 
     def read(
-        self, tenant: str, digest: bytes, size: int, part: Part | None = None
+        self, tenant: str, digest: bytes, size: int, part: ByteRange | None = None
     ) -> AsyncGenerator[bytes, None]:
         """The body in pieces, its last one only once all of it is known to be what was kept. Of a part that is known only
         for the size of the body. Raises BlobLost."""
@@ -89,7 +89,7 @@ class BlobStore(Protocol):
     async def aclose(self) -> None: ...
 
 
-class File:
+class BlobFile:
     """A file descriptor that threads use and the event loop closes, never both at once: a number that was closed may
     be another file's by then."""
 
@@ -98,13 +98,13 @@ class File:
         self._lock = threading.Lock()
 
     @classmethod
-    async def opened(cls, work: Callable[[], int]) -> File:
+    async def open(cls, work: Callable[[], int]) -> BlobFile:
         """What `work` opens, in a thread. Who is cancelled meanwhile leaves nothing open."""
         opening = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return cls(await asyncio.shield(opening))
         except asyncio.CancelledError:
-            opening.add_done_callback(_close)
+            opening.add_done_callback(_close_file)
             raise
 
     async def use(self, work: Callable[[int], T]) -> T:
@@ -128,7 +128,7 @@ class File:
         await asyncio.shield(asyncio.to_thread(locked))
 
 
-def _close(opened: asyncio.Future[int]) -> None:
+def _close_file(opened: asyncio.Future[int]) -> None:
     if not opened.cancelled() and opened.exception() is None:
         os.close(opened.result())
 
@@ -136,18 +136,18 @@ def _close(opened: asyncio.Future[int]) -> None:
 class Spool:
     """A body on its way in: on disk, with its size and its digest so far. `done` removes what was not kept."""
 
-    def __init__(self, opened: Callable[[], int], done: Callable[[], None]) -> None:
+    def __init__(self, open_file: Callable[[], int], remove_file: Callable[[], None]) -> None:
         self.size = 0
         self._hash = hashlib.sha256()
-        self._opened = opened
-        self._done = done
+        self._open_file = open_file
+        self._remove_file = remove_file
         self._buffer = bytearray()
         self._synced = 0
-        self._file: File | None = None
+        self._file: BlobFile | None = None
 
     async def __aenter__(self) -> Spool:
-        with told():
-            self._file = await File.opened(self._opened)
+        with translate_disk_errors():
+            self._file = await BlobFile.open(self._open_file)
         return self
 
     async def __aexit__(
@@ -157,7 +157,7 @@ class Spool:
         try:
             await self._file.aclose()
         finally:
-            await asyncio.shield(asyncio.to_thread(self._done))
+            await asyncio.shield(asyncio.to_thread(self._remove_file))
 
     async def write(self, data: bytes) -> None:
         """Adds to the body."""
@@ -178,12 +178,12 @@ class Spool:
 
     async def use(self, work: Callable[[int], T]) -> T:
         assert self._file is not None
-        with told():
+        with translate_disk_errors():
             return await self._file.use(work)
 
     async def _flush(self) -> None:
         data, self._buffer = self._buffer, bytearray()
-        sync = self.size - self._synced >= SYNC_EVERY_BYTES
+        sync = self.size - self._synced >= SYNC_INTERVAL_BYTES
         if sync:
             self._synced = self.size
 
@@ -199,7 +199,7 @@ class Spool:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def translate_disk_errors() -> Iterator[None]:
     """What the disk says, as an error that a caller can act on."""
     try:
         yield
@@ -209,13 +209,13 @@ def told() -> Iterator[None]:
         ) from error
 
 
-def place_of(tenant: str, digest: bytes) -> tuple[str, str, str]:
+def blob_path(tenant: str, digest: bytes) -> tuple[str, str, str]:
     """Folder, folder in it, name: hashes, all of them."""
     text = digest.hex()
     return hashlib.sha256(tenant.encode()).hexdigest()[:32], text[:2], text
 
 
-class Checker:
+class DigestChecker:
     """Lets the pieces of a body through, the last one only if all of it is what its digest says. Without the whole of it
     nobody knows."""
 
@@ -224,7 +224,7 @@ class Checker:
         self._hash = hashlib.sha256()
         self._whole = whole
 
-    def take(self, piece: bytes, *, last: bool) -> bytes:
+    def check(self, piece: bytes, *, last: bool) -> bytes:
         """Raises BlobLost."""
         if not self._whole:
             return piece

@@ -24,8 +24,8 @@ from app.base.embedded_postgres import cluster, faults, locks, places, server
 from app.base.embedded_postgres.access import BACKUP, OWNER
 from app.base.embedded_postgres.binaries import describe
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
-from app.base.embedded_postgres.places import listable, prepare_data_dir
-from app.base.embedded_postgres.spec import DATABASE, Server
+from app.base.embedded_postgres.places import listing_warning, prepare_data_dir
+from app.base.embedded_postgres.spec import DATABASE, ServerSpec
 from app.base.embedded_postgres.wire import SUPERUSER
 
 __all__ = [
@@ -35,22 +35,22 @@ __all__ = [
     "EmbeddedPostgres",
     "EmbeddedPostgresError",
     "describe",
-    "is_there",
-    "listable",
+    "cluster_exists",
+    "listing_warning",
     "prepare_data_dir",
     "start",
 ]
 
 # Longer than another starter may rightly take: making the cluster, then waiting until it is ready.
-_TURN_SECONDS = cluster.INITDB_SECONDS + server.READY_SECONDS
+_START_LOCK_TIMEOUT_SECONDS = cluster.INITDB_TIMEOUT_SECONDS + server.START_TIMEOUT_SECONDS
 
 
 @dataclass
-class _Use:
+class _ServerUse:
     """This process's use of the server: the descriptor that shares `users.lock`, None once released."""
 
     lock: int | None
-    server: Server
+    server: ServerSpec
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class EmbeddedPostgres:
     data_dir: Path
     socket_dir: Path
     port: int
-    _use: _Use = field(repr=False, compare=False)
+    _use: _ServerUse = field(repr=False, compare=False)
 
     @property
     def home(self) -> Path:
@@ -87,16 +87,16 @@ class EmbeddedPostgres:
             return
         used = self._use.server
         try:
-            with locks.held(used.places.start_lock, _TURN_SECONDS):
+            with locks.hold(used.places.start_lock, _START_LOCK_TIMEOUT_SECONDS):
                 if locks.try_exclusive(lock):
                     server.stop(used)
         except (OSError, EmbeddedPostgresError) as error:
             used.log(f"the embedded Postgres was not stopped: {error}")
         finally:
-            locks.drop(lock)
+            locks.release(lock)
 
 
-def is_there(data_dir: Path) -> bool:
+def cluster_exists(data_dir: Path) -> bool:
     """Whether a cluster was ever made for this data directory. Makes nothing."""
     return any((data_dir.expanduser() / name).exists() for name in ("cluster", "location"))
 
@@ -104,10 +104,10 @@ def is_there(data_dir: Path) -> bool:
 def start(
     data_dir: Path,
     *,
-    make: bool = True,
+    create: bool = True,
     settings: Mapping[str, str] | None = None,
     log: Callable[[str], object] | None = None,
-    state_dir: Path = places.SYSTEM_STATE,
+    state_dir: Path = places.SYSTEM_STATE_DIR,
 ) -> EmbeddedPostgres:
     """Use the Postgres of this data directory: made if there is none, started if it is not running.
 
@@ -125,25 +125,25 @@ def start(
     Raises:
         EmbeddedPostgresError: it cannot be used; the message has the last log lines and what to do.
     """
-    say = log or logging.getLogger(__name__).info
+    write_log = log or logging.getLogger(__name__).info
     try:
-        if not make and not is_there(data_dir):
-            raise faults.gone(data_dir)
+        if not create and not cluster_exists(data_dir):
+            raise faults.missing_data_error(data_dir)
         data_dir = prepare_data_dir(data_dir)
-        with locks.held(data_dir / places.START_LOCK, _TURN_SECONDS):
+        with locks.hold(data_dir / places.START_LOCK, _START_LOCK_TIMEOUT_SECONDS):
             found, account = places.locate(data_dir, state_dir)
-            if not make and not found.cluster.exists():
-                raise faults.gone(found.cluster)
+            if not create and not found.cluster.exists():
+                raise faults.missing_data_error(found.cluster)
             socket_dir = places.socket_dir(found, account)
-            wanted = Server(found, account, socket_dir, state_dir, dict(settings or {}), say)
+            wanted = ServerSpec(found, account, socket_dir, state_dir, dict(settings or {}), write_log)
             lock = locks.open_lock(found.users_lock)
             try:
                 alone = locks.try_exclusive(lock)
                 locks.share(lock)
-                server.bring_up(wanted, alone=alone)
+                server.ensure_running(wanted, alone=alone)
             except BaseException:
-                locks.drop(lock)
+                locks.release(lock)
                 raise
     except OSError as error:
-        raise faults.refused(error, f"The data directory {data_dir} cannot be used") from error
-    return EmbeddedPostgres(data_dir, socket_dir, places.PORT, _Use(lock, wanted))
+        raise faults.error_from_os(error, f"The data directory {data_dir} cannot be used") from error
+    return EmbeddedPostgres(data_dir, socket_dir, places.PORT, _ServerUse(lock, wanted))

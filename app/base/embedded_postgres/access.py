@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.base.embedded_postgres import places
-from app.base.embedded_postgres.spec import Server
+from app.base.embedded_postgres.spec import ServerSpec
 from app.base.embedded_postgres.wire import SUPERUSER
 
 OWNER = "plangate_owner"
@@ -68,7 +68,7 @@ END $$
 """Create the roles, and give a database to its owner. Run by the superuser at every start; harmless to repeat."""
 
 
-def write_files(server: Server) -> bool:
+def write_files(server: ServerSpec) -> bool:
     """Write pg_hba.conf and pg_ident.conf if they differ. Return whether a file changed: then Postgres must reload."""
     cluster = server.places.cluster
     return any(
@@ -85,11 +85,11 @@ def _ident(account: str) -> str:
     return "\n".join([_NOTE, *lines, ""])
 
 
-def _write(server: Server, path: Path, text: str) -> bool:
+def _write(server: ServerSpec, path: Path, text: str) -> bool:
     try:
         if path.read_text("utf-8") == text:
             return False
     except FileNotFoundError:
         pass
-    places.write_whole(path, text, server.account)
+    places.write_atomically(path, text, server.account)
     return True

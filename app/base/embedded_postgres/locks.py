@@ -17,7 +17,7 @@ from pathlib import Path
 
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 
-POLL_SECONDS = 0.01
+POLL_INTERVAL_SECONDS = 0.01
 
 
 def open_lock(path: Path) -> int:
@@ -39,24 +39,24 @@ def share(lock: int) -> None:
     fcntl.flock(lock, fcntl.LOCK_SH)
 
 
-def exclusive_within(lock: int, seconds: float) -> bool:
+def wait_exclusive(lock: int, seconds: float) -> bool:
     """Wait for the lock, at most `seconds`."""
     deadline = time.monotonic() + seconds
     while not try_exclusive(lock):
         if time.monotonic() >= deadline:
             return False
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_INTERVAL_SECONDS)
     return True
 
 
-def drop(lock: int) -> None:
+def release(lock: int) -> None:
     """Give the lock up and close it. A child that was forked meanwhile does not keep it."""
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
 
 
 @contextmanager
-def held(path: Path, seconds: float) -> Iterator[None]:
+def hold(path: Path, seconds: float) -> Iterator[None]:
     """Hold the lock alone for the block.
 
     Raises:
@@ -64,11 +64,11 @@ def held(path: Path, seconds: float) -> Iterator[None]:
     """
     lock = open_lock(path)
     try:
-        if not exclusive_within(lock, seconds):
+        if not wait_exclusive(lock, seconds):
             raise EmbeddedPostgresError(
                 f"Another process has been starting or stopping the embedded Postgres for {seconds:.0f} s "
                 f"(it holds {path}). Wait for it or end it, then start again."
             )
         yield
     finally:
-        drop(lock)
+        release(lock)

@@ -21,17 +21,17 @@ from app.base.embedded_postgres import accounts, faults
 from app.base.embedded_postgres.accounts import Account
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 
-SYSTEM_STATE = Path("/var/lib/plangate")
-PRIVATE, PASSED = 0o700, 0o711  # only its owner enters; others pass through but do not list
+SYSTEM_STATE_DIR = Path("/var/lib/plangate")
+PRIVATE_MODE, TRAVERSABLE_MODE = 0o700, 0o711  # only its owner enters; others pass through but do not list
 START_LOCK = "start.lock"
 PORT = 5432  # names the socket only: nothing listens on TCP
-_LONGEST_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes: sun_path without the final zero
+_MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # bytes: sun_path without the final zero
 # What a connection string and Postgres's list of directories carry without being split.
-_PLAIN = re.compile(r"[^,:;\"'\\%?#&\x00-\x1f]+")
+_SAFE_PATH = re.compile(r"[^,:;\"'\\%?#&\x00-\x1f]+")
 
 
 @dataclass(frozen=True)
-class Places:
+class ClusterPaths:
     """The paths of one embedded Postgres. `home` is the data directory or its stand-in."""
 
     data_dir: Path
@@ -47,14 +47,14 @@ class Places:
         return self.home / "start.log"
 
     @property
-    def started_with(self) -> Path:
+    def fingerprint_file(self) -> Path:
         """What the running server was started with."""
         return self.home / "started-with"
 
     @property
     def logs(self) -> list[Path]:
         """The start log, then the server's own if it came to write one since it was started."""
-        started = self.started_with.stat().st_mtime_ns if self.started_with.exists() else 0
+        started = self.fingerprint_file.stat().st_mtime_ns if self.fingerprint_file.exists() else 0
         written = {path: path.stat().st_mtime_ns for path in self.cluster.glob("log/*.log")}
         own = sorted((path for path in written if written[path] >= started), key=written.__getitem__)
         return [self.start_log, *own[-1:]]
@@ -83,25 +83,25 @@ def prepare_data_dir(data_dir: Path) -> Path:
     data_dir = data_dir.expanduser().resolve()
     if not data_dir.exists():
         data_dir.parent.mkdir(parents=True, exist_ok=True)
-        make_directory(data_dir, PASSED if os.geteuid() == 0 else PRIVATE)
+        make_directory(data_dir, TRAVERSABLE_MODE if os.geteuid() == 0 else PRIVATE_MODE)
     if not data_dir.is_dir():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(data_dir))
     return data_dir
 
 
-def listable(data_dir: Path) -> faults.ListableDataDir | None:
+def listing_warning(data_dir: Path) -> faults.ListableDataDir | None:
     """Return a warning if other accounts can list the directory."""
     mode = stat.S_IMODE(data_dir.stat().st_mode)
     if not mode & stat.S_IROTH:
         return None
-    closed = PASSED if os.geteuid() == 0 else PRIVATE
+    closed = TRAVERSABLE_MODE if os.geteuid() == 0 else PRIVATE_MODE
     return faults.ListableDataDir(
         f"Other accounts can list the data directory {data_dir} (mode {mode:04o}). "
         f"Close it with: chmod {closed:03o} {data_dir}"
     )
 
 
-def locate(data_dir: Path, state_dir: Path) -> tuple[Places, Account]:
+def locate(data_dir: Path, state_dir: Path) -> tuple[ClusterPaths, Account]:
     """Where the cluster of `data_dir` is or will be, and who runs it. Called under `start.lock`.
 
     Raises:
@@ -111,10 +111,10 @@ def locate(data_dir: Path, state_dir: Path) -> tuple[Places, Account]:
     if location.exists():
         home = Path(location.read_text("utf-8").strip())
         _check_not_copied(data_dir, home)
-        return Places(data_dir, home), accounts.choose(home / "cluster")
-    account = accounts.choose(data_dir / "cluster")
-    if not account.switched or account.reaches(data_dir):
-        return Places(data_dir, data_dir), account
+        return ClusterPaths(data_dir, home), accounts.choose_account(home / "cluster")
+    account = accounts.choose_account(data_dir / "cluster")
+    if not account.needs_switch or account.reaches(data_dir):
+        return ClusterPaths(data_dir, data_dir), account
     if (data_dir / "cluster").exists():
         raise EmbeddedPostgresError(
             f"{account.name}, who runs Postgres, no longer reaches {data_dir}. "
@@ -122,17 +122,17 @@ def locate(data_dir: Path, state_dir: Path) -> tuple[Places, Account]:
         )
     home = state_dir / hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     state_dir.parent.mkdir(parents=True, exist_ok=True)
-    make_directory(state_dir, PASSED)
-    make_directory(home, PASSED)
+    make_directory(state_dir, TRAVERSABLE_MODE)
+    make_directory(home, TRAVERSABLE_MODE)
     if not account.reaches(home):
         raise EmbeddedPostgresError(
             f"{account.name}, who runs Postgres, reaches neither {data_dir} nor {home}. "
             "Choose a data directory that others can pass through to, such as one below /var/lib, "
             "or run the service as an ordinary user."
         )
-    write_whole(home / "data-directory", f"{data_dir}\n")
-    write_whole(location, f"{home}\n")
-    return Places(data_dir, home), account
+    write_atomically(home / "data-directory", f"{data_dir}\n")
+    write_atomically(location, f"{home}\n")
+    return ClusterPaths(data_dir, home), account
 
 
 def make_directory(folder: Path, mode: int) -> None:
@@ -169,17 +169,17 @@ def _check_not_copied(data_dir: Path, home: Path) -> None:
             f"{data_dir} is a copy of {named}, whose database is in {home} and was not copied along. "
             f"Delete {data_dir}/location to start with an empty database, or use {named}."
         )
-    write_whole(note, f"{data_dir}\n")
+    write_atomically(note, f"{data_dir}\n")
 
 
-def socket_dir(places: Places, account: Account) -> Path:
+def socket_dir(places: ClusterPaths, account: Account) -> Path:
     """The private directory of the socket: it belongs to the account that runs Postgres; it and root enter.
 
     It lies in `home`, or in the temporary directory where a path to the socket would be too long or have
     characters that a connection string splits at; then `home` names it.
     """
     near = places.home / "socket"
-    if _fits(near):
+    if _is_usable_socket_dir(near):
         if not _is_private(near, account):
             _make_private(near, account)
         return near
@@ -189,11 +189,11 @@ def socket_dir(places: Places, account: Account) -> Path:
         if _is_private(recorded, account):
             return recorded
     for parent in dict.fromkeys((Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve())):  # noqa: S108
-        if account.reaches(parent) and _fits(parent / "plangate-12345678"):
+        if account.reaches(parent) and _is_usable_socket_dir(parent / "plangate-12345678"):
             # A new name each time: nobody can have put a directory of theirs there first.
             made = Path(tempfile.mkdtemp(prefix="plangate-", dir=parent))
-            account.own(made)
-            write_whole(record, f"{made}\n")
+            account.take_ownership(made)
+            write_atomically(record, f"{made}\n")
             return made
     raise EmbeddedPostgresError(
         f"The path of a socket below {places.home} is too long, and {account.name} cannot use the "
@@ -201,9 +201,9 @@ def socket_dir(places: Places, account: Account) -> Path:
     )
 
 
-def _fits(folder: Path) -> bool:
+def _is_usable_socket_dir(folder: Path) -> bool:
     path = str(folder / f".s.PGSQL.{PORT}")
-    return len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH and _PLAIN.fullmatch(path) is not None
+    return len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES and _SAFE_PATH.fullmatch(path) is not None
 
 
 def _make_private(folder: Path, account: Account) -> None:
@@ -211,13 +211,13 @@ def _make_private(folder: Path, account: Account) -> None:
     with suppress(OSError):
         folder.rmdir()
     try:
-        folder.mkdir(mode=PRIVATE)
+        folder.mkdir(mode=PRIVATE_MODE)
     except FileExistsError:
         raise EmbeddedPostgresError(
             f"{folder} is not private to {account.name}, so others could connect. "
             f"Move it away, or give it back: chown {account.name} {folder} && chmod 700 {folder}"
         ) from None
-    account.own(folder)
+    account.take_ownership(folder)
 
 
 def _is_private(folder: Path, account: Account) -> bool:
@@ -228,10 +228,10 @@ def _is_private(folder: Path, account: Account) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == account.uid and not found.st_mode & 0o077
 
 
-def write_whole(path: Path, text: str, owner: Account | None = None) -> None:
+def write_atomically(path: Path, text: str, owner: Account | None = None) -> None:
     """Write a small file so that a reader, or a start after a crash, sees all of it or none."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    if owner is not None and owner.switched:
+    if owner is not None and owner.needs_switch:
         os.fchown(descriptor, owner.uid, owner.gid)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from app.base.embedded_postgres import access, binaries, cluster, faults, locks, places, wire
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
-from app.base.embedded_postgres.spec import DATABASE, Server
-from app.base.embedded_postgres.wire import State
+from app.base.embedded_postgres.spec import DATABASE, ServerSpec
+from app.base.embedded_postgres.wire import ServerState
 
-READY_SECONDS = 60.0  # crash recovery of a busy cluster takes a while
-STOP_SECONDS = 60.0  # a fast shutdown writes a checkpoint
-QUIT_SECONDS = 10.0
-_ENDING_SECONDS = 0.1  # between tries while backends of a killed postmaster end
+START_TIMEOUT_SECONDS = 60.0  # crash recovery of a busy cluster takes a while
+FAST_SHUTDOWN_SECONDS = 60.0  # a fast shutdown writes a checkpoint
+IMMEDIATE_SHUTDOWN_SECONDS = 10.0
+_RETRY_INTERVAL_SECONDS = 0.1  # between tries while backends of a killed postmaster end
 
 
-def bring_up(server: Server, *, alone: bool) -> None:
+def ensure_running(server: ServerSpec, *, alone: bool) -> None:
     """Make sure that the server answers and has its database: find it running, wait for it, or start it.
 
     `alone` says that no other process uses it. A server that nobody uses was left behind by processes that
@@ -31,50 +31,50 @@ def bring_up(server: Server, *, alone: bool) -> None:
     Raises:
         EmbeddedPostgresError: it does not come up, with the last lines of its log.
     """
-    state = _ask(server)
-    if alone and state is not State.SILENT and _is_outdated(server):
+    state = _probe(server)
+    if alone and state is not ServerState.SILENT and _is_outdated(server):
         server.log("the Postgres that was left running has other programs or settings: starting it anew")
         stop(server)
-        state = State.SILENT
-    deadline = time.monotonic() + READY_SECONDS
+        state = ServerState.SILENT
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
     child: subprocess.Popen[bytes] | None = None
     try:
-        while state is not State.READY:
+        while state is not ServerState.READY:
             if child is not None and child.poll() is not None:
                 _check_exit(server, child.returncode, deadline)
                 child = None
-            if child is None and state is State.SILENT:
+            if child is None and state is ServerState.SILENT:
                 child, spent = _launch_if_free(server)
                 deadline += spent
             if time.monotonic() >= deadline:
-                raise _too_late(server, state, child)
-            time.sleep(locks.POLL_SECONDS)
-            state = _ask(server)
+                raise _startup_timeout_error(server, state, child)
+            time.sleep(locks.POLL_INTERVAL_SECONDS)
+            state = _probe(server)
     finally:
         if child is not None:
             _reap_later(child)
     if access.write_files(server):  # a running server of an earlier version: it trusted everybody
-        wire.ask(server.socket, DATABASE, "SELECT pg_reload_conf()")
+        wire.query_status(server.socket, DATABASE, "SELECT pg_reload_conf()")
 
 
-def _ask(server: Server) -> State:
+def _probe(server: ServerSpec) -> ServerState:
     """Return the state of the server. Create the roles, and the database if only that is missing."""
-    state = wire.ask(server.socket, DATABASE, access.PREPARE).state
-    if state is State.NO_DATABASE:
-        state = wire.ask(server.socket, "postgres", f'CREATE DATABASE "{DATABASE}"').state
-        if state is State.READY:
-            state = wire.ask(server.socket, DATABASE, access.PREPARE).state
+    state = wire.query_status(server.socket, DATABASE, access.PREPARE).state
+    if state is ServerState.NO_DATABASE:
+        state = wire.query_status(server.socket, "postgres", f'CREATE DATABASE "{DATABASE}"').state
+        if state is ServerState.READY:
+            state = wire.query_status(server.socket, DATABASE, access.PREPARE).state
     return state
 
 
-def _is_outdated(server: Server) -> bool:
+def _is_outdated(server: ServerSpec) -> bool:
     try:
-        return server.places.started_with.read_text("utf-8") != server.fingerprint
+        return server.places.fingerprint_file.read_text("utf-8") != server.fingerprint
     except OSError:
         return True
 
 
-def _launch_if_free(server: Server) -> tuple[subprocess.Popen[bytes] | None, float]:
+def _launch_if_free(server: ServerSpec) -> tuple[subprocess.Popen[bytes] | None, float]:
     """Start the server unless some process of an earlier one still lives.
 
     Returns the child, or None, and the seconds that preparing took: they do not count as waiting.
@@ -84,14 +84,14 @@ def _launch_if_free(server: Server) -> tuple[subprocess.Popen[bytes] | None, flo
     try:
         if not locks.try_exclusive(lock):
             return None, 0.0
-        found = binaries.find(server.account, server.state_dir)
+        found = binaries.find_binaries(server.account, server.state_dir)
         if server.places.cluster.exists():
             cluster.check_version(server.places.cluster, found)
             _clear_leftovers(server)
         else:
-            cluster.make(server, found, lock)
+            cluster.create_cluster(server, found, lock)
         access.write_files(server)
-        places.write_whole(server.places.started_with, server.fingerprint)
+        places.write_atomically(server.places.fingerprint_file, server.fingerprint)
         server.log(f"starting PostgreSQL {found.major} as {server.account.name}, socket {server.socket}")
         command = [str(found.folder / "postgres"), "-D", str(server.places.cluster), *server.arguments]
         return server.run(command, lock), time.monotonic() - began
@@ -99,7 +99,7 @@ def _launch_if_free(server: Server) -> tuple[subprocess.Popen[bytes] | None, flo
         os.close(lock)  # closed, not unlocked: the child holds it now
 
 
-def _clear_leftovers(server: Server) -> None:
+def _clear_leftovers(server: ServerSpec) -> None:
     """Remove the pid and socket files of a server that is dead, as its free `server.lock` proves.
 
     Postgres itself looks only whether a process has the pid, and refuses to start when that is a zombie or
@@ -114,7 +114,7 @@ def _clear_leftovers(server: Server) -> None:
         if pid.isdecimal() and _is_postgres(int(pid), server.places.cluster):
             raise EmbeddedPostgresError(
                 f"A Postgres that the service did not start runs on {server.places.cluster} (process {pid}). "
-                f"Stop it (kill -INT {pid}), {faults.ELSEWHERE}."
+                f"Stop it (kill -INT {pid}), {faults.DATABASE_URL_ADVICE}."
             )
         pid_file.unlink(missing_ok=True)
     server.socket.unlink(missing_ok=True)
@@ -137,33 +137,35 @@ def _is_postgres(pid: int, cluster: Path) -> bool:
         except OSError:
             return True  # it is not shown to us: rather refuse than have two
     ps = ["ps", "-o", "stat=,comm=", "-p", str(pid)]
-    told = subprocess.run(ps, capture_output=True, text=True, check=False)
-    state, _, command = told.stdout.strip().partition(" ")
+    result = subprocess.run(ps, capture_output=True, text=True, check=False)
+    state, _, command = result.stdout.strip().partition(" ")
     return bool(state) and not state.startswith("Z") and Path(command.strip()).name == "postgres"
 
 
-def _check_exit(server: Server, code: int, deadline: float) -> None:
+def _check_exit(server: ServerSpec, code: int, deadline: float) -> None:
     """The server ended while starting. It is tried again while backends of a killed one are still ending."""
     lines = "\n".join(faults.last_lines([server.places.start_log]))
     if "is still in use" not in lines or time.monotonic() >= deadline:
         what = f"Postgres ended while starting (exit {code})"
-        raise faults.failed(what, server.places.home, server.places.logs)
-    time.sleep(_ENDING_SECONDS)
+        raise faults.error_with_log(what, server.places.home, server.places.logs)
+    time.sleep(_RETRY_INTERVAL_SECONDS)
 
 
-def _too_late(server: Server, state: State, child: subprocess.Popen[bytes] | None) -> EmbeddedPostgresError:
+def _startup_timeout_error(
+    server: ServerSpec, state: ServerState, child: subprocess.Popen[bytes] | None
+) -> EmbeddedPostgresError:
     """A server that recovers is left at it, so that the next start finds it further; a stuck one is ended."""
-    if state is not State.SILENT:
-        what = f"Postgres was not ready within {READY_SECONDS:.0f} s; it goes on recovering"
+    if state is not ServerState.SILENT:
+        what = f"Postgres was not ready within {START_TIMEOUT_SECONDS:.0f} s; it goes on recovering"
     elif child is not None:
         child.kill()
-        what = f"Postgres did not open its socket {server.socket} within {READY_SECONDS:.0f} s"
+        what = f"Postgres did not open its socket {server.socket} within {START_TIMEOUT_SECONDS:.0f} s"
     else:
         what = (
             f"Processes of an earlier Postgres live on {server.places.cluster} and do not answer on "
             f"{server.socket}: end them, postmaster.pid may name the first"
         )
-    return faults.failed(what, server.places.home, server.places.logs)
+    return faults.error_with_log(what, server.places.home, server.places.logs)
 
 
 def _reap_later(child: subprocess.Popen[bytes]) -> None:
@@ -171,21 +173,24 @@ def _reap_later(child: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=child.wait, name="embedded-postgres-reaper", daemon=True).start()
 
 
-def stop(server: Server) -> None:
+def stop(server: ServerSpec) -> None:
     """Stop the server and wait until all its processes are gone: fast shutdown first, then immediate."""
     lock = locks.open_lock(server.places.server_lock)
     try:
         gone = locks.try_exclusive(lock)
-        for means, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, QUIT_SECONDS)):
+        for means, seconds in (
+            (signal.SIGINT, FAST_SHUTDOWN_SECONDS),
+            (signal.SIGQUIT, IMMEDIATE_SHUTDOWN_SECONDS),
+        ):
             if not gone:
                 # The pid comes from the kernel, by way of the socket: a pid file may name any process.
-                pid = wire.ask(server.socket, DATABASE).pid
+                pid = wire.query_status(server.socket, DATABASE).pid
                 if pid is not None:
                     with suppress(ProcessLookupError):
                         os.kill(pid, means)
-                gone = locks.exclusive_within(lock, seconds)
+                gone = locks.wait_exclusive(lock, seconds)
     finally:
-        locks.drop(lock)
+        locks.release(lock)
     if not gone:
         server.log("Postgres did not stop; it is left running, and the next start will find it")
     elif server.socket_dir.parent != server.places.home:

@@ -11,12 +11,12 @@ from pathlib import Path
 from app.base.embedded_postgres import binaries, faults, wire
 from app.base.embedded_postgres.accounts import Account
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
-from app.base.embedded_postgres.places import PORT, Places
+from app.base.embedded_postgres.places import PORT, ClusterPaths
 
 DATABASE = "plangate"
 
 # For one small service on one machine. What callers give goes over these; where the socket is, over all.
-SETTINGS: Mapping[str, str] = {
+DEFAULT_SETTINGS: Mapping[str, str] = {
     "shared_buffers": "128MB",
     "max_connections": "100",
     "fsync": "on",
@@ -38,10 +38,10 @@ SETTINGS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerSpec:
     """Everything that starting and stopping one server needs to know."""
 
-    places: Places
+    places: ClusterPaths
     account: Account
     socket_dir: Path
     state_dir: Path
@@ -60,13 +60,13 @@ class Server:
             "unix_socket_directories": f'"{self.socket_dir}"',
             "unix_socket_permissions": "0700",
         }
-        given = {**SETTINGS, **self.settings, **placement}
+        given = {**DEFAULT_SETTINGS, **self.settings, **placement}
         return [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
 
     @property
     def fingerprint(self) -> str:
         """Tells whether a server that was left behind is the one that would be started now."""
-        return "\n".join([binaries.stamp(), *self.arguments, ""])
+        return "\n".join([binaries.wheel_fingerprint(), *self.arguments, ""])
 
     def run(self, command: list[str], lock: int) -> subprocess.Popen[bytes]:
         """Start a program as the account. It writes to the start log and holds `server.lock` while it lives.
@@ -95,7 +95,7 @@ class Server:
         except OSError as error:
             raise EmbeddedPostgresError(
                 f"{command[0]} cannot be started as {self.account.name}: {error.strerror}. "
-                f"Run the service as an ordinary user, {faults.ELSEWHERE}."
+                f"Run the service as an ordinary user, {faults.DATABASE_URL_ADVICE}."
             ) from error
         finally:
             os.close(log)

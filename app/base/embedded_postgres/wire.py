@@ -13,13 +13,16 @@ from pathlib import Path
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 
 SUPERUSER = "plangate"
-ANSWER_SECONDS = 5.0
-_NAMELESS = " It admits root and the account that runs it, by the name that /etc/passwd has for it: add one if there is none."
+REPLY_TIMEOUT_SECONDS = 5.0
+_UNNAMED_ACCOUNT_ADVICE = (
+    " It admits root and the account that runs it, by the name that /etc/passwd has for it: "
+    "add one if there is none."
+)
 _PROTOCOL = 196608  # 3.0
 _SOL_LOCAL, _LOCAL_PEERPID = 0, 2  # <sys/un.h> of macOS
 
 
-class State(Enum):
+class ServerState(Enum):
     """What a server said. BUSY is alive, but starting, recovering, stopping or too slow to answer."""
 
     SILENT = "silent"
@@ -29,23 +32,23 @@ class State(Enum):
 
 
 _STATES = {
-    "57P01": State.BUSY,  # stopped while we asked
-    "57P02": State.BUSY,  # a process of it crashed
-    "57P03": State.BUSY,  # starting, recovering or stopping
-    "53300": State.READY,  # every connection is taken: alive
-    "3D000": State.NO_DATABASE,
-    "40P01": State.BUSY,  # in a deadlock with a process of the service
-    "55P03": State.BUSY,  # a process of the service holds the lock
-    "42P04": State.READY,  # the database exists already
-    "55006": State.BUSY,  # someone is in template1
+    "57P01": ServerState.BUSY,  # stopped while we asked
+    "57P02": ServerState.BUSY,  # a process of it crashed
+    "57P03": ServerState.BUSY,  # starting, recovering or stopping
+    "53300": ServerState.READY,  # every connection is taken: alive
+    "3D000": ServerState.NO_DATABASE,
+    "40P01": ServerState.BUSY,  # in a deadlock with a process of the service
+    "55P03": ServerState.BUSY,  # a process of the service holds the lock
+    "42P04": ServerState.READY,  # the database exists already
+    "55006": ServerState.BUSY,  # someone is in template1
 }
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerStatus:
     """`pid` is the postmaster's, from the kernel; None if nobody listens or it is not seen from here."""
 
-    state: State
+    state: ServerState
     pid: int | None = None
 
 
@@ -54,42 +57,42 @@ def socket_path(socket_dir: Path, port: int) -> Path:
     return socket_dir / f".s.PGSQL.{port}"
 
 
-def ask(path: Path, database: str, statement: str | None = None) -> Answer:
+def query_status(path: Path, database: str, statement: str | None = None) -> ServerStatus:
     """Open a session like any client, run one statement if given, and tell the state of the server.
 
     Raises:
         EmbeddedPostgresError: the server refuses the session or the statement for good.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(ANSWER_SECONDS)
+        peer.settimeout(REPLY_TIMEOUT_SECONDS)
         try:
             peer.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
-            return Answer(State.SILENT)
+            return ServerStatus(ServerState.SILENT)
         except PermissionError as error:
             raise EmbeddedPostgresError(
                 f"This process may not use {path}: the socket is for root and the account that runs Postgres."
             ) from error
         except (BlockingIOError, TimeoutError):
-            return Answer(State.BUSY)
-        pid = _listener(peer)
+            return ServerStatus(ServerState.BUSY)
+        pid = _listener_pid(peer)
         try:
             fields = b"".join(word.encode() + b"\0" for word in ("user", SUPERUSER, "database", database, ""))
             peer.sendall(struct.pack("!ii", len(fields) + 8, _PROTOCOL) + fields)
-            state = _until_ready(peer)
-            if state is State.READY and statement is not None:
+            state = _read_until_ready(peer)
+            if state is ServerState.READY and statement is not None:
                 text = statement.encode() + b"\0"
                 peer.sendall(b"Q" + struct.pack("!i", len(text) + 4) + text)
-                state = _until_ready(peer)
+                state = _read_until_ready(peer)
         except (TimeoutError, ConnectionError):
             # It took the connection and then went away or got stuck: whoever asks again will know more.
-            return Answer(State.BUSY, pid)
+            return ServerStatus(ServerState.BUSY, pid)
         with suppress(OSError):
             peer.sendall(b"X" + struct.pack("!i", 4))  # or the server's log calls it a lost connection
-        return Answer(state, pid)
+        return ServerStatus(state, pid)
 
 
-def _listener(peer: socket.socket) -> int | None:
+def _listener_pid(peer: socket.socket) -> int | None:
     """The process that listens at the other end: the kernel keeps the pid of who called listen()."""
     try:
         if sys.platform == "darwin":
@@ -101,13 +104,13 @@ def _listener(peer: socket.socket) -> int | None:
     return pid if pid > 0 else None  # 0: it lives in another pid namespace
 
 
-def _until_ready(peer: socket.socket) -> State:
+def _read_until_ready(peer: socket.socket) -> ServerState:
     """Read messages up to ReadyForQuery or an error that ends the session."""
-    failure: State | None = None
+    failure: ServerState | None = None
     while True:
-        kind, body = _message(peer)
+        kind, body = _read_message(peer)
         if kind == b"Z":
-            return failure or State.READY
+            return failure or ServerState.READY
         if kind == b"R" and struct.unpack("!i", body[:4])[0] != 0:
             raise EmbeddedPostgresError(
                 "The embedded Postgres asks its launcher for a password: pg_hba.conf was changed. "
@@ -117,7 +120,7 @@ def _until_ready(peer: socket.socket) -> State:
             fields = {part[:1]: part[1:].decode("utf-8", "replace") for part in body.split(b"\0") if part}
             code = fields.get(b"C", "")
             if code not in _STATES:
-                advice = _NAMELESS if code == "28000" else ""
+                advice = _UNNAMED_ACCOUNT_ADVICE if code == "28000" else ""
                 raise EmbeddedPostgresError(
                     f"The embedded Postgres refused its launcher: {fields.get(b'M', '')} ({code}).{advice}"
                 )
@@ -126,12 +129,12 @@ def _until_ready(peer: socket.socket) -> State:
                 return failure
 
 
-def _message(peer: socket.socket) -> tuple[bytes, bytes]:
-    head = _exactly(peer, 5)
-    return head[:1], _exactly(peer, struct.unpack("!i", head[1:])[0] - 4)
+def _read_message(peer: socket.socket) -> tuple[bytes, bytes]:
+    head = _read_exactly(peer, 5)
+    return head[:1], _read_exactly(peer, struct.unpack("!i", head[1:])[0] - 4)
 
 
-def _exactly(peer: socket.socket, count: int) -> bytes:
+def _read_exactly(peer: socket.socket, count: int) -> bytes:
     data = b""
     while len(data) < count:
         part = peer.recv(count - len(data))

@@ -14,7 +14,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Final, cast
 
-from app.base.errors import Flaw, Invalid, Malformed, PlangateError, TooLarge, TooManyRequests
+from app.base.errors import FieldError, Invalid, Malformed, PlangateError, TooLarge, TooManyRequests
 from app.base.json.worker import receive, send
 
 AT_ONCE: Final = 2
@@ -143,7 +143,7 @@ def _refusal(answer: dict[str, Any], too_complex: str) -> PlangateError:
     kinds: dict[str, Callable[[], PlangateError]] = {
         "malformed": lambda: Malformed(answer["detail"]),
         "too_large": lambda: TooLarge(answer["detail"]),
-        "invalid": lambda: Invalid(answer["detail"], [Flaw(*flaw) for flaw in answer["flaws"]]),
+        "invalid": lambda: Invalid(answer["detail"], [FieldError(*flaw) for flaw in answer["flaws"]]),
         "no_memory": lambda: TooLarge(too_complex),
     }
     return kinds[answer["error"]]()

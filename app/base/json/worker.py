@@ -65,7 +65,7 @@ def answered(verbs: Mapping[str, Verb], head: Mapping[str, Any], data: bytearray
     try:
         return verbs[head["ask"]](head, data)
     except Invalid as error:
-        flaws = [[flaw.pointer, flaw.message] for flaw in error.flaws]
+        flaws = [[flaw.pointer, flaw.message] for flaw in error.errors]
         return {"error": "invalid", "detail": error.detail, "flaws": flaws}, b""
     except Malformed as error:
         return {"error": "malformed", "detail": error.detail}, b""

@@ -7,19 +7,19 @@ import sys
 
 import structlog
 
-from app.base.logs.processors import STEPS, LibraryLines
+from app.base.logs.processors import PROCESSORS, LibraryLogHandler
 
 
 def configure(level: str) -> None:
     """Called once, by the process that serves or works."""
     number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
     structlog.configure(
-        processors=[structlog.processors.add_log_level, *STEPS, structlog.processors.JSONRenderer()],
+        processors=[structlog.processors.add_log_level, *PROCESSORS, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.captureWarnings(True)
-    logging.basicConfig(level=logging.WARNING, handlers=[LibraryLines(_write)], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[LibraryLogHandler(_write)], force=True)
     for name in ("client", "mcp"):  # the MCP SDK logs what servers send, and sessions by their ids
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

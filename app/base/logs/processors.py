@@ -17,14 +17,14 @@ from typing import Any, Final
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
-from app.base.blobs.store import BlobsFailed
+from app.base.blobs.store import BlobStoreError
 from app.base.embedded_postgres import EmbeddedPostgresError
 from app.base.ids import is_id
 from app.base.postgres.database import TENANT_ID
 
-Line = MutableMapping[str, Any]
+LogFields = MutableMapping[str, Any]
 
-IDS: Final = {
+ID_PREFIXES: Final = {
     "query_id": "qry_",
     "work_id": "wrk_",
     "thread_id": "thr_",
@@ -33,91 +33,93 @@ IDS: Final = {
     "runtime_id": "rt_",
     "process_id": "prc_",
 }
-WORDS: Final = frozenset({"event", "level", "timestamp", "logger", "at", "route", "method", "error"})
-NUMBERS: Final = frozenset({"entries", "status", "count", "lag_ms", "cpu_ms"})
-METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-MAX_CHARS: Final = 300
+TEXT_FIELDS: Final = frozenset({"event", "level", "timestamp", "logger", "at", "route", "method", "error"})
+INTEGER_FIELDS: Final = frozenset({"entries", "status", "count", "lag_ms", "cpu_ms"})
+HTTP_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+MAX_FIELD_CHARS: Final = 300
 MAX_FRAMES: Final = 30
-MAX_ERRORS: Final = 8  # of a chain
+MAX_CHAINED_ERRORS: Final = 8  # of a chain
 # Their messages are for who operates the machine, and written from nothing that a request brought: here, or by the client
 # of a bucket.
-FOR_THE_OPERATOR: Final = (EmbeddedPostgresError, BlobsFailed)
+OPERATOR_ERRORS: Final = (EmbeddedPostgresError, BlobStoreError)
 # Libraries whose lines without arguments begin with words of their own.
-PLAIN_LOGGERS: Final = ("asyncio", "uvicorn")
+LITERAL_MESSAGE_LOGGERS: Final = ("asyncio", "uvicorn")
 _FIRST_WORDS: Final = re.compile(r"[A-Za-z ]*")
 
 
 @contextlib.contextmanager
-def at_work(work_id: str) -> Iterator[None]:
+def bind_work_id(work_id: str) -> Iterator[None]:
     """Every line that is logged inside says which work it is about, and so does an error that leaves it."""
     before = bind_contextvars(work_id=work_id)
     try:
         yield
     except Exception as error:
-        if _work_of(error) is None:
+        if _work_id_in(error) is None:
             error.add_note(work_id)
         raise
     finally:
         reset_contextvars(**before)
 
 
-class Seldom:
+class Throttle:
     """Whether a line of something that goes on is due: the first of it is, and then one in so many seconds."""
 
-    def __init__(self, every_s: float = 30.0) -> None:
-        self._every_s = every_s
+    def __init__(self, interval_s: float = 30.0) -> None:
+        self._every_s = interval_s
         self._next: float | None = None
 
-    def due(self) -> bool:
+    def allow(self) -> bool:
         now = time.monotonic()
         if self._next is not None and now < self._next:
             return False
         self._next = now + self._every_s
         return True
 
-    def over(self) -> bool:
+    def reset(self) -> bool:
         """Whether there was any of it. What comes now is the first again."""
         was, self._next = self._next is not None, None
         return was
 
 
-def ids_in(*values: object) -> dict[str, str]:
+def log_ids(*values: object) -> dict[str, str]:
     """Those of the values that are ids of this service, by the names that they have in a line."""
     return {
         name: value
         for value in values
         if isinstance(value, str)
-        for name, prefix in IDS.items()
+        for name, prefix in ID_PREFIXES.items()
         if is_id(prefix, value)
     }
 
 
-def say_errors(_logger: object, _method: str, line: Line) -> Line:
+def describe_errors(_logger: object, _method: str, fields: LogFields) -> LogFields:
     """Puts kinds of errors, and places in the code, where errors stood. A processor of structlog."""
-    given = line.pop("exc_info", None)
-    error = given if isinstance(given, BaseException) else sys.exc_info()[1] if given is True else None
-    if isinstance(given, tuple):
-        error = given[1]
+    exc_info = fields.pop("exc_info", None)
+    error = (
+        exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1] if exc_info is True else None
+    )
+    if isinstance(exc_info, tuple):
+        error = exc_info[1]
     if error is not None:
-        line["error"] = error
-        line["trace"] = trace(error)
-    if isinstance(line.get("error"), BaseException):
-        found = line["error"]
-        line["error"] = named(found)
-        if line.get("work_id") is None and (work_id := _work_of(found)) is not None:
-            line["work_id"] = work_id
-    return line
+        fields["error"] = error
+        fields["trace"] = error_trace(error)
+    if isinstance(fields.get("error"), BaseException):
+        logged = fields["error"]
+        fields["error"] = error_names(logged)
+        if fields.get("work_id") is None and (work_id := _work_id_in(logged)) is not None:
+            fields["work_id"] = work_id
+    return fields
 
 
-def only_allowed(_logger: object, _method: str, line: Line) -> Line:
+def drop_unknown_fields(_logger: object, _method: str, fields: LogFields) -> LogFields:
     """Leaves in a line what this module knows, each in its form. A processor of structlog, the last but the writer."""
     kept: dict[str, Any] = {}
     left_out: list[str] = []
-    for name, value in line.items():
+    for name, value in fields.items():
         if value is None:
             continue
-        if _fits(name, value):
-            kept[name] = value[:MAX_CHARS] if isinstance(value, str) else value
+        if _is_allowed(name, value):
+            kept[name] = value[:MAX_FIELD_CHARS] if isinstance(value, str) else value
         else:
             left_out.append(name[:40])
     if left_out:
@@ -125,22 +127,22 @@ def only_allowed(_logger: object, _method: str, line: Line) -> Line:
     return kept
 
 
-def _fits(name: str, value: object) -> bool:
-    if name in NUMBERS:
+def _is_allowed(name: str, value: object) -> bool:
+    if name in INTEGER_FIELDS:
         return isinstance(value, int)
     if name == "trace":
         return isinstance(value, list)
     if not isinstance(value, str):
         return False
-    if name in IDS:
-        return is_id(IDS[name], value)
+    if name in ID_PREFIXES:
+        return is_id(ID_PREFIXES[name], value)
     if name == "tenant":
         return TENANT_ID.fullmatch(value) is not None
     if name == "method":
-        return value in METHODS
+        return value in HTTP_METHODS
     if name == "address":
         return _is_address(value)
-    return name in WORDS
+    return name in TEXT_FIELDS
 
 
 def _is_address(text: str) -> bool:
@@ -150,26 +152,26 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def named(error: BaseException) -> str:
+def error_names(error: BaseException) -> str:
     """The kinds of an error and of what caused it, with the codes of Postgres and of the operating system."""
-    return " <- ".join(_kind(e) for e in _chain(error))
+    return " <- ".join(_error_name(e) for e in _chain(error))
 
 
-def _kind(error: BaseException) -> str:
-    if isinstance(error, FOR_THE_OPERATOR):
+def _error_name(error: BaseException) -> str:
+    if isinstance(error, OPERATOR_ERRORS):
         return f"{type(error).__name__}: {error}"
     code = getattr(error, "sqlstate", None) or (error.errno if isinstance(error, OSError) else None)
     name = type(error).__name__
     return f"{name}({code})" if isinstance(code, str | int) else name
 
 
-def trace(error: BaseException) -> list[str]:
+def error_trace(error: BaseException) -> list[str]:
     """Where an error came from, the innermost place last, its causes behind it."""
-    told: list[str] = []
+    lines: list[str] = []
     for one in _chain(error):
-        told.append(_kind(one))
-        told += _frames(one.__traceback__)[-MAX_FRAMES:]
-    return told
+        lines.append(_error_name(one))
+        lines += _frames(one.__traceback__)[-MAX_FRAMES:]
+    return lines
 
 
 def _frames(at: TracebackType | None) -> list[str]:
@@ -180,7 +182,7 @@ def _frames(at: TracebackType | None) -> list[str]:
     return frames
 
 
-def stack(frame: FrameType) -> list[str]:
+def thread_stack(frame: FrameType) -> list[str]:
     """Return the stack of a thread, with the innermost frame last."""
     places: list[str] = []
     at: FrameType | None = frame
@@ -197,7 +199,7 @@ def _place(frame: FrameType, line: int | None) -> str:
 def _chain(error: BaseException) -> list[BaseException]:
     chain: list[BaseException] = []
     left: list[BaseException | None] = [error]
-    while left and len(chain) < MAX_ERRORS:
+    while left and len(chain) < MAX_CHAINED_ERRORS:
         one = left.pop(0)
         if one is None or one in chain:
             continue
@@ -207,7 +209,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _work_of(error: BaseException) -> str | None:
+def _work_id_in(error: BaseException) -> str | None:
     for one in _chain(error):
         for note in getattr(one, "__notes__", ()):
             if is_id("wrk_", note):
@@ -215,7 +217,7 @@ def _work_of(error: BaseException) -> str | None:
     return None
 
 
-class LibraryLines(logging.Handler):
+class LibraryLogHandler(logging.Handler):
     """What libraries log, as lines like our own. They may put anything into their texts, so of a text only what stands
     in their code is kept: the form without its arguments."""
 
@@ -225,14 +227,14 @@ class LibraryLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line: Line = {
-                "event": f"library: {_form(record)}".rstrip(": "),
+            line: LogFields = {
+                "event": f"library: {_message_template(record)}".rstrip(": "),
                 "logger": record.name,
                 "at": f"{record.module}:{record.lineno}",
                 "level": record.levelname.lower(),
                 "exc_info": record.exc_info,
             }
-            for step in STEPS:
+            for step in PROCESSORS:
                 line = step(None, record.levelname.lower(), line)
             self._write(str(structlog.processors.JSONRenderer()(None, "", line)))
         except Exception:  # noqa: BLE001 - a line that cannot be written ends nothing
@@ -242,20 +244,20 @@ class LibraryLines(logging.Handler):
         """The way of `logging` itself would print the arguments."""
 
 
-def _form(record: logging.LogRecord) -> str:
+def _message_template(record: logging.LogRecord) -> str:
     if not isinstance(record.msg, str):
         return ""
     if record.args:
         return record.msg
-    if record.name.split(".")[0] in PLAIN_LOGGERS:
+    if record.name.split(".")[0] in LITERAL_MESSAGE_LOGGERS:
         found = _FIRST_WORDS.match(record.msg)
         return found[0].strip() if found else ""
     return ""
 
 
-STEPS: Final[tuple[Callable[[Any, str, Any], Any], ...]] = (
+PROCESSORS: Final[tuple[Callable[[Any, str, Any], Any], ...]] = (
     structlog.contextvars.merge_contextvars,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
-    say_errors,
-    only_allowed,
+    describe_errors,
+    drop_unknown_fields,
 )

@@ -22,18 +22,18 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from app.base.errors import InTheWay, Unavailable
-from app.base.metrics import Metrics, ModelUse
+from app.base.errors import TransactionConflict, Unavailable
+from app.base.metrics import Metrics, ModelCallUsage
 
 log = structlog.get_logger(__name__)
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
-TRANSACTION_S = 4.0  # so that a request is answered within five seconds, whatever the database does
+MAX_TRANSACTION_S = 4.0  # so that a request is answered within five seconds, whatever the database does
 
-OUTAGE_LINE_EVERY_S = 30.0
+OUTAGE_LOG_INTERVAL_S = 30.0
 
-SESSION = {
+SESSION_PARAMETERS = {
     "application_name": "plangate",
     "idle_in_transaction_session_timeout": "5000",
     "lock_timeout": "4000",
@@ -43,7 +43,7 @@ SESSION = {
 }
 
 # What the database says when it, or the way to it, is not there: worth asking again later.
-GONE = (
+OUTAGE_ERRORS = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the server said goodbye to a connection that was just taken
@@ -61,10 +61,10 @@ GONE = (
 )
 
 # What it says to a process that DATABASE_URL sends to the wrong place, or with a wrong name or password.
-NOT_LET_IN = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
+ACCESS_ERRORS = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
 
 
-def cause_of(error: BaseException) -> BaseException:
+def driver_error(error: BaseException) -> BaseException:
     """What the driver said, where SQLAlchemy wrapped it."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         return error.orig.__cause__ or error.orig
@@ -74,10 +74,10 @@ def cause_of(error: BaseException) -> BaseException:
 def is_outage(error: BaseException) -> bool:
     """Whether this error says that the database cannot be used now, rather than that a statement was wrong."""
     if isinstance(error, DBAPIError) and error.orig is not None:
-        return error.connection_invalidated or isinstance(cause_of(error), GONE)
+        return error.connection_invalidated or isinstance(driver_error(error), OUTAGE_ERRORS)
     if isinstance(error, asyncpg.InterfaceError):  # also what a wrong argument raises
         return "clos" in str(error) or "not connected" in str(error)
-    return isinstance(error, GONE)
+    return isinstance(error, OUTAGE_ERRORS)
 
 
 class EndedWork(NamedTuple):
@@ -86,40 +86,40 @@ class EndedWork(NamedTuple):
     id: str
     kind: str
     status: str
-    use: ModelUse | None = None
+    use: ModelCallUsage | None = None
 
 
-HearsEnded = Callable[[str, Sequence[EndedWork]], None]
+EndedWorkListener = Callable[[str, Sequence[EndedWork]], None]
 
 
-class TookTooLong(Exception):
+class StatementTimeout(Exception):
     """A statement was given so much time, and was not done in it. Its transaction is over."""
 
 
 class Tx:
     """An open transaction of one tenant. Functions that take one join their caller's."""
 
-    __slots__ = ("_done", "_undone", "ended_work", "raw", "tenant")
+    __slots__ = ("_commit_hooks", "_rollback_hooks", "ended_work", "raw", "tenant")
 
     def __init__(self, raw: Any, tenant: str) -> None:
         self.raw = raw
         self.tenant = tenant
         self.ended_work: list[EndedWork] = []  # by this transaction: told once it is durable
-        self._done: list[Callable[[], None]] = []
-        self._undone: list[Callable[[], None]] = []
+        self._commit_hooks: list[Callable[[], None]] = []
+        self._rollback_hooks: list[Callable[[], None]] = []
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         return list(await self.raw.fetch(sql, *args))
 
     async def fetch_within(self, seconds: float, sql: str, *args: Any) -> list[Any]:
-        """What a statement gives whose cost is the asker's choice. Raises TookTooLong."""
+        """What a statement gives whose cost is the asker's choice. Raises StatementTimeout."""
         await self.raw.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
         try:
             return await self.fetch(sql, *args)
         except asyncpg.QueryCanceledError as error:
-            raise TookTooLong from error
+            raise StatementTimeout from error
 
-    async def one_snapshot(self) -> None:
+    async def set_repeatable_read(self) -> None:
         """What follows sees the database as it is now, whatever commits meanwhile. The first statement of a
         transaction that only reads."""
         await self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -136,14 +136,14 @@ class Tx:
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Runs `call` once the transaction is durable; not at all if it is not."""
-        self._done.append(call)
+        self._commit_hooks.append(call)
 
     def after_rollback(self, call: Callable[[], None]) -> None:
         """Runs `call` if the transaction did not become durable, as far as this process knows."""
-        self._undone.append(call)
+        self._rollback_hooks.append(call)
 
-    def ended(self, *, durable: bool) -> None:
-        for call in self._done if durable else self._undone:
+    def run_hooks(self, *, durable: bool) -> None:
+        for call in self._commit_hooks if durable else self._rollback_hooks:
             call()
 
 
@@ -153,22 +153,22 @@ class Database:
     def __init__(self, engine: AsyncEngine, metrics: Metrics) -> None:
         self._engine = engine
         self.metrics = metrics
-        self._hears_ended: list[HearsEnded] = []
-        self._next_outage_line = 0.0
+        self._ended_work_listeners: list[EndedWorkListener] = []
+        self._next_outage_log = 0.0
 
-    def on_ended_work(self, hears: HearsEnded) -> None:
+    def on_ended_work(self, listener: EndedWorkListener) -> None:
         """From now on told, with the tenant, of every work record that this process ended, once that is durable.
         Must return at once and raise nothing."""
-        self._hears_ended.append(hears)
+        self._ended_work_listeners.append(listener)
 
-    def work_ended(self, tenant: str, work: Sequence[EndedWork]) -> None:
+    def record_ended_work(self, tenant: str, work: Sequence[EndedWork]) -> None:
         """The one place through which every end of a work record goes, whoever recorded it."""
         for one in work:
-            self.metrics.ended(one.kind, one.status)
+            self.metrics.count_work_record(one.kind, one.status)
             if one.use is not None:
-                self.metrics.model_ended(one.use)
-        for hears in self._hears_ended:
-            hears(tenant, work)
+                self.metrics.count_model_call(one.use)
+        for listener in self._ended_work_listeners:
+            listener(tenant, work)
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Tx]:
@@ -176,36 +176,36 @@ class Database:
         rolls back on any error. An unreachable database is `Unavailable`."""
         if tenant and not TENANT_ID.match(tenant):
             raise ValueError(f"not a tenant id: {tenant!r}")
-        async with self._connected() as raw:
+        async with self._acquire_connection() as raw:
             tx = Tx(raw, tenant)
             try:
-                await _send(
+                await _execute(
                     raw, f"BEGIN; SET LOCAL ROLE plangate_app; SET LOCAL plangate.tenant = '{tenant}'"
                 )
                 yield tx
-                await _send(raw, "COMMIT")
+                await _execute(raw, "COMMIT")
             except BaseException:
-                tx.ended(durable=False)
+                tx.run_hooks(durable=False)
                 raise
-            tx.ended(durable=True)
+            tx.run_hooks(durable=True)
             if tx.ended_work:
-                self.work_ended(tenant, tx.ended_work)
+                self.record_ended_work(tenant, tx.ended_work)
 
     async def call(self, statement: str, *args: Any) -> list[Any]:
         """One statement as a transaction of its own, for the functions that span tenants: without BEGIN, tenant
         and COMMIT around it, it is one message. An unreachable database is `Unavailable`."""
-        async with self._connected() as raw:
+        async with self._acquire_connection() as raw:
             return list(await raw.fetch(statement, *args))
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Any]:
+    async def _acquire_connection(self) -> AsyncIterator[Any]:
         """A connection of the pool for TRANSACTION_S at most, the wait for it included; it goes back clean, or not
         at all."""
-        deadline = asyncio.timeout(TRANSACTION_S)
-        asked = time.perf_counter()
+        deadline = asyncio.timeout(MAX_TRANSACTION_S)
+        requested_at = time.perf_counter()
         try:
             async with deadline, self._engine.connect() as connection:
-                self.metrics.pool_wait.observe(time.perf_counter() - asked)
+                self.metrics.pool_wait.observe(time.perf_counter() - requested_at)
                 raw: Any = (await connection.get_raw_connection()).driver_connection
                 try:
                     yield raw
@@ -214,21 +214,21 @@ class Database:
                         raw.terminate()  # a server that does not answer would not roll back either
                     await _roll_back(connection, raw)
                     raise
-        except (DBAPIError, *GONE) as error:
+        except (DBAPIError, *OUTAGE_ERRORS) as error:
             if not is_outage(error):
                 raise
-            if isinstance(cause_of(error), asyncpg.exceptions.DeadlockDetectedError):
-                raise InTheWay(
+            if isinstance(driver_error(error), asyncpg.exceptions.DeadlockDetectedError):
+                raise TransactionConflict(
                     "Another request was in the way, and nothing was done; send it again."
                 ) from error
             self.metrics.database_unavailable.inc()
             now = time.monotonic()
-            if now >= self._next_outage_line:
-                self._next_outage_line = now + OUTAGE_LINE_EVERY_S
+            if now >= self._next_outage_log:
+                self._next_outage_log = now + OUTAGE_LOG_INTERVAL_S
                 log.warning("database.outage", error=error)
             raise Unavailable("The database cannot be reached; try again in a moment.") from error
 
-    def connections(self) -> tuple[int, int]:
+    def connection_counts(self) -> tuple[int, int]:
         """How many the pool may have, and how many are in use."""
         pool: Any = self._engine.pool
         return pool.size(), pool.checkedout()
@@ -237,7 +237,7 @@ class Database:
         await self._engine.dispose()
 
 
-async def _send(raw: Any, sql: str) -> None:
+async def _execute(raw: Any, sql: str) -> None:
     await raw.execute(sql)
 
 
@@ -263,7 +263,7 @@ async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
 
 async def connect_session(dsn: str) -> Any:
     """Return a connection as the pool opens it, with the parameters of the service's sessions."""
-    return await asyncpg.connect(dsn, timeout=5, command_timeout=5, server_settings=SESSION)
+    return await asyncpg.connect(dsn, timeout=5, command_timeout=5, server_settings=SESSION_PARAMETERS)
 
 
 def open_database(dsn: str, *, size: int = 10, metrics: Metrics | None = None) -> Database:
@@ -282,11 +282,11 @@ def open_database(dsn: str, *, size: int = 10, metrics: Metrics | None = None) -
         pool_timeout=5,
         pool_recycle=1800,
     )
-    event.listen(engine.sync_engine, "checkout", _refuse_dead)
+    event.listen(engine.sync_engine, "checkout", _reject_closed)
     return Database(engine, metrics or Metrics())
 
 
-def _refuse_dead(adapted: Any, _record: Any, _proxy: Any) -> None:
+def _reject_closed(adapted: Any, _record: Any, _proxy: Any) -> None:
     """A server that went away took every connection with it: none that lay in the pool meanwhile is handed out."""
     if adapted.driver_connection.is_closed():
         raise InvalidatePoolError

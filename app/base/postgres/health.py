@@ -14,8 +14,8 @@ from app.base.postgres.migrate import schema_is_current
 
 log = structlog.get_logger(__name__)
 
-CHECK_WRITES_EVERY_S: Final = 1.0
-WAIT_FOR_WRITES_S: Final = 1.0
+WRITE_CHECK_INTERVAL_S: Final = 1.0
+MAX_WRITE_CHECK_WAIT_S: Final = 1.0
 
 # On a standby, too, every transaction is read-only.
 IS_READ_ONLY: Final = "SELECT current_setting('transaction_read_only')::boolean"
@@ -29,7 +29,7 @@ LITTLE_MEMORY: Final = "SET LOCAL work_mem = '64kB'"
 ALLOCATE: Final = "SELECT count(*) FROM generate_series(1, 10000)"
 
 
-class Health:
+class HealthMonitor:
     """The state of a process and of its database. `draining` is set when the process was told to stop: it still serves,
     and should get no more requests. Reads are checked when somebody asks; writes at most once a second, in the
     background, and only while somebody asks."""
@@ -37,37 +37,40 @@ class Health:
     def __init__(self, db: Database) -> None:
         self.draining = False
         self._db = db
-        self._reading: asyncio.Task[None] | None = None
-        self._writing: asyncio.Task[None] | None = None
-        self._writes: bool | None = None
+        self._schema_check: asyncio.Task[None] | None = None
+        self._write_check: asyncio.Task[None] | None = None
+        self._last_write_succeeded: bool | None = None
         self._next_write_check = 0.0
 
     async def check_reads(self) -> None:
         """Raise Unavailable unless the database answers and has the schema of this version. Callers that come during a
         check share its result."""
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._read(), name="health-reads")
-            self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.shield(self._reading)
+        if self._schema_check is None or self._schema_check.done():
+            self._schema_check = asyncio.create_task(self._check_schema(), name="health-reads")
+            self._schema_check.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(self._schema_check)
 
-    async def writes(self) -> bool:
+    async def accepts_writes(self) -> bool:
         """Return whether the database took a write when that was last checked. A check that takes longer than a second
         is not waited for, unless it is the first."""
         now = time.monotonic()
-        if (self._writing is None or self._writing.done()) and now >= self._next_write_check:
-            self._next_write_check = now + CHECK_WRITES_EVERY_S
-            self._writing = asyncio.create_task(self._check_writes(), name="health-writes")
-        if self._writing is not None:
-            await asyncio.wait([self._writing], timeout=None if self._writes is None else WAIT_FOR_WRITES_S)
-        return bool(self._writes)
+        if (self._write_check is None or self._write_check.done()) and now >= self._next_write_check:
+            self._next_write_check = now + WRITE_CHECK_INTERVAL_S
+            self._write_check = asyncio.create_task(self._check_writes(), name="health-writes")
+        if self._write_check is not None:
+            await asyncio.wait(
+                [self._write_check],
+                timeout=None if self._last_write_succeeded is None else MAX_WRITE_CHECK_WAIT_S,
+            )
+        return bool(self._last_write_succeeded)
 
     async def aclose(self) -> None:
-        tasks = [task for task in (self._reading, self._writing) if task is not None]
+        tasks = [task for task in (self._schema_check, self._write_check) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read(self) -> None:
+    async def _check_schema(self) -> None:
         try:
             async with self._db.transaction("") as tx:
                 current = await schema_is_current(tx.raw)
@@ -81,13 +84,13 @@ class Health:
             )
 
     async def _check_writes(self) -> None:
-        before, self._writes = self._writes, await self._write()
-        if before is not False and not self._writes:
+        before, self._last_write_succeeded = self._last_write_succeeded, await self._try_write()
+        if before is not False and not self._last_write_succeeded:
             log.warning("database.refuses_writes")
-        elif before is False and self._writes:
+        elif before is False and self._last_write_succeeded:
             log.warning("database.takes_writes_again")
 
-    async def _write(self) -> bool:
+    async def _try_write(self) -> bool:
         try:
             async with self._db.transaction("") as tx:
                 if await tx.value(IS_READ_ONLY):

@@ -10,13 +10,13 @@ from typing import Any
 import asyncpg
 import structlog
 
-from app.base.logs.processors import Seldom
+from app.base.logs.processors import Throttle
 
 log = structlog.get_logger(__name__)
 
-Heard = Callable[[str], None]
+NotifyCallback = Callable[[str], None]
 
-LOST = (
+CONNECTION_ERRORS = (
     OSError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -28,12 +28,12 @@ LOST = (
 class Listener:
     """Keeps LISTEN alive through outages. `on_gap` is called after every (re)connect: hints may have been lost."""
 
-    def __init__(self, dsn: str, channels: Mapping[str, Heard], on_gap: Callable[[], None]) -> None:
+    def __init__(self, dsn: str, channels: Mapping[str, NotifyCallback], on_gap: Callable[[], None]) -> None:
         self._dsn = dsn
         self._channels = channels
         self._on_gap = on_gap
         self._task: asyncio.Task[None] | None = None
-        self._away = Seldom()
+        self._outage_throttle = Throttle()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="listener")
@@ -49,13 +49,13 @@ class Listener:
         while True:
             try:
                 connection = await asyncpg.connect(self._dsn, timeout=5)
-            except LOST as error:
-                if self._away.due():
+            except CONNECTION_ERRORS as error:
+                if self._outage_throttle.allow():
                     log.warning("listener.outage", error=error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
                 continue
-            if self._away.over():
+            if self._outage_throttle.reset():
                 log.warning("listener.back")
             delay = 0.1
             try:
@@ -68,7 +68,7 @@ class Listener:
         connection.add_termination_listener(lambda _: closed.set())
         try:
             for channel in self._channels:
-                await connection.add_listener(channel, self._hear)
+                await connection.add_listener(channel, self._on_notify)
             self._on_gap()
             while not closed.is_set():
                 with contextlib.suppress(TimeoutError):
@@ -77,9 +77,9 @@ class Listener:
                     return
                 async with asyncio.timeout(5):  # a half-open connection says nothing
                     await connection.execute("SELECT 1")
-        except LOST as error:
-            if self._away.due():
+        except CONNECTION_ERRORS as error:
+            if self._outage_throttle.allow():
                 log.warning("listener.lost", error=error)
 
-    def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
+    def _on_notify(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         self._channels[channel](str(payload))

@@ -31,7 +31,7 @@ def migrations_folder() -> Path:
     return installed if installed.is_dir() else app.parent / "migrations"
 
 
-def _upgrade(connection: Connection, to: str) -> None:
+def _upgrade(connection: Connection, revision: str) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_lock({MIGRATION_LOCK})")
     connection.exec_driver_sql("SET lock_timeout = '10s'")
     connection.commit()
@@ -39,7 +39,7 @@ def _upgrade(connection: Connection, to: str) -> None:
     config.set_main_option("script_location", str(migrations_folder()))
     config.attributes["connection"] = connection
     try:
-        command.upgrade(config, to)
+        command.upgrade(config, revision)
     except CommandError as error:
         if "Can't locate revision" not in str(error):
             raise
@@ -49,19 +49,19 @@ def _upgrade(connection: Connection, to: str) -> None:
         ) from error
 
 
-async def migrate(dsn: str, to: str = "head") -> None:
+async def migrate(dsn: str, revision: str = "head") -> None:
     """Applies every migration that this database has not seen, up to that revision. The login must own the schema."""
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
     )
     try:
         async with engine.connect() as connection:
-            await connection.run_sync(_upgrade, to)
+            await connection.run_sync(_upgrade, revision)
     finally:
         await engine.dispose()
 
 
-def run_file(name: str) -> None:
+def execute_sql_file(name: str) -> None:
     """For migrations: sends migrations/sql/`name` as it is, in the migration's transaction. asyncpg prepares single
     statements only, so it goes over the simple protocol."""
     connection = op.get_bind()
@@ -70,13 +70,13 @@ def run_file(name: str) -> None:
     await_only(raw.execute((migrations_folder() / "sql" / name).read_text(encoding="utf-8")))
 
 
-def known_revisions() -> list[str]:
+def schema_revisions() -> list[str]:
     """Return the revisions of the schema that this code knows, oldest first."""
     return sorted(p.name.split("_")[0] for p in (migrations_folder() / "versions").glob("[0-9]*.py"))
 
 
 async def schema_is_current(raw: Any) -> bool:
     """Whether the database has the newest migration that this code knows."""
-    known = known_revisions()
+    known = schema_revisions()
     found = await raw.fetchval("SELECT version_num FROM alembic_version")
     return bool(known) and found == known[-1]

@@ -32,7 +32,7 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from app.base.errors import COLLECTED_ERRORS, Flaw
+from app.base.errors import MAX_COLLECTED_ERRORS, FieldError
 from app.base.json.strict_json import NotJson, canonical
 from app.base.schema.bounds import SchemaRefused, refuse_bombs, refuse_costly_patterns, refuse_foreign
 from app.base.schema.costs import affordable
@@ -62,7 +62,7 @@ class CompiledSchema:
         except ValueError:
             return False
 
-    def errors(self, value: Any, limit: int = COLLECTED_ERRORS) -> list[Flaw]:
+    def errors(self, value: Any, limit: int = MAX_COLLECTED_ERRORS) -> list[FieldError]:
         """What is wrong with `value`, at most `limit` flaws; none when it matches.
 
         Pointers lead into the value; of a union with a `discriminator`, what is wrong is what its own variant says.
@@ -75,12 +75,14 @@ class CompiledSchema:
             if found is None and not self._references.positional:
                 found = first_flaws(lambda part: self._explained(part, limit), value)
         except ValueError as error:
-            return [Flaw("", cut(f"the value is not JSON: {error}", MESSAGE_CHARS))]
+            return [FieldError("", cut(f"the value is not JSON: {error}", MESSAGE_CHARS))]
         if found is not None:
             return found
-        return [Flaw("", "the value does not match the schema, and is too large or too deep to say where")]
+        return [
+            FieldError("", "the value does not match the schema, and is too large or too deep to say where")
+        ]
 
-    def _explained(self, value: Any, limit: int) -> list[Flaw] | None:
+    def _explained(self, value: Any, limit: int) -> list[FieldError] | None:
         """The flaws; None where there are some, but too many or too large to be built."""
         if self._validator.is_valid(value):
             return []

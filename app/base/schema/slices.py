@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.base.errors import Flaw
+from app.base.errors import FieldError
 from app.base.schema.messages import pointer_of
 
 # A slice that is too large to be explained costs up to 0.2 s, one that matches next to nothing: few levels, many ways.
@@ -14,10 +14,10 @@ _WAYS: Final = 32
 _MAX_SLICES: Final = 4 * _WAYS
 _MAX_VISITED: Final = 1_000  # objects and arrays, in the search for the longest
 
-Explain = Callable[[Any], list[Flaw] | None]
+Explain = Callable[[Any], list[FieldError] | None]
 
 
-def first_flaws(explain: Explain, value: Any) -> list[Flaw] | None:
+def first_flaws(explain: Explain, value: Any) -> list[FieldError] | None:
     """The flaws of the first elements that have any; None where no slice could be explained. `explain` gives the flaws
     of a value, none for one that matches, and None for one that is too large.
 
@@ -69,7 +69,7 @@ def _replaced(value: Any, path: Sequence[str], elements: list[Any]) -> Any:
     return {**value, path[0]: _replaced(value[path[0]], path[1:], elements)}
 
 
-def _moved(flaw: Flaw, pointer: str, start: int) -> Iterator[Flaw]:
+def _moved(flaw: FieldError, pointer: str, start: int) -> Iterator[FieldError]:
     """The flaw of a slice as one of the whole value."""
     if flaw.pointer == pointer:
         return
@@ -77,4 +77,4 @@ def _moved(flaw: Flaw, pointer: str, start: int) -> Iterator[Flaw]:
         yield flaw
         return
     index, slash, below = flaw.pointer[len(pointer) + 1 :].partition("/")
-    yield Flaw(f"{pointer}/{int(index) + start}{slash}{below}", flaw.message)
+    yield FieldError(f"{pointer}/{int(index) + start}{slash}{below}", flaw.message)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from app.base.errors import Flaw
+from app.base.errors import FieldError
 from app.base.schema.messages import MESSAGE_CHARS, cut, described, message_of, of_rule, pointer_of, shown
 from app.base.schema.parts import HOLE, References, rule_of
 
@@ -16,7 +16,7 @@ _UNIONS: Final = ("oneOf", "anyOf")
 _MAX_HOPS: Final = 32  # references that lead to a variant
 
 
-def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> Iterator[Flaw]:
+def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> Iterator[FieldError]:
     """The flaws that an error of the validator stands for."""
     if rule := of_rule(error):
         for failure in rule:
@@ -24,7 +24,7 @@ def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> It
         return
     union = _union(references, error)
     if union is None:
-        yield Flaw(pointer_of(error.instance_path), message_of(error))
+        yield FieldError(pointer_of(error.instance_path), message_of(error))
         return
     field, kinds = union
     value: Any = error.instance
@@ -95,8 +95,8 @@ def _constants(references: References, schema: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _flaw(error: jsonschema_rs.ValidationError, below: Sequence[str], message: str) -> Flaw:
-    return Flaw(pointer_of([*error.instance_path, *below]), cut(message, MESSAGE_CHARS))
+def _flaw(error: jsonschema_rs.ValidationError, below: Sequence[str], message: str) -> FieldError:
+    return FieldError(pointer_of([*error.instance_path, *below]), cut(message, MESSAGE_CHARS))
 
 
 def _listed(kinds: Mapping[str, int]) -> str:

@@ -21,13 +21,13 @@ import typer
 from plangate.client import ServiceClient, listed, path
 from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
 
-from app.base.lazy_import import later
+from app.base.lazy_import import lazy_module
 from app.commands.remote.terminal_text import as_json, safe_lines
 
 if TYPE_CHECKING:
     from app import settings
 else:
-    settings = later("app.settings")
+    settings = lazy_module("app.settings")
 
 T = TypeVar("T")
 

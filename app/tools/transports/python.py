@@ -17,7 +17,7 @@ from plangate.context import CallContext, plain
 from plangate.local_calls import dispatch_fields, error_text
 from plangate.spec.transports import PythonTransport
 
-from app.base.threads import in_thread
+from app.base.threads import run_in_thread
 from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain, parsed, returned
 
 GROUP = "plangate.tools"
@@ -73,7 +73,7 @@ class PythonSender:
 async def _called(function: Function, given: Any, ctx: CallContext) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(given, ctx)
-    result = await in_thread(lambda: function(given, ctx))
+    result = await run_in_thread(lambda: function(given, ctx))
     return await result if inspect.isawaitable(result) else result
 
 

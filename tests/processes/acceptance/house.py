@@ -267,14 +267,14 @@ class House:
     # -- the database ----------------------------------------------------------------------------------------
 
     def _socket_dir(self) -> Path:
-        found, account = places.locate(self.data_dir, places.SYSTEM_STATE)
+        found, account = places.locate(self.data_dir, places.SYSTEM_STATE_DIR)
         return places.socket_dir(found, account)
 
     def postmaster(self) -> int | None:
         """The pid of the database's first process, as the kernel tells it."""
         if not (self.data_dir / "cluster").exists() and not (self.data_dir / "location").exists():
             return None
-        return wire.ask(wire.socket_path(self._socket_dir(), places.PORT), "plangate").pid
+        return wire.query_status(wire.socket_path(self._socket_dir(), places.PORT), "plangate").pid
 
     async def connect(self) -> asyncpg.Connection:
         """A connection that sees everything; the caller closes it."""

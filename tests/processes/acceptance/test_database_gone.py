@@ -42,7 +42,7 @@ def test_it_recovers_by_itself(house: House, model: SlowModel, how: signal.Signa
     postmaster = house.postmaster()
     assert postmaster is not None
     # The service would start it again within two seconds, in the midst of the questions.
-    with locks.held(house.data_dir / places.START_LOCK, 30):
+    with locks.hold(house.data_dir / places.START_LOCK, 30):
         os.kill(postmaster, how)
         eventually(lambda: house.http.get("/readyz").status_code == 503, "the database is gone", ANSWERED_S)
         refuse(house, waiting.query_id)

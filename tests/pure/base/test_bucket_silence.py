@@ -47,9 +47,9 @@ async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Silent]:
         "AWS_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
-    for name in ("ANSWER_S", "DELETE_S"):
+    for name in ("MAX_SILENCE_S", "DELETE_TIMEOUT_S"):
         monkeypatch.setattr(bucket, name, 0.3)
-    monkeypatch.setattr(bucket, "SLOWEST_BYTES_S", 1_000_000)
+    monkeypatch.setattr(bucket, "MIN_UPLOAD_BYTES_PER_S", 1_000_000)
     yield made
     server.close()
 
@@ -91,7 +91,7 @@ async def test_a_bucket_that_stops_in_the_midst_of_a_body_is_not_waited_for(
 async def test_a_body_of_another_length_is_not_the_one_that_was_kept(
     silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket, "ANSWER_S", 10.0)
+    monkeypatch.setattr(bucket, "MAX_SILENCE_S", 10.0)
     silent.answer = head(len(BODY) + 1)
     with pytest.raises(BlobLost, match="is not what was kept"):
         await whole(BucketBlobs("s3://bucket"))
@@ -101,7 +101,7 @@ async def test_the_connection_of_a_rejected_body_closes(
     silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stayed open in one of four calls or so: until the next call, or for good."""
-    monkeypatch.setattr(bucket, "ANSWER_S", 10.0)
+    monkeypatch.setattr(bucket, "MAX_SILENCE_S", 10.0)
     silent.answer = head(len(BODY) + 1)
     blobs = BucketBlobs("s3://bucket")
     for _ in range(20):

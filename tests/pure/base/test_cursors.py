@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.cursors import Signer
+from app.base.cursors import CursorSigner
 from app.base.errors import Malformed
 
-signer = Signer(b"k" * 32)
+signer = CursorSigner(b"k" * 32)
 positions = st.lists(
     st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]))), max_size=5
 )
 
 
-def refused(kind: str, text: str, by: Signer = signer) -> None:
+def refused(kind: str, text: str, by: CursorSigner = signer) -> None:
     with pytest.raises(Malformed, match="not one that this service issued for this list"):
         by.decode(kind, text)
 
@@ -52,7 +52,7 @@ def test_the_kind_cannot_bleed_into_the_position() -> None:
 
 
 def test_another_key_does_not_open_it() -> None:
-    refused("queries", signer.encode("queries", ["a", 1]), Signer(b"j" * 32))
+    refused("queries", signer.encode("queries", ["a", 1]), CursorSigner(b"j" * 32))
 
 
 def test_a_huge_text_is_refused() -> None:
@@ -76,4 +76,4 @@ def test_a_position_holds_strings_and_integers(position: Any) -> None:
 
 def test_a_short_key_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 16 bytes"):
-        Signer(b"short")
+        CursorSigner(b"short")

@@ -72,7 +72,7 @@ def test_a_clock_that_goes_back_does_not_turn_the_order() -> None:
 def test_a_full_counter_moves_on_to_the_next_millisecond() -> None:
     ticker = ids._Ticker(steady=True)
     before = ticker.next(1000)
-    ticker._counter = ids._COUNTER_END - 2
+    ticker._counter = ids._END_COUNTER - 2
     last, following = ticker.next(1000), ticker.next(1000)
     assert before < last < following
     assert following[:10] > last[:10]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.keys import check_shape, hash_key, new_key
+from app.base.keys import has_key_shape, hash_key, new_key
 
 ALPHABET = string.ascii_letters + string.digits
 
@@ -19,33 +19,33 @@ def test_a_new_key() -> None:
     assert shown.startswith("plg_")
     assert len(shown) == 53
     assert set(shown[4:]) <= set(ALPHABET)
-    assert check_shape(shown)
+    assert has_key_shape(shown)
     assert stored == hash_key(shown) == hashlib.sha256(shown.encode()).digest()
     assert new_key()[0] != shown
 
 
 def test_the_format_does_not_change() -> None:
     """Keys that were handed out must go on working."""
-    assert check_shape("plg_pco96ELYHb5yUhnOiGnF2BqOGoP5HwbzOe0B8cgcpSq4VYhUf")
+    assert has_key_shape("plg_pco96ELYHb5yUhnOiGnF2BqOGoP5HwbzOe0B8cgcpSq4VYhUf")
 
 
 @given(st.integers(0, 52), st.sampled_from(ALPHABET + "-_ é"))
 def test_a_typo_is_noticed(at: int, char: str) -> None:
     shown, _ = new_key()
     typo = shown[:at] + char + shown[at + 1 :]
-    assert check_shape(typo) == (typo == shown)
+    assert has_key_shape(typo) == (typo == shown)
 
 
 @given(st.integers(4, 51))
 def test_swapped_characters_are_noticed(at: int) -> None:
     shown, _ = new_key()
     swapped = shown[:at] + shown[at + 1] + shown[at] + shown[at + 2 :]
-    assert check_shape(swapped) == (swapped == shown)
+    assert has_key_shape(swapped) == (swapped == shown)
 
 
 @given(st.text(max_size=70))
 def test_other_texts_are_no_keys(text: str) -> None:
-    assert not check_shape(text)
+    assert not has_key_shape(text)
     assert len(hash_key(text)) == 32
 
 
@@ -54,7 +54,7 @@ def test_other_texts_are_no_keys(text: str) -> None:
 )
 def test_length_and_case_count(change: object) -> None:
     assert callable(change)
-    assert not check_shape(change(new_key()[0]))
+    assert not has_key_shape(change(new_key()[0]))
 
 
 def test_text_that_is_no_unicode_has_a_hash_too() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from app.assembly import prepare_blobs
 from app.base.blobs.local import LocalBlobs
-from app.base.blobs.store import BUFFER_BYTES, PIECE_BYTES, BlobLost, File, StoreUnavailable
+from app.base.blobs.store import BUFFER_BYTES, PIECE_BYTES, BlobFile, BlobLost, StoreUnavailable
 
 SIZES = (0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3_000_000)
 
@@ -162,8 +162,8 @@ class OvertakenBlobs(LocalBlobs):
         self._does = does
 
     @contextmanager
-    def _folder(self, *names: str, make: bool = False) -> Iterator[int]:
-        with super()._folder(*names, make=make) as fd:
+    def _open_folder(self, *names: str, create: bool = False) -> Iterator[int]:
+        with super()._open_folder(*names, create=create) as fd:
             yield fd
         self._does()
 
@@ -202,7 +202,7 @@ async def test_who_is_cancelled_as_a_file_is_opened_leaves_none_open() -> None:
         go_on.wait(10)
         return opened
 
-    opening = asyncio.create_task(File.opened(slowly))
+    opening = asyncio.create_task(BlobFile.open(slowly))
     await began.wait()
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):

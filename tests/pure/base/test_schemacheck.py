@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.errors import COLLECTED_ERRORS
+from app.base.errors import MAX_COLLECTED_ERRORS
 from app.base.schema.bounds import SchemaRefused
 from app.base.schema.checker import SchemaChecker
 
@@ -178,7 +178,7 @@ def test_messages_are_short(schema: Any, value: Any) -> None:
 
 def test_at_most_limit_flaws() -> None:
     compiled = checker.compile({"items": {"type": "string"}})
-    assert len(compiled.errors(list(range(100)))) == COLLECTED_ERRORS
+    assert len(compiled.errors(list(range(100)))) == MAX_COLLECTED_ERRORS
     assert len(compiled.errors(list(range(100)), limit=3)) == 3
 
 
@@ -417,7 +417,7 @@ def test_of_many_flaws_of_a_large_value_as_many_are_told_as_of_a_small_one() -> 
     compiled = checker.compile({"items": {"type": "string"}})
     began = time.perf_counter()
     assert [flaw.pointer for flaw in compiled.errors(list(range(300_000)))] == [
-        f"/{n}" for n in range(COLLECTED_ERRORS)
+        f"/{n}" for n in range(MAX_COLLECTED_ERRORS)
     ]
     assert time.perf_counter() - began < 2
 

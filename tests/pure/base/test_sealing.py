@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.base.sealing import SealBroken, Sealer, context_of, derive
+from app.base.sealing import Sealer, UnsealError, derive_key, secret_context
 
 KEY = bytes(range(32))
 sealer = Sealer(KEY)
@@ -27,28 +27,28 @@ def test_what_was_sealed_opens(plain: bytes, context: str) -> None:
 def test_any_changed_byte_breaks_it(plain: bytes, at: int, flip: int) -> None:
     sealed = bytearray(sealer.seal(plain, "c"))
     sealed[at % len(sealed)] ^= flip
-    with pytest.raises(SealBroken):
+    with pytest.raises(UnsealError):
         sealer.open(bytes(sealed), "c")
 
 
 @given(st.binary(max_size=60))
 def test_random_bytes_raise_nothing_else(sealed: bytes) -> None:
-    with pytest.raises(SealBroken):
+    with pytest.raises(UnsealError):
         sealer.open(sealed, "c")
 
 
 def test_another_place_or_key_does_not_open_it() -> None:
-    sealed = sealer.seal(b"secret", context_of("acme", "openai"))
-    for context in (context_of("acme", "anthropic"), context_of("other", "openai"), "", "\ud800"):
-        with pytest.raises(SealBroken):
+    sealed = sealer.seal(b"secret", secret_context("acme", "openai"))
+    for context in (secret_context("acme", "anthropic"), secret_context("other", "openai"), "", "\ud800"):
+        with pytest.raises(UnsealError):
             sealer.open(sealed, context)
-    with pytest.raises(SealBroken):
-        Sealer(bytes(32)).open(sealed, context_of("acme", "openai"))
+    with pytest.raises(UnsealError):
+        Sealer(bytes(32)).open(sealed, secret_context("acme", "openai"))
     assert b"secret" not in sealed
 
 
 def test_a_breach_does_not_say_what_was_inside() -> None:
-    with pytest.raises(SealBroken) as caught:
+    with pytest.raises(UnsealError) as caught:
         sealer.open(sealer.seal(b"secret", "a"), "b")
     assert caught.value.__cause__ is None
     assert "secret" not in str(caught.value)
@@ -56,18 +56,20 @@ def test_a_breach_does_not_say_what_was_inside() -> None:
 
 @given(contexts, contexts, contexts, contexts)
 def test_contexts_of_different_secrets_differ(tenant: str, name: str, tenant2: str, name2: str) -> None:
-    assert (context_of(tenant, name) == context_of(tenant2, name2)) == ((tenant, name) == (tenant2, name2))
+    assert (secret_context(tenant, name) == secret_context(tenant2, name2)) == (
+        (tenant, name) == (tenant2, name2)
+    )
 
 
 def test_contexts_that_look_alike_differ() -> None:
-    assert context_of("a", "b/c") != context_of("a/b", "c")
+    assert secret_context("a", "b/c") != secret_context("a/b", "c")
 
 
 def test_derived_keys_are_stable_and_differ_by_purpose() -> None:
     extracted = hmac.digest(bytes(32), KEY, "sha256")  # RFC 5869 with an empty salt
-    assert derive(KEY, "secrets") == hmac.digest(extracted, b"plangate/secrets\x01", "sha256")
-    assert derive(KEY, "secrets") != derive(KEY, "cursors")
-    assert len(derive(KEY, "secrets")) == 32
+    assert derive_key(KEY, "secrets") == hmac.digest(extracted, b"plangate/secrets\x01", "sha256")
+    assert derive_key(KEY, "secrets") != derive_key(KEY, "cursors")
+    assert len(derive_key(KEY, "secrets")) == 32
 
 
 def test_keys_of_the_wrong_size_are_refused() -> None:
@@ -75,6 +77,6 @@ def test_keys_of_the_wrong_size_are_refused() -> None:
         with pytest.raises(ValueError, match="32 bytes"):
             Sealer(wrong)
     with pytest.raises(ValueError, match="at least 32"):
-        derive(b"password", "secrets")
+        derive_key(b"password", "secrets")
     with pytest.raises(ValueError, match="purpose"):
-        derive(KEY, "")
+        derive_key(KEY, "")

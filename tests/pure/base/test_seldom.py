@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from app.base.logs import processors
-from app.base.logs.processors import Seldom
+from app.base.logs.processors import Throttle
 
 
 def test_the_first_is_due_and_then_one_in_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(processors.time, "monotonic", lambda: now)
-    lines = Seldom(30)
-    assert not lines.over(), "there was none"
-    assert [lines.due(), lines.due()] == [True, False]
+    lines = Throttle(30)
+    assert not lines.reset(), "there was none"
+    assert [lines.allow(), lines.allow()] == [True, False]
     now += 29
-    assert not lines.due()
+    assert not lines.allow()
     now += 1
-    assert [lines.due(), lines.due()] == [True, False]
-    assert [lines.over(), lines.over()] == [True, False]
-    assert lines.due(), "a new one begins"
+    assert [lines.allow(), lines.allow()] == [True, False]
+    assert [lines.reset(), lines.reset()] == [True, False]
+    assert lines.allow(), "a new one begins"

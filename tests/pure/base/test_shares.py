@@ -83,7 +83,7 @@ async def test_places_are_neither_lost_nor_given_twice() -> None:
 
     async def work(tenant: str) -> None:
         nonlocal most
-        async with shares.place(tenant):
+        async with shares.slot(tenant):
             most = max(most, shares.in_use)
             for _ in range(chance.randrange(40)):
                 await asyncio.sleep(0)
@@ -96,6 +96,6 @@ async def test_places_are_neither_lost_nor_given_twice() -> None:
             chance.choice(tasks).cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert shares.in_use == 0
-    assert shares._held == {}
+    assert shares._slots_by_tenant == {}
     assert shares._waiting == {}
     assert 5 < most < 12  # one is always left

@@ -30,7 +30,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
         out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[structlog.processors.add_log_level, *processors.STEPS, keep])
+    structlog.configure(processors=[structlog.processors.add_log_level, *processors.PROCESSORS, keep])
     yield out
     structlog.reset_defaults()
 
@@ -39,14 +39,14 @@ def lines() -> Iterator[list[dict[str, Any]]]:
 def sampled(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when the watchdog has read the stacks."""
     done = threading.Event()
-    read = watchdog._stacks
+    read = watchdog._thread_stacks
 
     def reads(loop_thread: int) -> Any:
         stacks = read(loop_thread)
         done.set()
         return stacks
 
-    monkeypatch.setattr(watchdog, "_stacks", reads)
+    monkeypatch.setattr(watchdog, "_thread_stacks", reads)
     return done
 
 

@@ -92,7 +92,7 @@ def test_an_interrupt_while_the_service_is_loaded_ends_the_process(tmp_path: Pat
     )
     code = (  # a shell that runs the tests in its background has interrupts ignored
         "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from app.base.lazy_import import later\nlater('half')\nfrom half import whole"
+        "from app.base.lazy_import import lazy_module\nlazy_module('half')\nfrom half import whole"
     )
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)

@@ -19,7 +19,7 @@ from app.base.embedded_postgres import EmbeddedPostgresError
 from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.logs import processors
-from app.base.logs.processors import NUMBERS, WORDS, LibraryLines, at_work
+from app.base.logs.processors import INTEGER_FIELDS, TEXT_FIELDS, LibraryLogHandler, bind_work_id
 
 APP = Path(__file__).parents[3] / "app"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -36,7 +36,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
         out.append(json.loads(structlog.processors.JSONRenderer()(None, "", line)))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[structlog.processors.add_log_level, *processors.STEPS, keep])
+    structlog.configure(processors=[structlog.processors.add_log_level, *processors.PROCESSORS, keep])
     yield out
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
@@ -46,7 +46,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
 def library(request: pytest.FixtureRequest) -> Iterator[list[dict[str, Any]]]:
     """What the handler makes of lines of libraries."""
     out: list[dict[str, Any]] = []
-    handler = LibraryLines(lambda line: out.append(json.loads(line)))
+    handler = LibraryLogHandler(lambda line: out.append(json.loads(line)))
     root = logging.getLogger()
     root.addHandler(handler)
     yield out
@@ -82,12 +82,17 @@ def test_there_are_lines() -> None:
 def test_a_line_is_called_by_a_constant_and_says_what_lines_may_say(call: ast.Call) -> None:
     (event,) = call.args
     assert isinstance(event, ast.Constant)
-    known = WORDS | NUMBERS | processors.IDS.keys() | {"tenant", "exc_info", "trace", "address"}
+    known = (
+        TEXT_FIELDS
+        | INTEGER_FIELDS
+        | processors.ID_PREFIXES.keys()
+        | {"tenant", "exc_info", "trace", "address"}
+    )
     for given in call.keywords:
         if given.arg is None:  # **: the functions that give ids, and the place of a request
             assert isinstance(given.value, ast.Call)
             assert isinstance(given.value.func, ast.Name)
-            assert given.value.func.id in ("ids_in", "place_of")
+            assert given.value.func.id in ("log_ids", "place_of")
             continue
         assert given.arg in known, f"{given.arg} would be left out"
         if given.arg in ("error", "exc_info", "trace"):
@@ -204,8 +209,8 @@ def test_what_has_the_form_of_its_field_is_told(lines: list[dict[str, Any]]) -> 
 def test_inside_of_work_every_line_says_which(lines: list[dict[str, Any]]) -> None:
     outer, inner = new_id("wrk_"), new_id("wrk_")
     log = structlog.get_logger()
-    with at_work(outer):
-        with at_work(inner):
+    with bind_work_id(outer):
+        with bind_work_id(inner):
             log.warning("a")
         log.warning("b")
     log.warning("c")
@@ -215,7 +220,7 @@ def test_inside_of_work_every_line_says_which(lines: list[dict[str, Any]]) -> No
 def test_an_error_that_leaves_work_says_which_it_was(lines: list[dict[str, Any]]) -> None:
     outer, inner = new_id("wrk_"), new_id("wrk_")
     try:
-        with at_work(outer), at_work(inner):
+        with bind_work_id(outer), bind_work_id(inner):
             raise ValueError(SECRET)
     except ValueError:
         structlog.get_logger().exception("test.failed")
@@ -291,6 +296,6 @@ def test_a_line_that_cannot_be_written_ends_nothing(capsys: pytest.CaptureFixtur
     def broken(_line: str) -> None:
         raise OSError("no space left")
 
-    LibraryLines(broken).handle(logging.LogRecord("x", logging.ERROR, "f", 1, "%s", (SECRET,), None))
+    LibraryLogHandler(broken).handle(logging.LogRecord("x", logging.ERROR, "f", 1, "%s", (SECRET,), None))
     said = capsys.readouterr()
     clean(said.out + said.err)

@@ -6,7 +6,7 @@ import pytest
 from plangate.spec import bounds
 
 from app.api.errors import message, pointer
-from app.base.errors import MAX_ERRORS, MAX_MESSAGE_CHARS, MAX_POINTER_CHARS, Flaw, list_errors
+from app.base.errors import MAX_LISTED_ERRORS, MAX_MESSAGE_CHARS, MAX_POINTER_CHARS, FieldError, list_errors
 
 
 @pytest.mark.parametrize(
@@ -29,20 +29,22 @@ def test_messages_say_what_is_wrong() -> None:
     assert message({"type": "other", "msg": "x"}) == "x"
 
 
-@pytest.mark.parametrize(("count", "more"), [(0, False), (MAX_ERRORS, False), (MAX_ERRORS + 1, True)])
+@pytest.mark.parametrize(
+    ("count", "more"), [(0, False), (MAX_LISTED_ERRORS, False), (MAX_LISTED_ERRORS + 1, True)]
+)
 def test_the_first_errors_are_listed_and_whether_there_are_more(count: int, more: bool) -> None:
-    listed = list_errors(Flaw(f"/{n}", "no") for n in range(count))
+    listed = list_errors(FieldError(f"/{n}", "no") for n in range(count))
     assert listed["hasMoreErrors"] is more
     assert [error["pointer"] for error in listed["errors"]] == [
-        f"/{n}" for n in range(min(count, MAX_ERRORS))
+        f"/{n}" for n in range(min(count, MAX_LISTED_ERRORS))
     ]
 
 
 def test_pointers_and_messages_are_cut() -> None:
-    (error,) = list_errors([Flaw("/" + "x" * 100_000, "y" * 100_000)])["errors"]
+    (error,) = list_errors([FieldError("/" + "x" * 100_000, "y" * 100_000)])["errors"]
     assert len(error["pointer"]) == MAX_POINTER_CHARS
     assert len(error["message"]) == MAX_MESSAGE_CHARS
 
 
 def test_library_and_service_list_equally_many_errors() -> None:
-    assert bounds.MAX_ERRORS == MAX_ERRORS
+    assert bounds.MAX_ERRORS == MAX_LISTED_ERRORS

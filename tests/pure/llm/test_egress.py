@@ -230,7 +230,7 @@ async def test_the_address_behind_a_name_goes_to_the_log_only(address: str) -> N
         lines.append(dict(line))
         raise structlog.DropEvent
 
-    structlog.configure(processors=[*processors.STEPS, keep])
+    structlog.configure(processors=[*processors.PROCESSORS, keep])
     try:
         with requests_of("acme"), pytest.raises(EgressRefused) as refused:
             await EgressPolicy(resolver=FakeResolver([address])).addresses("tenant.example", 443)

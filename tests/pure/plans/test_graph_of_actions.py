@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plangate.spec.variables import Expression, Reference, parse
 
-from app.base.errors import COLLECTED_ERRORS
+from app.base.errors import MAX_COLLECTED_ERRORS
 from app.plans.body import Action
 from app.plans.graph import MAX_FLAWS, Graph, Order, Paths, excluded, steps_of
 from app.variables.values import VariableError
@@ -279,7 +279,7 @@ def test_stored_values_are_no_part_of_the_graph() -> None:
 
 def test_the_flaws_are_bounded() -> None:
     many = [action([f"†state.n{n}"], "†state.x") for n in range(30)]
-    assert len(told(*many, refusal=lambda _: "no")) == MAX_FLAWS == COLLECTED_ERRORS
+    assert len(told(*many, refusal=lambda _: "no")) == MAX_FLAWS == MAX_COLLECTED_ERRORS
 
 
 # -- how actions are written

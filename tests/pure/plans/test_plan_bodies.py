@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from plangate.spec.assembly import assemble
 from plangate.spec.models import PlanSpec
 
-from app.base.errors import Flaw
+from app.base.errors import FieldError
 from app.base.schema.checker import SchemaChecker
 from app.plans import body as bodies
 from app.tools.models import CallOutcome
@@ -74,7 +74,7 @@ def test_a_literal_with_a_dagger_is_checked_as_what_it_is_and_told_as_it_is_writ
     said, _ = bodies.normalise(spec, {"actions": [{"kind": "say", "to": "††a"}]}, SCHEMAS, variables=True)
     assert said["actions"][0]["payload"] == {"to": "††a"}
     said, flaws = bodies.normalise(spec, {"actions": [{"kind": "say", "to": "††c"}]}, SCHEMAS, variables=True)
-    assert flaws == [Flaw("/actions/0/to", 'must be "††a" or "b", not "††c"')]
+    assert flaws == [FieldError("/actions/0/to", 'must be "††a" or "b", not "††c"')]
 
 
 @given(

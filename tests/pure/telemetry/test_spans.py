@@ -68,7 +68,7 @@ def row(kind: str = "agent", **parts: Any) -> dict[str, Any]:
 def test_the_trace_is_the_query_and_the_root_span_shares_its_id() -> None:
     root = span_of("acme", row("query", id=with_prefix("wrk_", QUERY), parent_id=None), content=False)
     child = span_of("acme", row(), content=False)
-    assert traces.query_id(root.trace_id) == QUERY
+    assert traces.query_id_from_trace(root.trace_id) == QUERY
     assert root.trace_id == child.trace_id
     assert root.parent_id is None
     assert child.parent_id == root.span_id == root.trace_id % 2**64
@@ -79,7 +79,7 @@ def test_the_trace_is_the_query_and_the_root_span_shares_its_id() -> None:
 def test_a_trace_id_is_the_query_s_id_whenever_it_was_made(ms: int) -> None:
     query = new_id("qry_", ms)
     assert 0 <= traces.trace_id(query) < 2**128
-    assert traces.query_id(traces.trace_id(query)) == query
+    assert traces.query_id_from_trace(traces.trace_id(query)) == query
 
 
 def test_a_span_id_is_never_nothing() -> None:
@@ -89,7 +89,7 @@ def test_a_span_id_is_never_nothing() -> None:
 def test_what_is_called_can_go_on_with_the_trace() -> None:
     work = new_id("wrk_")
     header = traces.traceparent(QUERY, work)
-    assert traces.parsed_traceparent(header) == (traces.trace_id(QUERY), traces.span_id(work))
+    assert traces.parse_traceparent(header) == (traces.trace_id(QUERY), traces.span_id(work))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_is_called_can_go_on_with_the_trace() -> None:
     ],
 )
 def test_a_header_that_names_no_span_is_none(header: str) -> None:
-    assert traces.parsed_traceparent(header) is None
+    assert traces.parse_traceparent(header) is None
 
 
 # -- names

@@ -6,7 +6,7 @@ import pytest
 
 from app.base.errors import Unauthenticated
 from app.base.metrics import Metrics
-from app.base.peers import peer_of
+from app.base.peers import peer_for_host
 from app.tenancy.unknown_keys import TooManyUnknownKeys, UnknownKeyBounds, UnknownKeys
 
 
@@ -61,6 +61,6 @@ def test_a_client_may_try_few_keys_and_others_are_unaffected() -> None:
 
 
 def test_a_client_is_an_address_or_a_64_of_ipv6() -> None:
-    assert peer_of("2001:db8::1") == peer_of("2001:db8::2") == "2001:db8::/64"
-    assert peer_of("::ffff:192.0.2.1") == "192.0.2.1"
-    assert peer_of("x" * 1000) == "x" * 64
+    assert peer_for_host("2001:db8::1") == peer_for_host("2001:db8::2") == "2001:db8::/64"
+    assert peer_for_host("::ffff:192.0.2.1") == "192.0.2.1"
+    assert peer_for_host("x" * 1000) == "x" * 64

@@ -14,7 +14,7 @@ from plangate.spec.problems import json_pointer
 from plangate.spec.transports import Headers
 from pydantic import TypeAdapter
 
-from app.base.errors import Flaw, Invalid, TooManyRequests
+from app.base.errors import FieldError, Invalid, TooManyRequests
 from app.base.json import strict_json
 from app.base.metrics import Metrics
 from app.base.shares import TenantShares
@@ -72,10 +72,10 @@ class McpPinning:
         first = {place.server: place for place in reversed(places)}
         asked = await asyncio.gather(*self._asking(tenant, list(first.values())))
         found = dict(zip(first, asked, strict=True))
-        flaws = [listed for listed in asked if isinstance(listed, Flaw)]
+        flaws = [listed for listed in asked if isinstance(listed, FieldError)]
         for place in places:
             listed = found[place.server]
-            if not isinstance(listed, Flaw):
+            if not isinstance(listed, FieldError):
                 flaws += _pin(place, listed)
         if flaws:
             raise Invalid(
@@ -93,14 +93,14 @@ class McpPinning:
             found = await self._ask(tenant, "", url, headers, LIST_S)
         finally:
             self._shares.release(tenant)
-        if isinstance(found, Flaw):
+        if isinstance(found, FieldError):
             raise Invalid(f"The MCP server cannot be used: {found.message}", [found])
         return found
 
     def _asking(self, tenant: str, places: Sequence[Place]) -> Iterator[Any]:
         until = asyncio.get_running_loop().time() + LIST_S
 
-        async def ask(place: Place) -> list[RemoteTool] | Flaw:
+        async def ask(place: Place) -> list[RemoteTool] | FieldError:
             try:
                 async with asyncio.timeout_at(until):
                     await self._shares.acquire(tenant)
@@ -119,18 +119,18 @@ class McpPinning:
         self._metrics.mcp_lists_refused.inc()
         return TooManyRequests(
             "Too many MCP servers are being asked for their tools at the moment: at most "
-            f"{self._shares.per_tenant} at once for a tenant. Retry."
+            f"{self._shares.max_per_tenant} at once for a tenant. Retry."
         )
 
     async def _ask(
         self, tenant: str, pointer: str, url: str, headers: Headers, within_s: float
-    ) -> list[RemoteTool] | Flaw:
+    ) -> list[RemoteTool] | FieldError:
         try:
             return await self._mcp.tools(tenant, url, headers, within_s)
         except SecretMissing as error:
-            return Flaw(f"{pointer}/headers", str(error))
+            return FieldError(f"{pointer}/headers", str(error))
         except SessionFailed as error:
-            return Flaw(f"{pointer}/url", f"its tools cannot be listed: {url} {error}")
+            return FieldError(f"{pointer}/url", f"its tools cannot be listed: {url} {error}")
 
 
 def _places(wire: Mapping[str, Any]) -> Iterator[Place]:
@@ -147,11 +147,11 @@ def _places(wire: Mapping[str, Any]) -> Iterator[Place]:
             yield Place(json_pointer(path), dispatcher, None)
 
 
-def _pin(place: Place, listed: Sequence[RemoteTool]) -> Iterator[Flaw]:
+def _pin(place: Place, listed: Sequence[RemoteTool]) -> Iterator[FieldError]:
     """Writes the digest of the definition into the transport, or says what is not as the spec has it."""
     transport, name, url = place.transport, place.remote_name, place.transport["url"]
     if name is None:
-        yield Flaw(
+        yield FieldError(
             f"{place.pointer}/tool", "a dispatcher names the tool of the MCP server that carries actions out"
         )
         return
@@ -160,18 +160,18 @@ def _pin(place: Place, listed: Sequence[RemoteTool]) -> Iterator[Flaw]:
         more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
         has = ", ".join(tools.in_words(t.name)[:100] for t in listed[:MAX_NAMED]) or "none"
         pointer = f"{place.pointer}/tool" if "tool" in transport else place.pointer
-        yield Flaw(pointer, f"{url} has no tool {name!r}; it has: {has}{more}")
+        yield FieldError(pointer, f"{url} has no tool {name!r}; it has: {has}{more}")
         return
     if place.tool is not None:
         differs = tools.difference(place.tool["inputSchema"], tool.input_schema)
         if differs is not None:
-            yield Flaw(
+            yield FieldError(
                 f"{place.pointer.removesuffix('/transport')}/inputSchema",
                 f"is not the input schema that {url} lists for {name!r}: {differs}",
             )
     digest = tool.digest()
     if transport.get("definitionDigest", digest) != digest:
-        yield Flaw(
+        yield FieldError(
             f"{place.pointer}/definitionDigest",
             f"is not the digest of the definition that {url} lists for {name!r}, which is {digest}: remove it to "
             "take that one",
