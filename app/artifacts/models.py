@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import orjson
-from plangate.visible import LOOKS_BLANK
+from plangate.printable import LOOKS_BLANK
 
 from app.base.clock import rfc3339
 from app.base.errors import FieldError

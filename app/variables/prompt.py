@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from plangate.visible import visible_json
+from plangate.printable import visible_json
 
 from app.documents.glimpses import brief, cut
 from app.documents.writing import kind_of

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
+from plangate.printable import visible, visible_json
 from plangate.spec.base import did_you_mean
 from plangate.spec.problems import json_pointer
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_METHODS, OUTPUT_PATH, READ_ONLY
@@ -25,7 +26,6 @@ from plangate.spec.variables import (
     replaced,
     variables_of,
 )
-from plangate.visible import visible, visible_json
 
 from app.base.errors import FieldError
 from app.base.json import low_memory

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from plangate.printable import visible_json
 from plangate.spec.variables import DAGGER, variables_of
-from plangate.visible import visible_json
 
 __all__ = ["DAGGER", "Edges", "meaning"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from plangate.visible import visible, visible_json, written_out
+from plangate.printable import visible, visible_json, written_out
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table

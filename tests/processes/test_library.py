@@ -25,9 +25,9 @@ import pytest
 from plangate import define_runtime, define_specialist, define_tool
 from plangate.client import ServiceClient
 from plangate.context import ReferenceCalls
+from plangate.handlers import Served, served_here
 from plangate.journal import Journal
 from plangate.local_calls import LocalCalls, error_text
-from plangate.served import Served, served_here
 from pydantic import BaseModel
 
 REPOSITORY = Path(__file__).resolve().parents[2]

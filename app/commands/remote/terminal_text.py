@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from plangate.visible import LOOKS_BLANK, visible, visible_json, written_out
+from plangate.printable import LOOKS_BLANK, visible, visible_json, written_out
 
 CUT = "..."
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')

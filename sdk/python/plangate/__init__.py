@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
     from plangate.authoring.tools import DefinedTool as DefinedTool
     from plangate.authoring.tools import define_tool as define_tool
     from plangate.context import CallContext as CallContext
+    from plangate.create import create_runtime as create_runtime
     from plangate.errors import ApiError as ApiError
     from plangate.errors import Conflict as Conflict
     from plangate.errors import Forbidden as Forbidden
@@ -40,7 +41,6 @@ if typing.TYPE_CHECKING:
     from plangate.errors import TooManyRequests as TooManyRequests
     from plangate.errors import Unauthenticated as Unauthenticated
     from plangate.journal import QueryEvents as QueryEvents
-    from plangate.opening import create_runtime as create_runtime
     from plangate.runtime import Runtime as Runtime
     from plangate.spec.glimpses import glimpse as glimpse
     from plangate.spec.models import AgentSpec as AgentSpec
@@ -66,7 +66,7 @@ if typing.TYPE_CHECKING:
     from plangate.spec.prompts import layered_prompt as layered_prompt
     from plangate.spec.schemas import normalize_schema as normalize_schema
     from plangate.spec.unions import TaggedUnion as TaggedUnion
-    from plangate.states import State as State
+    from plangate.thread_state import State as State
 else:
     _MODULES = {
         "artifacts": "Artifacts",
@@ -79,13 +79,13 @@ else:
         "authoring.runtimes": "DefinedRuntime define_runtime define_tenant",
         "authoring.tools": "DefinedTool define_tool",
         "context": "CallContext",
+        "create": "create_runtime",
         "errors": (
             "ApiError Conflict Forbidden Gone InvalidRequest Malformed NotFound PlangateError "
             "ServiceNotInstalled ServiceNotStarted ServiceUnavailable TooLarge TooManyRequests "
             "Unauthenticated"
         ),
         "journal": "QueryEvents",
-        "opening": "create_runtime",
         "runtime": "Runtime",
         "spec.glimpses": "glimpse",
         "spec.models": (
@@ -97,7 +97,7 @@ else:
         "spec.prompts": "LayeredPrompt augment_prompt_tools layered_prompt",
         "spec.schemas": "normalize_schema",
         "spec.unions": "TaggedUnion",
-        "states": "State",
+        "thread_state": "State",
     }
     _HOMES = {name: f"plangate.{module}" for module, names in _MODULES.items() for name in names.split()}
     __all__ = sorted(_HOMES)

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from plangate.authoring.arguments import kind_of
 from plangate.client import listed, path
-from plangate.registered import Registered
+from plangate.session import Registered
 from plangate.spec.base import did_you_mean
 
 DECISIONS: Final = ("approve", "reject", "revise")

@@ -27,8 +27,8 @@ from plangate.client import (
 )
 from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, plain
 from plangate.errors import ApiError, PlangateError
-from plangate.served import Served
-from plangate.states import State, StateCalls
+from plangate.handlers import Served
+from plangate.thread_state import State, StateCalls
 
 log = logging.getLogger("plangate")
 

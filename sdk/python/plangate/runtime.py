@@ -14,7 +14,7 @@ from plangate.authoring.arguments import kind_of
 from plangate.client import READ_TIMEOUT_S, path
 from plangate.context import ReferenceCalls
 from plangate.journal import Journal, QueryEvents
-from plangate.planning import Planning
+from plangate.plans import Planning
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
 from plangate.thread_ids import thread_fields

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import plangate
-from plangate import registered
+from plangate import session
 from plangate.authoring import agents, arguments, predicates
 from plangate.spec import prompts
 
@@ -117,7 +117,7 @@ WORDS = {
     "Prompt": agents,
     "Text": prompts,
     "PredicateFunction": predicates,
-    "EventHook": registered,
+    "EventHook": session,
 }
 """Names in signatures that stand for types, and the modules that say for which."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plangate.visible import visible
+from plangate.printable import visible
 
 from app.commands.remote import terminal_text
 

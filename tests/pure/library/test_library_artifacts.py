@@ -9,7 +9,7 @@ import plangate
 import pytest
 from plangate import define_runtime, define_specialist, define_tool
 from plangate.context import OnceKeys
-from plangate.states import reference_to
+from plangate.thread_state import reference_to
 
 from tests.pure.library.fake_service import FakeService, fake_service
 

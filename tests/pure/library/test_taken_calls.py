@@ -11,8 +11,8 @@ import pytest
 from plangate import define_runtime, define_specialist, define_tool
 from plangate.client import ServiceClient
 from plangate.context import ReferenceCalls
+from plangate.handlers import Served, served_here
 from plangate.local_calls import NAMES_A_CLAIM, LocalCalls
-from plangate.served import Served, served_here
 
 from tests.pure.library.fake_service import PATIENCE_S, FakeService, fake_service
 

@@ -19,8 +19,8 @@ from plangate.authoring.predicates import (
 from plangate.authoring.runtimes import DefinedRuntime
 from plangate.context import check_services
 from plangate.events import EVENT_TYPES
-from plangate.registered import EventHook, Prepared
 from plangate.runtime import Runtime
+from plangate.session import EventHook, Prepared
 from plangate.spec.assembly import assemble
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import RuntimeSpec

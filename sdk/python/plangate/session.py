@@ -15,9 +15,9 @@ from plangate.authoring.tools import DefinedTool
 from plangate.client import ServiceClient, path
 from plangate.context import ReferenceCalls
 from plangate.errors import PlangateError
+from plangate.handlers import served_here
 from plangate.local_calls import LocalCalls
 from plangate.local_service import LocalService
-from plangate.served import served_here
 from plangate.spec.models import ReferenceSpec
 
 EventHook = Callable[[dict[str, Any]], Any]
