@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from plangate.spec.variables import Reference
+from plangate.spec.variables import VariablePath
 
 from app.base.json import strict_json
 from app.variables.values import filled, written
@@ -43,7 +43,7 @@ def pure(size: int) -> dict[str, float]:
     state = {"rows": rows_of(size)}
     args = {"values": VARIABLES}
     call = written(args, (), None)
-    values = {Reference("state"): state}
+    values = {VariablePath("state"): state}
     made = filled(call, values, ("state",), {})
     if made.args["values"] != list(state["rows"].values()):
         raise SystemExit("the values are not those that the variables name")

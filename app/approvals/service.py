@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from plangate.spec.models import ApprovalPolicies
 from plangate.spec.toolkits import builtin_tools
-from plangate.spec.variable_schemas import has_variables, own_schema
+from plangate.spec.variable_schemas import has_variables, schema_without_meta
 
 from app.approvals import decision_rules, grants, store
 from app.approvals.models import ApprovalRequest, ApprovalRow, Decided, Decision, Gate
@@ -157,8 +157,8 @@ class Approvals:
         """Another subject in the place of this one, if the tool takes its arguments; what was voted so far is void."""
         args = await offload(args_of, subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
-        schemas = {t.name: t.checked_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
-        own = own_schema if has_variables(runtime.agent(row.agent)) else dict
+        schemas = {t.name: t.validation_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
+        own = schema_without_meta if has_variables(runtime.agent(row.agent)) else dict
         schemas |= {name: own(tool.input_schema) for name, tool in runtime.tools.items()}
         schema = await offload(self._schemas.compile, schemas.get(row.target, False))
         flaws = await offload(schema.errors, args)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import orjson
-from plangate.printable import LOOKS_BLANK
+from plangate.printable import BLANK_LETTERS
 
 from app.base.clock import rfc3339
 from app.base.errors import FieldError
@@ -39,7 +39,7 @@ ONE_LINE: Final = "must be one line of characters that can be seen"
 
 def _is_name(text: str) -> bool:
     """Whether it is something that people and programs compare by eye: tags and kinds are."""
-    return text.isprintable() and LOOKS_BLANK.isdisjoint(text) and not text.isspace()
+    return text.isprintable() and BLANK_LETTERS.isdisjoint(text) and not text.isspace()
 
 
 @dataclass(frozen=True, slots=True)

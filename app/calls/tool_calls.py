@@ -15,7 +15,7 @@ import orjson
 from plangate.spec.builtin import BuiltinTool as BuiltinDefinition
 from plangate.spec.gate_checks import TOOL_RESULT
 from plangate.spec.models import AgentSpec, ToolSpec
-from plangate.spec.variable_schemas import own_schema, told_schema
+from plangate.spec.variable_schemas import agent_schema, schema_without_meta
 
 from app.base.errors import Malformed, TooLarge
 from app.base.json import strict_json
@@ -65,7 +65,7 @@ class AgentTools:
         return tuple(ToolDefinition(t.name, t.description, self._told(t)) for t in tools)
 
     def _told(self, tool: BuiltinDefinition | ToolSpec) -> dict[str, Any]:
-        return told_schema(tool.name, tool.input_schema) if self.variables else dict(tool.input_schema)
+        return agent_schema(tool.name, tool.input_schema) if self.variables else dict(tool.input_schema)
 
     def names(self) -> list[str]:
         return sorted([*self.builtin, *self.declared])
@@ -152,14 +152,18 @@ class ToolCalls:
                 f"There is no tool {name!r}. You can call: {', '.join(tools.names()) or 'none'}.",
                 "unknown_tool",
             )
-        schema = builtin.checked_schema if builtin else declared.input_schema if declared else {}
+        schema = builtin.validation_schema if builtin else declared.input_schema if declared else {}
         args = await offload(_parsed, call.use.arguments)
         if isinstance(args, ToolError):
             return args
         if not tools.variables:
             return await self._valid(Filled(args), schema)
         filled = await self._variables.fill(run, scope, name, schema, args)
-        return filled if isinstance(filled, ToolError) else await self._valid(filled, own_schema(schema))
+        return (
+            filled
+            if isinstance(filled, ToolError)
+            else await self._valid(filled, schema_without_meta(schema))
+        )
 
     async def _valid(self, filled: Filled, schema: Mapping[str, Any]) -> Filled | ToolError:
         flaws = await offload(self._schemas.compile(schema).errors, filled.args)

@@ -69,4 +69,4 @@ def loaded(body: bytes, loads: Loads = orjson.loads) -> Any:
 def _path(text: str) -> Path:
     parsed = parse(text)
     assert isinstance(parsed, Expression)  # it was written as one
-    return next(parsed.references()).path
+    return next(parsed.paths()).path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from plangate.spec.variables import Expression, NotAVariable, Reference, parse
+from plangate.spec.variables import Expression, InvalidVariable, VariablePath, parse
 
 from app.base.errors import FieldError, Invalid, NotFound
 from app.base.json.offload import offload
@@ -30,7 +30,7 @@ class CallWrite:
     thread_id: str
     work_id: str
     principal: str
-    target: Reference
+    target: VariablePath
     method: Method
     value: Any
 
@@ -39,13 +39,13 @@ class CallWrite:
         return DocumentId.state(self.thread_id)
 
 
-def target_of(text: str) -> Reference:
+def target_of(text: str) -> VariablePath:
     """The place in the state that a path names. Raises Invalid."""
     try:
         parsed = parse(text)
-    except NotAVariable as error:
+    except InvalidVariable as error:
         raise _refused(f"{error}", "/path") from error
-    references = list(parsed.references()) if isinstance(parsed, Expression) else []
+    references = list(parsed.paths()) if isinstance(parsed, Expression) else []
     if len(references) != 1 or references[0].kind != STATE or not references[0].path:
         raise _refused("a handler writes to one place in the state, such as †state.total", "/path")
     return references[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from plangate.spec.variables import Reference
+from plangate.spec.variables import VariablePath
 
 from app.base.errors import NotFound, TooLarge
 from app.base.ids import is_id
@@ -71,7 +71,7 @@ class Documents:
         self,
         held: Document,
         document: DocumentId,
-        target: Reference,
+        target: VariablePath,
         method: Method,
         value: Any,
         *,
@@ -88,7 +88,7 @@ class Documents:
         self,
         tx: Tx,
         document: DocumentId,
-        target: Reference,
+        target: VariablePath,
         method: Method,
         value: Any,
         author: Author,
@@ -148,7 +148,7 @@ class Documents:
     ) -> WriteRow:
         """The first write of a state that begins as another one was."""
         row = await store.lock(tx, document, EMPTY)
-        change = Change(str(Reference(document.kind)), "set", found.body)
+        change = Change(str(VariablePath(document.kind)), "set", found.body)
         return await _add(tx, document, row, found.body, change, glimpse, None, forked_from)
 
     # -- reading ---------------------------------------------------------------------------------------------

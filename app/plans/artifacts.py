@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from plangate.spec.variables import Reference
+from plangate.spec.variables import VariablePath
 
 from app.documents.glimpses import brief
 from app.engine.query_run import QueryRun
@@ -28,23 +28,23 @@ TEXTS: Final = "artifact.content"
 CHANGED: Final = "the plan changed meanwhile: execute it again"
 
 
-def record_of(root: Reference) -> Reference:
+def record_of(root: VariablePath) -> VariablePath:
     """The record that says of a text what it is."""
-    return Reference(ARTIFACT, root.path[:1]) if is_text(root) else root
+    return VariablePath(ARTIFACT, root.path[:1]) if is_text(root) else root
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
     """What is told of texts at the gate, by their roots, and why others cannot be read."""
 
-    told: Mapping[Reference, dict[str, Any]]
-    why: Mapping[Reference, str]
+    told: Mapping[VariablePath, dict[str, Any]]
+    why: Mapping[VariablePath, str]
 
 
 async def texts_of(run: QueryRun, variables: Variables, graph: Graph) -> Texts:
     """Reads every text that the plan names, an action's at a time. No transaction is open meanwhile."""
-    told: dict[Reference, dict[str, Any]] = {}
-    why: dict[Reference, str] = {}
+    told: dict[VariablePath, dict[str, Any]] = {}
+    why: dict[VariablePath, str] = {}
     for step in graph.steps:
         roots = [root for root in step.call.roots() if is_text(root) and root not in told and root not in why]
         try:
@@ -87,7 +87,7 @@ def with_texts(gathered: Gathered, graph: Graph, texts: Texts | None) -> tuple[G
     return Gathered(bodies, why, gathered.kinds), kept
 
 
-def kept_records(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, Any]:
+def kept_records(graph: Graph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
     """The records that the plan reads, by their ids."""
     records = (root for root in graph.roots() if root.kind == ARTIFACT and not is_text(root))
     return {root.path[0].key: values[root] for root in records if root in values}
@@ -97,7 +97,7 @@ def kept(records: Mapping[str, Any], texts: Mapping[str, Any]) -> dict[str, Any]
     return {kind: held for kind, held in ((ARTIFACT, records), (TEXTS, texts)) if held}
 
 
-def told_of(reference: Reference, documents: Mapping[str, Any]) -> dict[str, Any] | None:
+def told_of(reference: VariablePath, documents: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the approved bytes say of a text; None of anything else."""
     root = root_of(reference)
     if not is_text(root):
@@ -108,7 +108,7 @@ def told_of(reference: Reference, documents: Mapping[str, Any]) -> dict[str, Any
 
 def approved(texts: Gathered, kept: Mapping[str, Any]) -> Gathered:
     """The texts that are what was approved, and of the others why they are not used. Large ones: in a thread."""
-    bodies: dict[Reference, bytes] = {}
+    bodies: dict[VariablePath, bytes] = {}
     why = dict(texts.why)
     for root, body in texts.bodies.items():
         id = root.path[0].key

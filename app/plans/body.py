@@ -13,7 +13,7 @@ from plangate.spec.models import PlanSpec, RuntimeSpec
 from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
-from plangate.spec.variables import DAGGER, replaced
+from plangate.spec.variables import DAGGER, replace_variables
 
 from app.base.errors import FieldError
 from app.base.json.strict_json import canonical, dumps
@@ -141,7 +141,9 @@ def _schema_flaws(
     schema = _explaining(spec.schema_)
     actions = body["actions"]
     if variables:
-        actions = [replaced(action, _come) if isinstance(action, dict) else action for action in actions]
+        actions = [
+            replace_variables(action, _come) if isinstance(action, dict) else action for action in actions
+        ]
     holes = actions != body["actions"]
     found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
     return list(map(_as_written, found)) if holes else found
@@ -203,7 +205,7 @@ def filled_flaws(
     schema = _explaining(spec.schema_)
     field = discriminator(schema)
     actions = [
-        {field: a["kind"], **(filled[n] if n in filled else replaced(a["payload"], _come))}
+        {field: a["kind"], **(filled[n] if n in filled else replace_variables(a["payload"], _come))}
         for n, a in enumerate(body["actions"])
     ]
     found = schemas.compile(schema, holes=True).errors({**body, "actions": actions})

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from plangate.spec.variables import Reference
+from plangate.spec.variables import VariablePath
 
 from app.base.json.offload import loads
 from app.documents.glimpses import cut
@@ -140,7 +140,7 @@ def _edges(graph: Graph) -> tuple[tuple[Edge, ...], int]:
     return tuple(edges), left_out
 
 
-def _texts(references: Iterator[Reference]) -> tuple[str, ...]:
+def _texts(references: Iterator[VariablePath]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, references)))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from plangate.spec.plan_schemas import resolve
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
-from plangate.spec.variables import Found, Reference, replaced
+from plangate.spec.variables import VariablePath, VariableUse, replace_variables
 
 from app.base.errors import MAX_COLLECTED_ERRORS, FieldError
 from app.plans.body import Action
@@ -26,7 +26,7 @@ REF: Final = "ref"
 
 MAX_FLAWS: Final = MAX_COLLECTED_ERRORS
 MAX_LINKS: Final = 50_000
-Refusal = Callable[[Reference], str | None]
+Refusal = Callable[[VariablePath], str | None]
 """Why a reference has no value before the plan runs; None where it has one, or may have."""
 
 
@@ -37,16 +37,16 @@ class Step:
     index: int
     call: Written
 
-    def names(self) -> Iterator[Reference]:
+    def names(self) -> Iterator[VariablePath]:
         """What it reads, stored values too."""
         for found in self.call.found:
-            yield from found.expression.references()
+            yield from found.expression.paths()
 
-    def reads(self) -> Iterator[Reference]:
+    def reads(self) -> Iterator[VariablePath]:
         """The paths that it reads, but for stored references."""
         return (reference for reference in self.names() if reference.kind != REF)
 
-    def writes(self) -> Iterator[Reference]:
+    def writes(self) -> Iterator[VariablePath]:
         """The paths that its result may go to."""
         for alternative in self.call.output.alternatives if self.call.output else ():
             yield from alternative
@@ -88,14 +88,14 @@ class Paths:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def add(self, path: Reference, writer: int) -> None:
+    def add(self, path: VariablePath, writer: int) -> None:
         node, bit = self._root, 1 << writer
         for key in _keys(path):
             node = node.children.setdefault(key, _Node())
             node.below |= bit
         node.here |= bit
 
-    def near(self, path: Reference) -> int:
+    def near(self, path: VariablePath) -> int:
         """Those at the path, a prefix or an extension of it."""
         node, found = self._root, 0
         for key in _keys(path):
@@ -106,7 +106,7 @@ class Paths:
             found |= node.here
         return found | node.below
 
-    def inside(self, path: Reference) -> bool:
+    def inside(self, path: VariablePath) -> bool:
         """Whether anybody writes a part of what is at the path."""
         node = self._root
         for key in _keys(path):
@@ -119,11 +119,11 @@ class Paths:
 def _escaped(value: Any) -> bool:
     """Whether a string in it begins with a dagger."""
     seen: list[str] = []
-    replaced(value, seen.append)
+    replace_variables(value, seen.append)
     return bool(seen)
 
 
-def _keys(path: Reference) -> Iterator[str]:
+def _keys(path: VariablePath) -> Iterator[str]:
     yield path.kind
     yield from (segment.key for segment in path.path)
 
@@ -142,7 +142,7 @@ class Graph:
         self.steps = tuple(steps)
         self._paths = Paths()
         self._added = Paths()  # what is written to, and not set
-        self._writers: dict[Reference, int] = {}
+        self._writers: dict[VariablePath, int] = {}
         for step in steps:
             adds = self._method(step.index) != "set"
             for path in step.writes():
@@ -165,7 +165,7 @@ class Graph:
         at a time, in their order."""
         return any(step.call.found or step.call.output or _escaped(step.call.args) for step in self.steps)
 
-    def writers(self, reference: Reference) -> int:
+    def writers(self, reference: VariablePath) -> int:
         """The actions that write the path, a prefix or an extension of it, as bits."""
         if reference.kind in STORED:
             return 0
@@ -174,34 +174,34 @@ class Graph:
             found = self._writers[reference] = self._paths.near(reference)
         return found
 
-    def producers(self, reference: Reference) -> list[int]:
+    def producers(self, reference: VariablePath) -> list[int]:
         """The same, in their order."""
         return list(_bits(self.writers(reference)))
 
-    def overwritten(self, reference: Reference) -> bool:
+    def overwritten(self, reference: VariablePath) -> bool:
         """Whether nothing of what is at the path before the plan runs is ever read there: whoever writes it sets all of
         it."""
         parts = self._paths.inside(reference) or self._added.near(reference)
         return bool(self.writers(reference)) and not parts
 
-    def _writers_of(self, references: Iterable[Reference]) -> int:
+    def _writers_of(self, references: Iterable[VariablePath]) -> int:
         found = 0
         for reference in references:
             found |= self.writers(reference)
         return found
 
-    def depends(self, found: Found) -> bool:
+    def depends(self, found: VariableUse) -> bool:
         """Whether a value of the variable can come from an action."""
-        return any(self.writers(reference) for reference in found.expression.references())
+        return any(self.writers(reference) for reference in found.expression.paths())
 
-    def stored(self) -> set[Reference]:
+    def stored(self) -> set[VariablePath]:
         """The stored references that variables lead to, or into."""
         return {reference for step in self.steps for reference in step.names() if reference.kind == REF}
 
-    def roots(self) -> set[Reference]:
+    def roots(self) -> set[VariablePath]:
         """The documents that the plan reads or writes."""
         read = {root for step in self.steps for root in step.call.roots()}
-        return read | {Reference(path.kind) for step in self.steps for path in step.writes()}
+        return read | {VariablePath(path.kind) for step in self.steps for path in step.writes()}
 
     # -- what is wrong with it -------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class Graph:
                         f"nothing provides {shown(found.text)}, and no action writes it: {told}",
                     )
 
-    def _missing(self, references: Iterable[Reference], refusal: Refusal) -> str | None:
+    def _missing(self, references: Iterable[VariablePath], refusal: Refusal) -> str | None:
         for reference in references:
             reason = None if self.writers(reference) else refusal(reference)
             if reason is not None:
@@ -348,7 +348,7 @@ class Order:
                 heappush(self._ready, self._place(other))
 
 
-def excluded(schema: Mapping[str, Any] | None, reference: Reference) -> str | None:
+def excluded(schema: Mapping[str, Any] | None, reference: VariablePath) -> str | None:
     """Why an `inputSchema` has no room for an input, if so."""
     here: Any = schema or {}
     for segment in reference.path:

@@ -15,7 +15,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 import orjson
-from plangate.spec.variables import MISSING, Expression, Found, Reference, evaluate, follow, parse
+from plangate.spec.variables import (
+    MISSING,
+    Expression,
+    VariablePath,
+    VariableUse,
+    evaluate,
+    parse,
+    resolve_path,
+)
 
 from app.base.errors import FieldError, Invalid
 from app.base.json.offload import loads, offload
@@ -99,7 +107,7 @@ async def checked(
     values = await parsed(gathered)
     lookup = lookup_in(values)
 
-    def refusal(reference: Reference) -> str | None:
+    def refusal(reference: VariablePath) -> str | None:
         if reference.kind == REF:  # whether it is there is seen as it is pinned
             return None
         if reference.kind == INPUT:
@@ -147,15 +155,15 @@ def stored_values(steps: Sequence[Step]) -> list[Handle]:
     return list(dict.fromkeys(handle_of(root) for root in found if root.kind == REF))
 
 
-def handle_of(root: Reference) -> Handle:
+def handle_of(root: VariablePath) -> Handle:
     return root.path[0].key, root.path[1].key
 
 
-def _of(found: Found) -> Iterable[Reference]:
-    return found.expression.references()
+def _of(found: VariableUse) -> Iterable[VariablePath]:
+    return found.expression.paths()
 
 
-async def parsed(gathered: Gathered) -> dict[Reference, Any]:
+async def parsed(gathered: Gathered) -> dict[VariablePath, Any]:
     return await offload(gathered.values, size=gathered.size)
 
 
@@ -180,7 +188,7 @@ async def snapshot(
         values = gathered.values()
         lookup, kinds = lookup_in(values), sorted(gathered.kinds)
 
-        def missing(reference: Reference) -> str | None:
+        def missing(reference: VariablePath) -> str | None:
             if reference.kind == REF:
                 return gone.get(reference)
             if graph.writers(reference) or lookup(reference) is not MISSING:
@@ -210,9 +218,9 @@ async def snapshot(
 
 async def _stored_gone(
     tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str
-) -> dict[Reference, str]:
+) -> dict[VariablePath, str]:
     """The paths into stored values that lead nowhere, and why. One value at a time: together they may be too many."""
-    into: dict[Reference, list[Reference]] = {}
+    into: dict[VariablePath, list[VariablePath]] = {}
     for reference in graph.stored():
         root = root_of(reference)
         if reference != root:  # a whole value is there: what is pinned is described
@@ -228,7 +236,7 @@ async def _stored_gone(
     return gone
 
 
-def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, Any]:
+def _kept(graph: Graph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
     """Of each document the top-level fields that the plan reads or writes."""
     named: dict[str, set[str] | None] = {}
     for step in graph.steps:
@@ -243,7 +251,7 @@ def _kept(graph: Graph, values: Mapping[Reference, Any]) -> dict[str, Any]:
                 fields.add(first)
     kept = {}
     for kind, fields in named.items():
-        held = values.get(Reference(kind), MISSING)
+        held = values.get(VariablePath(kind), MISSING)
         if held is MISSING:
             continue
         if fields is not None and isinstance(held, Mapping):
@@ -269,7 +277,7 @@ def _described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
         if text is not None:
             told.append(one | text)
             continue
-        value = follow(documents.get(reference.kind, MISSING), reference.path)
+        value = resolve_path(documents.get(reference.kind, MISSING), reference.path)
         if value is not MISSING and not graph.overwritten(reference):
             one |= seen.get(id(value)) or seen.setdefault(id(value), _looked_at(value))
         producers = graph.producers(reference)
@@ -346,12 +354,12 @@ class View:
         # another order than that of the log.
         self._folded: dict[str, deque[tuple[int, Any]]] = {}
 
-    def add(self, row: WriteRow, value: Any) -> Reference:
+    def add(self, row: WriteRow, value: Any) -> VariablePath:
         """Takes up a write of an action, with its value; gives its path."""
         parsed = parse(row.path)
         if not isinstance(parsed, Expression):
             raise TypeError(f"{row.path!r} is no path")
-        (path,) = parsed.references()
+        (path,) = parsed.paths()
         writes = self._writes.setdefault(row.kind, {})
         if row.n not in writes:
             insort(self._numbers.setdefault(row.kind, []), row.n)
@@ -410,7 +418,7 @@ class Flow:
         if status is ActionStatus.FAILED and not paths:
             self._silent |= 1 << n
 
-    def usable(self, reference: Reference) -> bool:
+    def usable(self, reference: VariablePath) -> bool:
         """Whether those who write a path, if anybody does, wrote it: a value from before the plan does not count then,
         and neither does one of which a part is missing since its action failed."""
         writers = self.graph.writers(reference)
@@ -426,17 +434,17 @@ class Flow:
                 return f"{shown(found.text)} has no value: {self._of(r for r in lacking if r is not None)}."
         return None
 
-    def unprovided(self, n: int, references: Mapping[Reference, Any]) -> str | None:
+    def unprovided(self, n: int, references: Mapping[VariablePath, Any]) -> str | None:
         """The same of alternatives that were written, and none has a value where the action reads. A single path of which
         that is so is no reason: that is an error. `references` are the stored values that it reads."""
         stored = lookup_in(references)
 
-        def lookup(reference: Reference) -> Any:
+        def lookup(reference: VariablePath) -> Any:
             if reference.kind in STORED:
                 return stored(reference)
             if not self.usable(reference):
                 return MISSING
-            return follow(self.view.document(reference.kind), reference.path)
+            return resolve_path(self.view.document(reference.kind), reference.path)
 
         for found in self.graph.steps[n].call.found:
             several = len(found.expression.alternatives) > 1 and self.graph.depends(found)
@@ -444,7 +452,7 @@ class Flow:
                 return f"{shown(found.text)} has no value, and those that could write one are over."
         return None
 
-    def _of(self, references: Iterable[Reference]) -> str:
+    def _of(self, references: Iterable[VariablePath]) -> str:
         """What became of those that should have written these."""
         told = []
         for reference in references:
@@ -457,7 +465,7 @@ class Flow:
         status = self._status[n]
         return "wrote to another path" if status is ActionStatus.SUCCEEDED else f"is {status}"
 
-    def records(self, n: int) -> dict[Reference, Any]:
+    def records(self, n: int) -> dict[VariablePath, Any]:
         """The records of artifacts that an action reads, as they were when the gate opened."""
         held = self.view.kept(ARTIFACT)
         roots = self.graph.steps[n].call.roots()
@@ -467,15 +475,15 @@ class Flow:
             if r.kind == ARTIFACT and not is_text(r) and r.path[0].key in held
         }
 
-    def texts(self, n: int) -> list[Reference]:
+    def texts(self, n: int) -> list[VariablePath]:
         """The texts of artifacts that an action reads."""
         return sorted(filter(is_text, self.graph.steps[n].call.roots()), key=str)
 
-    def fill(self, n: int, references: Mapping[Reference, Any], why: Mapping[Reference, str]) -> Filled:
+    def fill(self, n: int, references: Mapping[VariablePath, Any], why: Mapping[VariablePath, str]) -> Filled:
         """The action with values in the place of its variables; `references` are the stored values that it reads, `why`
         says what became of those that are gone. Raises VariableError."""
         call = self.graph.steps[n].call
-        values: dict[Reference, Any] = dict(references)
+        values: dict[VariablePath, Any] = dict(references)
         for root in call.roots():
             if root.kind not in STORED:
                 values[root] = self.view.document(root.kind)

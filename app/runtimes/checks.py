@@ -13,7 +13,7 @@ from plangate.spec.checks import FIELDS_OF_KIND
 from plangate.spec.drafts import Draft
 from plangate.spec.models import AgentSpec, RuntimeSpec
 from plangate.spec.problems import Problem, json_pointer
-from plangate.spec.transport_checks import transport_flaws
+from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, PythonTransport, Transport
 
 from app.base import jmespath
@@ -40,7 +40,7 @@ def assembled_wire(
     that it is not of this `tenant`, if one is named."""
     checks = [service_check(surroundings), *([tenant_check(tenant)] if tenant is not None else [])]
     try:
-        assembled = assemble(raw, also=checks, max_problems=MAX_COLLECTED_ERRORS)
+        assembled = assemble(raw, extra_checks=checks, max_problems=MAX_COLLECTED_ERRORS)
     except SpecInvalid as error:
         flaws = [FieldError(p.pointer, p.message) for p in error.problems]
         count = len(flaws)
@@ -75,7 +75,7 @@ def _transports(draft: Draft, surroundings: Surroundings) -> Iterator[Problem]:
     """An address that is refused whatever its name resolves to, and functions that nobody installed."""
     for at, transport in _placed_transports(draft):
         if isinstance(transport, HttpTransport | McpTransport):
-            if any(place == ("url",) for place, _ in transport_flaws(transport)):
+            if any(place == ("url",) for place, _ in transport_problems(transport)):
                 continue  # it is none, and that is said already
             try:
                 surroundings.egress.check_url(transport.url)

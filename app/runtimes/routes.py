@@ -12,7 +12,7 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from plangate.spec.approvals import tool_rule
 from plangate.spec.models import RuntimeSpec
 from plangate.spec.toolkits import builtin_tools
-from plangate.spec.variable_schemas import has_variables, told_schema
+from plangate.spec.variable_schemas import agent_schema, has_variables
 
 from app.base.clock import rfc3339
 from app.base.errors import Invalid, NotFound, list_errors
@@ -224,7 +224,7 @@ async def agent_tools(
         )
     for entry in tools:
         if has_variables(found):
-            entry["inputSchema"] = told_schema(entry["name"], entry["inputSchema"])
+            entry["inputSchema"] = agent_schema(entry["name"], entry["inputSchema"])
         resolved = tool_rule(runtime.spec, agent, entry["name"], floor)
         entry["approval"] = resolved.rule.to_wire()
         entry["approvalOrigin"] = resolved.origin

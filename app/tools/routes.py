@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.spec.base import Url, at_most
 from plangate.spec.problems import json_pointer
-from plangate.spec.transport_checks import transport_flaws
+from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import Headers, McpTransport
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
@@ -251,7 +251,7 @@ async def list_mcp_tools(
     request: Request, body: McpServer, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
     transport = McpTransport(url=body.url, headers=body.headers)
-    flaws = [FieldError(json_pointer(place), message) for place, message in transport_flaws(transport)]
+    flaws = [FieldError(json_pointer(place), message) for place, message in transport_problems(transport)]
     if flaws:
         raise Invalid("The MCP server cannot be named so; see errors.", flaws)
     pinning: McpPinning = request.app.state.services.mcp_pinning

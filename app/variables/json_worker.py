@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from plangate.spec.variables import MISSING, Expression, Reference, parse
+from plangate.spec.variables import MISSING, Expression, VariablePath, parse
 
 from app.base.json import low_memory
 from app.base.json.worker import Answer, Verb, pieces
@@ -60,7 +60,7 @@ def _section(head: Mapping[str, Any], data: bytearray) -> Answer:
     return {"text": section(documents, head["references"])}, b""
 
 
-def _root(text: str) -> Reference:
+def _root(text: str) -> VariablePath:
     parsed = parse(text)
     assert isinstance(parsed, Expression)  # a reference wrote it
-    return next(parsed.references())
+    return next(parsed.paths())

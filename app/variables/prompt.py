@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from plangate.printable import visible_json
+from plangate.printable import to_printable_json
 
 from app.documents.glimpses import brief, cut
 from app.documents.writing import kind_of
@@ -73,4 +73,4 @@ def _segment(key: str) -> str:
 
 def _in_a_line(value: Any) -> str:
     """As JSON. What is stored began somewhere else: nothing of it may begin a line that looks like one of ours."""
-    return visible_json(json.dumps(value, ensure_ascii=False))
+    return to_printable_json(json.dumps(value, ensure_ascii=False))

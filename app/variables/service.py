@@ -14,8 +14,14 @@ from typing import Any, Final
 
 import orjson
 from plangate.spec.models import RuntimeSpec
-from plangate.spec.variable_schemas import KEPT_AS_WRITTEN, META, OUTPUT_PATH, meta_schema, prescribed_path
-from plangate.spec.variables import MISSING, Reference
+from plangate.spec.variable_schemas import (
+    LITERAL_PARAMETERS,
+    META_PARAMETERS,
+    OUTPUT_PATH,
+    fixed_output_path,
+    meta_schema,
+)
+from plangate.spec.variables import MISSING, VariablePath
 
 from app.artifacts.models import Artifact
 from app.artifacts.service import ArtifactNotFound, Artifacts
@@ -85,15 +91,15 @@ class Holder:
 class Gathered:
     """The bytes that variables lead into, of one moment; and what became of references that are gone."""
 
-    bodies: Mapping[Reference, bytes]
-    why: Mapping[Reference, str]
+    bodies: Mapping[VariablePath, bytes]
+    why: Mapping[VariablePath, str]
     kinds: frozenset[str]
 
     @property
     def size(self) -> int:
         return sum(map(len, self.bodies.values()))
 
-    def values(self) -> dict[Reference, Any]:
+    def values(self) -> dict[VariablePath, Any]:
         """The documents themselves. Where `size` is large: in a thread."""
         return {root: _parsed(body) for root, body in self.bodies.items()}
 
@@ -132,7 +138,7 @@ class Variables:
         self, run: QueryRun, scope: Scope, tool: str, schema: Mapping[str, Any], args: dict[str, Any]
     ) -> Filled | ToolError:
         """The call with values in the place of its variables, as on record: the same whenever it is asked for."""
-        asked = Asked(args, KEPT_AS_WRITTEN.get(tool, ()), prescribed_path(schema))
+        asked = Asked(args, LITERAL_PARAMETERS.get(tool, ()), fixed_output_path(schema))
         try:
             call = written(asked.args, asked.kept, asked.prescribed)
             self._meta_checked(schema, asked)
@@ -157,7 +163,7 @@ class Variables:
         wanted = meta_schema(schema)
         if wanted is None:
             return
-        said = {name: asked.args[name] for name in META if name in asked.args}
+        said = {name: asked.args[name] for name in META_PARAMETERS if name in asked.args}
         if asked.prescribed is not None:
             said[OUTPUT_PATH] = asked.prescribed
         flaws = self._schemas.compile(wanted).errors(said)
@@ -201,12 +207,12 @@ class Variables:
         return await _loaded((args, sources), call.output), (args, sources)
 
     async def gather(
-        self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[Reference], *, used: bool = True
+        self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[VariablePath], *, used: bool = True
     ) -> Gathered:
         """What variables lead into, as it is now; the record of the work says which references and artifacts that were,
         the latter if they are `used` and not only looked at."""
-        bodies: dict[Reference, bytes] = {}
-        why: dict[Reference, str] = {}
+        bodies: dict[VariablePath, bytes] = {}
+        why: dict[VariablePath, str] = {}
         given, query_id = holder.given, holder.query_id
         own = await store.of_query(tx, query_id) if query_id else []
         hydrated = 0
@@ -240,10 +246,12 @@ class Variables:
                 bodies[root] = strict_json.dumps(given[root.kind])
         return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", ARTIFACT}))
 
-    async def texts(self, run: QueryRun, roots: Sequence[Reference], work_id: str | None = None) -> Gathered:
+    async def texts(
+        self, run: QueryRun, roots: Sequence[VariablePath], work_id: str | None = None
+    ) -> Gathered:
         """The texts of the files that artifacts are, as they were published; `work_id` is the work that uses them."""
-        bodies: dict[Reference, bytes] = {}
-        why: dict[Reference, str] = {}
+        bodies: dict[VariablePath, bytes] = {}
+        why: dict[VariablePath, str] = {}
         total = 0
         used: list[tuple[Artifact, int]] = []
         for root in roots:
@@ -316,7 +324,13 @@ class Variables:
         )
 
     async def ahead(
-        self, run: QueryRun, scope: Scope, paths: Sequence[Reference], method: Method, value: Any, data: bytes
+        self,
+        run: QueryRun,
+        scope: Scope,
+        paths: Sequence[VariablePath],
+        method: Method,
+        value: Any,
+        data: bytes,
     ) -> Made | None:
         """Compute the result of a large write, or of a write to a large document, while no transaction is open. `data` is
         the value as JSON."""
@@ -337,7 +351,7 @@ class Variables:
             held, target.document, paths[0], method, value, schema=target.schema, data=data
         )
 
-    def _target(self, holder: Holder, scope: Scope, path: Reference) -> Target:
+    def _target(self, holder: Holder, scope: Scope, path: VariablePath) -> Target:
         """The document that a path leads into."""
         if path.kind == STATE:
             return Target(DocumentId.state(holder.thread_id), EMPTY, holder.state_schema)
@@ -350,7 +364,7 @@ class Variables:
         tx: Tx,
         holder: Holder,
         scope: Scope,
-        paths: Iterable[Reference],
+        paths: Iterable[VariablePath],
         method: Method,
         value: Any,
         *,
@@ -445,7 +459,7 @@ def given_of(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec.data, **(request.get("data") or {}), INPUT: request.get("inputs") or {}}
 
 
-def picked_of(output: Output, outcome: Outcome) -> tuple[tuple[Reference, ...], Any] | ToolError:
+def picked_of(output: Output, outcome: Outcome) -> tuple[tuple[VariablePath, ...], Any] | ToolError:
     """The paths that get something, and what; or the error that goes to the model as it is."""
     several = output.alternatives[1:]
     if isinstance(outcome, ToolError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
-from plangate.printable import visible, visible_json
+from plangate.printable import to_printable, to_printable_json
 from plangate.spec.base import did_you_mean
 from plangate.spec.problems import json_pointer
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_METHODS, OUTPUT_PATH, READ_ONLY
@@ -16,15 +16,15 @@ from plangate.spec.variables import (
     DAGGER,
     MISSING,
     Expression,
-    Found,
+    InvalidVariable,
     Lookup,
-    NotAVariable,
-    Reference,
+    VariablePath,
+    VariableUse,
     evaluate,
-    follow,
+    find_variables,
     parse,
-    replaced,
-    variables_of,
+    replace_variables,
+    resolve_path,
 )
 
 from app.base.errors import FieldError
@@ -48,7 +48,7 @@ _NAME_CHARS: Final = 60
 _REASONS_TOLD: Final = 5
 _RULES_ALONE: Final = ("must ", "the property ", "these properties are not allowed", "no properties are ")
 
-Values = Mapping[Reference, Any]
+Values = Mapping[VariablePath, Any]
 """By their roots (`†state`, `†ref.<Kind>.<id>`): the documents that variables lead into; MISSING where there is none."""
 
 
@@ -80,17 +80,17 @@ class Source:
 class Output:
     """Where a result goes: alternatives, each a list of paths that get the same value."""
 
-    alternatives: tuple[tuple[Reference, ...], ...]
+    alternatives: tuple[tuple[VariablePath, ...], ...]
     method: Method
     picks: bool = True
     """The tool may say which alternative gets its result."""
 
-    def named(self, path: Any) -> tuple[Reference, ...] | None:
+    def named(self, path: Any) -> tuple[VariablePath, ...] | None:
         """The alternative that a tool picked, in whatever spelling: the one of its own schema may have quotes that are not
         needed."""
         try:
             picked = parse(path) if isinstance(path, str) and len(path) <= MAX_PATH_CHARS else None
-        except NotAVariable:
+        except InvalidVariable:
             return None
         said = str(picked) if isinstance(picked, Expression) else None
         return next((a for a in self.alternatives if " && ".join(map(str, a)) == said), None)
@@ -102,12 +102,12 @@ class Written:
 
     args: dict[str, Any]
     kept: dict[str, Any]  # parameters in which nothing is replaced
-    found: tuple[Found, ...]
+    found: tuple[VariableUse, ...]
     output: Output | None
 
-    def roots(self) -> set[Reference]:
+    def roots(self) -> set[VariablePath]:
         """The documents that its variables lead into. Raises VariableError for what leads into none."""
-        roots = {root_of(ref) for one in self.found for ref in one.expression.references()}
+        roots = {root_of(ref) for one in self.found for ref in one.expression.paths()}
         if sum(root.kind in ("ref", ARTIFACT) for root in roots) > MAX_REFERENCES:
             raise VariableError(
                 f"One call may name {MAX_REFERENCES} stored references and artifacts: make several calls."
@@ -157,7 +157,7 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
         raise VariableError(
             f"The variables of one call may have {MAX_PARTS} parts together: make several calls."
         )
-    found, problems = variables_of(plain)
+    found, problems = find_variables(plain)
     if sum(len(alternative) for one in found for alternative in one.expression.alternatives) > MAX_VARIABLES:
         raise VariableError(f"One call may have {MAX_VARIABLES} variables: make several calls.")
     if problems:
@@ -171,7 +171,7 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
 def parts_of(value: Any) -> int:
     """About how many parts the paths of all variables in a value have: known before any of them is read."""
     texts: list[str] = []
-    replaced(value, texts.append)
+    replace_variables(value, texts.append)
     return sum(text.count(".") + text.count(DAGGER) for text in texts if not text.startswith(DAGGER, 1))
 
 
@@ -188,11 +188,11 @@ def _output(path: Any, method: Any) -> Output | None:
         raise VariableError(f"{OUTPUT_PATH} is a variable of at most {MAX_PATH_CHARS} characters.")
     try:
         parsed = parse(path)
-    except NotAVariable as error:
+    except InvalidVariable as error:
         raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: {error}.") from error
     if not isinstance(parsed, Expression):
         raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: a variable begins with {DAGGER}.")
-    for reference in parsed.references():
+    for reference in parsed.paths():
         if reference.kind in READ_ONLY:
             raise VariableError(
                 f"{OUTPUT_PATH}: {shown(str(reference))} cannot be written, {DAGGER}{reference.kind} is read-only. Write "
@@ -201,7 +201,7 @@ def _output(path: Any, method: Any) -> Output | None:
     return Output(parsed.alternatives, "set" if method is MISSING else method)
 
 
-def root_of(reference: Reference) -> Reference:
+def root_of(reference: VariablePath) -> VariablePath:
     """The document that a reference leads into. Raises VariableError."""
     if reference.kind == ARTIFACT:
         if not reference.path:
@@ -209,17 +209,17 @@ def root_of(reference: Reference) -> Reference:
                 f"{shown(str(reference))}: an artifact is {DAGGER}artifact.<id>, its text {DAGGER}artifact.<id>.content."
             )
         wants_text = len(reference.path) > 1 and reference.path[1].key == CONTENT
-        return Reference(ARTIFACT, reference.path[: 2 if wants_text else 1])
+        return VariablePath(ARTIFACT, reference.path[: 2 if wants_text else 1])
     if reference.kind != "ref":
-        return Reference(reference.kind)
+        return VariablePath(reference.kind)
     if len(reference.path) < 2:
         raise VariableError(
             f"{shown(str(reference))}: a stored reference is {DAGGER}ref.<Kind>.<id>, as its handle says."
         )
-    return Reference("ref", reference.path[:2])
+    return VariablePath("ref", reference.path[:2])
 
 
-def is_text(root: Reference) -> bool:
+def is_text(root: VariablePath) -> bool:
     """Whether a document is the text of an artifact, and not its record."""
     return root.kind == ARTIFACT and len(root.path) > 1
 
@@ -230,9 +230,9 @@ def is_text(root: Reference) -> bool:
 def lookup_in(values: Values) -> Lookup:
     """From a reference to its value in these documents."""
 
-    def lookup(reference: Reference) -> Any:
+    def lookup(reference: VariablePath) -> Any:
         root = root_of(reference)
-        return follow(values.get(root, MISSING), reference.path[len(root.path) :])
+        return resolve_path(values.get(root, MISSING), reference.path[len(root.path) :])
 
     return lookup
 
@@ -241,14 +241,14 @@ def filled(
     call: Written,
     values: Values,
     kinds: Iterable[str],
-    why: Mapping[Reference, str],
-    usable: Callable[[Reference], bool] = lambda _: True,
+    why: Mapping[VariablePath, str],
+    usable: Callable[[VariablePath], bool] = lambda _: True,
 ) -> Filled:
     """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone;
     of what is not `usable` there is no value, whatever the documents hold. Raises VariableError."""
     held = _picked(call, values)
 
-    def lookup(reference: Reference) -> Any:
+    def lookup(reference: VariablePath) -> Any:
         return held[reference] if usable(reference) else MISSING
 
     resolved: dict[str, tuple[Any, int]] = {}
@@ -272,28 +272,32 @@ def filled(
     def value_of(text: str) -> Any:
         return resolved[text][0] if text in resolved else parse(text)  # the latter: a text with two daggers
 
-    args = {**replaced(call.args, value_of), **call.kept}
+    args = {**replace_variables(call.args, value_of), **call.kept}
     if sources and depth_of(args) > MAX_DEPTH:
         raise VariableError(f"With their values the arguments are nested deeper than {MAX_DEPTH}.")
     return Filled(args, tuple(sources), call.output)
 
 
-def _picked(call: Written, values: Values) -> dict[Reference, Any]:
+def _picked(call: Written, values: Values) -> dict[VariablePath, Any]:
     """What each reference of the call leads to: one document after the other, so that no two need to be there at once."""
-    wanted: dict[Reference, dict[Reference, None]] = {}
+    wanted: dict[VariablePath, dict[VariablePath, None]] = {}
     for one in call.found:
-        for reference in one.expression.references():
+        for reference in one.expression.paths():
             wanted.setdefault(root_of(reference), {})[reference] = None
-    picked: dict[Reference, Any] = {}
+    picked: dict[VariablePath, Any] = {}
     for root, references in wanted.items():
         document = values.get(root, MISSING)
         for reference in references:
-            picked[reference] = follow(document, reference.path[len(root.path) :])
+            picked[reference] = resolve_path(document, reference.path[len(root.path) :])
     return picked
 
 
 def _reasons(
-    expression: Expression, values: Values, lookup: Lookup, kinds: Iterable[str], why: Mapping[Reference, str]
+    expression: Expression,
+    values: Values,
+    lookup: Lookup,
+    kinds: Iterable[str],
+    why: Mapping[VariablePath, str],
 ) -> str:
     """Why the alternatives have no value, of the first of them."""
     told = reasons(expression, values, lookup, sorted(kinds), why)
@@ -301,7 +305,11 @@ def _reasons(
 
 
 def reasons(
-    expression: Expression, values: Values, lookup: Lookup, kinds: Sequence[str], why: Mapping[Reference, str]
+    expression: Expression,
+    values: Values,
+    lookup: Lookup,
+    kinds: Sequence[str],
+    why: Mapping[VariablePath, str],
 ) -> str:
     """Why none of the alternatives has a value, of the first few; without a full stop."""
     shown_of = expression.alternatives[:_REASONS_TOLD]
@@ -311,7 +319,9 @@ def reasons(
     return "; ".join([*told, *([f"and {left} more alternatives"] if left else [])])
 
 
-def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapping[Reference, str]) -> str:
+def reason(
+    reference: VariablePath, values: Values, kinds: Sequence[str], why: Mapping[VariablePath, str]
+) -> str:
     """Why a reference leads to no value."""
     root = root_of(reference)
     if root in why:
@@ -323,7 +333,7 @@ def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapp
         return f"there is no {DAGGER}{kind}{did_you_mean(kind, known)}"
     at = len(root.path)
     for segment in reference.path[at:]:
-        if (inner := follow(held, (segment,))) is MISSING:
+        if (inner := resolve_path(held, (segment,))) is MISSING:
             break
         held, at = inner, at + 1
     parent = shown(str(replace(reference, path=reference.path[:at])))
@@ -332,9 +342,9 @@ def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapp
     segment = reference.path[at]
     if not isinstance(held, Mapping):
         return f"{parent} is {kind_of(held)}"
-    names = [visible(cut(key, _NAME_CHARS)) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
+    names = [to_printable(cut(key, _NAME_CHARS)) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
     hint = (
-        did_you_mean(visible(cut(segment.key, _NAME_CHARS)), names)
+        did_you_mean(to_printable(cut(segment.key, _NAME_CHARS)), names)
         or f"; it has {', '.join(map(shown, names[:8]))} and more"
     )
     return f"{parent} has no {shown(segment.key)}{hint if names else ', it is empty'}"
@@ -342,7 +352,7 @@ def reason(reference: Reference, values: Values, kinds: Sequence[str], why: Mapp
 
 def shown(text: str) -> str:
     """A text of a model's or of a document's in a message: in one line, and not too long."""
-    return visible_json(orjson.dumps(cut(text, 200)).decode())
+    return to_printable_json(orjson.dumps(cut(text, 200)).decode())
 
 
 # -- what is said of the result

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from plangate.printable import visible_json
-from plangate.spec.variables import DAGGER, variables_of
+from plangate.printable import to_printable_json
+from plangate.spec.variables import DAGGER, find_variables
 
 __all__ = ["DAGGER", "Edges", "meaning"]
 
@@ -21,8 +21,8 @@ class Edges:
 
     def needs(self, n: int) -> list[int]:
         """The actions that action `n` waits for."""
-        found, _ = variables_of(self._actions[n]["payload"])
-        named = (str(path) for variable in found for path in variable.expression.references())
+        found, _ = find_variables(self._actions[n]["payload"])
+        named = (str(path) for variable in found for path in variable.expression.paths())
         return sorted({action for path in named for action in self._results.get(path, ())})
 
     def text(self, n: int) -> str:
@@ -37,7 +37,11 @@ class Edges:
 
 def meaning(variable: Mapping[str, Any]) -> str:
     """What a variable of an approval stands for."""
-    now = visible_json(json.dumps(variable["glimpse"], ensure_ascii=False)) if "glimpse" in variable else None
+    now = (
+        to_printable_json(json.dumps(variable["glimpse"], ensure_ascii=False))
+        if "glimpse" in variable
+        else None
+    )
     if "resultOf" in variable:
         return f"the result of {_numbers(variable['resultOf'])}" + (f"; it was {now}" if now else "")
     return now or "no value"

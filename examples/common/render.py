@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from plangate.printable import visible, visible_json, written_out
+from plangate.printable import escape_invisible, to_printable, to_printable_json
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
@@ -246,12 +246,12 @@ class Screen:
         actions.add_column(ratio=1, overflow="fold")
         edges = Edges(subject)
         for number, action in enumerate(body["actions"]):
-            text = Text(visible(action["kind"]), "bold")
+            text = Text(to_printable(action["kind"]), "bold")
             text.append(f": {harmless(self.action_text(action))}", "not bold")
             for reference in action["references"]:
                 text.append(f" → {handle(reference)}", "not bold dim")
             if waits := edges.text(number):
-                text.append(f"\n{visible(waits)}", "not bold dim")
+                text.append(f"\n{to_printable(waits)}", "not bold dim")
             actions.add_row(str(number), text)
         references = Text()
         for reference in subject["references"]:
@@ -260,7 +260,7 @@ class Screen:
             references.append(f"\n{handle(reference)}{size}\n", "bold")
             references.append(harmless(self.glimpse_text(reference)), "dim")
         parts = [references, *self._stands_for(subject)]
-        return [Text(visible(body["summary"]) + "\n"), actions, *(part for part in parts if part)]
+        return [Text(to_printable(body["summary"]) + "\n"), actions, *(part for part in parts if part)]
 
     def _stands_for(self, subject: Mapping[str, Any]) -> list[Any]:
         """What each variable of a plan stands for: its glimpse, which is the value if that is short, or whose result
@@ -269,7 +269,7 @@ class Screen:
         table.add_column(no_wrap=True)
         table.add_column(ratio=1, overflow="fold")
         for variable in subject.get("variables", ()):
-            table.add_row(Text(visible(variable["variable"]), "bold"), Text(meaning(variable)))
+            table.add_row(Text(to_printable(variable["variable"]), "bold"), Text(meaning(variable)))
         return [Text(" "), table] if table.row_count else []
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -361,14 +361,18 @@ def key_from_file(path: Path) -> str:
 
 def plain(value: Any) -> str:
     """The whole of a value on a line, every character to be seen."""
-    return visible(value) if isinstance(value, str) else visible_json(json.dumps(value, ensure_ascii=False))
+    return (
+        to_printable(value)
+        if isinstance(value, str)
+        else to_printable_json(json.dumps(value, ensure_ascii=False))
+    )
 
 
 def harmless(value: Any) -> Any:
     """The same, with nothing in its strings that a terminal would obey: white space is a space."""
     match value:
         case str():
-            return written_out(value, str.isprintable, lambda c: " " if c.isspace() else visible(c))
+            return escape_invisible(value, str.isprintable, lambda c: " " if c.isspace() else to_printable(c))
         case Mapping():
             return {key: harmless(part) for key, part in value.items()}
         case list():
@@ -394,7 +398,7 @@ def _arguments(args: Mapping[str, Any]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     for key, value in args.items():
-        table.add_row(Text(visible(key), "bold"), Text(plain(value)))
+        table.add_row(Text(to_printable(key), "bold"), Text(plain(value)))
     return table
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from plangate.spec.variables import Expression, Reference, parse
+from plangate.spec.variables import Expression, VariablePath, parse
 
 from app.base.json import strict_json
 from app.documents import bodies, service
@@ -18,10 +18,10 @@ from tests.support.client import Caller, refused
 from tests.support.world import World
 
 
-def ref(text: str) -> Reference:
+def ref(text: str) -> VariablePath:
     parsed = parse(text)
     assert isinstance(parsed, Expression)
-    return next(parsed.references())
+    return next(parsed.paths())
 
 
 async def thread(api: Caller, key: str = "t") -> str:

@@ -25,7 +25,7 @@ import pytest
 from plangate import define_runtime, define_specialist, define_tool
 from plangate.client import ServiceClient
 from plangate.context import ReferenceCalls
-from plangate.handlers import Served, served_here
+from plangate.handlers import LocalHandler, local_handlers
 from plangate.journal import Journal
 from plangate.local_calls import LocalCalls, error_text
 from pydantic import BaseModel
@@ -689,7 +689,7 @@ async def test_handlers_run_side_by_side(server: Server) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(
-    runtime: plangate.Runtime, client: ServiceClient, served: Served, lease_ms: int = 30_000
+    runtime: plangate.Runtime, client: ServiceClient, served: LocalHandler, lease_ms: int = 30_000
 ) -> AsyncIterator[LocalCalls]:
     calls = LocalCalls(client, [served], {}, ReferenceCalls(client, runtime.id, {}), lease_ms=lease_ms)
     await calls.start()
@@ -712,7 +712,7 @@ async def test_a_claim_is_held_while_its_handler_runs(server: Server) -> None:
 
     client = server.client("slow")
     async with server.runtime(solo("slow", tool)) as runtime:
-        (served,) = served_here(runtime.spec, {"slow": slow}, {}, None, {})
+        (served,) = local_handlers(runtime.spec, {"slow": slow}, {}, None, {})
         async with serving(runtime, client, served, lease_ms=LEASE_S * 1000):
             events = await all_of(runtime.run_specialist("solo", script(call("slow"))))
     await client.aclose()
@@ -736,7 +736,7 @@ async def test_closing_gives_back_what_has_not_begun(server: Server) -> None:
 
     client.request = held_back  # type: ignore[assignment,method-assign]
     async with server.runtime(solo("released", tool)) as runtime:
-        served = served_here(runtime.spec, {"late": late}, {}, None, {})
+        served = local_handlers(runtime.spec, {"late": late}, {}, None, {})
         calls = LocalCalls(client, served, {}, ReferenceCalls(client, runtime.id, {}))
         await calls.start()
         query = runtime.run_specialist("solo", script(call("late")))
@@ -770,8 +770,8 @@ async def test_only_the_exact_definition_gets_calls(server: Server) -> None:
     exact = tool(take)
     client = server.client("exact")
     runtime = await server.runtime(solo("exact", tool))
-    (right,) = served_here(runtime.spec, {"exact": exact}, {}, None, {})
-    wrong = Served(right.name, "0" * 64, right.handler)
+    (right,) = local_handlers(runtime.spec, {"exact": exact}, {}, None, {})
+    wrong = LocalHandler(right.name, "0" * 64, right.handler)
     events = runtime.run_specialist("solo", script(call("exact", x=0.5)))
     seen = [await anext(events)]
     async with serving(runtime, client, wrong):

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import typer
-from plangate.client import ServiceClient, listed, path
+from plangate.client import ServiceClient, list_items, path
 from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
 
 from app.base.lazy_import import lazy_module
@@ -152,7 +152,7 @@ class Remote:
 
     async def listed(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
         """Entries of a list, newest first, over as many pages as it takes."""
-        return await listed(self.client, path(*segments), params, limit, PATIENCE_S)
+        return await list_items(self.client, path(*segments), params, limit, PATIENCE_S)
 
 
 class _Said(logging.Handler):

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from plangate.printable import LOOKS_BLANK, visible, visible_json, written_out
+from plangate.printable import BLANK_LETTERS, escape_invisible, to_printable, to_printable_json
 
 CUT = "..."
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
@@ -25,7 +25,7 @@ def safe(text: object) -> str:
 
 
 def _printed(line: str) -> str:
-    return written_out(line, lambda c: c.isprintable() and c not in LOOKS_BLANK, _written)
+    return escape_invisible(line, lambda c: c.isprintable() and c not in BLANK_LETTERS, _written)
 
 
 def _written(char: str) -> str:
@@ -47,9 +47,9 @@ def shown_json(text: str) -> list[str]:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        return [visible(text)]
+        return [to_printable(text)]
     lines, depth = [""], 0
-    parts = TOKEN.findall(visible_json(text))
+    parts = TOKEN.findall(to_printable_json(text))
     for before, part in zip(["", *parts], parts, strict=False):
         depth -= part in ("}", "]")
         if before and (before in "[{," or part in ("}", "]")) and before + part not in ("{}", "[]"):

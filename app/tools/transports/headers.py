@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 
-from plangate.spec.transport_checks import fits_a_header
+from plangate.spec.transport_checks import is_header_value
 from plangate.spec.transports import HeaderValue, SecretRef
 
 from app.tenancy.secrets import Secrets
@@ -33,7 +33,7 @@ async def resolved(secrets: Secrets, tenant: str, headers: Mapping[str, HeaderVa
             kept = await secrets.read(tenant, value.secret)
             if kept is None:
                 raise SecretMissing(name, value.secret)
-            if not fits_a_header(kept):  # or the client would repeat it in its complaint
+            if not is_header_value(kept):  # or the client would repeat it in its complaint
                 raise SecretMissing(name, value.secret, "has characters that no header carries")
             values[name] = kept
         else:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from plangate.context import CallContext, plain
+from plangate.context import CallContext, to_jsonable
 from plangate.local_calls import dispatch_fields, error_text
 from plangate.spec.transports import PythonTransport
 
@@ -51,7 +51,7 @@ class PythonSender:
         given = attempt.request["args"] if "args" in attempt.request else attempt.request["actions"]
         try:
             async with deadline:
-                result = plain(await _called(self._loaded[name], given, _context(attempt)))
+                result = to_jsonable(await _called(self._loaded[name], given, _context(attempt)))
         except (Exception, SystemExit) as error:
             if deadline.expired():
                 raise Uncertain(f"it did not return within {attempt.timeout_s:g} s.") from error

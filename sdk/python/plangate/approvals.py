@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from plangate.authoring.arguments import kind_of
-from plangate.client import listed, path
-from plangate.session import Registered
+from plangate.authoring.arguments import describe_type
+from plangate.client import list_items, path
+from plangate.session import RuntimeSession
 from plangate.spec.base import did_you_mean
 
 DECISIONS: Final = ("approve", "reject", "revise")
@@ -15,7 +15,7 @@ STATUSES: Final = ("pending", "approved", "rejected", "revised", "expired", "can
 FIELDS: Final = ("id", "decision", "feedback", "partial", "digest", "args", "scope")
 
 
-class Approving(Registered):
+class ApprovalMethods(RuntimeSession):
     """The verbs of approvals and grants. Both belong to the tenant, whichever runtime asks."""
 
     async def approvals(
@@ -46,7 +46,7 @@ class Approving(Registered):
             raise ValueError(
                 f"there is no status {status!r} of an approval{did_you_mean(str(status), STATUSES)}"
             )
-        return await self._listed("/approvals", {"status": status, "queryId": query_id}, limit)
+        return await self._list("/approvals", {"status": status, "queryId": query_id}, limit)
 
     async def approval_subject(self, id: str) -> dict[str, Any]:
         """What exactly is approved, and carried out: the call with its arguments, or the plan.
@@ -110,7 +110,7 @@ class Approving(Registered):
             ...     args = {**approval["glimpses"]["args"], "cents": 500}
             ...     await runtime.respond_to_approval(approval["id"], "approve", args=args, scope="thread")
         """
-        said = _said(
+        said = _decision_body(
             "",
             {
                 "decision": decision,
@@ -147,7 +147,7 @@ class Approving(Registered):
             ...         ]
             ...     )
         """
-        said = _many(decisions)
+        said = _validate_decisions(decisions)
         if not said:
             return []
         answer = await self._client.request("POST", "/approvals", {"decisions": said})
@@ -180,7 +180,7 @@ class Approving(Registered):
             ...     for grant in await runtime.grants(tool=tool):
             ...         await runtime.revoke_grant(grant["id"])
         """
-        return await self._listed("/grants", {"agent": agent, "tool": tool, "active": active}, limit)
+        return await self._list("/grants", {"agent": agent, "tool": tool, "active": active}, limit)
 
     async def revoke_grant(self, id: str) -> dict[str, Any]:
         """Ends a remembered approval, and gives it: the next such call asks again. One that is over stays so.
@@ -200,19 +200,21 @@ class Approving(Registered):
         answer: dict[str, Any] = await self._client.request("DELETE", path("grants", id))
         return answer
 
-    async def _listed(self, where: str, wanted: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
+    async def _list(self, where: str, wanted: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
         """The newest of a list, over as many pages as it takes."""
-        return await listed(self._client, where, wanted, limit)
+        return await list_items(self._client, where, wanted, limit)
 
 
-def _many(decisions: Any) -> list[dict[str, Any]]:
+def _validate_decisions(decisions: Any) -> list[dict[str, Any]]:
     if isinstance(decisions, str | bytes | Mapping) or not isinstance(decisions, Sequence):
-        raise TypeError(f"decisions is a list of mappings with id and decision, not {kind_of(decisions)}")
+        raise TypeError(
+            f"decisions is a list of mappings with id and decision, not {describe_type(decisions)}"
+        )
     said: list[dict[str, Any]] = []
     for number, one in enumerate(decisions):
         place = f"decisions[{number}]: "
         if not isinstance(one, Mapping):
-            raise TypeError(f"{place}a mapping with id and decision is wanted, not {kind_of(one)}")
+            raise TypeError(f"{place}a mapping with id and decision is wanted, not {describe_type(one)}")
         for name in one:
             if name not in FIELDS:
                 raise ValueError(f"{place}a decision has no {name!r}{did_you_mean(str(name), FIELDS)}")
@@ -220,17 +222,17 @@ def _many(decisions: Any) -> list[dict[str, Any]]:
             raise ValueError(f"{place}it has no 'id': give that of the approval, such as 'apr_...'")
         if one["id"] in (other["id"] for other in said):
             raise ValueError(f"{place}{one['id']} is decided twice: an approval has one decision")
-        said.append({"id": one["id"], **_said(place, one)})
+        said.append({"id": one["id"], **_decision_body(place, one)})
     return said
 
 
-def _said(place: str, one: Mapping[str, Any]) -> dict[str, Any]:
+def _decision_body(place: str, one: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a decision. `place` stands before what is refused."""
     decision, args, scope = one.get("decision"), one.get("args"), one.get("scope")
     if decision not in DECISIONS:
         raise ValueError(f"{place}a decision is one of {', '.join(DECISIONS)}, not {decision!r}")
     if args is not None and not isinstance(args, Mapping):
-        raise TypeError(f"{place}args is a mapping of the call's arguments, not {kind_of(args)}")
+        raise TypeError(f"{place}args is a mapping of the call's arguments, not {describe_type(args)}")
     if args is not None and decision != "approve":
         raise ValueError(
             f"{place}args take the place of the arguments of a call that is approved: with {decision!r} leave them "

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from plangate.authoring.arguments import kind_of
-from plangate.client import ServiceClient, listed, path
-from plangate.context import Bridge, OnceKeys
-from plangate.thread_ids import thread_of
+from plangate.authoring.arguments import describe_type
+from plangate.client import ServiceClient, list_items, path
+from plangate.context import Bridge, IdempotencyKeys
+from plangate.thread_ids import resolve_thread_id
 
 Record = dict[str, Any]
 Records = list[Record]
@@ -33,7 +33,7 @@ class Artifacts:
         """`work_id` is the call that publishes; without one a host does."""
         self._client = client
         self._work_id = work_id
-        self._keys = None if work_id is None else OnceKeys(work_id)
+        self._keys = None if work_id is None else IdempotencyKeys(work_id)
 
     async def publish(
         self,
@@ -87,9 +87,13 @@ class Artifacts:
             "tags": list(tags) or None,
             "metadata": None if metadata is None else dict(metadata),
         }
-        asked = {**body, "threadId": await thread_of(self._client, thread_id), "workId": self._work_id}
+        asked = {
+            **body,
+            "threadId": await resolve_thread_id(self._client, thread_id),
+            "workId": self._work_id,
+        }
         sent = {name: value for name, value in asked.items() if value is not None}
-        key = None if self._keys is None else self._keys.of("/artifacts", sent)
+        key = None if self._keys is None else self._keys.next_key("/artifacts", sent)
         record: Record = await self._client.request("POST", "/artifacts", sent, key=key)
         return record
 
@@ -133,7 +137,11 @@ class Artifacts:
             "tag": list(tags) or None,
         }
         data = _bytes(body)
-        params = {**asked, "threadId": await thread_of(self._client, thread_id), "workId": self._work_id}
+        params = {
+            **asked,
+            "threadId": await resolve_thread_id(self._client, thread_id),
+            "workId": self._work_id,
+        }
         sent = {key: value for key, value in params.items() if value is not None}
         where = path("artifacts", channel, name)
         said = {**sent, "mediaType": media_type, "digest": hashlib.sha256(data).hexdigest()}
@@ -143,7 +151,7 @@ class Artifacts:
             params=sent,
             data=data,
             media_type=media_type,
-            key=uuid.uuid4().hex if self._keys is None else self._keys.of(where, said),
+            key=uuid.uuid4().hex if self._keys is None else self._keys.next_key(where, said),
         )
         return record
 
@@ -197,7 +205,7 @@ class Artifacts:
             ...     return await runtime.artifacts.list(query_id=query_id, channel="patch")
         """
         wanted = {
-            "threadId": None if thread_id is None else await thread_of(self._client, thread_id),
+            "threadId": None if thread_id is None else await resolve_thread_id(self._client, thread_id),
             "channel": channel,
             "agent": agent,
             "queryId": query_id,
@@ -207,7 +215,7 @@ class Artifacts:
             "since": None if since is None else since.isoformat(),
             "includeSuperseded": "true" if include_superseded else None,
         }
-        return await listed(self._client, "/artifacts", wanted, limit)
+        return await list_items(self._client, "/artifacts", wanted, limit)
 
     async def read(self, id: str, within: str | None = None) -> bytes:
         """The bytes as they were published, whatever became of the file since; all of them are in memory.
@@ -250,7 +258,7 @@ class Artifacts:
         return found
 
 
-class ArtifactsOfCall:
+class CallArtifacts:
     """`ctx.artifacts`: `runtime.artifacts` in the thread of a call. What is published belongs to the agent's run that made
     the call. In an async handler each call is awaited; in a sync one it returns its result."""
 
@@ -293,4 +301,4 @@ def _bytes(body: Any) -> bytes:
         return body.encode()
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
-    raise TypeError(f"the body of an artifact is bytes or text, not {kind_of(body)}")
+    raise TypeError(f"the body of an artifact is bytes or text, not {describe_type(body)}")

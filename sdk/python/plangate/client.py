@@ -25,10 +25,10 @@ CONNECT_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 30.0
 STREAM_TIMEOUT_S: Final = 45.0  # three heartbeats of a stream
 REQUEST_PATIENCE_S: Final = 30.0
-LONGEST_PAUSE_S: Final = 2.0
+MAX_PAUSE_S: Final = 2.0
 PAGE: Final = 500  # entries of a list in one answer
 
-_PASSING: Final = frozenset({429, 502, 503, 504})
+_TRANSIENT_STATUSES: Final = frozenset({429, 502, 503, 504})
 _EVENT_STREAM: Final = "text/event-stream"
 _JSON: Final = "application/json"
 
@@ -57,7 +57,7 @@ class Outage:
             ApiError: the cause itself, if it is a refusal.
             ServiceUnavailable: if there has been no answer for longer than the patience.
         """
-        if not passes(cause):
+        if not is_transient(cause):
             raise cause
         now = time.monotonic()
         if self._since is None:
@@ -68,7 +68,7 @@ class Outage:
         pause_s = max(asked, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
         ended = self._client.ended()
         if ended is None and now - self._since + pause_s <= self._patience_s:
-            self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+            self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
             await asyncio.sleep(pause_s)
             return
         if isinstance(cause, ApiError) and cause.status not in (502, 503, 504):
@@ -172,7 +172,7 @@ class ServiceClient:
                 )
                 if answer.is_success:
                     return answer.content if raw else _content(answer, accept)
-                raise _refusal(answer)
+                raise _error_from_response(answer)
             except (httpx.TransportError, ApiError) as error:
                 await outage.wait(error)
 
@@ -196,12 +196,12 @@ class ServiceClient:
         ) as response:
             if not response.is_success:
                 await response.aread()
-                raise _refusal(response)
+                raise _error_from_response(response)
             async with aclosing(_events(response)) as events:
                 yield response, events
 
 
-async def listed(
+async def list_items(
     client: ServiceClient,
     where: str,
     wanted: Mapping[str, Any],
@@ -250,15 +250,15 @@ def to_json(value: Any) -> bytes:
 def _content(answer: httpx.Response, accept: str) -> Any:
     if accept != _JSON:
         if not answer.headers.get("content-type", "").startswith(accept):
-            raise PlangateError(_strange(answer))
+            raise PlangateError(_unexpected_response_message(answer))
         return answer.text
     try:
         return answer.json()
     except ValueError:
-        raise PlangateError(_strange(answer)) from None
+        raise PlangateError(_unexpected_response_message(answer)) from None
 
 
-def _strange(answer: httpx.Response) -> str:
+def _unexpected_response_message(answer: httpx.Response) -> str:
     """What is said of an answer that no service gives; mostly the address is that of something else."""
     where = f"{answer.url.scheme}://{answer.url.netloc.decode()}"
     if "location" in answer.headers:
@@ -266,13 +266,13 @@ def _strange(answer: httpx.Response) -> str:
     return f"{where} does not answer as a Plangate service does: is url the address of one?"
 
 
-def _refusal(answer: httpx.Response) -> ApiError:
+def _error_from_response(answer: httpx.Response) -> ApiError:
     try:
         problem = answer.json()
     except ValueError:
         problem = None
     if not isinstance(problem, dict):
-        problem = {"type": "unknown", "detail": _strange(answer)}
+        problem = {"type": "unknown", "detail": _unexpected_response_message(answer)}
     try:
         retry_after_s = float(answer.headers["retry-after"])
     except (KeyError, ValueError):
@@ -280,10 +280,10 @@ def _refusal(answer: httpx.Response) -> ApiError:
     return api_error(answer.status_code, problem, retry_after_s)
 
 
-def passes(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether the same call may work later."""
     if isinstance(error, ApiError):
-        return error.status in _PASSING or error.type == "in_progress"
+        return error.status in _TRANSIENT_STATUSES or error.type == "in_progress"
     return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
 
 

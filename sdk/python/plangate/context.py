@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final
 
-from plangate.authoring.arguments import kind_of
+from plangate.authoring.arguments import describe_type
 from plangate.authoring.references import DefinedReference
 from plangate.client import ServiceClient, path, to_json
 from plangate.errors import PlangateError, ServiceUnavailable
@@ -20,13 +20,13 @@ from plangate.spec.models import ReferenceSpec
 
 log = logging.getLogger("plangate")
 
-RESERVED: Final = frozenset(
+RESERVED_NAMES: Final = frozenset(
     {"tool_use_id", "services", "references", "artifacts", "state", "progress", "resolved_refs"}
 )
 """Names that no service may have, because the context has them itself."""
 
 PROGRESS_PATIENCE_S: Final = 5.0
-LOOK_EVERY_S: Final = 0.5
+CHECK_INTERVAL_S: Final = 0.5
 
 
 def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -35,11 +35,11 @@ def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if not isinstance(services, Mapping) or not all(isinstance(name, str) for name in services):
         raise TypeError("services is a mapping of names to objects")
-    taken = sorted(RESERVED & services.keys())
+    taken = sorted(RESERVED_NAMES & services.keys())
     if taken:
         raise ValueError(
             f"services cannot be called {', '.join(taken)}: handlers find something else under "
-            f"{', '.join(sorted(RESERVED))}; rename them"
+            f"{', '.join(sorted(RESERVED_NAMES))}; rename them"
         )
     return dict(services)
 
@@ -72,7 +72,7 @@ class Services(Mapping[str, Any]):
         return len(self._given)
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """A value of a handler as JSON: Decimals as strings, dates in ISO 8601, models and dataclasses as objects.
 
     Raises:
@@ -98,7 +98,7 @@ class Bridge:
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
-            return self._waited_for(work)
+            return self._wait_in_thread(work)
         if here is not self._home:
             return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
         task = here.create_task(work)
@@ -106,31 +106,31 @@ class Bridge:
         task.add_done_callback(self._open.discard)
         return task
 
-    def _waited_for(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _wait_in_thread(self, work: Coroutine[Any, Any, Any]) -> Any:
         """In a thread. Its program may end meanwhile, and waits for the thread: then nobody would do the work."""
         if not self._home.is_closed():
             done = asyncio.run_coroutine_threadsafe(work, self._home)
             while not self._home.is_closed():
-                if concurrent.futures.wait([done], LOOK_EVERY_S).done:
+                if concurrent.futures.wait([done], CHECK_INTERVAL_S).done:
                     return done.result()
         with contextlib.suppress(RuntimeError):  # of what it had begun and cannot end
             work.close()
         raise ServiceUnavailable("The event loop of the runtime has ended: nothing can be asked any more.")
 
-    async def settled(self) -> None:
+    async def drain(self) -> None:
         """What was started and not awaited has had its time."""
         if self._open:
             await asyncio.wait(self._open, timeout=PROGRESS_PATIENCE_S)
 
 
-class OnceKeys:
+class IdempotencyKeys:
     """Idempotency-Keys of what one call asks for: the same again when the call is made again after a crash."""
 
     def __init__(self, work_id: str) -> None:
         self._work_id = work_id
         self._asked: Counter[str] = Counter()
 
-    def of(self, where: str, body: Any) -> str:
+    def next_key(self, where: str, body: Any) -> str:
         """Of the n-th request of the call that says just this."""
         digest = hashlib.sha256(where.encode() + b"\n" + to_json(body)).hexdigest()[:32]
         self._asked[digest] += 1
@@ -152,11 +152,11 @@ class ReferenceCalls:
         self._kinds = kinds
         self._work_id = work_id
 
-    def of_call(self, work_id: str) -> ReferenceCalls:
+    def for_call(self, work_id: str) -> ReferenceCalls:
         return ReferenceCalls(self._client, self._runtime_id, self._kinds, work_id)
 
     async def create(self, spec: ReferenceSpec | str, payload: Any) -> dict[str, Any]:
-        kind, value, made = self._packed(spec, payload)
+        kind, value, made = self._pack(spec, payload)
         body = {"runtimeId": self._runtime_id, "kind": kind, "value": value}
         if made is not None:
             body["glimpse"] = made
@@ -165,16 +165,16 @@ class ReferenceCalls:
         kept = await self._client.request("POST", "/references", body)
         return {"kind": kept["kind"], "id": kept["id"], "glimpse": kept["glimpse"]}
 
-    def _packed(self, spec: ReferenceSpec | str, payload: Any) -> tuple[str, Any, Any]:
+    def _pack(self, spec: ReferenceSpec | str, payload: Any) -> tuple[str, Any, Any]:
         if not isinstance(spec, str | ReferenceSpec):
             raise TypeError(
-                f"a reference is of what define_reference returns, or of its name, not {kind_of(spec)}"
+                f"a reference is of what define_reference returns, or of its name, not {describe_type(spec)}"
             )
         known = self._kinds.get(spec, spec) if isinstance(spec, str) else spec
         if isinstance(known, DefinedReference):
             packed = known.pack(payload)
             return known.name, packed.value, packed.glimpse
-        return (known if isinstance(known, str) else known.name), plain(payload), None
+        return (known if isinstance(known, str) else known.name), to_jsonable(payload), None
 
     async def resolve(self, kind: str, id: str) -> Any:
         params = None if self._work_id is None else {"workId": self._work_id}
@@ -273,7 +273,7 @@ class Progress:
         self._path = path("tool-calls", work_id, "progress")
         self._token = token
         self._bridge = bridge
-        self._in_order = asyncio.Lock()
+        self._send_lock = asyncio.Lock()
 
     def __call__(
         self,
@@ -298,10 +298,10 @@ class Progress:
             "milestone": milestone,
         }
         body = {"claimToken": self._token, **{key: value for key, value in told.items() if value is not None}}
-        return self._bridge.run(self._tell(body))
+        return self._bridge.run(self._send(body))
 
-    async def _tell(self, body: Mapping[str, Any]) -> None:
-        async with self._in_order:
+    async def _send(self, body: Mapping[str, Any]) -> None:
+        async with self._send_lock:
             try:
                 await self._client.request(
                     "POST", self._path, body, once=True, patience_s=PROGRESS_PATIENCE_S

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from plangate.authoring.arguments import kind_of
+from plangate.authoring.arguments import describe_type
 from plangate.authoring.dispatchers import ActionDispatcher
 from plangate.authoring.predicates import (
     PredicateFunction,
     check_functions,
-    functions_of,
-    predicates_as_data,
-    predicates_of,
+    parse_predicates,
+    predicate_functions,
+    predicates_to_wire,
 )
 from plangate.authoring.runtimes import DefinedRuntime
 from plangate.context import check_services
 from plangate.events import EVENT_TYPES
 from plangate.runtime import Runtime
-from plangate.session import EventHook, Prepared
+from plangate.session import EventHook, PreparedRuntime
 from plangate.spec.assembly import assemble
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import RuntimeSpec
@@ -82,7 +82,7 @@ def create_runtime(
         address, api_key or (os.environ.get("PLANGATE_API_KEY") if address is not None else None) or None
     )
     chosen, mock_response = _interpreter(interpreter, testing)
-    prepared = _prepared(spec, approval_predicates, _dispatcher(action_dispatcher), chosen, mock_response)
+    prepared = _prepare(spec, approval_predicates, _dispatcher(action_dispatcher), chosen, mock_response)
     return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks))
 
 
@@ -112,7 +112,7 @@ def _key(address: str | None, given: Any) -> str | None:
             "machine prints in which file its key is)"
         )
     if not isinstance(given, str):
-        raise TypeError(f"api_key is the text of a key, not {kind_of(given)}")
+        raise TypeError(f"api_key is the text of a key, not {describe_type(given)}")
     key = given.strip()
     if not key.isascii() or not key.isprintable():
         raise ValueError("api_key is no key: one begins with 'plg_' and has letters and digits only")
@@ -152,48 +152,50 @@ def _hooks(given: Mapping[str, EventHook] | None) -> dict[str, EventHook]:
     return dict(given)
 
 
-def _prepared(
+def _prepare(
     spec: Any,
     predicates: Mapping[str, Any] | None,
     dispatcher: ActionDispatcher | None,
     interpreter: str | None,
     mock_response: str | None,
-) -> Prepared:
-    given = predicates_of(predicates)
+) -> PreparedRuntime:
+    given = parse_predicates(predicates)
     if isinstance(spec, DefinedRuntime):
-        _one_interpreter(spec.wire.get("interpreter"), mock_response)
+        _check_mock_response(spec.wire.get("interpreter"), mock_response)
         written = None if spec.dispatcher else spec.wire.get("actionDispatcher")
-        made = spec.completed(
+        made = spec.complete(
             approval_predicates=given,
-            action_dispatcher=_late(written, dispatcher),
+            action_dispatcher=_resolve_dispatcher(written, dispatcher),
             interpreter=interpreter,
             mock_response=mock_response,
         )
         check_functions(made.wire, made.predicates)
         own = made.dispatcher or dispatcher
-        return Prepared(made.wire, made.tools, made.references, made.predicates, own, made.dispatchers)
+        return PreparedRuntime(made.wire, made.tools, made.references, made.predicates, own, made.dispatchers)
     if not isinstance(spec, RuntimeSpec | Mapping):
         raise TypeError(f"spec is what define_runtime returns, not a {type(spec).__name__}")
     wire = assemble(spec, check_predicates=False).wire
-    _one_interpreter(wire.get("interpreter"), mock_response)
-    if (late := _late(wire.get("actionDispatcher"), dispatcher)) is not None:
+    _check_mock_response(wire.get("interpreter"), mock_response)
+    if (late := _resolve_dispatcher(wire.get("actionDispatcher"), dispatcher)) is not None:
         wire["actionDispatcher"] = {"kind": "client", "replay": late.replay}
     if given:
-        wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates_as_data(given)}
+        wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates_to_wire(given)}
     chosen = {"interpreter": interpreter, "mockResponse": mock_response}
     wire |= {key: value for key, value in chosen.items() if value is not None}
     wire = assemble(wire).wire
-    functions = functions_of(given)
+    functions = predicate_functions(given)
     check_functions(wire, functions)
-    return Prepared(wire, {}, {}, functions, dispatcher, {})
+    return PreparedRuntime(wire, {}, {}, functions, dispatcher, {})
 
 
-def _one_interpreter(written: str | None, mock_response: str | None) -> None:
+def _check_mock_response(written: str | None, mock_response: str | None) -> None:
     if mock_response is not None and written not in (None, "mock"):
         raise ValueError(f"testing answers with a mock, but the spec's interpreter is {written!r}")
 
 
-def _late(written: Mapping[str, Any] | None, dispatcher: ActionDispatcher | None) -> ActionDispatcher | None:
+def _resolve_dispatcher(
+    written: Mapping[str, Any] | None, dispatcher: ActionDispatcher | None
+) -> ActionDispatcher | None:
     """The dispatcher to register. One that is written as data stays; of kind client, it is served here."""
     if written is None or dispatcher is None:
         return dispatcher

@@ -18,7 +18,7 @@ from plangate.spec.plan_schemas import action_kinds
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LocalHandler:
     """Calls of `name` under exactly this definition go to `handler`."""
 
     name: str
@@ -26,40 +26,42 @@ class Served:
     handler: Handler
 
 
-def served_here(
+def local_handlers(
     wire: Mapping[str, Any],
     tools: Mapping[str, DefinedTool],
     predicates: Mapping[str, PredicateFunction],
     dispatcher: ActionDispatcher | None,
     dispatchers: Mapping[str, ActionDispatcher],
-) -> list[Served]:
+) -> list[LocalHandler]:
     """What the functions of a program serve of a registered spec. Digests are those of what is registered."""
     served = [
-        Served(tool["name"], _definition_digest(tool), handler)
+        LocalHandler(tool["name"], _definition_digest(tool), handler)
         for tool in wire.get("tools", ())
         if tool["name"] in tools and (handler := tools[tool["name"]].handler) is not None
     ]
     served += [
-        Served(f"predicates.{id_}", _digest({"runtime": _name(wire), "predicate": id_}), predicates[id_])
+        LocalHandler(
+            f"predicates.{id_}", _digest({"runtime": _name(wire), "predicate": id_}), predicates[id_]
+        )
         for id_, written in wire.get("approvalPredicates", {}).items()
         if id_ in predicates and not isinstance(written, str)
     ]
     shared, by_kind = wire.get("actionDispatcher"), wire.get("actionDispatchers") or {}
     if not by_kind:
-        return served + _served_actions(wire, "actions", shared, dispatcher)
+        return served + _action_handlers(wire, "actions", shared, dispatcher)
     kinds = [action_kinds(plan["schema"]) for plan in wire["plans"]]
     for kind in sorted({kind for held in kinds for kind in held or ()} | by_kind.keys()):
         written, own = (by_kind[kind], dispatchers.get(kind)) if kind in by_kind else (shared, dispatcher)
-        served += _served_actions(wire, f"actions.{kind}", written, own)
+        served += _action_handlers(wire, f"actions.{kind}", written, own)
     return served
 
 
-def _served_actions(
+def _action_handlers(
     wire: Mapping[str, Any], name: str, written: Mapping[str, Any] | None, own: ActionDispatcher | None
-) -> list[Served]:
+) -> list[LocalHandler]:
     if own is None or written is None or written["kind"] != "client":
         return []
-    return [Served(name, _digest({"runtime": _name(wire), "dispatcher": written}), own.handler)]
+    return [LocalHandler(name, _digest({"runtime": _name(wire), "dispatcher": written}), own.handler)]
 
 
 def _name(wire: Mapping[str, Any]) -> str:
@@ -79,10 +81,10 @@ def _definition_digest(tool: Mapping[str, Any]) -> str:
 
 def _digest(value: Any) -> str:
     """As the service computes it: SHA-256 of compact UTF-8 JSON with the keys of every object sorted."""
-    return hashlib.sha256(compact_json(_in_order(value))).hexdigest()
+    return hashlib.sha256(compact_json(_sort_keys(value))).hexdigest()
 
 
-def _in_order(value: Any) -> Any:
+def _sort_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _in_order(value[key]) for key in sorted(value)}
-    return [_in_order(held) for held in value] if isinstance(value, list) else value
+        return {key: _sort_keys(value[key]) for key in sorted(value)}
+    return [_sort_keys(held) for held in value] if isinstance(value, list) else value

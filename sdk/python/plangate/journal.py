@@ -21,7 +21,7 @@ from plangate.events import TERMINAL_TYPES
 FOLLOW_PATIENCE_S: Final = 300.0
 """How long a reader waits for a service that does not answer at all."""
 
-AHEAD: Final = 64
+MAX_BUFFERED_EVENTS: Final = 64
 """How many events are read before somebody takes them; then the service waits, and in the end lets go."""
 
 
@@ -56,9 +56,9 @@ class Journal:
             try:
                 async with client.stream(*self._request(), headers=self._headers()) as (answer, sent):
                     outage.answered()
-                    self._learn(answer)
+                    self._record_query_id(answer)
                     async for one in sent:
-                        event = self._new(one)
+                        event = self._decode_new_event(one)
                         outage.over()
                         if event is None:
                             continue
@@ -80,12 +80,12 @@ class Journal:
             return {"Idempotency-Key": self._key}
         return {"Last-Event-ID": self._cursor} if self._cursor else {}
 
-    def _learn(self, answer: httpx.Response) -> None:
+    def _record_query_id(self, answer: httpx.Response) -> None:
         """From here on the query is read, and not started again."""
         if self.query_id is None and "location" in answer.headers:
             self.query_id = answer.headers["location"].rsplit("/", 1)[1]
 
-    def _new(self, one: ServerSentEvent) -> dict[str, Any] | None:
+    def _decode_new_event(self, one: ServerSentEvent) -> dict[str, Any] | None:
         """The event, if it was not seen yet. A gap, which no service should leave, is read again."""
         event: dict[str, Any] = json.loads(one.data)
         if event["seq"] > self.seen + 1 and self._cursor is not None:
@@ -124,7 +124,7 @@ class QueryEvents:
         self._journal = journal
         self._client = client
         self._tell = tell
-        self._read: asyncio.Queue[dict[str, Any] | Exception | None] = asyncio.Queue(AHEAD)
+        self._read: asyncio.Queue[dict[str, Any] | Exception | None] = asyncio.Queue(MAX_BUFFERED_EVENTS)
         self._reader: asyncio.Task[None] | None = None
         self._over = False
 

@@ -15,19 +15,19 @@ from typing import Any, Final
 
 import httpx
 
-from plangate.artifacts import Artifacts, ArtifactsOfCall
-from plangate.authoring.arguments import Handler, kind_of
+from plangate.artifacts import Artifacts, CallArtifacts
+from plangate.authoring.arguments import Handler, describe_type
 from plangate.client import (
-    LONGEST_PAUSE_S,
+    MAX_PAUSE_S,
     READ_TIMEOUT_S,
     REQUEST_PATIENCE_S,
     ServiceClient,
-    passes,
+    is_transient,
     path,
 )
-from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, plain
+from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, to_jsonable
 from plangate.errors import ApiError, PlangateError
-from plangate.handlers import Served
+from plangate.handlers import LocalHandler
 from plangate.thread_state import State, StateCalls
 
 log = logging.getLogger("plangate")
@@ -35,13 +35,13 @@ log = logging.getLogger("plangate")
 MAX_CONCURRENT: Final = 16
 LEASE_MS: Final = 30_000
 CLOSE_WITHIN_S: Final = 10.0
-GIVE_BACK_WITHIN_S: Final = 3.0
-SHORTEST_LEASE_MS: Final = 1_000
+RELEASE_WITHIN_S: Final = 3.0
+MIN_LEASE_MS: Final = 1_000
 RESULT_PATIENCE_S: Final = 60.0
 """A claim that could not be kept alive has lapsed by then: what is posted later is evidence at most."""
-NAMES_A_CLAIM: Final = 500
+MAX_NAMES_PER_CLAIM: Final = 500
 MAX_ERROR_CHARS: Final = 20_000
-REFUSED_PAUSE_S: Final = 30.0
+REJECTED_PAUSE_S: Final = 30.0
 
 _DISPATCH_FIELDS: Final = {
     "idempotency_key": "idempotencyKey",
@@ -60,7 +60,7 @@ def dispatch_fields(request: Mapping[str, Any]) -> dict[str, Any]:
     return {name: request.get(field) for name, field in _DISPATCH_FIELDS.items()}
 
 
-def new_token() -> str:
+def new_claim_token() -> str:
     """What proves that a claimed call is ours: 192 random bits."""
     return secrets.token_urlsafe(24)
 
@@ -71,7 +71,7 @@ class LocalCalls:
     def __init__(
         self,
         client: ServiceClient,
-        served: Sequence[Served],
+        handlers: Sequence[LocalHandler],
         services: Mapping[str, Any],
         references: ReferenceCalls,
         *,
@@ -79,7 +79,7 @@ class LocalCalls:
         lease_ms: int = LEASE_MS,
     ) -> None:
         self._client = client
-        self._handlers = {(one.name, one.digest): one.handler for one in served}
+        self._handlers = {(one.name, one.digest): one.handler for one in handlers}
         self._services = services
         self._references = references
         self._max = max_concurrent
@@ -87,11 +87,11 @@ class LocalCalls:
         self._pool = ThreadPoolExecutor(max_concurrent, thread_name_prefix="plangate-call")
         self._hint = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
-        self._listening: asyncio.Task[None] | None = None
-        self._taking: asyncio.Task[Any] | None = None
+        self._listen_task: asyncio.Task[None] | None = None
+        self._claim_task: asyncio.Task[Any] | None = None
         self._closing = False
-        self._claim_token = new_token()
-        self._in_trouble = False
+        self._claim_token = new_claim_token()
+        self._outage_logged = False
 
     async def start(self) -> None:
         """Takes what is open already, then listens. It may be cancelled: `aclose` gives back what it had taken.
@@ -100,23 +100,23 @@ class LocalCalls:
             ApiError: if the key may not serve these calls.
             ServiceUnavailable: if the service does not answer.
         """
-        first = self._take_open(self._max, REQUEST_PATIENCE_S)
-        self._taking = asyncio.create_task(first, name="plangate-take")
-        await asyncio.shield(self._taking)
+        first = self._claim_and_start(self._max, REQUEST_PATIENCE_S)
+        self._claim_task = asyncio.create_task(first, name="plangate-take")
+        await asyncio.shield(self._claim_task)
         self._hint.set()
-        self._listening = asyncio.create_task(self._listen(), name="plangate-listen")
-        self._taking = asyncio.create_task(self._take(), name="plangate-take")
+        self._listen_task = asyncio.create_task(self._listen(), name="plangate-listen")
+        self._claim_task = asyncio.create_task(self._claim_on_hints(), name="plangate-take")
 
     async def aclose(self) -> None:
         """Takes nothing more, gives back what has not begun, and waits for what has; what then still runs is
         cancelled and not answered, since nobody knows what it did. A cancellation ends the waiting."""
         self._closing = True
         self._hint.set()
-        if self._listening is not None:
-            self._listening.cancel()
+        if self._listen_task is not None:
+            self._listen_task.cancel()
         try:
-            if self._taking is not None:
-                await asyncio.wait({self._taking}, timeout=CLOSE_WITHIN_S)
+            if self._claim_task is not None:
+                await asyncio.wait({self._claim_task}, timeout=CLOSE_WITHIN_S)
             if self._running:
                 await asyncio.wait(self._running, timeout=CLOSE_WITHIN_S)
         finally:
@@ -126,7 +126,9 @@ class LocalCalls:
                     "outcome is unknown",
                     len(self._running),
                 )
-            left = [task for task in (self._listening, self._taking, *self._running) if task is not None]
+            left = [
+                task for task in (self._listen_task, self._claim_task, *self._running) if task is not None
+            ]
             for task in left:
                 if not task.cancelling():  # at the end of its event loop everything is cancelled at once
                     task.cancel()
@@ -138,48 +140,48 @@ class LocalCalls:
     async def _listen(self) -> None:
         pause_s = 0.1
         while True:
-            longest_s = LONGEST_PAUSE_S
+            longest_s = MAX_PAUSE_S
             try:
                 async with self._client.stream("GET", "/tool-calls/stream") as (_, hints):
                     async for _ in hints:
                         pause_s = 0.1
                         self._hint.set()
             except (httpx.TransportError, ApiError) as error:
-                longest_s = LONGEST_PAUSE_S if passes(error) else REFUSED_PAUSE_S
-                self._trouble(error)
+                longest_s = MAX_PAUSE_S if is_transient(error) else REJECTED_PAUSE_S
+                self._log_outage_once(error)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
             pause_s = min(pause_s * 2, longest_s)
 
-    async def _take(self) -> None:
+    async def _claim_on_hints(self) -> None:
         while not self._closing:
             await self._hint.wait()
             self._hint.clear()
             while not self._closing and (free := self._max - len(self._running)) > 0:
                 try:
-                    taken = await self._take_open(free, 0)
+                    taken = await self._claim_and_start(free, 0)
                 except PlangateError as error:
-                    self._trouble(error)
+                    self._log_outage_once(error)
                     break
-                self._in_trouble = False
+                self._outage_logged = False
                 if taken < free:
                     break
 
-    def _trouble(self, error: Exception) -> None:
+    def _log_outage_once(self, error: Exception) -> None:
         """Told once until things go well again: the next hint, at the latest the next connection, tries again."""
-        if not self._in_trouble and not self._closing:
-            level = logging.INFO if passes(error) else logging.WARNING
+        if not self._outage_logged and not self._closing:
+            level = logging.INFO if is_transient(error) else logging.WARNING
             log.log(level, "calls for tools cannot be taken at the moment: %s", error or type(error).__name__)
-        self._in_trouble = True
+        self._outage_logged = True
 
-    async def _take_open(self, limit: int, patience_s: float) -> int:
+    async def _claim_and_start(self, limit: int, patience_s: float) -> int:
         """Claims open calls and begins them, so many at most; how many there were."""
         names = [{"name": name, "definitionDigest": digest} for name, digest in self._handlers]
         taken = 0
-        for at in range(0, len(names), NAMES_A_CLAIM):
+        for at in range(0, len(names), MAX_NAMES_PER_CLAIM):
             if taken < limit:
-                calls = await self._claim(names[at : at + NAMES_A_CLAIM], limit - taken, patience_s)
+                calls = await self._claim(names[at : at + MAX_NAMES_PER_CLAIM], limit - taken, patience_s)
                 for call in calls:
-                    self._begin(call)
+                    self._start_call(call)
                 taken += len(calls)
         return taken
 
@@ -190,16 +192,18 @@ class LocalCalls:
         answer = await self._client.request(
             "POST", "/tool-calls/claim", body, once=True, patience_s=patience_s
         )
-        self._claim_token = new_token()  # kept until an answer came: a lost one gives the same calls again
+        self._claim_token = (
+            new_claim_token()
+        )  # kept until an answer came: a lost one gives the same calls again
         calls: list[dict[str, Any]] = answer["calls"]
         return calls
 
-    def _begin(self, call: Mapping[str, Any]) -> None:
-        task = asyncio.create_task(self._serve(call), name=f"plangate-call-{call['workId']}")
+    def _start_call(self, call: Mapping[str, Any]) -> None:
+        task = asyncio.create_task(self._run_call(call), name=f"plangate-call-{call['workId']}")
         self._running.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._on_call_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_call_done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if len(self._running) == self._max - 1:
             self._hint.set()
@@ -208,45 +212,49 @@ class LocalCalls:
 
     # -- one call --------------------------------------------------------------------------------------------
 
-    async def _serve(self, call: Mapping[str, Any]) -> None:
+    async def _run_call(self, call: Mapping[str, Any]) -> None:
         if self._closing:
             await self._release(call)
             return
-        alive = asyncio.create_task(self._keep(call), name=f"plangate-keep-{call['workId']}")
+        alive = asyncio.create_task(self._renew_claim(call), name=f"plangate-keep-{call['workId']}")
         try:
-            await self._answer(call, await self._outcome(call))
+            await self._post_result(call, await self._call_handler(call))
         except asyncio.CancelledError:
             alive.cancel()
-            await self._cut_off(call)
+            await self._abandon(call)
             raise
         finally:
             alive.cancel()
             await asyncio.gather(alive, return_exceptions=True)
 
-    async def _outcome(self, call: Mapping[str, Any]) -> dict[str, Any]:
+    async def _call_handler(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """`{"output"}` or `{"error"}` of the handler, whatever it does."""
         bridge = Bridge(asyncio.get_running_loop())
         handler = self._handlers[(call["name"], call["definitionDigest"])]
         given = call["args"] if "args" in call else call["actions"]
         try:
-            result = await self._run(handler, given, self._context(call, bridge))
-            return {"output": _verdict(call, result) if call["purpose"] == "predicate" else plain(result)}
+            result = await self._invoke(handler, given, self._context(call, bridge))
+            return {
+                "output": _predicate_result(call, result)
+                if call["purpose"] == "predicate"
+                else to_jsonable(result)
+            }
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return self._failed(call, error)
+            return self._error_result(call, error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the model is told of every failure
-            return self._failed(call, error)
+            return self._error_result(call, error)
         finally:
-            await bridge.settled()
+            await bridge.drain()
 
-    async def _run(self, handler: Handler, given: Any, ctx: Any) -> Any:
+    async def _invoke(self, handler: Handler, given: Any, ctx: Any) -> Any:
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - asks what kind of call it is, not whether
         ):
             return await handler(given, ctx)
-        work = partial(contextvars.copy_context().run, _caught, handler, given, ctx)
+        work = partial(contextvars.copy_context().run, _capture, handler, given, ctx)
         result, error = await asyncio.get_running_loop().run_in_executor(self._pool, work)
         if error is not None:
             raise error
@@ -264,21 +272,21 @@ class LocalCalls:
             "thread_id": thread_id,
             "agent": asked.get("agent"),
             "runtime_id": asked.get("runtimeId"),
-            "references": References(self._references.of_call(work_id), bridge),
+            "references": References(self._references.for_call(work_id), bridge),
             "progress": Progress(self._client, work_id, call["claimToken"], bridge),
         }
         if thread_id is not None:
-            held["artifacts"] = ArtifactsOfCall(Artifacts(self._client, work_id), thread_id, bridge)
+            held["artifacts"] = CallArtifacts(Artifacts(self._client, work_id), thread_id, bridge)
             held["state"] = State(StateCalls(self._client, thread_id, work_id), bridge)
         if call["purpose"] == "action":
             held |= dispatch_fields(call)
         return CallContext(held, self._services)
 
-    def _failed(self, call: Mapping[str, Any], error: BaseException) -> dict[str, Any]:
+    def _error_result(self, call: Mapping[str, Any], error: BaseException) -> dict[str, Any]:
         log.warning("the handler of %s failed", call["name"], exc_info=error)
         return {"error": error_text(error)}
 
-    async def _keep(self, call: Mapping[str, Any]) -> None:
+    async def _renew_claim(self, call: Mapping[str, Any]) -> None:
         """Holds the claim while the handler runs and its result is on its way, through outages too."""
         beat_s = self._lease_ms / 3000
         pause_s = beat_s
@@ -288,20 +296,20 @@ class LocalCalls:
                 await self._post(call, "heartbeat", {"leaseMs": self._lease_ms}, 0, timeout_s=beat_s)
                 pause_s = beat_s
             except ApiError as error:
-                if not passes(error):
+                if not is_transient(error):
                     log.warning("the claim on a call of %s is lost: %s", call["name"], error)
                     return
             except PlangateError:
                 pause_s = min(1.0, beat_s)
 
-    async def _answer(self, call: Mapping[str, Any], outcome: dict[str, Any]) -> None:
+    async def _post_result(self, call: Mapping[str, Any], outcome: dict[str, Any]) -> None:
         try:
             answer = await self._post(call, "result", outcome, RESULT_PATIENCE_S)
         except (ValueError, ApiError) as error:
             refused = not isinstance(error, ApiError) or error.status in (400, 413, 422)
             if "output" in outcome and refused:
                 told = f"{call['name']} ran, but its result cannot be used: {error}"
-                await self._answer(call, {"error": _clean(told)})
+                await self._post_result(call, {"error": _sanitize(told)})
                 return
             log.warning("the result of %s was not taken: %s", call["name"], error)
         except PlangateError as error:
@@ -312,14 +320,14 @@ class LocalCalls:
 
     async def _release(self, call: Mapping[str, Any]) -> None:
         try:
-            await self._post(call, "release", {}, GIVE_BACK_WITHIN_S, GIVE_BACK_WITHIN_S)
+            await self._post(call, "release", {}, RELEASE_WITHIN_S, RELEASE_WITHIN_S)
         except PlangateError as error:
             log.warning("a call of %s could not be given back: %s", call["name"], error)
 
-    async def _cut_off(self, call: Mapping[str, Any]) -> None:
+    async def _abandon(self, call: Mapping[str, Any]) -> None:
         """There will be no result: the claim is to lapse now and not with its lease, so that `replay` decides."""
         try:
-            await self._post(call, "heartbeat", {"leaseMs": SHORTEST_LEASE_MS}, 0, GIVE_BACK_WITHIN_S)
+            await self._post(call, "heartbeat", {"leaseMs": MIN_LEASE_MS}, 0, RELEASE_WITHIN_S)
         except PlangateError as error:
             log.debug("the claim on a call of %s lapses with its lease: %s", call["name"], error)
 
@@ -341,7 +349,7 @@ class LocalCalls:
         )
 
 
-def _caught(handler: Handler, given: Any, ctx: Any) -> tuple[Any, BaseException | None]:
+def _capture(handler: Handler, given: Any, ctx: Any) -> tuple[Any, BaseException | None]:
     """A future cannot carry every exception (StopIteration), so that they come as values."""
     try:
         return handler(given, ctx), None
@@ -349,14 +357,14 @@ def _caught(handler: Handler, given: Any, ctx: Any) -> tuple[Any, BaseException 
         return None, error
 
 
-def _verdict(call: Mapping[str, Any], result: Any) -> bool:
+def _predicate_result(call: Mapping[str, Any], result: Any) -> bool:
     """Whether the predicate wants an approval. Nothing but a bool counts: a slip must not open a gate."""
     if isinstance(result, bool):
         return result
     name = call["name"].removeprefix("predicates.")
     raise TypeError(
         f"the approval predicate {name!r} must return a bool, True where an approval is required, "
-        f"not {kind_of(result)}"
+        f"not {describe_type(result)}"
     )
 
 
@@ -368,10 +376,10 @@ def error_text(error: BaseException) -> str:
         'ValueError: no such flight'
     """
     message = str(error).strip()
-    return _clean(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+    return _sanitize(f"{type(error).__name__}: {message}" if message else type(error).__name__)
 
 
-def _clean(text: str) -> str:
+def _sanitize(text: str) -> str:
     """Text that JSON over HTTP carries: no lone surrogates, no NUL, not too long."""
     kept = text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
     return kept if len(kept) <= MAX_ERROR_CHARS else kept[: MAX_ERROR_CHARS - 1] + "…"

@@ -19,10 +19,10 @@ log = logging.getLogger("plangate.service")
 
 START_WITHIN_S: Final = 120.0  # the first start makes a database
 END_WITHIN_S: Final = 15.0
-KEPT_LINES: Final = 40
+MAX_LOG_LINES: Final = 40
 
-_LISTENS: Final = "Plangate listens on "
-_KEY_IN: Final = "key of this machine is in "
+_URL_PREFIX: Final = "Plangate listens on "
+_KEY_FILE_MARKER: Final = "key of this machine is in "
 
 
 class LocalService:
@@ -41,8 +41,8 @@ class LocalService:
         self._data_dir = _data_dir()
         self._parent = os.getpid()
         self._users = 0
-        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self._said = threading.Event()
+        self._lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
+        self._ready = threading.Event()
         folder = _service_folder()
         child = str(Path(__file__).with_name("serve_child.py"))
         served = ["serve", "--host", "127.0.0.1", "--port", "0"]
@@ -71,15 +71,15 @@ class LocalService:
             ServiceNotStarted: if it ended, or did not listen within two minutes.
         """
         with cls._lock:
-            for held in [held for held in cls._running if not held._wanted()]:
-                held._leave()
+            for held in [held for held in cls._running if not held._is_needed()]:
+                held._stop()
             mine = [held for held in cls._running if held._data_dir == _data_dir()]
-            held = mine[0] if mine else cls._started()
+            held = mine[0] if mine else cls._start()
             held._users += 1
             return held
 
     @classmethod
-    def _started(cls) -> LocalService:
+    def _start(cls) -> LocalService:
         made = cls()
         try:
             made._wait()
@@ -90,10 +90,10 @@ class LocalService:
         atexit.register(made._end)
         return made
 
-    def _wanted(self) -> bool:
-        return self.ended() is None and (self._users > 0 or self._data_dir == _data_dir())
+    def _is_needed(self) -> bool:
+        return self.exit_reason() is None and (self._users > 0 or self._data_dir == _data_dir())
 
-    def _leave(self) -> None:
+    def _stop(self) -> None:
         LocalService._running.remove(self)
         self._end()
         atexit.unregister(self._end)
@@ -103,7 +103,7 @@ class LocalService:
         with self._lock:
             self._users -= 1
 
-    def ended(self) -> str | None:
+    def exit_reason(self) -> str | None:
         """Why the child is not there any more; None while it is."""
         code = self._process.poll()
         if code is None:
@@ -124,17 +124,17 @@ class LocalService:
             text = line.rstrip("\n")
             self._lines.append(text)
             log.debug("%s", text)
-            if text.startswith(_LISTENS):
-                self.url = text.removeprefix(_LISTENS).strip()
-            elif _KEY_IN in text:
+            if text.startswith(_URL_PREFIX):
+                self.url = text.removeprefix(_URL_PREFIX).strip()
+            elif _KEY_FILE_MARKER in text:
                 with contextlib.suppress(OSError):
-                    path = Path(text.partition(_KEY_IN)[2].strip())
+                    path = Path(text.partition(_KEY_FILE_MARKER)[2].strip())
                     self.api_key = path.read_text(encoding="utf-8").strip()
-                self._said.set()
-        self._said.set()
+                self._ready.set()
+        self._ready.set()
 
     def _wait(self) -> None:
-        in_time = self._said.wait(START_WITHIN_S)
+        in_time = self._ready.wait(START_WITHIN_S)
         if self.url and self.api_key:
             return
         what = "ended before it listened" if in_time else f"did not listen within {START_WITHIN_S:.0f} s"

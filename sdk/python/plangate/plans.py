@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from plangate.authoring.arguments import kind_of
+from plangate.authoring.arguments import describe_type
 from plangate.client import path
-from plangate.context import plain
+from plangate.context import to_jsonable
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import PlanSpec
 from plangate.thread_ids import thread_fields
-from plangate.threads import Threads
+from plangate.threads import ThreadMethods
 
 MERMAID: Final = "text/vnd.mermaid"
 
 
-class Planning(Threads):
+class PlanMethods(ThreadMethods):
     """The verbs of plans, but for `execute_plan`, which starts a query."""
 
     async def store_plan(
@@ -49,7 +49,9 @@ class Planning(Threads):
             ...     return await runtime.store_plan("Refunds", {"actions": [total, refund]}, "customer-17")
         """
         if not isinstance(plan, str | PlanSpec):
-            raise TypeError(f"a plan is of what define_plan returns, or of its name, not {kind_of(plan)}")
+            raise TypeError(
+                f"a plan is of what define_plan returns, or of its name, not {describe_type(plan)}"
+            )
         name = plan if isinstance(plan, str) else plan.name
         known = [declared["name"] for declared in self._prepared.wire.get("plans") or ()]
         if name not in known:
@@ -57,7 +59,7 @@ class Planning(Threads):
         asked = {
             "runtimeId": self.id,
             "specName": name,
-            "body": plain(body),
+            "body": to_jsonable(body),
             **thread_fields(thread_id),
             **({} if plan_id is None else {"planId": plan_id}),
         }

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-LOOKS_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+BLANK_LETTERS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 """Letters and signs, by what Unicode says, of which nothing can be seen."""
 
 _MARKS: Final = frozenset(
@@ -30,7 +30,7 @@ MAX_MARKS: Final = 4
 """Combining marks on one letter. The scripts of the world need no more, and more of them are drawn over other lines."""
 
 
-def written_out(text: str, is_seen: Callable[[str], bool], escape: Callable[[str], str]) -> str:
+def escape_invisible(text: str, is_seen: Callable[[str], bool], escape: Callable[[str], str]) -> str:
     """Return the text with invisible characters escaped, and also combining marks that have no letter before them or are
     too many."""
     if text.isascii() and text.isprintable():
@@ -48,25 +48,25 @@ def written_out(text: str, is_seen: Callable[[str], bool], escape: Callable[[str
     return "".join(parts)
 
 
-def visible(text: str) -> str:
+def to_printable(text: str) -> str:
     """A line that shows the whole of a text: two texts that differ never look the same. A backslash is two."""
-    return _written(text.replace("\\", "\\\\"))
+    return _escape_line(text.replace("\\", "\\\\"))
 
 
-def visible_json(text: str) -> str:
+def to_printable_json(text: str) -> str:
     """A JSON text as it stands there, but for what cannot be seen in its strings: it still means the same."""
-    return _STRING.sub(lambda string: f'"{_written(string[0][1:-1])}"', text)
+    return _STRING.sub(lambda string: f'"{_escape_line(string[0][1:-1])}"', text)
 
 
-def _written(text: str) -> str:
-    seen = written_out(text, _is_seen, lambda c: _SHORT.get(c) or _escaped(c))
+def _escape_line(text: str) -> str:
+    seen = escape_invisible(text, _is_visible, lambda c: _SHORT.get(c) or _unicode_escape(c))
     return _HIDDEN_BLANKS.sub(lambda blanks: "\\u0020" * len(blanks[0]), seen)
 
 
-def _is_seen(char: str) -> bool:
-    return char.isprintable() and char not in LOOKS_BLANK and char not in _MARKS
+def _is_visible(char: str) -> bool:
+    return char.isprintable() and char not in BLANK_LETTERS and char not in _MARKS
 
 
-def _escaped(char: str) -> str:
+def _unicode_escape(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[n : n + 4]}" for n in range(0, len(units), 4))

@@ -1,5 +1,4 @@
-"""What a program asks of a runtime that is open: queries, references, artifacts. Other verbs are in `Approving`, `Threads`
-and `Planning`."""
+"""The runtime: queries, references and artifacts. Its bases are `ApprovalMethods`, `ThreadMethods` and `PlanMethods`."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from plangate.artifacts import Artifacts
-from plangate.authoring.arguments import kind_of
+from plangate.authoring.arguments import describe_type
 from plangate.client import READ_TIMEOUT_S, path
 from plangate.context import ReferenceCalls
 from plangate.journal import Journal, QueryEvents
-from plangate.plans import Planning
+from plangate.plans import PlanMethods
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
 from plangate.thread_ids import thread_fields
@@ -22,7 +21,7 @@ from plangate.thread_ids import thread_fields
 log = logging.getLogger("plangate")
 
 
-class Runtime(Planning):
+class Runtime(PlanMethods):
     """An open runtime. Made by `create_runtime`; belongs to the event loop that opens it.
 
     `await` it or enter it with `async with` to open it. Opening an open one does nothing; one that was closed
@@ -77,7 +76,7 @@ class Runtime(Planning):
             ...     return "".join([e["text"] async for e in events if e["type"] == "text"])
         """
         if resume is not None:
-            return self._follow(_resumed(resume))
+            return self._follow(_journal_to_resume(resume))
         if thread_id is None:
             raise ValueError("thread_id is missing: it is any string of yours that names the conversation")
         return self._start(None, prompt, thread_id, inputs, data)
@@ -137,7 +136,7 @@ class Runtime(Planning):
             ...             gate = event["data"]
             ...             await runtime.respond_to_approval(gate["id"], "approve", digest=gate["digest"])
         """
-        asked = {**_values({"inputs": inputs}), **thread_fields(thread_id)}
+        asked = {**_check_mappings({"inputs": inputs}), **thread_fields(thread_id)}
         return self._follow(Journal(asked, path("plans", plan_id, "execute")))
 
     def _start(
@@ -150,17 +149,17 @@ class Runtime(Planning):
     ) -> QueryEvents:
         asked = {
             "runtimeId": self.id,
-            "prompt": prompt if isinstance(prompt, str) else _as_json(prompt),
+            "prompt": prompt if isinstance(prompt, str) else _dump_prompt(prompt),
             **thread_fields(thread_id),
             **({} if agent is None else {"agent": agent}),
-            **_values({"inputs": inputs, "data": data}),
+            **_check_mappings({"inputs": inputs, "data": data}),
         }
         return self._follow(Journal(asked))
 
     def _follow(self, journal: Journal) -> QueryEvents:
-        return QueryEvents(journal, self._client, self._tell)
+        return QueryEvents(journal, self._client, self._call_hooks)
 
-    async def _tell(self, event: dict[str, Any]) -> None:
+    async def _call_hooks(self, event: dict[str, Any]) -> None:
         for kind in (event["type"], "*"):
             hook = self._hooks.get(kind)
             if hook is None:
@@ -291,14 +290,14 @@ class Runtime(Planning):
         return Artifacts(self._client)
 
 
-def _values(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _check_mappings(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, values in given.items():
         if values is not None and not isinstance(values, Mapping):
-            raise TypeError(f"{name} is a mapping of names to values, not {kind_of(values)}")
+            raise TypeError(f"{name} is a mapping of names to values, not {describe_type(values)}")
     return {name: dict(values) for name, values in given.items() if values is not None}
 
 
-def _as_json(prompt: Any) -> str:
+def _dump_prompt(prompt: Any) -> str:
     if prompt is None:
         raise ValueError("the prompt is missing: it is text, or anything else that JSON has a form for")
     try:
@@ -307,7 +306,7 @@ def _as_json(prompt: Any) -> str:
         raise type(error)(f"the prompt is neither text nor JSON: {error}") from error
 
 
-def _resumed(resume: Any) -> Journal:
+def _journal_to_resume(resume: Any) -> Journal:
     if isinstance(resume, str) and resume.startswith("qry_"):
         return Journal(query_id=resume)
     if isinstance(resume, Mapping) and isinstance(resume.get("queryId"), str):

@@ -17,14 +17,14 @@ import threading
 import time
 from importlib.machinery import PathFinder
 
-LOOK_EVERY_S = 1.0
+CHECK_INTERVAL_S = 1.0
 END_WITHIN_S = 20.0
 
 
-def end_with(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """Ends this process when its input does, or when it has another parent: a killed program says nothing."""
     while os.getppid() == parent:
-        readable, _, _ = select.select([0], [], [], LOOK_EVERY_S)
+        readable, _, _ = select.select([0], [], [], CHECK_INTERVAL_S)
         if readable and not os.read(0, 1):
             break
     os.kill(os.getpid(), signal.SIGTERM)
@@ -34,7 +34,7 @@ def end_with(parent: int) -> None:
 
 def main() -> None:
     parent, folder, *arguments = sys.argv[1:]
-    threading.Thread(target=end_with, args=(int(parent),), daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(int(parent),), daemon=True).start()
     sys.path.append(
         os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     )  # this library, for the service

@@ -15,7 +15,7 @@ from plangate.authoring.tools import DefinedTool
 from plangate.client import ServiceClient, path
 from plangate.context import ReferenceCalls
 from plangate.errors import PlangateError
-from plangate.handlers import served_here
+from plangate.handlers import local_handlers
 from plangate.local_calls import LocalCalls
 from plangate.local_service import LocalService
 from plangate.spec.models import ReferenceSpec
@@ -24,7 +24,7 @@ EventHook = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRuntime:
     """A spec with everything that was only known when it was opened, and the functions that run here."""
 
     wire: dict[str, Any]
@@ -35,12 +35,12 @@ class Prepared:
     dispatchers: Mapping[str, ActionDispatcher]
 
 
-class Registered:
-    """A spec that is registered while it is open. Verbs are in `Approving` and `Runtime`."""
+class RuntimeSession:
+    """A spec that is registered while it is open. Verbs are in `ApprovalMethods` and `Runtime`."""
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedRuntime,
         url: str | None,
         api_key: str | None,
         services: Mapping[str, Any],
@@ -51,7 +51,7 @@ class Registered:
         self._api_key = api_key
         self._services = services
         self._hooks = hooks
-        self._held: AsyncExitStack | None = None
+        self._resources: AsyncExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: ServiceClient | None = None
         self._record: dict[str, Any] = {}
@@ -89,20 +89,20 @@ class Registered:
             ...     finally:
             ...         await runtime.aclose()
         """
-        held, self._held = self._held, None
+        held, self._resources = self._resources, None
         self._connection = None
         if held is not None:
             await held.aclose()
 
     async def _open(self) -> Self:
-        if self._held is not None:
+        if self._resources is not None:
             return self
         async with AsyncExitStack() as held:
             client = await self._connect(held)
             record = await client.request("POST", "/runtimes", self._prepared.wire)
             self._signing_secret = record.pop("signingSecret", None) or self._signing_secret
             prepared = self._prepared
-            served = served_here(
+            served = local_handlers(
                 record["spec"],
                 prepared.tools,
                 prepared.predicates,
@@ -116,7 +116,7 @@ class Registered:
                 await calls.start()
             self._connection, self._record = client, record
             self._loop = asyncio.get_running_loop()
-            self._held = held.pop_all()
+            self._resources = held.pop_all()
         return self
 
     async def _connect(self, held: AsyncExitStack) -> ServiceClient:
@@ -126,7 +126,9 @@ class Registered:
         else:
             service = await asyncio.to_thread(LocalService.acquire)
             held.push_async_callback(asyncio.to_thread, service.release)
-            client = ServiceClient(service.url, self._api_key or service.api_key, tenant, ended=service.ended)
+            client = ServiceClient(
+                service.url, self._api_key or service.api_key, tenant, ended=service.exit_reason
+            )
         held.push_async_callback(client.aclose)
         return client
 
@@ -146,17 +148,17 @@ class Registered:
     @property
     def id(self) -> str:
         """The id of the registered version."""
-        return str(self._registered["id"])
+        return str(self._registration["id"])
 
     @property
     def version(self) -> int:
         """Its number in the line of versions of its name."""
-        return int(self._registered["version"])
+        return int(self._registration["version"])
 
     @property
     def spec(self) -> dict[str, Any]:
         """The registered spec, in its wire form."""
-        registered: dict[str, Any] = self._registered["spec"]
+        registered: dict[str, Any] = self._registration["spec"]
         return registered
 
     @property
@@ -209,7 +211,7 @@ class Registered:
         return self._client.url
 
     @property
-    def _registered(self) -> dict[str, Any]:
+    def _registration(self) -> dict[str, Any]:
         _ = self._client  # says so where nothing is registered yet
         return self._record
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from plangate.client import ServiceClient
 
 MAX_THREAD_ID_CHARS: Final = 200
-OWN_ID: Final = "thr_"
+SERVICE_ID_PREFIX: Final = "thr_"
 
 
 def thread_fields(thread_id: Any) -> dict[str, str]:
@@ -24,10 +24,10 @@ def thread_fields(thread_id: Any) -> dict[str, str]:
         return {}
     if not (isinstance(thread_id, str) and 0 < len(thread_id) <= MAX_THREAD_ID_CHARS):
         raise ValueError(f"thread_id is a string of 1 to {MAX_THREAD_ID_CHARS} characters")
-    return {"threadId" if thread_id.startswith(OWN_ID) else "threadKey": thread_id}
+    return {"threadId" if thread_id.startswith(SERVICE_ID_PREFIX) else "threadKey": thread_id}
 
 
-async def thread_of(client: ServiceClient, thread_id: str) -> str:
+async def resolve_thread_id(client: ServiceClient, thread_id: str) -> str:
     """The service's id of a thread, which is made if a string of the caller's is new."""
     fields = thread_fields(thread_id)
     if not fields:

@@ -5,29 +5,37 @@ from __future__ import annotations
 from typing import Any, Final
 
 from plangate.client import ServiceClient, path
-from plangate.context import Bridge, OnceKeys, plain
-from plangate.spec.variables import DAGGER, MISSING, Expression, NotAVariable, Reference, follow, parse
+from plangate.context import Bridge, IdempotencyKeys, to_jsonable
+from plangate.spec.variables import (
+    DAGGER,
+    MISSING,
+    Expression,
+    InvalidVariable,
+    VariablePath,
+    parse,
+    resolve_path,
+)
 
 STATE: Final = f"{DAGGER}state"
 
 
-def reference_to(place: str) -> Reference:
+def state_path(place: str) -> VariablePath:
     """The variable of a place in the state.
 
     Raises:
         ValueError: for what is no path.
 
     Example:
-        >>> str(reference_to('totals."net.eur"'))
+        >>> str(state_path('totals."net.eur"'))
         '†state.totals."net.eur"'
     """
     if not isinstance(place, str) or place.startswith(DAGGER):
         raise ValueError(f"{place!r} is no path: a place is written as after {STATE}., such as totals.net")
     try:
         parsed = parse(f"{STATE}.{place}")
-    except NotAVariable as error:
+    except InvalidVariable as error:
         raise ValueError(f"{place!r} is no path: {error}") from None
-    references = list(parsed.references()) if isinstance(parsed, Expression) else []
+    references = list(parsed.paths()) if isinstance(parsed, Expression) else []
     if len(references) != 1:
         raise ValueError(f"{place!r} is more than one path")
     return references[0]
@@ -40,23 +48,23 @@ class StateCalls:
         self._client = client
         self._where = path("threads", thread_id, "state")
         self._work_id = work_id
-        self._keys = OnceKeys(work_id)
+        self._keys = IdempotencyKeys(work_id)
 
     async def get(self, place: str | None, default: Any) -> Any:
-        inside = () if place is None else reference_to(place).path
+        inside = () if place is None else state_path(place).path
         found = await self._client.request("GET", self._where)
-        value = follow(found["document"], inside)
+        value = resolve_path(found["document"], inside)
         return default if value is MISSING else value
 
     async def write(self, method: str, place: str, value: Any) -> dict[str, Any]:
         body = {
             "workId": self._work_id,
-            "path": str(reference_to(place)),
+            "path": str(state_path(place)),
             "method": method,
-            "value": plain(value),
+            "value": to_jsonable(value),
         }
         where = f"{self._where}/log"
-        key = self._keys.of(where, body)
+        key = self._keys.next_key(where, body)
         written: dict[str, Any] = await self._client.request("POST", where, body, key=key)
         return written
 

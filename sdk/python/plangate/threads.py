@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from plangate.approvals import Approving
+from plangate.approvals import ApprovalMethods
 from plangate.client import path
-from plangate.thread_ids import thread_of
+from plangate.thread_ids import resolve_thread_id
 
 
-class Threads(Approving):
+class ThreadMethods(ApprovalMethods):
     """The verbs of threads."""
 
     async def thread_state(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Threads(Approving):
             ...     return [(write["agent"], write["at"]) for write in log if write["path"] == path]
         """
         where = path("threads", await self._thread(thread_id), "state", "log")
-        return await self._listed(where, {}, limit)
+        return await self._list(where, {}, limit)
 
     async def fork_thread(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
         """Makes a thread whose state begins as that of another is, or was, and gives it: `{"id", "runtimeId", ...}`.
@@ -106,4 +106,4 @@ class Threads(Approving):
         await self._client.request("DELETE", path("threads", await self._thread(thread_id)))
 
     async def _thread(self, thread_id: str) -> str:
-        return await thread_of(self._client, thread_id)
+        return await resolve_thread_id(self._client, thread_id)

@@ -11,18 +11,18 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plangate.spec.variables import Reference
+from plangate.spec.variables import VariablePath
 
 from app.base.schema.checker import SchemaChecker
 from app.variables.json_worker import Opened, verbs
 from app.variables.prompt import section
 from app.variables.values import Filled, VariableError, filled, flaws_told, glimpses_of, written
 
-STATE, DATA = Reference("state"), Reference("data")
+STATE, DATA = VariablePath("state"), VariablePath("data")
 
 
 def fill(args: Any, **documents: Any) -> Filled:
-    values = {Reference(kind): held for kind, held in documents.items()}
+    values = {VariablePath(kind): held for kind, held in documents.items()}
     return filled(written(args, (), None), values, documents, {})
 
 

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plangate.spec.variables import Reference, Segment
+from plangate.spec.variables import Segment, VariablePath
 
 from app.base.schema.checker import SchemaChecker
 from app.variables import values as variable_values
 from app.variables.prompt import MAX_LINES, section
 from app.variables.values import Filled, VariableError, filled, flaws_told, glimpses_of, written
 
-STATE, INPUT = Reference("state"), Reference("input")
+STATE, INPUT = VariablePath("state"), VariablePath("input")
 
 
 def fill(args: Any, kept: Any = (), /, **documents: Any) -> Filled:
-    values = {Reference(kind): held for kind, held in documents.items()}
+    values = {VariablePath(kind): held for kind, held in documents.items()}
     return filled(written(args, kept, None), values, documents, {})
 
 
@@ -218,4 +218,4 @@ def test_the_section_is_bounded() -> None:
 def test_a_segment_that_is_quoted_leads_to_its_key() -> None:
     made = filled(written({"a": '†state."0"'}, (), None), {STATE: {"0": "zero"}}, ("state",), {})
     assert made.args == {"a": "zero"}
-    assert str(Reference("state", (Segment("0"),))) == '†state."0"'
+    assert str(VariablePath("state", (Segment("0"),))) == '†state."0"'

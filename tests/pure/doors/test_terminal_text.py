@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plangate.printable import visible
+from plangate.printable import to_printable
 
 from app.commands.remote import terminal_text
 
@@ -61,7 +61,7 @@ ZALGO = "Z" + "\u0301\u0300\u0302\u20dd" * 50
 
 
 @pytest.mark.parametrize(
-    "write", [terminal_text.safe, visible, lambda said: terminal_text.safe_lines(said)[0]]
+    "write", [terminal_text.safe, to_printable, lambda said: terminal_text.safe_lines(said)[0]]
 )
 def test_combining_marks_are_bounded(write: Any) -> None:
     said = write(ZALGO)
@@ -74,7 +74,11 @@ def test_combining_marks_are_bounded(write: Any) -> None:
 
 @given(st.text(st.characters(categories=["L", "M", "Zs"])))
 def test_no_text_stacks_marks_on_a_line(given_text: str) -> None:
-    for said in (terminal_text.safe(given_text), visible(given_text), *terminal_text.safe_lines(given_text)):
+    for said in (
+        terminal_text.safe(given_text),
+        to_printable(given_text),
+        *terminal_text.safe_lines(given_text),
+    ):
         assert most_marks(said) <= 4
         assert not unicodedata.category(said[:1] or " ").startswith("M")
 
@@ -96,7 +100,7 @@ UNSEEN = [
 
 @pytest.mark.parametrize("char", UNSEEN, ids=lambda char: f"{ord(char):04x}")
 def test_what_cannot_be_seen_is_written_as_json_writes_it(char: str) -> None:
-    said = visible(f"pay{char}me")
+    said = to_printable(f"pay{char}me")
     assert said.isascii()
     assert json.loads(f'"{said}"') == f"pay{char}me"
     (line,) = terminal_text.shown_json(json.dumps(f"pay{char}me", ensure_ascii=False))
@@ -116,7 +120,7 @@ def test_what_cannot_be_seen_is_written_as_json_writes_it(char: str) -> None:
     ],
 )
 def test_blanks_and_backslashes_are_told_apart(given_text: str, said: str) -> None:
-    assert visible(given_text) == said
+    assert to_printable(given_text) == said
 
 
 SEEN = st.text(
@@ -137,7 +141,7 @@ def test_a_subject_is_shown_to_the_last_character(value: object) -> None:
 
 @given(SEEN, SEEN)
 def test_texts_that_differ_look_different(one: str, other: str) -> None:
-    assert (visible(one) == visible(other)) == (one == other)
+    assert (to_printable(one) == to_printable(other)) == (one == other)
 
 
 def test_numbers_are_shown_as_they_stand() -> None:

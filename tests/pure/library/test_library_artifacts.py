@@ -8,8 +8,8 @@ from typing import Any
 import plangate
 import pytest
 from plangate import define_runtime, define_specialist, define_tool
-from plangate.context import OnceKeys
-from plangate.thread_state import reference_to
+from plangate.context import IdempotencyKeys
+from plangate.thread_state import state_path
 
 from tests.pure.library.fake_service import FakeService, fake_service
 
@@ -162,13 +162,14 @@ async def test_a_handler_publishes_and_writes_under_its_call(sync: bool) -> None
 
 
 def test_keys_are_the_same_when_a_call_is_made_again() -> None:
-    first, again = OnceKeys("wrk_1"), OnceKeys("wrk_1")
+    first, again = IdempotencyKeys("wrk_1"), IdempotencyKeys("wrk_1")
     bodies = [{"a": 1}, {"a": 2}, {"a": 1}]
-    keys = [first.of("/x", body) for body in bodies]
-    assert sorted(again.of("/x", body) for body in reversed(bodies)) == sorted(keys)
+    keys = [first.next_key("/x", body) for body in bodies]
+    assert sorted(again.next_key("/x", body) for body in reversed(bodies)) == sorted(keys)
     assert len(set(keys)) == 3
     assert (
-        OnceKeys("wrk_2").of("/x", {"a": 1}) not in keys and OnceKeys("wrk_1").of("/y", {"a": 1}) not in keys
+        IdempotencyKeys("wrk_2").next_key("/x", {"a": 1}) not in keys
+        and IdempotencyKeys("wrk_1").next_key("/y", {"a": 1}) not in keys
     )
 
 
@@ -232,7 +233,7 @@ async def test_the_whole_state_and_a_null_in_it() -> None:
 )
 def test_what_is_no_place(place: Any, why: str) -> None:
     with pytest.raises(ValueError, match="^" + repr(place).replace("|", r"\|")) as refused:
-        reference_to(place)
+        state_path(place)
     assert why in str(refused.value)
 
 

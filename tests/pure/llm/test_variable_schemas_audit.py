@@ -11,7 +11,7 @@ import orjson
 import pytest
 from plangate.spec.models import ToolSpec
 from plangate.spec.toolkits import TOOLKITS
-from plangate.spec.variable_schemas import meta_schema, own_schema, told_schema
+from plangate.spec.variable_schemas import agent_schema, meta_schema, schema_without_meta
 
 from app.calls.tool_calls import AgentTools
 from app.llm import anthropic, openai
@@ -93,12 +93,12 @@ def test_every_parameter_takes_what_it_took_and_a_variable() -> None:
 
 def test_parameters_without_names_take_variables_too() -> None:
     schema = {"type": "object", "additionalProperties": {"type": "number"}}
-    told = told_schema("sum", schema)
+    told = agent_schema("sum", schema)
     assert told["additionalProperties"] == {"anyOf": [{"type": "number"}, VARIABLE]}
     assert jsonschema_rs.validator_for(told).is_valid({"a": 1, "b": "†state.b", "_outputPath": "†state.s"})
-    assert told_schema("sum", {"additionalProperties": False})["additionalProperties"] is False
+    assert agent_schema("sum", {"additionalProperties": False})["additionalProperties"] is False
     through = {**schema, "properties": {"a": {"$ref": "#/additionalProperties"}}}
-    assert told_schema("sum", through)["additionalProperties"] == {"type": "number"}
+    assert agent_schema("sum", through)["additionalProperties"] == {"type": "number"}
 
 
 def test_what_a_tool_asks_of_its_paths_is_told_and_checked_apart() -> None:
@@ -109,8 +109,8 @@ def test_what_a_tool_asks_of_its_paths_is_told_and_checked_apart() -> None:
         "required": ["n", "_outputPath"],
         "additionalProperties": False,
     }
-    assert told_schema("t", schema)["properties"]["_outputPath"] == path
-    assert jsonschema_rs.validator_for(own_schema(schema)).is_valid({"n": 1})
+    assert agent_schema("t", schema)["properties"]["_outputPath"] == path
+    assert jsonschema_rs.validator_for(schema_without_meta(schema)).is_valid({"n": 1})
     meta = jsonschema_rs.validator_for(meta_schema(schema) or {})
     assert meta.is_valid({"_outputPath": "†state.reports.x", "_outputMethod": "push"})
     assert not meta.is_valid({"_outputPath": "†state.x"})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plangate.spec.variables import Expression, Reference, parse
+from plangate.spec.variables import Expression, VariablePath, parse
 
 from app.base.errors import MAX_COLLECTED_ERRORS
 from app.plans.body import Action
@@ -18,10 +18,10 @@ from app.plans.graph import MAX_FLAWS, Graph, Order, Paths, excluded, steps_of
 from app.variables.values import VariableError
 
 
-def ref(text: str) -> Reference:
+def ref(text: str) -> VariablePath:
     parsed = parse(text)
     assert isinstance(parsed, Expression)
-    (found,) = parsed.references()
+    (found,) = parsed.paths()
     return found
 
 
@@ -35,7 +35,7 @@ def graph(*actions: Action) -> Graph:
     return Graph(steps)
 
 
-def told(*actions: Action, refusal: Callable[[Reference], str | None] = lambda _: None) -> list[str]:
+def told(*actions: Action, refusal: Callable[[VariablePath], str | None] = lambda _: None) -> list[str]:
     return [f"{flaw.pointer}: {flaw.message}" for flaw in graph(*actions).flaws(refusal)]
 
 
@@ -59,7 +59,7 @@ ACTIONS = st.builds(
 PLANS = st.lists(ACTIONS, max_size=9)
 
 
-def is_near(a: Reference, b: Reference) -> bool:
+def is_near(a: VariablePath, b: VariablePath) -> bool:
     """Whether one path is the other, or leads to it: segment by segment, one begins with the other."""
     keys = [[x.kind, *(segment.key for segment in x.path)] for x in (a, b)]
     shorter = min(map(len, keys))
@@ -80,7 +80,7 @@ def ancestors(needs: Sequence[frozenset[int]]) -> list[set[int]]:
 
 
 @given(PATHS.map(ref), PATHS.map(ref))
-def test_overlap_is_symmetric(a: Reference, b: Reference) -> None:
+def test_overlap_is_symmetric(a: VariablePath, b: VariablePath) -> None:
     for at, asked in [(a, b), (b, a)]:
         tree = Paths()
         tree.add(at, 0)
@@ -89,7 +89,9 @@ def test_overlap_is_symmetric(a: Reference, b: Reference) -> None:
 
 
 @given(st.lists(PATHS.map(ref), max_size=9), PATHS.map(ref))
-def test_every_path_that_overlaps_is_found_and_no_other(paths: list[Reference], asked: Reference) -> None:
+def test_every_path_that_overlaps_is_found_and_no_other(
+    paths: list[VariablePath], asked: VariablePath
+) -> None:
     tree = Paths()
     for n, path in enumerate(paths):
         tree.add(path, n)
@@ -245,7 +247,7 @@ def test_writers_that_join_or_are_ordered_are_fine(actions: list[Action]) -> Non
 
 
 def test_what_nothing_provides_is_told_with_the_reason_of_each_alternative() -> None:
-    def refusal(reference: Reference) -> str | None:
+    def refusal(reference: VariablePath) -> str | None:
         return None if reference.kind == "input" else f"no {reference.kind} here."
 
     found = told(

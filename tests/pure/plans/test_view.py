@@ -39,7 +39,7 @@ def row(n: int, path: str, method: Method, value: Any) -> WriteRow:
 def write(path: str, method: Method, value: Any) -> Write:
     expression = parse(path)
     assert isinstance(expression, Expression)
-    (reference,) = expression.references()
+    (reference,) = expression.paths()
     return Write(reference.path, method, value)
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from plangate.spec.approvals import (
     DEFAULT_EXPIRES_MS,
     ResolvedRule,
+    apply_floor,
     free_arguments,
-    over_floor,
     plan_rule,
-    tightened,
+    tighten_rule,
     tool_rule,
 )
 from plangate.spec.models import ApprovalPolicies, ApprovalRule, RuntimeSpec
@@ -62,7 +62,7 @@ def asks_whenever(one: ApprovalRule, other: ApprovalRule) -> bool:
 
 @given(RULES, RULES)
 def test_the_result_is_never_weaker_than_either(rule: ApprovalRule, floor: ApprovalRule) -> None:
-    found = tightened(rule, floor)
+    found = tighten_rule(rule, floor)
     for side in (rule, floor):
         assert asks_whenever(found, side)
         assert minimum(found) >= minimum(side)
@@ -78,9 +78,9 @@ def test_the_result_is_never_weaker_than_either(rule: ApprovalRule, floor: Appro
 
 @given(RULES, RULES)
 def test_a_floor_twice_is_a_floor(rule: ApprovalRule, floor: ApprovalRule) -> None:
-    once = tightened(rule, floor)
-    assert tightened(once, floor) == once
-    assert tightened(rule, ApprovalRule(kind="never", rememberable=rule.rememberable)) == rule
+    once = tighten_rule(rule, floor)
+    assert tighten_rule(once, floor) == once
+    assert tighten_rule(rule, ApprovalRule(kind="never", rememberable=rule.rememberable)) == rule
 
 
 @given(RULES, RULES, st.one_of(st.none(), st.integers(1, 3 * DEFAULT_EXPIRES_MS)))
@@ -88,7 +88,7 @@ def test_no_query_keeps_an_approval_open_longer_than_the_floor(
     rule: ApprovalRule, floor: ApprovalRule, asked: int | None
 ) -> None:
     plain = ResolvedRule(rule, "tool")
-    lives = over_floor(plain, floor).expires_in_ms(asked)
+    lives = apply_floor(plain, floor).expires_in_ms(asked)
     assert lives <= plain.expires_in_ms(asked)
     if floor.approval_expires_in_ms is not None:
         assert lives <= floor.approval_expires_in_ms
@@ -134,7 +134,7 @@ def test_what_comes_of_a_rule_and_a_floor(rule: Any, floor: Any, expected: Any) 
     policies = ApprovalPolicies.model_validate({"tools": rule})
     under = ApprovalPolicies.model_validate({"tools": floor})
     assert policies.tools is not None and under.tools is not None
-    assert tightened(policies.tools, under.tools).to_wire() == expected
+    assert tighten_rule(policies.tools, under.tools).to_wire() == expected
 
 
 def test_a_floor_is_applied_last_and_not_to_builtin_tools() -> None:

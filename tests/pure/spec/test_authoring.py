@@ -495,10 +495,10 @@ def test_predicates_may_come_when_the_runtime_is_opened() -> None:
     made = runtime(agent)
     assert made.missing_predicates == ("big", "odd")
     with pytest.raises(SpecInvalid, match="predicate 'big', which is not registered"):
-        made.completed()
+        made.complete()
     with pytest.raises(SpecInvalid, match="predicate 'odd', which is not registered"):
-        made.completed(approval_predicates={"big": handler})
-    done = made.completed(
+        made.complete(approval_predicates={"big": handler})
+    done = made.complete(
         approval_predicates={"big": handler, "odd": "true"}, action_dispatcher=dispatch, interpreter="noop"
     )
     assert done.missing_predicates == ()
@@ -518,7 +518,7 @@ def test_predicates_may_come_when_the_runtime_is_opened() -> None:
 
 def test_completing_adds_to_what_was_given() -> None:
     made = runtime(approval_predicates={"big": handler}, interpreter="mock", mock_response="a")
-    done = made.completed(approval_predicates={"odd": handler}, mock_response="b")
+    done = made.complete(approval_predicates={"odd": handler}, mock_response="b")
     assert set(done.predicates) == {"big", "odd"}
     assert (done.wire["interpreter"], done.wire["mockResponse"]) == ("mock", "b")
 

@@ -168,14 +168,14 @@ def test_a_planner_is_told_that_fields_of_actions_may_be_variables(by: str) -> N
 def test_a_plan_with_variables_is_checked_by_the_tool_itself() -> None:
     """A variable may stand anywhere inside of a field; storePlan knows where, and a schema of it would not."""
     tool = tools_of("planner", plan={"name": "Refunds", "schema": PLAN, "variables": True})["storePlan"]
-    check = jsonschema_rs.validator_for(dict(tool.checked_schema))
+    check = jsonschema_rs.validator_for(dict(tool.validation_schema))
     assert check.is_valid(
         {"specName": "Refunds", "body": {"actions": [{"kind": "refund", "amounts": ["†a.b"]}]}}
     )
     assert not check.is_valid({"specName": "Other", "body": {}})
     assert not check.is_valid({"specName": "Refunds", "body": []})
     plain = tools_of("planner", plan={"name": "Refunds", "schema": PLAN})["storePlan"]
-    assert plain.checked_schema == plain.input_schema
+    assert plain.validation_schema == plain.input_schema
 
 
 def test_a_field_that_the_schema_refers_through_is_told_as_it_is() -> None:

@@ -7,7 +7,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from plangate.spec.toolkits import TOOLKITS
-from plangate.spec.variable_schemas import data_name_problem, own_schema, prescribed_path, told_schema
+from plangate.spec.variable_schemas import (
+    agent_schema,
+    data_name_problem,
+    fixed_output_path,
+    schema_without_meta,
+)
 
 VARIABLE = {"type": "string", "pattern": "^†"}
 SCHEMA: dict[str, Any] = {
@@ -27,7 +32,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def test_every_parameter_also_accepts_a_variable() -> None:
-    told = told_schema("pay", SCHEMA)
+    told = agent_schema("pay", SCHEMA)
     assert told["properties"]["n"] == {
         "description": "How many.",
         "anyOf": [{"type": "integer", "minimum": 1}, VARIABLE],
@@ -48,12 +53,12 @@ def test_every_parameter_also_accepts_a_variable() -> None:
 
 def test_the_body_of_a_plan_and_schemas_with_references_through_them_stay_as_they_are() -> None:
     (store, *_) = TOOLKITS["plans"]
-    told = told_schema("storePlan", store.input_schema)
+    told = agent_schema("storePlan", store.input_schema)
     assert told["properties"]["body"] == store.input_schema["properties"]["body"]
     assert told["properties"]["planId"]["anyOf"][1] == VARIABLE
     through = {"properties": {"a": {"type": "array"}, "b": {"$ref": "#/properties/a"}}}
-    assert told_schema("t", through)["properties"]["a"] == {"type": "array"}
-    assert "_outputPath" in told_schema("t", through)["properties"]
+    assert agent_schema("t", through)["properties"]["a"] == {"type": "array"}
+    assert "_outputPath" in agent_schema("t", through)["properties"]
 
 
 def test_meta_parameters_are_taken_out_of_what_a_call_is_checked_against() -> None:
@@ -61,16 +66,16 @@ def test_meta_parameters_are_taken_out_of_what_a_call_is_checked_against() -> No
         "properties": {"n": {}, "_outputPath": {"const": "†state.x"}},
         "required": ["n", "_outputPath"],
     }
-    assert own_schema(written) == {"properties": {"n": {}}, "required": ["n"]}
-    assert own_schema(SCHEMA) == SCHEMA
-    assert prescribed_path(written) == "†state.x"
-    assert prescribed_path({"properties": {"_outputPath": VARIABLE}}) is None
+    assert schema_without_meta(written) == {"properties": {"n": {}}, "required": ["n"]}
+    assert schema_without_meta(SCHEMA) == SCHEMA
+    assert fixed_output_path(written) == "†state.x"
+    assert fixed_output_path({"properties": {"_outputPath": VARIABLE}}) is None
     shared = {
         "properties": {"_outputPath": {"$ref": "#/$defs/kept"}},
         "$defs": {"kept": {"const": "†state.x"}},
     }
-    assert prescribed_path(shared) == "†state.x"
-    assert told_schema("t", written)["properties"]["_outputPath"] == {"const": "†state.x"}
+    assert fixed_output_path(shared) == "†state.x"
+    assert agent_schema("t", written)["properties"]["_outputPath"] == {"const": "†state.x"}
 
 
 @pytest.mark.parametrize(

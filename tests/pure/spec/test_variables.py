@@ -12,14 +12,14 @@ from plangate.spec.variables import (
     DAGGER,
     MISSING,
     Expression,
-    NotAVariable,
-    Reference,
+    InvalidVariable,
     Segment,
+    VariablePath,
     evaluate,
-    follow,
+    find_variables,
     parse,
-    replaced,
-    variables_of,
+    replace_variables,
+    resolve_path,
 )
 
 D = DAGGER
@@ -39,7 +39,7 @@ def segment(key: str, quoted: bool) -> Segment:
 
 
 SEGMENTS = st.builds(segment, KEYS, st.booleans())
-REFERENCES = st.builds(Reference, NAMES, st.lists(SEGMENTS, max_size=4).map(tuple))
+REFERENCES = st.builds(VariablePath, NAMES, st.lists(SEGMENTS, max_size=4).map(tuple))
 EXPRESSIONS = st.builds(
     Expression,
     st.lists(st.lists(REFERENCES, min_size=1, max_size=3).map(tuple), min_size=1, max_size=3).map(tuple),
@@ -65,7 +65,7 @@ def test_what_is_written_is_read_back(expression: Expression) -> None:
 def test_every_string_is_something(text: str) -> None:
     try:
         found = parse(text)
-    except NotAVariable as error:
+    except InvalidVariable as error:
         assert text.startswith(D)
         assert not text.startswith(D + D)
         assert 0 <= error.position <= len(text)
@@ -79,23 +79,23 @@ def test_every_string_is_something(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        (f"{D}state", Reference("state")),
-        (f"{D}input.userName", Reference("input", (Segment("userName"),))),
-        (f'{D}state.totals."net.eur"', Reference("state", (Segment("totals"), Segment("net.eur")))),
-        (f"{D}state.rows.0.id", Reference("state", (Segment("rows"), Segment("0", 0), Segment("id")))),
-        (f'{D}state."0"', Reference("state", (Segment("0"),))),
-        (f"{D}state.007", Reference("state", (Segment("007"),))),
-        (f"{D}a-b_1.größe", Reference("a-b_1", (Segment("größe"),))),
-        (f'{D}state.""', Reference("state", (Segment(""),))),
-        (f'{D}state."\\u0041\\""', Reference("state", (Segment('A"'),))),
+        (f"{D}state", VariablePath("state")),
+        (f"{D}input.userName", VariablePath("input", (Segment("userName"),))),
+        (f'{D}state.totals."net.eur"', VariablePath("state", (Segment("totals"), Segment("net.eur")))),
+        (f"{D}state.rows.0.id", VariablePath("state", (Segment("rows"), Segment("0", 0), Segment("id")))),
+        (f'{D}state."0"', VariablePath("state", (Segment("0"),))),
+        (f"{D}state.007", VariablePath("state", (Segment("007"),))),
+        (f"{D}a-b_1.größe", VariablePath("a-b_1", (Segment("größe"),))),
+        (f'{D}state.""', VariablePath("state", (Segment(""),))),
+        (f'{D}state."\\u0041\\""', VariablePath("state", (Segment('A"'),))),
     ],
 )
-def test_references(text: str, read: Reference) -> None:
+def test_references(text: str, read: VariablePath) -> None:
     assert parse(text) == Expression(((read,),))
 
 
 def test_and_binds_tighter_than_or() -> None:
-    a, b, c = Reference("a"), Reference("b"), Reference("c")
+    a, b, c = VariablePath("a"), VariablePath("b"), VariablePath("c")
     assert parse(f"{D}a || {D}b && {D}c") == Expression(((a,), (b, c)))
     assert parse(f"{D}a && {D}b || {D}c") == Expression(((a, b), (c,)))
 
@@ -130,7 +130,7 @@ def test_two_daggers_are_one() -> None:
     ],
 )
 def test_what_is_no_reference_says_where(text: str, message: str) -> None:
-    with pytest.raises(NotAVariable) as caught:
+    with pytest.raises(InvalidVariable) as caught:
         parse(text)
     assert str(caught.value).startswith(message)
 
@@ -141,23 +141,23 @@ def test_a_path_is_followed_as_keys_and_indexes(document: Any, keys: list[str]) 
     for key in reversed(keys):
         wrapped = {key: wrapped}
     path = tuple(Segment(key) for key in keys)
-    assert follow(wrapped, path) is document
-    assert follow({"rows": [1, wrapped]}, (Segment("rows"), Segment("1", 1), *path)) is document
+    assert resolve_path(wrapped, path) is document
+    assert resolve_path({"rows": [1, wrapped]}, (Segment("rows"), Segment("1", 1), *path)) is document
 
 
 def test_paths_into_missing_structure_lead_nowhere() -> None:
     document = {"rows": [{"id": None}], "0": "key", "text": "abc"}
     for path in ("rows.1", "rows.id", 'rows."0"', "text.0", "gone", "rows.0.gone", "rows.0.id.deeper"):
-        (reference,) = parse(f"{D}x.{path}").references()  # type: ignore[union-attr]
-        assert follow(document, reference.path) is MISSING, path
+        (reference,) = parse(f"{D}x.{path}").paths()  # type: ignore[union-attr]
+        assert resolve_path(document, reference.path) is MISSING, path
     for path, value in (("rows.0.id", None), ("0", "key")):
-        (reference,) = parse(f"{D}x.{path}").references()  # type: ignore[union-attr]
-        assert follow(document, reference.path) == value
+        (reference,) = parse(f"{D}x.{path}").paths()  # type: ignore[union-attr]
+        assert resolve_path(document, reference.path) == value
 
 
 @given(EXPRESSIONS, st.dictionaries(NAMES, st.sampled_from([False, 0, "", None, [], 7]), max_size=4))
 def test_existence_decides_not_truth(expression: Expression, known: dict[str, Any]) -> None:
-    def exists(reference: Reference) -> bool:
+    def exists(reference: VariablePath) -> bool:
         return reference.kind in known
 
     value = evaluate(expression, lambda r: known[r.kind] if exists(r) else MISSING)
@@ -174,7 +174,7 @@ def test_values_come_through_and_nothing_is_resolved_twice(data: Any) -> None:
         parsed = parse(text)
         return parsed if isinstance(parsed, str) else data
 
-    result = replaced(written, value)
+    result = replace_variables(written, value)
     assert result == {"a": [data, 1], "b": {"c": data}, "d": "plain", "e": f"{D}x"}
     assert result["a"][0] is data
     assert written["a"][0] == f"{D}data"
@@ -182,7 +182,7 @@ def test_values_come_through_and_nothing_is_resolved_twice(data: Any) -> None:
 
 @given(JSON)
 def test_every_dagger_in_a_value_is_found_with_its_place(value: Any) -> None:
-    found, problems = variables_of(value)
+    found, problems = find_variables(value)
     for one in (*found, *problems):
         held = value
         for step in one.place:
@@ -196,7 +196,7 @@ def test_every_dagger_in_a_value_is_found_with_its_place(value: Any) -> None:
 
 def test_variables_are_found_in_order() -> None:
     value = {"x": f"{D}a", "list": [f"{D}b || {D}c", {"y/z": f"{D}d"}], "bad": f"{D} ", "text": f"{D}{D}"}
-    found, problems = variables_of(value)
+    found, problems = find_variables(value)
     assert [(f.pointer, str(f.expression)) for f in found] == [
         ("/x", f"{D}a"),
         ("/list/0", f"{D}b || {D}c"),

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plangate.spec.variables import Reference, Segment
+from plangate.spec.variables import Segment, VariablePath
 
 from app.base.json import low_memory
 from app.documents import bodies, json_worker
@@ -27,7 +27,7 @@ values = st.recursive(
     max_leaves=6,
 )
 segments = keys.map(Segment) | st.integers(0, 3).map(lambda n: Segment(str(n), n))
-paths = st.lists(segments, max_size=3).map(lambda path: Reference("data", tuple(path)))
+paths = st.lists(segments, max_size=3).map(lambda path: VariablePath("data", tuple(path)))
 changes = st.builds(
     lambda path, method, value: Change(str(path), method, orjson.dumps(value)),
     paths,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plangate.spec.variables import MISSING, Expression, Segment, follow, parse
+from plangate.spec.variables import MISSING, Expression, Segment, parse, resolve_path
 
 from app.documents.glimpses import brief
 from app.documents.writing import METHODS, Write, WriteRefused, applied, depth_of, folded
@@ -18,7 +18,7 @@ from app.documents.writing import METHODS, Write, WriteRefused, applied, depth_o
 def path(text: str) -> tuple[Segment, ...]:
     parsed = parse(f"†state.{text}" if text else "†state")
     assert isinstance(parsed, Expression)
-    return next(parsed.references()).path
+    return next(parsed.paths()).path
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_what_was_set_is_read_back(base: Any, write: Write) -> None:
         after = applied(base, Write(write.path, "set", write.value))
     except WriteRefused:
         return
-    assert exact(follow(after, write.path)) == exact(write.value)
-    assert follow(after, (*write.path, Segment("no such key"))) is MISSING
+    assert exact(resolve_path(after, write.path)) == exact(write.value)
+    assert resolve_path(after, (*write.path, Segment("no such key"))) is MISSING
 
 
 @given(values)

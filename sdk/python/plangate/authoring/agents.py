@@ -10,12 +10,12 @@ from pydantic import PrivateAttr
 from plangate.authoring.arguments import (
     Policies,
     Rule,
-    kind_of,
-    name_of,
-    policies_of,
-    schema_of,
-    several,
-    without_unset,
+    describe_type,
+    drop_unset,
+    parse_list,
+    parse_name,
+    parse_policies,
+    parse_schema,
 )
 from plangate.spec.models import AgentSpec, ModelSpec, PlanSpec, ReferenceSpec, Role, ToolkitSpec, ToolSpec
 from plangate.spec.prompts import LayeredPrompt, render_layers
@@ -175,26 +175,28 @@ def _define(
     output_schema: Any = None,
 ) -> DefinedAgent:
     who = f"agent {name!r}"
-    bound = several(who, "tools", tools)
+    bound = parse_list(who, "tools", tools)
     written = {
         "name": name,
         "role": role,
         "model": model,
         "prompt": _prompt(who, prompt),
         "plan": plan,
-        "tools": tuple(name_of(who, "tools", tool, ToolSpec) for tool in bound),
-        "toolkits": several(who, "toolkits", toolkits),
-        "routes": tuple(name_of(who, "routes", route, AgentSpec) for route in several(who, "routes", routes)),
-        "references": several(who, "references", references, ReferenceSpec),
+        "tools": tuple(parse_name(who, "tools", tool, ToolSpec) for tool in bound),
+        "toolkits": parse_list(who, "toolkits", toolkits),
+        "routes": tuple(
+            parse_name(who, "routes", route, AgentSpec) for route in parse_list(who, "routes", routes)
+        ),
+        "references": parse_list(who, "references", references, ReferenceSpec),
         "stateful": stateful,
         "max_turns": max_turns,
-        "approval_policies": policies_of(who, approval),
+        "approval_policies": parse_policies(who, approval),
         "tool_approval_policies": tool_approvals,
     }
     if output_schema is not None:
-        written["output_schema"] = schema_of(output_schema, f"the output schema of {who}")
+        written["output_schema"] = parse_schema(output_schema, f"the output schema of {who}")
     agent = DefinedAgent.model_validate(
-        {key: value for key, value in without_unset(written).items() if value != ()}
+        {key: value for key, value in drop_unset(written).items() if value != ()}
     )
     agent._bound = tuple(tool for tool in bound if isinstance(tool, ToolSpec))
     return agent
@@ -207,5 +209,7 @@ def _prompt(who: str, prompt: Prompt) -> str:
         except TypeError as error:
             raise TypeError(f"the prompt of {who}: {error}") from error
     if not isinstance(prompt, str | LayeredPrompt):
-        raise TypeError(f"the prompt of {who} is a string, a layered prompt or layers, not {kind_of(prompt)}")
+        raise TypeError(
+            f"the prompt of {who} is a string, a layered prompt or layers, not {describe_type(prompt)}"
+        )
     return str(prompt)

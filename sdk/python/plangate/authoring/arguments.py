@@ -17,12 +17,12 @@ Rule = str | Mapping[str, Any] | ApprovalRule | None
 Policies = Mapping[str, Rule] | ApprovalPolicies | Literal["default"] | None
 
 
-def without_unset(written: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unset(written: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that are not None."""
     return {key: value for key, value in written.items() if value is not None}
 
 
-def schema_of(value: Any, what: str) -> dict[str, Any]:
+def parse_schema(value: Any, what: str) -> dict[str, Any]:
     """`normalize_schema`, with `what` in its TypeError."""
     try:
         return normalize_schema(value)
@@ -30,33 +30,33 @@ def schema_of(value: Any, what: str) -> dict[str, Any]:
         raise TypeError(f"{what}: {error}") from error
 
 
-def several(who: str, what: str, values: Any, model: type[SpecModel] | None = None) -> tuple[Any, ...]:
+def parse_list(who: str, what: str, values: Any, model: type[SpecModel] | None = None) -> tuple[Any, ...]:
     """A list of the author's, as a tuple; of models of one kind, if there is a `model`. Raises TypeError."""
     if isinstance(values, str | Mapping | SpecModel) or not isinstance(values, Iterable):
-        raise TypeError(f"the {what} of {who} are a list, not {kind_of(values)}")
+        raise TypeError(f"the {what} of {who} are a list, not {describe_type(values)}")
     listed = tuple(values)
     if model and (strange := [value for value in listed if not isinstance(value, model)]):
         raise TypeError(
-            f"the {what} of {who} are what the define functions return; one is {kind_of(strange[0])}"
+            f"the {what} of {who} are what the define functions return; one is {describe_type(strange[0])}"
         )
     return listed
 
 
-def name_of(who: str, what: str, value: Any, model: type[ToolSpec] | type[AgentSpec]) -> str:
+def parse_name(who: str, what: str, value: Any, model: type[ToolSpec] | type[AgentSpec]) -> str:
     """The name of a tool or agent that is given by name or as what it is. Raises TypeError."""
     if isinstance(value, str):
         return value
     if isinstance(value, model):
         return value.name
     raise TypeError(
-        f"the {what} of {who} are names or what the define functions return; one is {kind_of(value)}"
+        f"the {what} of {who} are names or what the define functions return; one is {describe_type(value)}"
     )
 
 
 def check_callable(value: Any, what: str, parameters: str, also: str = "") -> None:
     """Raises TypeError for what is no function of two arguments; `parameters` are what it is told to take."""
     if not callable(value):
-        raise TypeError(f"{what} is {also}a function ({parameters}), not {kind_of(value)}")
+        raise TypeError(f"{what} is {also}a function ({parameters}), not {describe_type(value)}")
     try:
         signature = inspect.signature(value)
     except ValueError:
@@ -67,7 +67,7 @@ def check_callable(value: Any, what: str, parameters: str, also: str = "") -> No
         raise TypeError(f"{what} must take ({parameters}), but takes {signature}") from error
 
 
-def policies_of(who: str, approval: Policies) -> Any:
+def parse_policies(who: str, approval: Policies) -> Any:
     """Rules for the two channels, or None where they are not set. Raises TypeError."""
     if approval is None or approval == "default":
         return None
@@ -79,6 +79,6 @@ def policies_of(who: str, approval: Policies) -> Any:
     return approval
 
 
-def kind_of(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """What a message calls a value of the wrong kind."""
     return "None" if value is None else f"a {type(value).__name__}"

@@ -36,13 +36,13 @@ class ActionDispatcher:
             raise ValueError(f"the replay of an ActionDispatcher is 'safe' or 'never', not {self.replay!r}")
 
 
-def dispatcher_data(value: Any) -> Any:
+def dispatcher_to_wire(value: Any) -> Any:
     """A dispatcher as data."""
-    own = own_dispatcher(value)
+    own = as_dispatcher(value)
     return value if own is None else {"kind": "client", "replay": own.replay}
 
 
-def own_dispatcher(value: Any) -> ActionDispatcher | None:
+def as_dispatcher(value: Any) -> ActionDispatcher | None:
     """The function that a dispatcher is, or None where it is data."""
     if isinstance(value, ActionDispatcher):
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from plangate.authoring.arguments import schema_of
+from plangate.authoring.arguments import parse_schema
 from plangate.spec.models import PlanSpec, PlanStatus
 from plangate.spec.plan_schemas import actions_schema
 
@@ -36,7 +36,7 @@ def define_plan(
         >>> define_plan("Refunds", {"actions": list[dict]}, {"draft": "Proposed"}).to_wire()["displayAliases"]
         [{'status': 'draft', 'alias': 'Proposed'}]
     """
-    plain = schema_of(schema, f"the schema of plan {name!r}")
+    plain = parse_schema(schema, f"the schema of plan {name!r}")
     if actions_schema(plain) is None:
         raise ValueError(f"the schema of plan {name!r} has no array 'actions' at its top level: add one")
     aliases = [_alias(name, alias) for alias in _items(display_aliases)]

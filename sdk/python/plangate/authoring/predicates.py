@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from plangate.authoring.arguments import check_callable, kind_of
+from plangate.authoring.arguments import check_callable, describe_type
 from plangate.spec.models import ApprovalOverrides, ApprovalPolicies, ClientPredicate, RuntimeSpec
 
 PredicateFunction = Callable[[Any, Any], bool | Awaitable[bool]]
 """`(args, ctx) -> bool`, sync or async: whether a call with these arguments needs an approval."""
 
 
-def predicates_of(given: Any) -> dict[str, Any]:
+def parse_predicates(given: Any) -> dict[str, Any]:
     """The predicates that were given, by id.
 
     Raises:
@@ -23,7 +23,7 @@ def predicates_of(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping) or not all(isinstance(id_, str) for id_ in given):
         raise TypeError(
             "approval_predicates is a mapping of ids to CEL expressions or functions (args, ctx), "
-            f"not {kind_of(given)}"
+            f"not {describe_type(given)}"
         )
     for id_, rule in given.items():
         if not isinstance(rule, str | Mapping | ClientPredicate):
@@ -31,14 +31,14 @@ def predicates_of(given: Any) -> dict[str, Any]:
     return dict(given)
 
 
-def predicates_as_data(predicates: Mapping[str, Any]) -> dict[str, Any]:
+def predicates_to_wire(predicates: Mapping[str, Any]) -> dict[str, Any]:
     """What is registered: a function is a predicate that a process of the author answers."""
     return {
         id_: ClientPredicate(kind="client") if callable(rule) else rule for id_, rule in predicates.items()
     }
 
 
-def functions_of(predicates: Mapping[str, Any]) -> dict[str, PredicateFunction]:
+def predicate_functions(predicates: Mapping[str, Any]) -> dict[str, PredicateFunction]:
     """Those that run here."""
     return {id_: rule for id_, rule in predicates.items() if callable(rule)}
 

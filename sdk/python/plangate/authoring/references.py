@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 from pydantic import PrivateAttr, TypeAdapter
 
-from plangate.authoring.arguments import kind_of, schema_of, without_unset
+from plangate.authoring.arguments import describe_type, drop_unset, parse_schema
 from plangate.spec.models import ReferenceSpec
 
 
@@ -60,23 +60,25 @@ class DefinedReference(ReferenceSpec):
         """
         if self._type is not None:
             validated = self._type.validate_python(payload)
-            self._refuse_non_finite(self._type.dump_python(validated))
+            self._reject_non_finite(self._type.dump_python(validated))
             value = self._type.dump_python(validated, mode="json", by_alias=True)
         else:
-            self._refuse_non_finite(TypeAdapter(Any).dump_python(payload))
+            self._reject_non_finite(TypeAdapter(Any).dump_python(payload))
             validated = value = TypeAdapter(Any).dump_python(payload, mode="json", by_alias=True)
             self._check(value)
         if not callable(self.glimpse):
             return PackedReference(value, None)
         made = self.glimpse(validated)
         if not isinstance(made, Mapping):
-            raise TypeError(f"the glimpse of reference {self.name!r} must be a mapping, not {kind_of(made)}")
+            raise TypeError(
+                f"the glimpse of reference {self.name!r} must be a mapping, not {describe_type(made)}"
+            )
         return PackedReference(value, TypeAdapter(Any).dump_python(dict(made), mode="json", by_alias=True))
 
-    def _refuse_non_finite(self, value: Any) -> None:
+    def _reject_non_finite(self, value: Any) -> None:
         """NaN and infinities, where no type says that they are numbers, come out of Pydantic as null."""
         try:
-            json.dumps(value, allow_nan=False, skipkeys=True, default=_opened)
+            json.dumps(value, allow_nan=False, skipkeys=True, default=_unwrap)
         except ValueError as error:
             raise ValueError(f"the value is no {self.name}: it has no form in JSON: {error}") from error
 
@@ -88,7 +90,7 @@ class DefinedReference(ReferenceSpec):
             raise ValueError(f"the value is no {self.name}: {error.message} (at {where or 'its root'})")
 
 
-def _opened(held: Any) -> Any:
+def _unwrap(held: Any) -> Any:
     """Of what the writer of JSON does not know, what may have numbers in it."""
     return list(held) if isinstance(held, set | frozenset) else None
 
@@ -118,11 +120,11 @@ def define_reference(
     """
     if glimpse is not None and not isinstance(glimpse, Mapping) and not callable(glimpse):
         raise TypeError(
-            f"the glimpse of reference {name!r} is a mapping or a function, not {kind_of(glimpse)}"
+            f"the glimpse of reference {name!r} is a mapping or a function, not {describe_type(glimpse)}"
         )
-    plain = schema_of(schema, f"the schema of reference {name!r}")
+    plain = parse_schema(schema, f"the schema of reference {name!r}")
     written = {"name": name, "schema": plain, "ttl_ms": ttl_ms, "glimpse": glimpse}
-    made = DefinedReference.model_validate(without_unset(written))
+    made = DefinedReference.model_validate(drop_unset(written))
     if not isinstance(schema, Mapping):
         made._type, made._model = TypeAdapter(schema), schema
     return made

@@ -10,17 +10,17 @@ from typing import Any, Literal
 from plangate.authoring.agents import DefinedAgent
 from plangate.authoring.arguments import (
     Policies,
-    policies_of,
-    several,
-    without_unset,
+    drop_unset,
+    parse_list,
+    parse_policies,
 )
-from plangate.authoring.dispatchers import ActionDispatcher, dispatcher_data, own_dispatcher
+from plangate.authoring.dispatchers import ActionDispatcher, as_dispatcher, dispatcher_to_wire
 from plangate.authoring.predicates import (
     PredicateFunction,
-    functions_of,
     missing_predicates,
-    predicates_as_data,
-    predicates_of,
+    parse_predicates,
+    predicate_functions,
+    predicates_to_wire,
 )
 from plangate.authoring.tools import DefinedTool
 from plangate.spec.assembly import assemble
@@ -81,9 +81,9 @@ class DefinedRuntime:
     dispatcher: ActionDispatcher | None
     dispatchers: Mapping[str, ActionDispatcher]
     missing_predicates: tuple[str, ...]
-    _written: Mapping[str, Any] = field(repr=False, compare=False)
+    _arguments: Mapping[str, Any] = field(repr=False, compare=False)
 
-    def completed(
+    def complete(
         self,
         *,
         approval_predicates: Mapping[str, Any] | None = None,
@@ -103,12 +103,12 @@ class DefinedRuntime:
 
         Example:
             >>> runtime = define_runtime("acme", [define_specialist("helper", "m-1", "You help.")])
-            >>> runtime.completed(interpreter="noop").wire["interpreter"]
+            >>> runtime.complete(interpreter="noop").wire["interpreter"]
             'noop'
         """
         predicates = {
-            **predicates_of(self._written["approval_predicates"]),
-            **predicates_of(approval_predicates),
+            **parse_predicates(self._arguments["approval_predicates"]),
+            **parse_predicates(approval_predicates),
         }
         late = {
             "approval_predicates": predicates,
@@ -116,7 +116,7 @@ class DefinedRuntime:
             "interpreter": interpreter,
             "mock_response": mock_response,
         }
-        return _assembled({**self._written, **without_unset(late)})
+        return _assemble({**self._arguments, **drop_unset(late)})
 
 
 def define_runtime(
@@ -176,17 +176,17 @@ def define_runtime(
         >>> runtime.wire["agents"][0]["systemPrompt"]
         'You help.'
     """
-    return _assembled(
+    return _assemble(
         {
             "tenant": {"resourceId": tenant} if isinstance(tenant, str) else tenant,
-            "agents": several("the runtime", "agents", agents, AgentSpec),
+            "agents": parse_list("the runtime", "agents", agents, AgentSpec),
             "name": name,
-            "tools": several("the runtime", "tools", tools, ToolSpec),
-            "plans": several("the runtime", "plans", plans, PlanSpec),
-            "references": several("the runtime", "references", references, ReferenceSpec),
-            "toolkits": several("the runtime", "toolkits", toolkits),
+            "tools": parse_list("the runtime", "tools", tools, ToolSpec),
+            "plans": parse_list("the runtime", "plans", plans, PlanSpec),
+            "references": parse_list("the runtime", "references", references, ReferenceSpec),
+            "toolkits": parse_list("the runtime", "toolkits", toolkits),
             "providers": providers,
-            "approval_policies": policies_of("the runtime", approval_policies),
+            "approval_policies": parse_policies("the runtime", approval_policies),
             "approval_overrides": approval_overrides,
             "approval_predicates": approval_predicates,
             "action_dispatcher": action_dispatcher,
@@ -202,39 +202,39 @@ def define_runtime(
     )
 
 
-def _assembled(written: Mapping[str, Any]) -> DefinedRuntime:
+def _assemble(written: Mapping[str, Any]) -> DefinedRuntime:
     """`written` are the arguments of `define_runtime`; the functions in them are replaced by data here."""
-    tools = _collected_tools(written["tools"], written["agents"])
-    predicates = predicates_of(written["approval_predicates"])
+    tools = _collect_tools(written["tools"], written["agents"])
+    predicates = parse_predicates(written["approval_predicates"])
     shared, by_kind = written["action_dispatcher"], written["action_dispatchers"] or {}
     document = {
         **written,
         "tools": tuple(tools.values()),
-        "approval_predicates": predicates_as_data(predicates),
-        "action_dispatcher": dispatcher_data(shared),
-        "action_dispatchers": {kind: dispatcher_data(held) for kind, held in by_kind.items()},
+        "approval_predicates": predicates_to_wire(predicates),
+        "action_dispatcher": dispatcher_to_wire(shared),
+        "action_dispatchers": {kind: dispatcher_to_wire(held) for kind, held in by_kind.items()},
     }
     made = assemble(
-        {key: value for key, value in without_unset(document).items() if value not in ((), {})},
+        {key: value for key, value in drop_unset(document).items() if value not in ((), {})},
         check_predicates=written["approval_predicates"] is not None,
     )
     references = [*written["references"], *(ref for agent in written["agents"] for ref in agent.references)]
     runs_here = {name: tool for name, tool in tools.items() if isinstance(tool, DefinedTool) and tool.handler}
-    own = {kind: own_dispatcher(held) for kind, held in by_kind.items()}
+    own = {kind: as_dispatcher(held) for kind, held in by_kind.items()}
     return DefinedRuntime(
         spec=made.spec,
         wire=made.wire,
         tools=MappingProxyType(runs_here),
         references=MappingProxyType({reference.name: reference for reference in references}),
-        predicates=MappingProxyType(functions_of(predicates)),
-        dispatcher=own_dispatcher(shared),
+        predicates=MappingProxyType(predicate_functions(predicates)),
+        dispatcher=as_dispatcher(shared),
         dispatchers=MappingProxyType({kind: held for kind, held in own.items() if held is not None}),
         missing_predicates=missing_predicates(made.spec),
-        _written=written,
+        _arguments=written,
     )
 
 
-def _collected_tools(declared: Sequence[ToolSpec], agents: Sequence[AgentSpec]) -> dict[str, ToolSpec]:
+def _collect_tools(declared: Sequence[ToolSpec], agents: Sequence[AgentSpec]) -> dict[str, ToolSpec]:
     tools: dict[str, ToolSpec] = {}
     bound = [tool for agent in agents if isinstance(agent, DefinedAgent) for tool in agent.bound_tools]
     for tool in (*declared, *bound):

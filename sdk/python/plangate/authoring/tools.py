@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr
 
-from plangate.authoring.arguments import Handler, Rule, check_callable, kind_of, schema_of, without_unset
+from plangate.authoring.arguments import (
+    Handler,
+    Rule,
+    check_callable,
+    describe_type,
+    drop_unset,
+    parse_schema,
+)
 from plangate.spec.models import ToolAnnotations, ToolSpec
 
 
@@ -101,11 +108,13 @@ def define_tool(
         (3, {'kind': 'client'})
     """
     if not isinstance(name, str):
-        raise TypeError(f"define_tool takes the tool's name and input schema first, not {kind_of(name)}")
+        raise TypeError(
+            f"define_tool takes the tool's name and input schema first, not {describe_type(name)}"
+        )
     written = {
         "name": name,
         "description": description,
-        "input_schema": schema_of(input_schema, f"the input schema of tool {name!r}"),
+        "input_schema": parse_schema(input_schema, f"the input schema of tool {name!r}"),
         "approval": approval,
         "annotations": annotations,
         "timeout_ms": timeout_ms,
@@ -113,6 +122,6 @@ def define_tool(
         "transport": transport,
     }
     if output_schema is not None:
-        written["output_schema"] = schema_of(output_schema, f"the output schema of tool {name!r}")
-    tool = DefinedTool.model_validate(without_unset(written))
+        written["output_schema"] = parse_schema(output_schema, f"the output schema of tool {name!r}")
+    tool = DefinedTool.model_validate(drop_unset(written))
     return tool if handler is None else tool._with_handler(handler)

@@ -42,17 +42,17 @@ _RULE: Final[TypeAdapter[ApprovalRule | None]] = TypeAdapter(Rule)
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRule:
-    """The rule in force and where it comes from. `at_most_ms` is the longest that an approval may stay open,
+    """The rule in force and where it comes from. `max_expires_ms` is the longest that an approval may stay open,
     whatever a query asks for."""
 
     rule: ApprovalRule
     origin: Origin
-    at_most_ms: int | None = None
+    max_expires_ms: int | None = None
 
-    def expires_in_ms(self, asked: int | None) -> int:
+    def expires_in_ms(self, requested_ms: int | None) -> int:
         """How long an approval stays open: what the query asks for, else what the rule says, within the floor."""
-        wanted = asked or self.rule.approval_expires_in_ms or DEFAULT_EXPIRES_MS
-        return wanted if self.at_most_ms is None else min(wanted, self.at_most_ms)
+        wanted = requested_ms or self.rule.approval_expires_in_ms or DEFAULT_EXPIRES_MS
+        return wanted if self.max_expires_ms is None else min(wanted, self.max_expires_ms)
 
 
 def normalize_rule(value: str | Mapping[str, Any] | ApprovalRule | None) -> ApprovalRule | None:
@@ -77,9 +77,9 @@ def tool_rule(
         return named or ResolvedRule(DEFAULT_TOOL_RULE, "default")
     tool = next((tool for tool in spec.tools if tool.name == tool_name), None)
     if tool is not None:
-        return over_floor(declared_tool_rule(spec, agent_name, tool), floor.tools)
+        return apply_floor(declared_tool_rule(spec, agent_name, tool), floor.tools)
     named = _named_rule(spec, agent_name, tool_name)
-    return over_floor(named or _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE), floor.tools)
+    return apply_floor(named or _wide_rule(spec, agent_name, "tools", DEFAULT_TOOL_RULE), floor.tools)
 
 
 def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> ResolvedRule:
@@ -94,19 +94,19 @@ def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> Re
 
 def plan_rule(spec: RuntimeSpec, agent_name: str | None, floor: ApprovalPolicies = NO_FLOOR) -> ResolvedRule:
     """The rule at the gate of a plan that `agent_name` executes; None: a host does, outside of any agent."""
-    return over_floor(_wide_rule(spec, agent_name, "plans", DEFAULT_PLAN_RULE), floor.plans)
+    return apply_floor(_wide_rule(spec, agent_name, "plans", DEFAULT_PLAN_RULE), floor.plans)
 
 
-def over_floor(resolved: ResolvedRule, floor: ApprovalRule | None) -> ResolvedRule:
+def apply_floor(resolved: ResolvedRule, floor: ApprovalRule | None) -> ResolvedRule:
     """The rule with the operator's floor under it. Its origin is the floor where that changed anything."""
     if floor is None:
         return resolved
-    rule = tightened(resolved.rule, floor)
+    rule = tighten_rule(resolved.rule, floor)
     origin: Origin = resolved.origin if rule == resolved.rule else "floor"
     return ResolvedRule(rule, origin, floor.approval_expires_in_ms)
 
 
-def tightened(rule: ApprovalRule, floor: ApprovalRule) -> ApprovalRule:
+def tighten_rule(rule: ApprovalRule, floor: ApprovalRule) -> ApprovalRule:
     """`rule`, as much stricter as `floor` wants it: never weaker than either.
 
     Two different predicates cannot both be asked, so they become `always`. What the floor leaves out of expiry and
@@ -119,10 +119,10 @@ def tightened(rule: ApprovalRule, floor: ApprovalRule) -> ApprovalRule:
     return ApprovalRule(
         kind=kind,
         value=value,
-        approval_expires_in_ms=_shorter(rule.approval_expires_in_ms, floor.approval_expires_in_ms),
+        approval_expires_in_ms=_min_expiry(rule.approval_expires_in_ms, floor.approval_expires_in_ms),
         on_expiry=rule.on_expiry or floor.on_expiry,
-        approvers=_more_approvers(rule.approvers, floor.approvers),
-        rememberable=_less_rememberable(rule.rememberable, floor.rememberable),
+        approvers=_max_quorum(rule.approvers, floor.approvers),
+        rememberable=_common_rememberable(rule.rememberable, floor.rememberable),
     )
 
 
@@ -133,13 +133,13 @@ def free_arguments(rememberable: bool | FreeArguments) -> tuple[str, ...] | None
     return tuple(sorted(set(rememberable.free)))
 
 
-def _shorter(own: int | None, floor: int | None) -> int | None:
+def _min_expiry(own: int | None, floor: int | None) -> int | None:
     if floor is None or floor >= (own or DEFAULT_EXPIRES_MS):
         return own
     return floor
 
 
-def _more_approvers(own: Quorum | None, floor: Quorum | None) -> Quorum | None:
+def _max_quorum(own: Quorum | None, floor: Quorum | None) -> Quorum | None:
     if floor is None or floor == Quorum():
         return own
     if own is None:
@@ -149,7 +149,7 @@ def _more_approvers(own: Quorum | None, floor: Quorum | None) -> Quorum | None:
     )
 
 
-def _less_rememberable(own: bool | FreeArguments, floor: bool | FreeArguments) -> bool | FreeArguments:
+def _common_rememberable(own: bool | FreeArguments, floor: bool | FreeArguments) -> bool | FreeArguments:
     of_own, of_floor = free_arguments(own), free_arguments(floor)
     if of_own is None or of_floor is None:
         return False

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from plangate.spec import checks, gate_checks
 from plangate.spec.approvals import DEFAULT_POLICIES, declared_tool_rule, plan_rule, tool_rule
-from plangate.spec.drafts import Draft, Placed, read
+from plangate.spec.drafts import Draft, DraftPart, read_draft
 from plangate.spec.models import (
     AgentSpec,
     ApprovalOverrides,
@@ -25,7 +25,7 @@ from plangate.spec.models import (
 )
 from plangate.spec.problems import Problem, SpecInvalid, ancestors
 from plangate.spec.prompts import augment_prompt_tools, render_layers
-from plangate.spec.toolkits import held_builtins
+from plangate.spec.toolkits import granted_builtins
 
 __all__ = ["AssembledRuntime", "Problem", "SpecInvalid", "assemble"]
 
@@ -45,7 +45,7 @@ _CHECKS: Final = (
     gate_checks.check_values,
 )
 
-Declared = TypeVar("Declared", PlanSpec, ReferenceSpec)
+DeclaredT = TypeVar("DeclaredT", PlanSpec, ReferenceSpec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def assemble(
     raw: Mapping[str, Any] | RuntimeSpec,
     *,
     check_predicates: bool = True,
-    also: Sequence[Check] = (),
+    extra_checks: Sequence[Check] = (),
     max_problems: int = MAX_PROBLEMS,
 ) -> AssembledRuntime:
     """Checks a spec and brings it into its final form.
@@ -83,15 +83,15 @@ def assemble(
     Raises SpecInvalid with the problems, each with its JSON pointer into `raw`: at most `max_problems`, and of one list
     or mapping the malformed entries up to the first 21 errors.
     """
-    draft = read(raw)
-    problems = tuple(islice(_unique(_problems(draft, check_predicates, also)), max_problems))
+    draft = read_draft(raw)
+    problems = tuple(islice(_drop_duplicates(_problems(draft, check_predicates, extra_checks)), max_problems))
     if problems:
         raise SpecInvalid(problems)
-    spec = _final(draft)
+    spec = _final_spec(draft)
     return AssembledRuntime(spec, to_wire(spec))
 
 
-def _unique(problems: Iterator[Problem]) -> Iterator[Problem]:
+def _drop_duplicates(problems: Iterator[Problem]) -> Iterator[Problem]:
     seen: set[Problem] = set()
     for problem in problems:
         if problem not in seen:
@@ -112,13 +112,13 @@ def _problems(draft: Draft, check_predicates: bool, also: Sequence[Check]) -> It
                 yield problem
 
 
-def _final(draft: Draft) -> RuntimeSpec:
+def _final_spec(draft: Draft) -> RuntimeSpec:
     spec = draft.spec
     collected = spec.model_copy(
         update={
-            "agents": tuple(_filled(agent, spec) for agent in spec.agents),
-            "plans": _collected(draft.plans),
-            "references": _collected(draft.references),
+            "agents": tuple(_complete_agent(agent, spec) for agent in spec.agents),
+            "plans": _unique_by_name(draft.plans),
+            "references": _unique_by_name(draft.references),
             "tools": tuple(tool.model_copy(update={"replay": tool.replay_rule()}) for tool in spec.tools),
             "approval_policies": _policies(spec),
             "approval_overrides": _overrides(spec),
@@ -129,14 +129,14 @@ def _final(draft: Draft) -> RuntimeSpec:
     return collected.model_copy(update={"agents": prompted})
 
 
-def _collected(declared: tuple[Placed[Declared], ...]) -> tuple[Declared, ...]:
-    first: dict[str, Declared] = {}
+def _unique_by_name(declared: tuple[DraftPart[DeclaredT], ...]) -> tuple[DeclaredT, ...]:
+    first: dict[str, DeclaredT] = {}
     for item in declared:
         first.setdefault(item.value.name, item.value)
     return tuple(first.values())
 
 
-def _filled(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
+def _complete_agent(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
     """The agent without what is for authoring only, its defaults filled in."""
     stateful = agent.role in STATEFUL_ROLES if agent.stateful is None else agent.stateful
     return agent.model_copy(
@@ -211,7 +211,7 @@ def _with_tool_table(spec: RuntimeSpec, agent: AgentSpec, declared: Mapping[str,
         }
         for name in agent.tools
     ]
-    for tool in held_builtins(spec, agent):
+    for tool in granted_builtins(spec, agent):
         row = {"name": tool.name, "description": tool.description}
         rule = tool_rule(spec, agent.name, tool.name)
         if rule.origin != "default":

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from plangate.spec.bounds import MaxEntries, error_details, shortened, without_excess_keys
+from plangate.spec.bounds import MaxEntries, error_details, truncate, without_excess_keys
 from plangate.spec.schemas import normalize_schema
 
 MAX_ITEMS: Final = 500  # of a list or mapping in a spec, but for tools
@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 def unknown_field(name: str, known: Iterable[str]) -> str:
     """Return the message about an unknown field, with the known one that it may mean."""
-    name = shortened(name)
+    name = truncate(name)
     return f"unknown field {name!r}{did_you_mean(to_camel(name), known)}"
 
 
@@ -143,7 +143,7 @@ def _name(value: str) -> str:
             "name",
             "{name} is not a name: use 1 to 64 ASCII letters, digits, '_' or '-', beginning with a letter "
             "or '_'",
-            {"name": repr(shortened(value))},
+            {"name": repr(truncate(value))},
         )
     return value
 
@@ -154,7 +154,7 @@ def _tenant_id(value: str) -> str:
             "tenant_id",
             "{name} is not a tenant id: use 1 to 63 lower-case ASCII letters, digits, '_' or '-', beginning "
             "with a letter or digit",
-            {"name": repr(shortened(value))},
+            {"name": repr(truncate(value))},
         )
     return value
 

@@ -73,7 +73,7 @@ def _validate_in_steps(
         except ValidationError as error:
             if step == 1:
                 offset = 0 if isinstance(value, Mapping) else start
-                errors += [_moved(detail, offset) for detail in error.errors(include_url=False)]
+                errors += [_shift_location(detail, offset) for detail in error.errors(include_url=False)]
                 start = end
             step = 1
         else:
@@ -85,7 +85,7 @@ def _validate_in_steps(
     return type(valid[0])(held for part in valid for held in part)
 
 
-def _moved(detail: Any, offset: int) -> InitErrorDetails:
+def _shift_location(detail: Any, offset: int) -> InitErrorDetails:
     """Return the error of an entry at its own index: it was validated as the first entry of its slice."""
     place, *rest = detail["loc"]
     loc = (place + offset if isinstance(place, int) else place, *rest)
@@ -107,10 +107,10 @@ def without_excess_keys(model: type[BaseModel], data: Any) -> Any:
         return data
     fields = model.model_fields
     known = {*fields, *(field.alias for field in fields.values() if field.alias)}
-    return dict(_bounded(data, known)) if len(data) > len(known) + MAX_ERRORS else data
+    return dict(_bound_values(data, known)) if len(data) > len(known) + MAX_ERRORS else data
 
 
-def _bounded(data: dict[Any, Any], known: Collection[str]) -> Iterator[tuple[Any, Any]]:
+def _bound_values(data: dict[Any, Any], known: Collection[str]) -> Iterator[tuple[Any, Any]]:
     unknown = 0
     for key, value in data.items():
         if key not in known:
@@ -120,6 +120,6 @@ def _bounded(data: dict[Any, Any], known: Collection[str]) -> Iterator[tuple[Any
         yield key, value
 
 
-def shortened(text: str, chars: int = MAX_NAME_CHARS) -> str:
+def truncate(text: str, chars: int = MAX_NAME_CHARS) -> str:
     """Return the text, shortened if it is longer."""
     return text if len(text) <= chars else f"{text[: chars - 1]}…"

@@ -9,19 +9,19 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BuiltinTool:
-    """A tool that the service brings: what a model is told of it, and the id of its toolkit. `leaves_to_itself` is the
+    """A tool that the service brings: what a model is told of it, and the id of its toolkit. `unchecked_parameters` is the
     schema of arguments of which the tool itself checks a part."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
     toolkit: str
-    leaves_to_itself: Mapping[str, Any] | None = None
+    unchecked_parameters: Mapping[str, Any] | None = None
 
     @property
-    def checked_schema(self) -> Mapping[str, Any]:
+    def validation_schema(self) -> Mapping[str, Any]:
         """What arguments have to match before the tool is asked."""
-        return self.input_schema if self.leaves_to_itself is None else self.leaves_to_itself
+        return self.input_schema if self.unchecked_parameters is None else self.unchecked_parameters
 
 
 def tool_input(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:

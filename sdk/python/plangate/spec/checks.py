@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from plangate.spec.base import did_you_mean
-from plangate.spec.drafts import Draft, Placed
+from plangate.spec.drafts import Draft, DraftPart
 from plangate.spec.lookalikes import skeletons
 from plangate.spec.models import AgentSpec, ProviderSpec, ToolkitSpec, ToolSpec
 from plangate.spec.problems import Problem
 from plangate.spec.prompts import render_layers
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS
-from plangate.spec.transport_checks import transport_flaws
-from plangate.spec.variable_schemas import OUTPUT_PATH, has_variables, prescribed_path_problem
+from plangate.spec.transport_checks import transport_problems
+from plangate.spec.variable_schemas import OUTPUT_PATH, fixed_output_path_problem, has_variables
 
 MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
 IMPLICIT_PROVIDERS: Final = frozenset({"anthropic", "openai", "scripted", "mock", "noop"})
@@ -72,7 +72,7 @@ def _repeated(names: Mapping[str, tuple[str, ...]], what: str) -> Iterator[Probl
             yield Problem(pointer, f"{what} {name!r} is declared twice, first at {first}: rename one")
 
 
-def _check_routes(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+def _check_routes(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name, routes = agent.value.name, agent.value.routes
     if agent.value.role == "coordinator" and not routes:
         yield Problem(
@@ -93,7 +93,7 @@ def _check_routes(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
         seen.add(route)
 
 
-def _check_plan(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+def _check_plan(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name, plan = agent.value.name, agent.value.plan_name
     if plan is None and agent.value.role in _WITH_PLAN:
         yield Problem(
@@ -106,7 +106,7 @@ def _check_plan(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
         )
 
 
-def _check_tools_of(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+def _check_tools_of(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name = agent.value.name
     seen: set[str] = set()
     paths = {one.value.name: one for one in draft.tools} if has_variables(agent.value) else {}
@@ -127,7 +127,7 @@ def _check_tools_of(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]
                 agent.at("tools", index),
                 f"agent {name!r} names the tool {tool!r}, which is not in 'tools'{hint}",
             )
-        elif tool in paths and (why := prescribed_path_problem(paths[tool].value.input_schema)) is not None:
+        elif tool in paths and (why := fixed_output_path_problem(paths[tool].value.input_schema)) is not None:
             yield Problem(
                 paths[tool].at("inputSchema", "properties", OUTPUT_PATH),
                 f"agent {name!r} has variables, and the results of its tool {tool!r} have nowhere to go: {why}",
@@ -144,7 +144,7 @@ def check_toolkits(draft: Draft) -> Iterator[Problem]:
         seen.add(entry.value.id)
 
 
-def _check_toolkits(toolkits: tuple[ToolkitSpec, ...], agent: Placed[AgentSpec]) -> Iterator[Problem]:
+def _check_toolkits(toolkits: tuple[ToolkitSpec, ...], agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name = agent.value.name
     seen: set[str] = set()
     for index, toolkit in enumerate(toolkits):
@@ -197,8 +197,8 @@ def check_tools(draft: Draft) -> Iterator[Problem]:
         yield from _check_transport(tool)
 
 
-def _check_transport(tool: Placed[ToolSpec]) -> Iterator[Problem]:
-    for place, why in transport_flaws(tool.value.transport):
+def _check_transport(tool: DraftPart[ToolSpec]) -> Iterator[Problem]:
+    for place, why in transport_problems(tool.value.transport):
         yield Problem(tool.at("transport", *place), f"tool {tool.value.name!r}: {why}")
 
 
@@ -256,7 +256,7 @@ def _missing_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) 
         )
 
 
-def _check_model(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
+def _check_model(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     model = agent.value.model
     name = model.provider
     if "provider" not in model.model_fields_set or name in IMPLICIT_PROVIDERS:
@@ -271,7 +271,7 @@ def _check_model(draft: Draft, agent: Placed[AgentSpec]) -> Iterator[Problem]:
         )
 
 
-def _check_prompt(agent: Placed[AgentSpec]) -> Iterator[Problem]:
+def _check_prompt(agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name, prompt = agent.value.name, agent.value.prompt
     if prompt is not None and agent.value.system_prompt:
         yield Problem(

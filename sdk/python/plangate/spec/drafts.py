@@ -15,9 +15,9 @@ from plangate.spec.problems import (
     Problem,
     SpecInvalid,
     Step,
+    document_path,
     json_pointer,
     shape_problems,
-    written_path,
 )
 
 Part = TypeVar("Part", bound=SpecModel, covariant=True)
@@ -35,7 +35,7 @@ _REQUIRED: Final[Mapping[str, Any]] = {"tenant": {"resourceId": "unread"}, "agen
 
 
 @dataclass(frozen=True, slots=True)
-class Placed(Generic[Part]):
+class DraftPart(Generic[Part]):
     """A part of a spec and where it stands in the document."""
 
     value: Part
@@ -44,7 +44,7 @@ class Placed(Generic[Part]):
 
     def at(self, *location: Step) -> str:
         """The pointer to something inside of the part."""
-        return self.pointer + json_pointer(written_path(self.raw, location))
+        return self.pointer + json_pointer(document_path(self.raw, location))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +61,25 @@ class Draft:
     names: Mapping[str, Mapping[str, tuple[str, ...]]]
     unread: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
-    agents: tuple[Placed[AgentSpec], ...] = field(init=False)
-    tools: tuple[Placed[ToolSpec], ...] = field(init=False)
-    plans: tuple[Placed[PlanSpec], ...] = field(init=False)
-    references: tuple[Placed[ReferenceSpec], ...] = field(init=False)
-    toolkits: tuple[Placed[ToolkitSpec], ...] = field(init=False)
+    agents: tuple[DraftPart[AgentSpec], ...] = field(init=False)
+    tools: tuple[DraftPart[ToolSpec], ...] = field(init=False)
+    plans: tuple[DraftPart[PlanSpec], ...] = field(init=False)
+    references: tuple[DraftPart[ReferenceSpec], ...] = field(init=False)
+    toolkits: tuple[DraftPart[ToolkitSpec], ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        agents = self._placed("agents", self.spec.agents)
-        plans = (*self._placed("plans", self.spec.plans), *_inline_plans(agents))
-        references = (*self._placed("references", self.spec.references), *_inline_references(agents))
+        agents = self._parts("agents", self.spec.agents)
+        plans = (*self._parts("plans", self.spec.plans), *_inline_plans(agents))
+        references = (*self._parts("references", self.spec.references), *_inline_references(agents))
         object.__setattr__(self, "agents", agents)
-        object.__setattr__(self, "tools", self._placed("tools", self.spec.tools))
+        object.__setattr__(self, "tools", self._parts("tools", self.spec.tools))
         object.__setattr__(self, "plans", plans)
         object.__setattr__(self, "references", references)
-        object.__setattr__(self, "toolkits", self._placed("toolkits", self.spec.toolkits))
+        object.__setattr__(self, "toolkits", self._parts("toolkits", self.spec.toolkits))
 
     def at(self, *location: Step) -> str:
         """The pointer to a place in the document."""
-        return json_pointer(written_path(self.raw, location))
+        return json_pointer(document_path(self.raw, location))
 
     def is_named(self, part: str, name: str) -> bool:
         """Whether `part` (a field of the spec) holds something of that name, readable or not."""
@@ -89,29 +89,29 @@ class Draft:
         """The names in `part`, for a hint."""
         return list(self.names[part])
 
-    def _placed(self, part: str, values: tuple[Part, ...]) -> tuple[Placed[Part], ...]:
+    def _parts(self, part: str, values: tuple[Part, ...]) -> tuple[DraftPart[Part], ...]:
         written = _field(self.raw, part, ())
         indexes = self.kept.get(part, tuple(range(len(values))))
         return tuple(
-            Placed(value, self.at(part, index), written[index])
+            DraftPart(value, self.at(part, index), written[index])
             for value, index in zip(values, indexes, strict=True)
         )
 
 
-def _inline_plans(agents: tuple[Placed[AgentSpec], ...]) -> Iterator[Placed[PlanSpec]]:
+def _inline_plans(agents: tuple[DraftPart[AgentSpec], ...]) -> Iterator[DraftPart[PlanSpec]]:
     for agent in agents:
         if isinstance(agent.value.plan, PlanSpec):
-            yield Placed(agent.value.plan, agent.at("plan"), _field(agent.raw, "plan", {}))
+            yield DraftPart(agent.value.plan, agent.at("plan"), _field(agent.raw, "plan", {}))
 
 
-def _inline_references(agents: tuple[Placed[AgentSpec], ...]) -> Iterator[Placed[ReferenceSpec]]:
+def _inline_references(agents: tuple[DraftPart[AgentSpec], ...]) -> Iterator[DraftPart[ReferenceSpec]]:
     for agent in agents:
         written = _field(agent.raw, "references", ())
         for index, reference in enumerate(agent.value.references):
-            yield Placed(reference, agent.at("references", index), written[index])
+            yield DraftPart(reference, agent.at("references", index), written[index])
 
 
-def read(raw: Any) -> Draft:
+def read_draft(raw: Any) -> Draft:
     """Reads as much of a spec as can be read. Raises SpecInvalid only if it is no object at all."""
     document = _plain(raw)
     if not isinstance(document, Mapping):
@@ -121,7 +121,7 @@ def read(raw: Any) -> Draft:
         return Draft(document, RuntimeSpec.model_validate(document), {}, names)
     except ValidationError as error:
         found = shape_problems(error, document)
-    reduced, kept, unread = _reduced(document, {path for path, _ in found})
+    reduced, kept, unread = _without_broken(document, {path for path, _ in found})
     problems = tuple(problem for _, problem in found)
     try:
         return Draft(document, RuntimeSpec.model_validate(reduced), kept, names, unread, problems)
@@ -129,7 +129,7 @@ def read(raw: Any) -> Draft:
         raise SpecInvalid(problems) from None
 
 
-def _reduced(
+def _without_broken(
     document: Mapping[str, Any], broken: set[tuple[Step, ...]]
 ) -> tuple[dict[str, Any], dict[str, tuple[int, ...]], frozenset[str]]:
     """The document without what is broken, the indexes left of each list, the fields that are gone."""
@@ -152,7 +152,7 @@ def _reduced(
         else:
             heads = _by_head(below)
             items = {
-                index: _readable(_LISTS[part], item, heads.get(index, set()))
+                index: _largest_valid(_LISTS[part], item, heads.get(index, set()))
                 for index, item in enumerate(value)
             }
             kept[part] = tuple(index for index, item in items.items() if item is not None)
@@ -173,7 +173,7 @@ def _by_head(paths: set[tuple[Step, ...]]) -> dict[Step, set[tuple[Step, ...]]]:
     return grouped
 
 
-def _readable(model: type[SpecModel], item: Any, broken: set[tuple[Step, ...]]) -> Any:
+def _largest_valid(model: type[SpecModel], item: Any, broken: set[tuple[Step, ...]]) -> Any:
     """The item without its broken fields, or None if nothing can be made of it."""
     if not broken:
         return item
@@ -196,7 +196,7 @@ def _names(document: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, ...]]]
         for item, place in _nameable(document, part):
             name = item.get("name") if isinstance(item, Mapping) else None
             if isinstance(name, str):
-                pointer = json_pointer(written_path(document, (*place, "name")))
+                pointer = json_pointer(document_path(document, (*place, "name")))
                 names[part][name] = (*names[part].get(name, ()), pointer)
     for part in _MAPS:
         keys = _field(document, part, {})
@@ -218,7 +218,7 @@ def _items(value: Any) -> list[Any]:
 
 def _field(raw: Any, name: str, default: Any) -> Any:
     """A field of an object in either spelling."""
-    path = written_path(raw, (name,))
+    path = document_path(raw, (name,))
     return raw.get(path[0], default) if path and isinstance(raw, Mapping) else default
 
 

@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from plangate.spec.base import SpecModel, did_you_mean
-from plangate.spec.drafts import Draft, Placed
+from plangate.spec.drafts import Draft, DraftPart
 from plangate.spec.models import ApprovalRule, PlanSpec, ReferenceSpec
 from plangate.spec.patterns import MAX_SPEC_PATTERN_COST
 from plangate.spec.plan_schemas import action_kinds, actions_schema
 from plangate.spec.problems import Problem, Step
 from plangate.spec.schemas import check_schema, schema_pattern_cost
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
-from plangate.spec.transport_checks import transport_flaws
+from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import ToolDispatcher
 from plangate.spec.variable_schemas import data_name_problem
 
 TOOL_RESULT: Final = "ToolResult"
 """The kind of reference that a result becomes which is too large for a prompt."""
 
-Declared = TypeVar("Declared", PlanSpec, ReferenceSpec)
+DeclaredT = TypeVar("DeclaredT", PlanSpec, ReferenceSpec)
 
 
 def check_declarations(draft: Draft) -> Iterator[Problem]:
@@ -45,9 +45,9 @@ def check_declarations(draft: Draft) -> Iterator[Problem]:
             )
 
 
-def _conflicts(declared: tuple[Placed[Declared], ...], what: str, own: int) -> Iterator[Problem]:
+def _conflicts(declared: tuple[DraftPart[DeclaredT], ...], what: str, own: int) -> Iterator[Problem]:
     """The first `own` stand in the runtime's list, where no name may come twice; agents may repeat them."""
-    first: dict[str, Placed[Declared]] = {}
+    first: dict[str, DraftPart[DeclaredT]] = {}
     for index, item in enumerate(declared):
         name = item.value.name
         earlier = first.setdefault(name, item)
@@ -195,7 +195,7 @@ def check_dispatchers(draft: Draft) -> Iterator[Problem]:
 def _check_dispatcher(
     draft: Draft, dispatcher: SpecModel, place: tuple[Step, ...], callers: Mapping[str, list[str]]
 ) -> Iterator[Problem]:
-    for inner, why in transport_flaws(dispatcher):
+    for inner, why in transport_problems(dispatcher):
         yield Problem(draft.at(*place, *inner), f"{'.'.join(map(str, place))}: {why}")
     if not isinstance(dispatcher, ToolDispatcher):
         return

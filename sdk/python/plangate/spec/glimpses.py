@@ -38,19 +38,19 @@ def glimpse(value: Any, *, max_items: int = 3) -> dict[str, Any]:
     if max_items < 0:
         raise ValueError(f"max_items is {max_items}; a sample cannot have fewer than 0 items")
     try:
-        value = _opened(value)
+        value = _to_mapping(value)
         if isinstance(value, Mapping):
-            return {_key(key): _normal(held) for key, held in value.items()}
+            return {_key(key): _normalize(held) for key, held in value.items()}
         if isinstance(value, Set):
-            value = _in_order(value)
+            value = _sort_items(value)
         if _is_sequence(value):
-            return {"count": len(value), "sample": [_normal(held) for held in islice(value, max_items)]}
-        return {"value": _normal(value)}
+            return {"count": len(value), "sample": [_normalize(held) for held in islice(value, max_items)]}
+        return {"value": _normalize(value)}
     except RecursionError:
         raise ValueError("the value contains itself or is nested too deeply for a glimpse") from None
 
 
-def _opened(value: Any) -> Any:
+def _to_mapping(value: Any) -> Any:
     """Models and dataclasses as the mapping (or whatever else a root model holds) of their fields."""
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
@@ -59,10 +59,10 @@ def _opened(value: Any) -> Any:
     return value
 
 
-def _normal(value: Any) -> Any:
-    value = _opened(value)
+def _normalize(value: Any) -> Any:
+    value = _to_mapping(value)
     if isinstance(value, Enum):
-        return _normal(value.value)
+        return _normalize(value.value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -72,16 +72,16 @@ def _normal(value: Any) -> Any:
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {_key(key): _normal(held) for key, held in value.items()}
+        return {_key(key): _normalize(held) for key, held in value.items()}
     if isinstance(value, Set):
-        value = _in_order(value)
+        value = _sort_items(value)
     if _is_sequence(value):
-        return [_normal(held) for held in value]
+        return [_normalize(held) for held in value]
     return str(value)
 
 
 def _key(key: Any) -> str:
-    plain = _normal(key)
+    plain = _normalize(key)
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 
@@ -89,5 +89,5 @@ def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
-def _in_order(values: Set[Any]) -> list[Any]:
-    return sorted((_normal(held) for held in values), key=json.dumps)
+def _sort_items(values: Set[Any]) -> list[Any]:
+    return sorted((_normalize(held) for held in values), key=json.dumps)

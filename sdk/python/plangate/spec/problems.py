@@ -62,7 +62,7 @@ def json_pointer(path: Iterable[Step]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
-def written_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
+def document_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
     """`location` in the spelling that `raw` uses, without the parts that are not in a document.
 
     It ends early where `raw` has a short form, such as a bare string in place of an object.
@@ -91,7 +91,7 @@ def shape_problems(error: ValidationError, raw: Any) -> list[tuple[tuple[Step, .
     """What Pydantic found, each with its path in `raw`."""
     found = []
     for detail in error.errors(include_url=False, include_input=False):
-        path = written_path(raw, detail["loc"])
+        path = document_path(raw, detail["loc"])
         found.append((path, Problem(json_pointer(path), _message(detail, path))))
     return found
 

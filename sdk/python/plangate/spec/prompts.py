@@ -168,7 +168,7 @@ def augment_prompt_tools(text: str | LayeredPrompt, tools: Iterable[Any]) -> Lay
     if start is None:
         return LayeredPrompt(_with_section(lines, visible, _table(rows)))
     end = next((index for index in visible if index > start and lines[index].startswith("# ")), len(lines))
-    body = _merged(lines[start + 1 : end], rows)
+    body = _merge_rows(lines[start + 1 : end], rows)
     if end < len(lines) and body[-1].strip():
         body.append("")
     return LayeredPrompt("\n".join([*lines[: start + 1], *body, *lines[end:]]))
@@ -184,16 +184,18 @@ def _text(layer: Layer, value: Any) -> str:
         return value.strip()
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         if strange := [item for item in value if not isinstance(item, str)]:
-            raise TypeError(f"{layer} takes text or a list of texts; one of its items is {_kind(strange[0])}")
+            raise TypeError(
+                f"{layer} takes text or a list of texts; one of its items is {_describe_type(strange[0])}"
+            )
         return "\n".join(f"- {item.strip()}" for item in value if item.strip())
-    raise TypeError(f"{layer} takes text or a list of texts, not {_kind(value)}")
+    raise TypeError(f"{layer} takes text or a list of texts, not {_describe_type(value)}")
 
 
-def _structured(layer: Layer, value: Any) -> str:
+def _json_block(layer: Layer, value: Any) -> str:
     if isinstance(value, str):
         return value.strip()
     try:
-        plain = _plain(layer, value)
+        plain = _to_jsonable(layer, value)
     except RecursionError:
         raise TypeError(f"{layer} holds a value that contains itself or is nested too deeply") from None
     if plain is None or plain == {} or plain == []:
@@ -201,7 +203,7 @@ def _structured(layer: Layer, value: Any) -> str:
     return f"```json\n{json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)}\n```"
 
 
-def _plain(layer: Layer, value: Any) -> Any:
+def _to_jsonable(layer: Layer, value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if value is None or isinstance(value, bool | int):
@@ -215,14 +217,14 @@ def _plain(layer: Layer, value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, BaseModel):
-        return _plain(layer, value.model_dump(mode="json", by_alias=True))
+        return _to_jsonable(layer, value.model_dump(mode="json", by_alias=True))
     if isinstance(value, Mapping):
         if strange := [key for key in value if not isinstance(key, str)]:
             raise TypeError(f"{layer} holds the key {strange[0]!r}; keys must be strings")
-        return {str.__str__(key): _plain(layer, held) for key, held in value.items()}
+        return {str.__str__(key): _to_jsonable(layer, held) for key, held in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(layer, held) for held in value]
-    raise TypeError(f"{layer} holds a value that is not JSON: {_kind(value)}")
+        return [_to_jsonable(layer, held) for held in value]
+    raise TypeError(f"{layer} holds a value that is not JSON: {_describe_type(value)}")
 
 
 def _tool_table(layer: Layer, value: Any) -> str:
@@ -251,10 +253,10 @@ _LAYERS: Final = (
     Layer("communication", "Communication", _text),
     Layer("operational_rules", "Operational Rules", _text),
     Layer("tools", "Tools", _tool_table),
-    Layer("domain_knowledge", "Domain Knowledge", _structured),
+    Layer("domain_knowledge", "Domain Knowledge", _json_block),
     Layer("safety", "Safety", _text),
-    Layer("output_format", "Output Format", _structured),
-    Layer("examples", "Examples", _structured),
+    Layer("output_format", "Output Format", _json_block),
+    Layer("examples", "Examples", _json_block),
 )
 _BY_NAME: Final = {name: layer for layer in _LAYERS for name in (layer.argument, layer.wire)}
 _TOOLS: Final = 3  # the place of Tools among the layers
@@ -275,18 +277,18 @@ _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 def _rows(tools: Iterable[Any]) -> Rows:
     layer = _LAYERS[_TOOLS]
     if isinstance(tools, str | bytes | Mapping | BaseModel) or not isinstance(tools, Iterable):
-        raise TypeError(f"{layer} takes a list of tools, not {_kind(tools)}")
+        raise TypeError(f"{layer} takes a list of tools, not {_describe_type(tools)}")
     rows: Rows = {}
     for tool in tools:
-        name, *others = (_flat(text) for text in _facts(layer, tool))
+        name, *others = (_join_lines(text) for text in _tool_cells(layer, tool))
         if not name:
             raise TypeError(f"{layer} lists a tool with an empty name")
-        description, approval = map(_escaped, others)
-        rows.setdefault(name, (_escaped(name), description, approval))
+        description, approval = map(_escape_pipes, others)
+        rows.setdefault(name, (_escape_pipes(name), description, approval))
     return rows
 
 
-def _facts(layer: Layer, tool: Any) -> tuple[str, str, str]:
+def _tool_cells(layer: Layer, tool: Any) -> tuple[str, str, str]:
     """Name, description, approval of what may stand in a tool table."""
     tool = getattr(tool, "spec", tool)  # what define_tool makes
     if isinstance(tool, str):
@@ -294,21 +296,21 @@ def _facts(layer: Layer, tool: Any) -> tuple[str, str, str]:
     if isinstance(tool, BaseModel):
         tool = {key: getattr(tool, key, None) for key in ("name", "description", "approval")}
     if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
-        raise TypeError(f"{layer} takes tools, mappings with a name, or names, not {_kind(tool)}")
+        raise TypeError(f"{layer} takes tools, mappings with a name, or names, not {_describe_type(tool)}")
     name, description, approval = tool["name"], tool.get("description"), tool.get("approval")
     if not isinstance(description, str | None):
-        raise TypeError(f"{layer}: the description of {name!r} is {_kind(description)}, not text")
+        raise TypeError(f"{layer}: the description of {name!r} is {_describe_type(description)}, not text")
     kind = approval.get("kind") if isinstance(approval, Mapping) else getattr(approval, "kind", approval)
     if approval is not None and not isinstance(kind, str):
         raise TypeError(f"{layer}: the approval of {name!r} is neither text nor a rule with a 'kind'")
     return name, description or "", "" if kind in (None, "default") else str(kind)
 
 
-def _flat(text: str) -> str:
+def _join_lines(text: str) -> str:
     return _NEWLINE.sub(" ", text.strip())
 
 
-def _escaped(text: str) -> str:
+def _escape_pipes(text: str) -> str:
     return text.replace("|", "\\|")
 
 
@@ -325,7 +327,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in _UNESCAPED_PIPE.split(inner.removeprefix("|").removesuffix("|"))]
 
 
-def _merged(body: list[str], rows: Rows) -> list[str]:
+def _merge_rows(body: list[str], rows: Rows) -> list[str]:
     """The lines of a Tools section with `rows` merged into its table, or with a table at its end."""
     top = next((index for index in _outside_fences(body) if _cells(body[index]) == _HEADER), None)
     if top is None:
@@ -377,5 +379,5 @@ def _closes(fence: re.Match[str] | None, opening: str) -> bool:
     return fence is not None and fence[1].startswith(opening) and not fence[2].strip()
 
 
-def _kind(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"

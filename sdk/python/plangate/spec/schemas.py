@@ -23,7 +23,7 @@ from typing_extensions import TypeAliasType
 
 from plangate.spec.patterns import COSTLY_PATTERNS, costly_pattern, patterns_cost
 
-_ACCEPTED: Final = (
+_ACCEPTED_FORMS: Final = (
     "a schema is a JSON Schema mapping, a Pydantic model class, a mapping of field name to type, "
     "or a type hint"
 )
@@ -63,15 +63,15 @@ def normalize_schema(value: Any) -> dict[str, Any]:
     """
     try:
         if isinstance(value, Mapping):
-            return _of_fields(value) if _holds_hint(value) else _plain_object(value, ())
+            return _fields_schema(value) if _holds_hint(value) else _plain_object(value, ())
         if value is not BaseModel and _is_hint(value):
-            return _with_root_inlined(TypeAdapter(value).json_schema())
+            return _inline_root(TypeAdapter(value).json_schema())
     except RecursionError:
-        raise TypeError(f"{_ACCEPTED}; this one contains itself or is nested too deeply") from None
+        raise TypeError(f"{_ACCEPTED_FORMS}; this one contains itself or is nested too deeply") from None
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         reason = str(error).split("\n", 1)[0]
         raise TypeError(f"{_short(value)} has no JSON Schema: {reason}") from error
-    raise TypeError(f"{_ACCEPTED}, not {_short(value)}")
+    raise TypeError(f"{_ACCEPTED_FORMS}, not {_short(value)}")
 
 
 def check_schema(schema: Any) -> list[tuple[str, str]]:
@@ -116,7 +116,7 @@ def _holds_hint(fields: Mapping[Any, Any]) -> bool:
     return any(_is_hint(v) or (isinstance(v, Mapping) and _holds_hint(v)) for v in fields.values())
 
 
-def _of_fields(fields: Mapping[Any, Any]) -> dict[str, Any]:
+def _fields_schema(fields: Mapping[Any, Any]) -> dict[str, Any]:
     adapters: dict[Path, TypeAdapter[Any]] = {}
     _collect(fields, (), adapters)
     schemas, shared = TypeAdapter.json_schemas(
@@ -133,7 +133,7 @@ def _collect(fields: Mapping[Any, Any], path: Path, into: dict[Path, TypeAdapter
             raise TypeError(f"field names are strings, not {_short(name)}{_within(path)}")
         if _is_hint(hint):
             try:
-                adapter = into[*path, name] = TypeAdapter(_unwrapped(hint))
+                adapter = into[*path, name] = TypeAdapter(_unwrap(hint))
                 adapter.json_schema()
             except (PydanticUserError, PydanticUndefinedAnnotation) as error:
                 reason = str(error).split("\n", 1)[0]
@@ -154,7 +154,9 @@ def _object(fields: Mapping[str, Any], path: Path, leaves: Mapping[Path, dict[st
         if here in leaves:
             properties[name] = leaves[here]
         elif isinstance(hint, Mapping):
-            properties[name] = _object(hint, here, leaves) if _holds_hint(hint) else _embedded(hint, here)
+            properties[name] = (
+                _object(hint, here, leaves) if _holds_hint(hint) else _embed_definitions(hint, here)
+            )
         else:
             raise TypeError(f"field {'.'.join(here)!r} is {_short(hint)}, not a type")
         if get_origin(hint) is not NotRequired and "default" not in properties[name]:
@@ -162,7 +164,7 @@ def _object(fields: Mapping[str, Any], path: Path, leaves: Mapping[Path, dict[st
     return {**schema, "properties": properties, **({"required": required} if required else {})}
 
 
-def _embedded(schema: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+def _embed_definitions(schema: Mapping[Any, Any], path: Path) -> dict[str, Any]:
     plain = _plain_object(schema, path)
     if any(True for _ in _references(plain)):
         raise TypeError(
@@ -172,11 +174,11 @@ def _embedded(schema: Mapping[Any, Any], path: Path) -> dict[str, Any]:
     return plain
 
 
-def _unwrapped(hint: Any) -> Any:
+def _unwrap(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) in (NotRequired, Required) else hint
 
 
-def _with_root_inlined(schema: dict[str, Any]) -> dict[str, Any]:
+def _inline_root(schema: dict[str, Any]) -> dict[str, Any]:
     """A recursive model exports a bare `$ref` as its root; readers want to see `type` and `properties`."""
     target = schema.get("$ref", "")
     if not target.startswith("#/$defs/"):
@@ -204,7 +206,7 @@ def _plain(value: Any, path: Path) -> Any:
         raise TypeError(f"{value} is not JSON{_within(path)}")
     if value is None or type(value) in (str, bool, int, float):
         return value
-    raise TypeError(f"{_short(value)} is not JSON{_within(path)}; {_ACCEPTED}")
+    raise TypeError(f"{_short(value)} is not JSON{_within(path)}; {_ACCEPTED_FORMS}")
 
 
 # What is wrong with a JSON Schema.
@@ -246,9 +248,9 @@ def _subschemas(root: Any) -> Iterator[tuple[str, dict[str, Any] | bool]]:
             continue
         below: list[tuple[str, Any]] = []
         for keyword, held in schema.items():
-            here = f"{pointer}/{_escaped(keyword)}"
+            here = f"{pointer}/{_escape_pointer(keyword)}"
             if keyword in _MAPS and isinstance(held, dict):
-                below += [(f"{here}/{_escaped(name)}", inner) for name, inner in held.items()]
+                below += [(f"{here}/{_escape_pointer(name)}", inner) for name, inner in held.items()]
             elif keyword not in _DATA:
                 below.append((here, held))
         stack += below[::-1]
@@ -355,7 +357,7 @@ def _level_problems(meta: jsonschema_rs.Validator, level: dict[str, Any]) -> lis
     """Return the problems of one level. In long lists and mappings, only the first entries are explained."""
     short = {keyword: _first_entries(held) for keyword, held in islice(level.items(), _EXPLAINED_ENTRIES)}
     errors = islice(meta.iter_errors(short), _MAX_PROBLEMS)
-    found = [(_pointer(error.instance_path), _cut(error.message, _MESSAGE_CHARS)) for error in errors]
+    found = [(_pointer(error.instance_path), _truncate(error.message, _MESSAGE_CHARS)) for error in errors]
     return list(dict.fromkeys(found)) or [("", _NOT_A_SCHEMA)]
 
 
@@ -382,7 +384,7 @@ def _compile_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
             schema, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions(), offline=True
         )
     except jsonschema_rs.ValidationError as error:
-        message = _cut(error.message, _MESSAGE_CHARS)
+        message = _truncate(error.message, _MESSAGE_CHARS)
         if message.endswith('is not a "regex"'):
             message = (
                 f"{message} that is matched in linear time: lookaround and back-references are not supported"
@@ -394,10 +396,10 @@ def _compile_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _pointer(path: list[str | int]) -> str:
-    return "".join(f"/{_escaped(str(step))}" for step in path)
+    return "".join(f"/{_escape_pointer(str(step))}" for step in path)
 
 
-def _escaped(name: str) -> str:
+def _escape_pointer(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
@@ -406,10 +408,10 @@ def _within(path: Path) -> str:
 
 
 def _short(value: Any) -> str:
-    return _cut(value.__name__ if isinstance(value, type) else repr(value), _VALUE_CHARS)
+    return _truncate(value.__name__ if isinstance(value, type) else repr(value), _VALUE_CHARS)
 
 
-def _cut(text: str, chars: int) -> str:
+def _truncate(text: str, chars: int) -> str:
     """The text without its middle where it is longer than `chars`."""
     half = chars // 2 - 1
     return text if len(text) <= chars else f"{text[:half]} … {text[-half:]}"

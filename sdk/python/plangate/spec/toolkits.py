@@ -14,7 +14,7 @@ from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
 from plangate.spec.plan_schemas import discriminator, variants
-from plangate.spec.variable_schemas import has_variables, told_parameters
+from plangate.spec.variable_schemas import has_variables, planner_parameters
 
 _PLAN_ID: Final = text("The id that storePlan returned, or the planId that was given to it.")
 
@@ -142,12 +142,12 @@ def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...
     narrowed by `config.tools` of the agent's entry and of the runtime's entry for the toolkit. `call_agent` needs
     routes; the storing and executing of plans belong to planners and executors alone.
     """
-    return tuple(_specialised(tool, spec, agent) for tool in held_builtins(spec, agent))
+    return tuple(_specialize(tool, spec, agent) for tool in granted_builtins(spec, agent))
 
 
-def held_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
+def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
     """The same tools with the schemas that they have for everybody."""
-    held = {name for toolkit in agent.toolkits for name in _granted(toolkit.id, agent)}
+    held = {name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent)}
     held.update(ROLE_TOOLS[agent.role])
     if any(other.role == "coordinator" for other in spec.agents):
         held.update(TEAM_TOOLS)
@@ -157,18 +157,18 @@ def held_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...
         for tool in tools
         if tool.name in held
         and (tool.name != _CALL_AGENT.name or agent.routes)
-        and not _narrowed_away(tool.name, toolkit, (*spec.toolkits, *agent.toolkits))
+        and not _is_excluded(tool.name, toolkit, (*spec.toolkits, *agent.toolkits))
     )
 
 
-def _granted(toolkit: str, agent: AgentSpec) -> tuple[str, ...]:
+def _grants(toolkit: str, agent: AgentSpec) -> tuple[str, ...]:
     """What naming a toolkit gives to this agent."""
     if toolkit == "plans":
         return (_GET_PLAN.name,)
     return tuple(tool.name for tool in TOOLKITS.get(toolkit, ()))
 
 
-def _narrowed_away(tool: str, toolkit: str, entries: tuple[ToolkitSpec, ...]) -> bool:
+def _is_excluded(tool: str, toolkit: str, entries: tuple[ToolkitSpec, ...]) -> bool:
     return any(
         tool not in entry.config.tools
         for entry in entries
@@ -176,7 +176,7 @@ def _narrowed_away(tool: str, toolkit: str, entries: tuple[ToolkitSpec, ...]) ->
     )
 
 
-def _specialised(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> BuiltinTool:
+def _specialize(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> BuiltinTool:
     if tool.name == _CALL_AGENT.name:
         return replace(tool, input_schema=_with_enum(tool.input_schema, "agent", agent.routes))
     if tool.name == _STORE_PLAN.name and agent.plan is not None:
@@ -185,7 +185,7 @@ def _specialised(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> Buil
             variables = plan.variables or has_variables(agent)
             told = _store_plan_schema(tool, spec, plan, variables=variables)
             named = _with_enum(tool.input_schema, "specName", (plan.name,)) if variables else None
-            return replace(tool, input_schema=told, leaves_to_itself=named)
+            return replace(tool, input_schema=told, unchecked_parameters=named)
     return tool
 
 
@@ -211,9 +211,9 @@ def _store_plan_schema(
         _allow_references(written)
     root: dict[str, Any] = {key: written.pop(key) for key in ("$schema", "$defs") if key in written}
     written.pop("$id", None)
-    body = {"description": schema["properties"]["body"]["description"], **_moved(written)}
+    body = {"description": schema["properties"]["body"]["description"], **_relocate_schema(written)}
     if "$defs" in root:
-        root["$defs"] = {name: _moved(definition) for name, definition in root["$defs"].items()}
+        root["$defs"] = {name: _relocate_schema(definition) for name, definition in root["$defs"].items()}
     return {**schema, "properties": {**schema["properties"], "body": body}, **root}
 
 
@@ -246,17 +246,17 @@ def _allow_variables(schema: dict[str, Any]) -> None:
         properties = variant.get("properties")
         if isinstance(properties, dict):
             kept = {name for name in properties if name == field or f"/properties/{name}/" in written}
-            properties.update(told_parameters(properties, kept))
+            properties.update(planner_parameters(properties, kept))
 
 
 _DATA: Final = frozenset({"const", "enum", "default", "examples"})
 _MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
-def _moved(schema: Any) -> Any:
+def _relocate_schema(schema: Any) -> Any:
     """A schema whose references still lead to their targets when it stands at /properties/body."""
     if isinstance(schema, list):
-        return [_moved(held) for held in schema]
+        return [_relocate_schema(held) for held in schema]
     if not isinstance(schema, dict):
         return schema
     moved: dict[str, Any] = {}
@@ -264,14 +264,14 @@ def _moved(schema: Any) -> Any:
         if key in _DATA:
             moved[key] = held
         elif key == "$ref" and isinstance(held, str):
-            moved[key] = _moved_reference(held)
+            moved[key] = _relocate_reference(held)
         elif key in _MAPS and isinstance(held, dict):
-            moved[key] = {name: _moved(inner) for name, inner in held.items()}
+            moved[key] = {name: _relocate_schema(inner) for name, inner in held.items()}
         else:
-            moved[key] = _moved(held)
+            moved[key] = _relocate_schema(held)
     return moved
 
 
-def _moved_reference(target: str) -> str:
+def _relocate_reference(target: str) -> str:
     inside = target == "#" or (target.startswith("#/") and not target.startswith("#/$defs/"))
     return f"#/properties/body{target[1:]}" if inside else target

@@ -12,7 +12,7 @@ from plangate.spec.problems import Step
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
-_OURS: Final = frozenset(
+_RESERVED_HEADERS: Final = frozenset(
     {
         "connection",
         "content-encoding",
@@ -29,14 +29,14 @@ _OURS: Final = frozenset(
         "upgrade",
     }
 )
-_OUR_PREFIXES: Final = ("webhook-", "mcp-")
+_RESERVED_PREFIXES: Final = ("webhook-", "mcp-")
 
 
-def transport_flaws(transport: SpecModel) -> Iterator[tuple[tuple[Step, ...], str]]:
+def transport_problems(transport: SpecModel) -> Iterator[tuple[tuple[Step, ...], str]]:
     """The place of each flaw inside the transport, and what to do about it."""
     url = getattr(transport, "url", None)
     if url is not None:
-        why = _url_flaw(url)
+        why = _url_problem(url)
         if why is not None:
             yield ("url",), why
     seen: set[str] = set()
@@ -44,21 +44,21 @@ def transport_flaws(transport: SpecModel) -> Iterator[tuple[tuple[Step, ...], st
         lower = name.lower()
         if not _HEADER_NAME.fullmatch(name):
             yield ("headers", name), f"{name!r} is not the name of a header"
-        elif lower in _OURS or lower.startswith(_OUR_PREFIXES):
+        elif lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
             yield ("headers", name), f"the service writes the header {name!r} itself: remove it"
         elif lower in seen:
             yield ("headers", name), f"the header {name!r} stands here twice: keep one"
-        elif isinstance(value, str) and not fits_a_header(value):
+        elif isinstance(value, str) and not is_header_value(value):
             yield ("headers", name), f"the value of the header {name!r} has characters that no header carries"
         seen.add(lower)
 
 
-def fits_a_header(value: str) -> bool:
+def is_header_value(value: str) -> bool:
     """Whether a header can carry this text: visible ASCII, with blanks and tabs inside alone."""
     return _HEADER_VALUE.fullmatch(value) is not None
 
 
-def _url_flaw(url: str) -> str | None:
+def _url_problem(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

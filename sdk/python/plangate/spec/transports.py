@@ -113,7 +113,7 @@ class ToolDispatcher(DispatchOptions):
     tool: Name
 
 
-def _expanded(value: Any) -> Any:
+def _expand_kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
@@ -135,7 +135,7 @@ Transport = Annotated[
     | Annotated[McpTransport, Tag("kind:mcp")]
     | Annotated[PythonTransport, Tag("kind:python")],
     _by_kind(("http", "client", "mcp", "python")),
-    BeforeValidator(_expanded),
+    BeforeValidator(_expand_kind),
 ]
 """Of a tool. A bare string such as "client" stands for {"kind": "client"}."""
 
@@ -146,6 +146,6 @@ Dispatcher = Annotated[
     | Annotated[PythonDispatcher, Tag("kind:python")]
     | Annotated[ToolDispatcher, Tag("kind:tool")],
     _by_kind(("http", "client", "mcp", "python", "tool")),
-    BeforeValidator(_expanded),
+    BeforeValidator(_expand_kind),
 ]
 """Of approved actions: the write boundary, never callable by a model."""

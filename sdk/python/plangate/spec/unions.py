@@ -58,13 +58,13 @@ def TaggedUnion(*models: type[BaseModel], discriminator: str = "kind") -> Any:
                 f"each model of a TaggedUnion needs a value of its own"
             )
         owners[tag] = model
-    rule = _Tagged(_wire_name(models, discriminator), discriminator, owners)
+    rule = _UnionTags(_wire_name(models, discriminator), discriminator, owners)
     # A union is made of its members at run time, which no annotation can say.
     members: Any = Union.__getitem__(tuple(Annotated[model, Tag(tag)] for tag, model in owners.items()))
     return Annotated[members, rule.discriminator(), rule]
 
 
-class _Tagged:
+class _UnionTags:
     """What `TaggedUnion` adds to the plain union: how a value finds its model, and what is exported."""
 
     def __init__(self, wire: str, field: str, owners: Mapping[str, type[BaseModel]]) -> None:
@@ -94,11 +94,11 @@ class _Tagged:
         schema = handler(core_schema)
         mapping: dict[str, Any] = {}
         for tag, variant in zip(self._owners, schema["oneOf"], strict=True):
-            self._demand(tag, variant, handler)
+            self._require_tag(tag, variant, handler)
             mapping[tag] = variant.get("$ref", variant)
         return {**schema, "discriminator": {"propertyName": self._wire, "mapping": mapping}}
 
-    def _demand(self, tag: str, variant: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
+    def _require_tag(self, tag: str, variant: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
         """Makes the field required, and its value the tag, in the variant's definition.
 
         In a recursive model the definition may be in the making; then the demand stands beside the `$ref`.

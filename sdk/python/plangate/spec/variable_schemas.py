@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from plangate.spec.models import AgentSpec
 from plangate.spec.plan_schemas import resolve
-from plangate.spec.variables import DAGGER, PATTERN, Expression, NotAVariable, parse
+from plangate.spec.variables import DAGGER, PATTERN, Expression, InvalidVariable, parse
 
 TOOLKIT: Final = "variables"
 OUTPUT_PATH: Final = "_outputPath"
@@ -20,10 +20,10 @@ READ_ONLY: Final = ("input", "ref", "artifact")
 """Kinds that no result goes to."""
 
 OUTPUT_METHODS: Final = ("set", "merge", "assign", "push", "concat")
-KEPT_AS_WRITTEN: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"storePlan": ("body",)})
+LITERAL_PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({"storePlan": ("body",)})
 """Tool -> the parameters in which nothing is replaced: what is in a plan is not the call's."""
 
-META: Final = (OUTPUT_PATH, OUTPUT_METHOD)
+META_PARAMETERS: Final = (OUTPUT_PATH, OUTPUT_METHOD)
 _VARIABLE: Final = {"type": "string", "pattern": PATTERN}
 _PARAMETERS: Final = ("properties/", "additionalProperties")
 _ABOUT: Final = ("title", "description", "default", "examples", "deprecated")
@@ -62,7 +62,7 @@ def has_variables(agent: AgentSpec) -> bool:
     return any(toolkit.id == TOOLKIT for toolkit in agent.toolkits)
 
 
-def told_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def agent_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema as an agent with variables is told of it: each parameter may be a variable too, and the call may say
     where its result goes. Parameters stay as they are where references in the schema lead through them."""
     properties = schema.get("properties")
@@ -70,14 +70,14 @@ def told_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     wider: dict[str, Any] = {}
     text = json.dumps(schema, default=dict)
     if not any(f'"#/{key}' in text for key in _PARAMETERS):
-        kept = (*KEPT_AS_WRITTEN.get(tool, ()), *META)
+        kept = (*LITERAL_PARAMETERS.get(tool, ()), *META_PARAMETERS)
         told = {name: held if name in kept else _or_variable(held) for name, held in told.items()}
         wider = {key: _or_variable(schema[key]) for key in ("additionalProperties",) if key in schema}
     told = {OUTPUT_PATH: _PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **told}
     return {**schema, **wider, "properties": told}
 
 
-def told_parameters(parameters: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
+def planner_parameters(parameters: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
     """The fields of a plan's action as a planner is told of them where the plan has variables: each but those that are
     kept may be a variable too, and the action may say where its result goes."""
     told = {name: held if name in kept else _or_variable(held) for name, held in parameters.items()}
@@ -94,28 +94,30 @@ def _or_variable(schema: Any) -> Any:
     return {**about, "anyOf": [rule, dict(_VARIABLE)]}
 
 
-def own_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+def schema_without_meta(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The tool's schema without the meta-parameters, which are taken out before a call is checked."""
     own = dict(schema)
     properties, required = own.get("properties"), own.get("required")
-    if isinstance(properties, Mapping) and any(name in properties for name in META):
-        own["properties"] = {name: held for name, held in properties.items() if name not in META}
-    if isinstance(required, list) and any(name in required for name in META):
-        own["required"] = [name for name in required if name not in META]
+    if isinstance(properties, Mapping) and any(name in properties for name in META_PARAMETERS):
+        own["properties"] = {name: held for name, held in properties.items() if name not in META_PARAMETERS}
+    if isinstance(required, list) and any(name in required for name in META_PARAMETERS):
+        own["required"] = [name for name in required if name not in META_PARAMETERS]
     return own
 
 
 def meta_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a tool itself asks of the meta-parameters of its calls; None where it asks nothing."""
     properties, required = schema.get("properties"), schema.get("required")
-    needed = [name for name in META if isinstance(required, list) and name in required]
-    if not needed and not (isinstance(properties, Mapping) and any(name in properties for name in META)):
+    needed = [name for name in META_PARAMETERS if isinstance(required, list) and name in required]
+    if not needed and not (
+        isinstance(properties, Mapping) and any(name in properties for name in META_PARAMETERS)
+    ):
         return None
     kept = {key: schema[key] for key in ("$schema", "$defs", "definitions", "properties") if key in schema}
     return {**kept, "required": needed}
 
 
-def prescribed_path(schema: Mapping[str, Any]) -> str | None:
+def fixed_output_path(schema: Mapping[str, Any]) -> str | None:
     """Where the tool itself says that its results go: the `const` of its `_outputPath`."""
     properties = schema.get("properties")
     path = resolve(schema, properties.get(OUTPUT_PATH) if isinstance(properties, Mapping) else None).get(
@@ -124,16 +126,16 @@ def prescribed_path(schema: Mapping[str, Any]) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def prescribed_path_problem(schema: Mapping[str, Any]) -> str | None:
+def fixed_output_path_problem(schema: Mapping[str, Any]) -> str | None:
     """Why no result can go where the tool itself says, if so."""
-    path = prescribed_path(schema)
+    path = fixed_output_path(schema)
     if path is None:
         return None
     try:
         parsed = parse(path)
-    except NotAVariable as error:
+    except InvalidVariable as error:
         return f"{path!r} is no path: {error}"
     if not isinstance(parsed, Expression):
         return f"{path!r} is no path: it begins with one {DAGGER}"
-    fixed = next((one for one in parsed.references() if one.kind in READ_ONLY), None)
+    fixed = next((one for one in parsed.paths() if one.kind in READ_ONLY), None)
     return None if fixed is None else f"{str(fixed)!r} cannot be written: {DAGGER}{fixed.kind} is read-only"

@@ -26,7 +26,7 @@ _UNHELD: Final = re.compile("[\0\ud800-\udfff]")
 _MAX_INDEX_DIGITS: Final = 9
 
 
-class NotAVariable(ValueError):
+class InvalidVariable(ValueError):
     """A string that starts with a dagger and is no reference; `position` counts characters from 0."""
 
     def __init__(self, position: int, message: str) -> None:
@@ -47,7 +47,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class VariablePath:
     """`†kind.segment.segment`."""
 
     kind: str
@@ -62,9 +62,9 @@ class Expression:
     """Alternatives, of which the first that exists counts; each is a conjunction, which has the value of its last
     reference and exists if all of them do."""
 
-    alternatives: tuple[tuple[Reference, ...], ...]
+    alternatives: tuple[tuple[VariablePath, ...], ...]
 
-    def references(self) -> Iterator[Reference]:
+    def paths(self) -> Iterator[VariablePath]:
         """Every reference, in the order in which they stand."""
         for conjunction in self.alternatives:
             yield from conjunction
@@ -76,7 +76,7 @@ class Expression:
 def parse(text: str) -> Expression | str:
     """What a string stands for: an expression, or the text itself (without the dagger that escapes another).
 
-    Raises NotAVariable for a string that starts with one dagger and is neither.
+    Raises InvalidVariable for a string that starts with one dagger and is neither.
 
     Example:
         >>> str(parse('\u2020state.totals."net.eur" || \u2020input.total'))
@@ -88,11 +88,11 @@ def parse(text: str) -> Expression | str:
         return text
     if text.startswith(DAGGER, 1):
         return text[1:]
-    alternatives: list[tuple[Reference, ...]] = []
-    conjunction: list[Reference] = []
+    alternatives: list[tuple[VariablePath, ...]] = []
+    conjunction: list[VariablePath] = []
     at = 0
     while True:
-        reference, at = _reference(text, at)
+        reference, at = _parse_path(text, at)
         conjunction.append(reference)
         operator = text[at : at + 4]
         if operator == " && ":
@@ -103,35 +103,39 @@ def parse(text: str) -> Expression | str:
         if at == len(text):
             return Expression(tuple(alternatives))
         if operator != " || ":
-            raise NotAVariable(at, _unexpected(text, at))
+            raise InvalidVariable(at, _unexpected(text, at))
         at += 4
 
 
-def _reference(text: str, at: int) -> tuple[Reference, int]:
+def _parse_path(text: str, at: int) -> tuple[VariablePath, int]:
     if not text.startswith(DAGGER, at):
-        raise NotAVariable(at, f"a reference begins with {DAGGER}; there are no literals and no parentheses")
+        raise InvalidVariable(
+            at, f"a reference begins with {DAGGER}; there are no literals and no parentheses"
+        )
     kind = _KIND.match(text, at + 1)
     if kind is None:
-        raise NotAVariable(at + 1, "the kind of a reference has letters, digits, _ and -, at least one")
+        raise InvalidVariable(at + 1, "the kind of a reference has letters, digits, _ and -, at least one")
     at, path = kind.end(), []
     while text.startswith(".", at):
-        segment, at = _segment(text, at + 1)
+        segment, at = _parse_segment(text, at + 1)
         path.append(segment)
-    return Reference(kind.group(), tuple(path)), at
+    return VariablePath(kind.group(), tuple(path)), at
 
 
-def _segment(text: str, at: int) -> tuple[Segment, int]:
+def _parse_segment(text: str, at: int) -> tuple[Segment, int]:
     if text.startswith('"', at):
         try:
             key, end = _QUOTED.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            raise NotAVariable(at, f"a quoted segment is a JSON string: {error.msg}") from error
+            raise InvalidVariable(at, f"a quoted segment is a JSON string: {error.msg}") from error
         if _UNHELD.search(key):
-            raise NotAVariable(at, "a quoted segment has NUL or half a character, which no key can hold")
+            raise InvalidVariable(at, "a quoted segment has NUL or half a character, which no key can hold")
         return Segment(key), end
     bare = _BARE.match(text, at)
     if bare is None:
-        raise NotAVariable(at, 'a segment is missing here; quote one that is empty or has . " | & or a space')
+        raise InvalidVariable(
+            at, 'a segment is missing here; quote one that is empty or has . " | & or a space'
+        )
     key = bare.group()
     number = _DECIMAL.fullmatch(key) is not None and len(key) <= _MAX_INDEX_DIGITS
     return Segment(key, int(key) if number else None), bare.end()
@@ -146,11 +150,11 @@ def _unexpected(text: str, at: int) -> str:
 MISSING: Final = object()
 """What a look-up gives for a path that leads nowhere; `null` exists."""
 
-Lookup = Callable[[Reference], Any]
+Lookup = Callable[[VariablePath], Any]
 """From a reference to its value, or MISSING."""
 
 
-def follow(document: Any, path: tuple[Segment, ...]) -> Any:
+def resolve_path(document: Any, path: tuple[Segment, ...]) -> Any:
     """The value at a path inside a document, or MISSING."""
     for segment in path:
         if isinstance(document, Mapping):
@@ -178,7 +182,7 @@ def evaluate(expression: Expression, lookup: Lookup) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class VariableUse:
     """A variable in a value: where it stands (keys and indexes), how it is written, and what it says."""
 
     place: tuple[str | int, ...]
@@ -203,33 +207,33 @@ class VariableProblem:
         return json_pointer(self.place)
 
 
-def variables_of(value: Any) -> tuple[list[Found], list[VariableProblem]]:
+def find_variables(value: Any) -> tuple[list[VariableUse], list[VariableProblem]]:
     """Every variable in a JSON value, in its order, and every string that would be one and is not."""
-    found: list[Found] = []
+    found: list[VariableUse] = []
     problems: list[VariableProblem] = []
-    for place, text in _daggers(value):
+    for place, text in _dagger_strings(value):
         try:
             parsed = parse(text)
-        except NotAVariable as error:
+        except InvalidVariable as error:
             problems.append(VariableProblem(place, text, str(error)))
         else:
             if isinstance(parsed, Expression):
-                found.append(Found(place, text, parsed))
+                found.append(VariableUse(place, text, parsed))
     return found, problems
 
 
-def replaced(value: Any, values: Callable[[str], Any]) -> Any:
+def replace_variables(value: Any, values: Callable[[str], Any]) -> Any:
     """The value with each string that starts with a dagger replaced by what `values` gives for it. What comes in is
     not looked at again: a value that looks like a variable is data."""
     if isinstance(value, str):
         return values(value) if value.startswith(DAGGER) else value
     if isinstance(value, dict):
-        return {key: replaced(held, values) for key, held in value.items()}
+        return {key: replace_variables(held, values) for key, held in value.items()}
     if isinstance(value, list):
-        return [replaced(held, values) for held in value]
+        return [replace_variables(held, values) for held in value]
     if _is_scalar(value) or not isinstance(value, Mapping):
         return value
-    return {key: replaced(held, values) for key, held in value.items()}
+    return {key: replace_variables(held, values) for key, held in value.items()}
 
 
 def _is_scalar(value: Any) -> bool:
@@ -238,7 +242,7 @@ def _is_scalar(value: Any) -> bool:
     return value is None or type(value) in (int, float, bool)
 
 
-def _daggers(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _dagger_strings(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         place, held = stack.pop()
