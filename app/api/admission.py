@@ -151,7 +151,7 @@ class Admission:
         for connection in self.waiting:
             if self.admit(connection, evict=connection.has_request):
                 self.waiting.stop(connection)
-                connection.enter()
+                connection.start()
 
     def reject(self, connection: AdmittedConnection) -> None:
         """Count a connection that got no place, and log it once in a while."""
@@ -265,7 +265,7 @@ class Flow(FlowControl):
 
     def resume_reading(self) -> None:
         if self.read_paused:
-            self._connection.resumed_reading()
+            self._connection.restart_body_window()
         super().resume_reading()
 
 
@@ -336,14 +336,14 @@ class AdmittedConnection(HttpToolsProtocol):
             if self not in admission.bodies:
                 admission.start(admission.bodies, self)
         elif self._head_begun and self._head_bytes > admission.bounds.max_head_bytes:
-            self._refuse_head()
+            self._reject_head()
 
     @property
     def has_request(self) -> bool:
         """Return whether a connection that waits for a place has sent something."""
         return bool(self._held)
 
-    def enter(self) -> None:
+    def start(self) -> None:
         """Process what the client sent while this connection waited for a place."""
         self._waits = False
         held, self._held = bytes(self._held), bytearray()
@@ -377,7 +377,7 @@ class AdmittedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         limit = self.admission.bounds.max_head_bytes
         if self._head_bytes > limit and self._parsed_head_bytes() > limit:
-            self._refuse_head()
+            self._reject_head()
             raise ValueError("head too large")  # ends the parser
         self.admission.heads.stop(self)
         self._head_begun = False
@@ -449,7 +449,7 @@ class AdmittedConnection(HttpToolsProtocol):
         )
         self._close_with(408, "request_timeout", "The request did not arrive in time", detail)
 
-    def resumed_reading(self) -> None:
+    def restart_body_window(self) -> None:
         """Begin the window of a body again: the time in which the service did not read does not count."""
         if self in self.admission.bodies:
             self._begin_window()
@@ -458,7 +458,7 @@ class AdmittedConnection(HttpToolsProtocol):
         self._body_bytes = 0
         self.admission.start(self.admission.bodies, self)
 
-    def _refuse_head(self) -> None:
+    def _reject_head(self) -> None:
         self.admission.count_closed("head_too_large")
         detail = f"The head of a request may have {self.admission.bounds.max_head_bytes} bytes."
         self._close_with(431, "too_large", "The head of the request is too large", detail)

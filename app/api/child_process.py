@@ -36,7 +36,7 @@ def main() -> None:
     ):  # to the whole group: the parent says when to stop
         signal.signal(sent_by_a_terminal, signal.SIG_IGN)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_live(_take_connection()))
+        runner.run(_run(_take_connection()))
 
 
 def _take_connection() -> socket.socket:
@@ -47,7 +47,7 @@ def _take_connection() -> socket.socket:
     return connection
 
 
-async def _live(connection: socket.socket) -> None:
+async def _run(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_LINE_BYTES)
     line = await reader.readline()
     if not line:  # the parent ended before it said anything
@@ -60,7 +60,7 @@ async def _live(connection: socket.socket) -> None:
     await services.start_child()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    work = _Work(services, writer, settings)
+    work = _ParentMessages(services, writer, settings)
     tasks = [asyncio.create_task(work.listen(reader, stop)), asyncio.create_task(work.report())]
     await stop.wait()
     for task in tasks:
@@ -72,7 +72,7 @@ async def _live(connection: socket.socket) -> None:
         await writer.drain()
 
 
-class _Work:
+class _ParentMessages:
     """The messages between a child and its parent."""
 
     def __init__(self, services: Services, writer: asyncio.StreamWriter, settings: Settings) -> None:

@@ -20,7 +20,7 @@ POOLER_ATTEMPTS: Final = 5
 
 # PgBouncer reports its own errors and those of Postgres alike as protocol violations. With these words it may help to
 # wait; an unknown database, user or parameter does not appear by waiting.
-PASSING: Final = (
+TRANSIENT_ERRORS: Final = (
     "cannot connect",
     "server login has been failing",
     "starting up",
@@ -33,7 +33,7 @@ PASSING: Final = (
 )
 UNSUPPORTED: Final = "unsupported startup parameter"
 IGNORED_BY_POOLER: Final = ", ".join(name for name in SESSION_PARAMETERS if name != "application_name")
-LOST_STATEMENT: Final = (
+LOST_STATEMENT_ERRORS: Final = (
     asyncpg.InvalidSQLStatementNameError,
     asyncpg.DuplicatePreparedStatementError,
 )
@@ -98,8 +98,8 @@ async def _reason_to_wait(dsn: str, variable: str, *, session: bool) -> str | No
                 f"plangate: the PgBouncer of {variable} rejects the {text.removeprefix('unsupported ')}. Add to its "
                 f"configuration: ignore_startup_parameters = {IGNORED_BY_POOLER}"
             ) from error
-        if not any(words in text for words in PASSING):
-            raise _rejected(variable, error) from error
+        if not any(words in text for words in TRANSIENT_ERRORS):
+            raise _access_denied(variable, error) from error
         return text
     except ssl.SSLCertVerificationError:
         raise
@@ -107,11 +107,11 @@ async def _reason_to_wait(dsn: str, variable: str, *, session: bool) -> str | No
         if is_outage(error):
             return str(error) or "it does not answer"
         if isinstance(error, asyncpg.PostgresError):
-            raise _rejected(variable, error) from error
+            raise _access_denied(variable, error) from error
         raise
 
 
-def _rejected(variable: str, error: Exception) -> SystemExit:
+def _access_denied(variable: str, error: Exception) -> SystemExit:
     return SystemExit(f"plangate: the database of {variable} does not let this process in: {error}.")
 
 
@@ -123,7 +123,7 @@ async def _check_pooler(site: Site, dsn: str, variable: str, *, session: bool = 
     """Exit if `dsn` leads through a pooler that cannot do what the service needs."""
     try:
         pooled = await _pools_transactions(dsn, session=session)
-    except LOST_STATEMENT as error:
+    except LOST_STATEMENT_ERRORS as error:
         raise SystemExit(
             f"plangate: {variable} leads through a pooler in transaction mode that loses prepared statements. PgBouncer "
             "must be 1.21 or newer with max_prepared_statements above 0, or use pool_mode = session."

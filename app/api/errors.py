@@ -22,7 +22,7 @@ from app.base.postgres.database import is_outage
 
 log = structlog.get_logger(__name__)
 
-STATUS: dict[type[errors.PlangateError], int] = {
+STATUS_BY_ERROR: dict[type[errors.PlangateError], int] = {
     errors.Malformed: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
@@ -37,15 +37,15 @@ STATUS: dict[type[errors.PlangateError], int] = {
     errors.TooManyRequests: 429,
     errors.Unavailable: 503,
 }
-PROBLEM = "application/problem+json"
-SLUGS = {404: "not_found", 405: "method_not_allowed", 400: "malformed", 413: "too_large"}
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+SLUG_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 400: "malformed", 413: "too_large"}
 
 
-def status_of(error: errors.PlangateError) -> int:
-    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+def http_status(error: errors.PlangateError) -> int:
+    return next(STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR)
 
 
-def problem(
+def problem_response(
     request: Request,
     status: int,
     slug: str,
@@ -62,13 +62,13 @@ def problem(
         "instance": request.scope["path"][:500],
         **(extra or {}),
     }
-    return Response(strict_json.dumps(body), status, headers, media_type=PROBLEM)
+    return Response(strict_json.dumps(body), status, headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
-async def of_plangate(request: Request, error: Exception) -> Response:
+async def plangate_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.PlangateError)
     if isinstance(error, BlobStoreError):
-        log.warning("blobs.failed", error=error, **place_of(request))
+        log.warning("blobs.failed", error=error, **request_log_fields(request))
     extra: dict[str, Any] = dict(error.extra)
     if isinstance(error, errors.Invalid):
         extra |= list_errors(error.errors)
@@ -78,25 +78,27 @@ async def of_plangate(request: Request, error: Exception) -> Response:
         headers["retry-after"] = str(retry)
     if isinstance(error, errors.Unauthenticated):
         headers["www-authenticate"] = "Bearer"
-    return problem(request, status_of(error), error.kind, error.title, error.detail, extra, headers)
+    return problem_response(
+        request, http_status(error), error.kind, error.title, error.detail, extra, headers
+    )
 
 
-async def of_validation(request: Request, error: Exception) -> Response:
+async def validation_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     count = len(found)
     many = f"more than {MAX_LISTED_ERRORS}" if count > MAX_LISTED_ERRORS else str(count)
-    return problem(
+    return problem_response(
         request,
         422,
         errors.Invalid.kind,
         errors.Invalid.title,
         f"The request has {many} problem{'s' if count > 1 else ''}; see errors.",
-        list_errors(errors.FieldError(pointer(e["loc"]), message(e)) for e in found),
+        list_errors(errors.FieldError(field_pointer(e["loc"]), field_message(e)) for e in found),
     )
 
 
-def pointer(loc: tuple[int | str, ...]) -> str:
+def field_pointer(loc: tuple[int | str, ...]) -> str:
     """A JSON pointer into the body; parameters are named as they are: `query:limit`."""
     where, *rest = loc
     if where != "body":
@@ -104,7 +106,7 @@ def pointer(loc: tuple[int | str, ...]) -> str:
     return "".join("/" + str(p).replace("~", "~0").replace("/", "~1") for p in rest)
 
 
-def message(error: Any) -> str:
+def field_message(error: Any) -> str:
     if error["type"] == "extra_forbidden":  # a model of ours names the field that may be meant
         return str(error["msg"]) if error["msg"].startswith("unknown field") else "unknown field"
     if error["type"] == "missing":
@@ -112,9 +114,9 @@ def message(error: Any) -> str:
     return str(error["msg"])
 
 
-async def of_http(request: Request, error: Exception) -> Response:
+async def http_error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    slug = SLUGS.get(error.status_code, "malformed")
+    slug = SLUG_BY_STATUS.get(error.status_code, "malformed")
     detail = {
         404: "There is no such route; GET /openapi.json lists them.",
         405: f"{request.method[:20]} is not possible here.",
@@ -122,7 +124,7 @@ async def of_http(request: Request, error: Exception) -> Response:
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
         headers["allow"] = ", ".join(allowed_methods(request))
-    return problem(
+    return problem_response(
         request, error.status_code, slug, slug.replace("_", " ").capitalize(), detail, None, headers
     )
 
@@ -136,18 +138,18 @@ def allowed_methods(request: Request) -> list[str]:
     ]
 
 
-async def of_outage(request: Request, error: Exception) -> Response:
+async def unexpected_error_response(request: Request, error: Exception) -> Response:
     if not is_outage(error):
-        log.exception("http.internal_error", exc_info=error, **place_of(request))
-        return problem(
+        log.exception("http.internal_error", exc_info=error, **request_log_fields(request))
+        return problem_response(
             request, 500, "internal_error", "The service failed", "This is a defect; the log has the trace."
         )
-    return await of_plangate(
+    return await plangate_error_response(
         request, errors.Unavailable("The database cannot be reached; try again in a moment.")
     )
 
 
-class Ended:
+class ShutdownResponder:
     """What is still under way when a service that ends has waited for it: a body that comes slowly, above all. Who asked is
     told, and the log has no trace of it: it is no defect."""
 
@@ -170,10 +172,10 @@ class Ended:
                 raise
             if not begun:  # else the server closes the connection short of the answer, and says so in a line
                 over = errors.Unavailable("The service is shutting down: send the request again.")
-                await (await of_plangate(Request(scope), over))(scope, receive, send)
+                await (await plangate_error_response(Request(scope), over))(scope, receive, send)
 
 
-def place_of(request: Request) -> dict[str, str]:
+def request_log_fields(request: Request) -> dict[str, str]:
     """Where a request went, without what its sender wrote: the route as the API declares it, and ids that are ids."""
     route = getattr(request.scope.get("route"), "path", None)
     named = log_ids(*request.scope.get("path_params", {}).values())
@@ -185,10 +187,10 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 def install(app: FastAPI) -> None:
     table: dict[type[Exception], Handler] = {
-        errors.PlangateError: of_plangate,
-        RequestValidationError: of_validation,
-        HTTPException: of_http,
-        Exception: of_outage,
+        errors.PlangateError: plangate_error_response,
+        RequestValidationError: validation_error_response,
+        HTTPException: http_error_response,
+        Exception: unexpected_error_response,
     }
     for kind, handler in table.items():
         app.add_exception_handler(kind, handler)

@@ -73,7 +73,7 @@ def create_app(services: Services | None = None) -> FastAPI:
     if services is not None:
         api.state.services = services
         api.state.door = services.door
-        api.add_middleware(errors.Ended, draining=services.streams.draining)
+        api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
     errors.install(api)
     for router in ROUTERS:
         api.include_router(router)

@@ -20,7 +20,7 @@ from app.base.metrics import NAMESPACE
 from app.telemetry import store
 from app.tenancy.http import bearer, host_of
 
-COUNTS_KEPT_S: Final = 5.0  # so that asking often costs the database little
+COUNTS_TTL_S: Final = 5.0  # so that asking often costs the database little
 COUNTED: Final = {
     "queries": ("Queries that are queued or at work; those that wait are told by reason.", "status"),
     "queries_waiting": ("Queries that wait for something, by what they wait for.", "reason"),
@@ -85,7 +85,7 @@ DATABASE_WRITABLE: Final = (
 Counts = list[tuple[str, str, float]]
 
 
-class MetricsDoor:
+class MetricsEndpoint:
     """Who may read the numbers, and what they are."""
 
     def __init__(self, services: Services, token: str | None) -> None:
@@ -115,17 +115,17 @@ class MetricsDoor:
 
     async def text(self) -> bytes:
         """Everything, in the text format of Prometheus."""
-        counts = await self._counted()
+        counts = await self._load_counts()
         registry = CollectorRegistry()
         writable = counts is not None and await self._services.health.accepts_writes()
-        registry.register(_Now(self._services, counts, writable=writable))
+        registry.register(_LiveMetrics(self._services, counts, writable=writable))
         return generate_latest(self._services.metrics.registry) + generate_latest(registry)
 
-    async def _counted(self) -> Counts | None:
+    async def _load_counts(self) -> Counts | None:
         """None while the database cannot be asked."""
         async with self._lock:
             now = time.monotonic()
-            if self._counts is None or now - self._counts[0] >= COUNTS_KEPT_S:
+            if self._counts is None or now - self._counts[0] >= COUNTS_TTL_S:
                 try:
                     self._counts = (now, await store.counts(self._services.db))
                 except Unavailable:
@@ -133,7 +133,7 @@ class MetricsDoor:
             return None if self._counts is None else self._counts[1]
 
 
-class _Now:
+class _LiveMetrics:
     """What is so at this moment: gauges are read when they are asked for."""
 
     def __init__(self, services: Services, counts: Counts | None, *, writable: bool) -> None:
@@ -159,15 +159,15 @@ class _Now:
 
 async def _operator(
     request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
-) -> MetricsDoor:
-    door: MetricsDoor = request.app.state.metrics
+) -> MetricsEndpoint:
+    door: MetricsEndpoint = request.app.state.metrics
     await door.allow(request)
     return door
 
 
 def install(api: FastAPI, services: Services | None) -> None:
     if services is not None:
-        api.state.metrics = MetricsDoor(services, services.metrics_token)
+        api.state.metrics = MetricsEndpoint(services, services.metrics_token)
 
     @api.get(
         "/metrics",
@@ -178,5 +178,5 @@ def install(api: FastAPI, services: Services | None) -> None:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         response_description="The text format of Prometheus.",
     )
-    async def metrics(door: Annotated[MetricsDoor, Security(_operator, scopes=["admin"])]) -> Response:
+    async def metrics(door: Annotated[MetricsEndpoint, Security(_operator, scopes=["admin"])]) -> Response:
         return Response(await door.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

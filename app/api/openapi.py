@@ -15,8 +15,8 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from app.api.errors import PROBLEM as PROBLEM_TYPE
-from app.api.errors import STATUS
+from app.api.errors import PROBLEM_MEDIA_TYPE as PROBLEM_TYPE
+from app.api.errors import STATUS_BY_ERROR
 from app.base.errors import MAX_LISTED_ERRORS
 from app.base.json import strict_json
 from app.tenancy.idempotency import MAX_KEY_CHARS
@@ -210,7 +210,7 @@ def describe(api: FastAPI) -> dict[str, Any]:
     _drop_made_up_titles(components["schemas"], names=True)
     _drop_made_up_titles(found["paths"], names=True)
     components["schemas"]["Problem"] = PROBLEM
-    components["responses"] = {str(status): _problem(status) for status in sorted(STATUS.values())}
+    components["responses"] = {str(status): _problem(status) for status in sorted(STATUS_BY_ERROR.values())}
     components["parameters"] = {
         name: {"name": name, "in": "header", "required": False, **rest}
         for name, rest in HEADER_PARAMETERS.items()
@@ -283,7 +283,7 @@ def _take_headers(method: str, operation: dict[str, Any]) -> None:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    kind = next(kind for kind, number in STATUS.items() if number == status)
+    kind = next(kind for kind, number in STATUS_BY_ERROR.items() if number == status)
     answer: dict[str, Any] = {"description": kind.title + ".", "content": _problem_content()}
     if status in HEADERS_OF_PROBLEM:
         answer["headers"] = HEADERS_OF_PROBLEM[status]

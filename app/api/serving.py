@@ -46,8 +46,8 @@ DRAIN_S = 5.0
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
     configure(settings.log_level)
-    _hear_signals()
-    _need_blobs(settings)
+    _install_signal_handlers()
+    _require_blobs(settings)
     bounds = admission_bounds(settings)
     site = find_site(settings)
     try:
@@ -55,20 +55,20 @@ def serve(settings: Settings, *, with_worker: bool) -> None:
         prepare_blobs(site.blobs)
         asyncio.run(prepare_database(site, settings.database_wait_s))
         asyncio.run(check_master_key(site))
-        key_file = _local_key(settings, site)
+        key_file = _ensure_local_key(settings, site)
         if key_file is None:
-            _need_keys(site)
+            _require_keys(site)
         services = assemble(settings, site, with_worker=with_worker, child_argv=CHILD_ARGV)
         connections = Connections(connection_limits(settings), services.metrics, bounds)
         listening = _listen(settings.host, settings.port, backlog=bounds.backlog)
         bound_send_buffer(listening, connections.limits)
         config = connections.configure(create_app(services), timeout_graceful_shutdown=4, lifespan="on")
-        _say(listening, key_file, settings)
+        _print_address(listening, key_file, settings)
         _notify_data_location(site)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             server = _Server(config, services, drain_seconds(settings))
             freeze_startup_objects()
-            runner.run(_with_database(site, services, server.serve(sockets=[listening])))
+            runner.run(_run_beside_database(site, services, server.serve(sockets=[listening])))
             signal.signal(
                 signal.SIGTERM, signal.SIG_IGN
             )  # what is left is giving back; a second signal is no news
@@ -107,7 +107,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
     return ConnectionLimits(settings.reader_bytes, settings.stalled_reader_s)
 
 
-async def _with_database(site: Site, services: Services, work: Coroutine[Any, Any, None]) -> None:
+async def _run_beside_database(site: Site, services: Services, work: Coroutine[Any, Any, None]) -> None:
     """Does the work of the process; beside it, starts the embedded Postgres again should it die."""
     keeper = asyncio.create_task(_keep_postgres(site, services), name="keep-postgres")
     try:
@@ -135,15 +135,15 @@ async def _keep_postgres(site: Site, services: Services) -> None:
                     log.error("postgres.cannot_start", error=error)
 
 
-def _hear_signals() -> None:
+def _install_signal_handlers() -> None:
     """SIGTERM unwinds a process that is not in its own loop yet. A terminal that is closed is one, unless whoever
     started the process said with nohup that it is not."""
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
-def _leave(_number: int, _frame: object) -> None:
+def _exit(_number: int, _frame: object) -> None:
     """Unwinds the process, so that what it holds is given back: outside its own loop uvicorn leaves signals to us."""
     raise SystemExit(0)
 
@@ -198,7 +198,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class _Operations(uvicorn.Server):
+class _OperationsServer(uvicorn.Server):
     """Beside a worker, which hears signals itself."""
 
     @contextlib.contextmanager
@@ -206,7 +206,7 @@ class _Operations(uvicorn.Server):
         yield
 
 
-def _listen(host: str, port: int, choose: str = "--port", backlog: int = 2048) -> socket.socket:
+def _listen(host: str, port: int, setting: str = "--port", backlog: int = 2048) -> socket.socket:
     """A socket there. `choose` is what another port is chosen with."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -215,7 +215,7 @@ def _listen(host: str, port: int, choose: str = "--port", backlog: int = 2048) -
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        told = f"Is another Plangate running? Choose another {choose}."
+        told = f"Is another Plangate running? Choose another {setting}."
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             told = (
                 "PLANGATE_HOST, or --host, is to be an address of this machine, such as 127.0.0.1 or 0.0.0.0."
@@ -226,7 +226,7 @@ def _listen(host: str, port: int, choose: str = "--port", backlog: int = 2048) -
     return listening
 
 
-def _say(listening: socket.socket, key_file: Path | None, settings: Settings) -> None:
+def _print_address(listening: socket.socket, key_file: Path | None, settings: Settings) -> None:
     host, port = listening.getsockname()[:2]
     print(f"Plangate listens on http://{host}:{port}", flush=True)  # noqa: T201 - for the person who started it
     if key_file is not None:
@@ -276,7 +276,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _local_key(settings: Settings, site: Site) -> Path | None:
+def _ensure_local_key(settings: Settings, site: Site) -> Path | None:
     """On a loopback address with the embedded database: the operator's key, made once, readable by its owner."""
     if site.postgres is None or not is_loopback(settings.host):
         return None
@@ -303,7 +303,7 @@ async def _register_operator(site: Site, hash: bytes) -> None:
         await connection.close()
 
 
-def _need_keys(site: Site) -> None:
+def _require_keys(site: Site) -> None:
     async def any_key() -> bool:
         connection = await asyncpg.connect(site.dsn)
         try:
@@ -319,7 +319,7 @@ def _need_keys(site: Site) -> None:
         )
 
 
-def _need_blobs(settings: Settings) -> None:
+def _require_blobs(settings: Settings) -> None:
     """A default of each machine's own would lose the files of the others."""
     if settings.database_url is not None and settings.blobs is None:
         raise SystemExit(
@@ -329,10 +329,10 @@ def _need_blobs(settings: Settings) -> None:
         )
 
 
-def work(settings: Settings) -> None:
+def run_worker(settings: Settings) -> None:
     configure(settings.log_level)
-    _hear_signals()
-    _need_blobs(settings)
+    _install_signal_handlers()
+    _require_blobs(settings)
     bounds = admission_bounds(settings)
     site = find_site(settings)
     try:
@@ -350,12 +350,14 @@ def work(settings: Settings) -> None:
                 )
                 bound_send_buffer(listening, connections.limits)
             freeze_startup_objects()
-            runner.run(_with_database(site, services, _work(site, services, connections, listening)))
+            runner.run(
+                _run_beside_database(site, services, _run_worker(site, services, connections, listening))
+            )
     finally:
         site.release()
 
 
-async def _work(
+async def _run_worker(
     site: Site, services: Services, connections: Connections, listening: socket.socket | None
 ) -> None:
     stop = asyncio.Event()
@@ -367,7 +369,7 @@ async def _work(
     operations = None
     if listening is not None:
         config = connections.configure(create_operations_app(services), lifespan="off")
-        operations = asyncio.create_task(_Operations(config).serve([listening]), name="operations")
+        operations = asyncio.create_task(_OperationsServer(config).serve([listening]), name="operations")
         host, port = listening.getsockname()[:2]
         print(f"Its numbers are on http://{host}:{port}/metrics", flush=True)  # noqa: T201
     await stop.wait()

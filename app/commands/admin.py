@@ -40,7 +40,7 @@ async def create_tenant(
     settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
 ) -> bool:
     """Makes a tenant; False if it exists, and then nothing changes."""
-    async with opened(settings) as services, services.db.transaction("") as tx:
+    async with open_services(settings) as services, services.db.transaction("") as tx:
         return await services.tenancy.create_tenant(tx, tenant, limits, floor)
 
 
@@ -64,28 +64,28 @@ async def set_tenant(
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerificationReport:
     """What is wrong, by tenant, and how many chains there are."""
 
     problems: list[tuple[str, str]]
     chains: int
 
 
-async def verify(settings: Settings, export: Path | None, against: Path | None) -> Verified:
+async def verify(settings: Settings, export: Path | None, against: Path | None) -> VerificationReport:
     """Checks every record of an artifact. Only what is sound is exported. Raises Invalid for a file that `export` did
     not write, OSError for one that cannot be read or written, NotFound where there is no database: one that was made to
     be verified would be sound."""
     expected = {} if against is None else exported_heads(await asyncio.to_thread(against.read_bytes))
-    need_database(settings, " to verify")
-    async with opened(settings) as services:
+    require_database(settings, " to verify")
+    async with open_services(settings) as services:
         ends = await heads(services.db)
         found = [p async for p in problems(services.db, services.chainer, expected)]
     if export is not None and not found:
-        await asyncio.to_thread(kept_whole, export, exported(ends))
-    return Verified(found, sum(len(chains) for chains in ends.values()))
+        await asyncio.to_thread(write_atomically, export, exported(ends))
+    return VerificationReport(found, sum(len(chains) for chains in ends.values()))
 
 
-def kept_whole(file: Path, data: bytes) -> None:
+def write_atomically(file: Path, data: bytes) -> None:
     """All of it or what was there: an export may be the only witness of what was cut off since. Raises OSError."""
     if file.exists() and not file.is_file():  # a pipe, a terminal
         file.write_bytes(data)
@@ -103,7 +103,7 @@ def kept_whole(file: Path, data: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(file)) from error
 
 
-def need_database(settings: Settings, what_for: str = "") -> None:
+def require_database(settings: Settings, what_for: str = "") -> None:
     """Raises NotFound where none is, before an empty one is made in a directory that nobody meant."""
     if settings.database_url is None and not embedded_postgres.cluster_exists(settings.data_dir):
         raise NotFound(
@@ -113,7 +113,7 @@ def need_database(settings: Settings, what_for: str = "") -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """The services of the database that the settings name, its schema up to date, without a process that works."""
     site = find_site(settings)
     try:
@@ -128,7 +128,7 @@ async def opened(settings: Settings) -> AsyncIterator[Services]:
         site.release()
 
 
-async def _existing(services: Services, tenant: str) -> None:
+async def _require_tenant(services: Services, tenant: str) -> None:
     if TENANT_ID.match(tenant):
         with contextlib.suppress(Unauthenticated):
             await services.tenancy.tenant(tenant)
@@ -139,9 +139,9 @@ async def _existing(services: Services, tenant: str) -> None:
 async def create_key(
     settings: Settings, tenant: str, principal: str, scopes: list[str], tools: list[str] | None
 ) -> str:
-    async with opened(settings) as services:
+    async with open_services(settings) as services:
         operator = Caller(tenant, "operator", frozenset({"admin"}), "cli")
-        await _existing(services, tenant)
+        await _require_tenant(services, tenant)
         async with services.db.transaction(tenant) as tx:
             shown, _ = await services.tenancy.create_key(tx, operator, principal, scopes, tools, None)
         return shown
@@ -149,18 +149,18 @@ async def create_key(
 
 async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[str, Any]]:
     """The newest keys of a tenant, as `GET /keys` gives them. Raises NotFound for a tenant that there is not."""
-    need_database(settings)
-    async with opened(settings) as services:
-        await _existing(services, tenant)
+    require_database(settings)
+    async with open_services(settings) as services:
+        await _require_tenant(services, tenant)
         async with services.db.transaction(tenant) as tx:
             return [key_wire(row) for row in await tenancy_store.keys(tx, None, limit)]
 
 
 async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
     """Has a key stop working within five seconds. Raises NotFound."""
-    need_database(settings)
-    async with opened(settings) as services:
-        await _existing(services, tenant)
+    require_database(settings)
+    async with open_services(settings) as services:
+        await _require_tenant(services, tenant)
         async with services.db.transaction(tenant) as tx:
             if not is_id("key_", key_id) or not await tenancy_store.revoke_key(tx, key_id):
                 raise NotFound(f"There is no key {key_id!r} of the tenant {tenant!r}.")

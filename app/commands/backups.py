@@ -14,21 +14,21 @@ from app.backup.archive import Manifest
 from app.backup.errors import BackupError
 from app.base import embedded_postgres
 from app.base.sealing import derive_key
-from app.commands.admin import need_database
+from app.commands.admin import require_database
 from app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class BackupReport:
     """The output of a backup, and the digests of bodies that could not be saved."""
 
     lines: list[str]
     lost: list[str]
 
 
-async def save(settings: Settings, to: Path) -> Saved:
+async def save(settings: Settings, to: Path) -> BackupReport:
     """Save the database that the settings name and its bodies. Raises BackupError and NotFound."""
-    need_database(settings)
+    require_database(settings)
     if settings.database_url is None:
         blobs = settings.blobs or str(settings.data_dir / "blobs")
         postgres = await asyncio.to_thread(embedded_postgres.start, settings.data_dir, create=False)
@@ -45,7 +45,7 @@ async def save(settings: Settings, to: Path) -> Saved:
         blobs = settings.blobs
         dsn = settings.backup_url or settings.migrate_url or settings.database_url
         manifest = await _save(dsn, blobs, to)
-    return Saved(_report(settings, manifest, to, blobs), manifest.bodies.lost)
+    return BackupReport(_report(settings, manifest, to, blobs), manifest.bodies.lost)
 
 
 async def _save(dsn: str, blobs: str, to: Path) -> Manifest:

@@ -20,13 +20,13 @@ from app.base.errors import Invalid, PlangateError
 from app.base.lazy_import import lazy_module
 from app.commands.remote import queries_and_work as remote
 from app.commands.remote.approvals import approvals
-from app.commands.remote.connection import Stop, failed, say_json, say_no_more
-from app.commands.remote.listing import cut_off, minute, say_table
+from app.commands.remote.connection import CommandError, fail, print_json, silence_stdout
+from app.commands.remote.listing import drop_excess, format_minute, print_table
 from app.commands.remote.options import Json, Limit
 from app.commands.remote.plans import plans
 from app.commands.remote.queries import queries
 from app.commands.remote.runtimes import runtimes
-from app.commands.remote.terminal_text import safe
+from app.commands.remote.terminal_text import escape_text
 from app.tenancy.models import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ for command in (remote.query, remote.watch, remote.work, remote.artifacts):
     cli.command()(command)
 
 
-def told_version(wanted: bool) -> None:
+def print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"plangate {metadata.version('plangate-server')}")
         raise typer.Exit
@@ -81,7 +81,7 @@ def print_versions(wanted: bool) -> None:
 def common(
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=told_version, help="Print the version and exit."),
+        typer.Option("--version", is_eager=True, callback=print_version, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Plangate: an agent runtime as an HTTP service."""
@@ -134,7 +134,7 @@ def serve(
 @cli.command()
 def worker(data_dir: DataDir = None) -> None:
     """Work on queries, without an API."""
-    serving.work(settings(data_dir=data_dir))
+    serving.run_worker(settings(data_dir=data_dir))
 
 
 @cli.command()
@@ -151,7 +151,7 @@ def create_tenant(
     """Make a tenant."""
     made = asyncio.run(
         admin.create_tenant(
-            settings(data_dir=data_dir), tenant, given_limits(limits), given_floor(approval_floor)
+            settings(data_dir=data_dir), tenant, parse_limits(limits), parse_floor(approval_floor)
         )
     )
     exists = "exists already. Nothing was changed; `plangate tenants set` changes it."
@@ -167,17 +167,17 @@ def set_tenant(
         raise Invalid("Nothing to set: give --limits, --approval-floor, or both.")
     asyncio.run(
         admin.set_tenant(
-            settings(data_dir=data_dir), tenant, given_limits(limits), given_floor(approval_floor)
+            settings(data_dir=data_dir), tenant, parse_limits(limits), parse_floor(approval_floor)
         )
     )
     typer.echo(f"Tenant {tenant} set.")
 
 
-def given_limits(text: str | None) -> dict[str, Any] | None:
+def parse_limits(text: str | None) -> dict[str, Any] | None:
     """The limits of an option, each a known one: a slip would take a limit away."""
     if text is None:
         return None
-    limits = given_json("--limits", text)
+    limits = parse_json("--limits", text)
     known = ", ".join(DEFAULT_LIMITS)
     for name, value in limits.items():
         if name not in DEFAULT_LIMITS:
@@ -187,11 +187,11 @@ def given_limits(text: str | None) -> dict[str, Any] | None:
     return limits
 
 
-def given_floor(text: str | None) -> dict[str, Any] | None:
-    return None if text is None else floor.checked_floor(given_json("--approval-floor", text))
+def parse_floor(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else floor.checked_floor(parse_json("--approval-floor", text))
 
 
-def given_json(option: str, text: str) -> dict[str, Any]:
+def parse_json(option: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -224,21 +224,21 @@ def create_key(
 def list_keys(tenant: str, limit: Limit = 50, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the keys of a tenant, newest first; never their text."""
     found = asyncio.run(admin.list_keys(settings(data_dir=data_dir), tenant, limit + 1))
-    shown = cut_off(found, limit)
+    shown = drop_excess(found, limit)
     if as_json:
-        say_json(shown)
+        print_json(shown)
     else:
-        say_table([key_row(key) for key in shown], [0, 40, 60, 0, 0], "key")
+        print_table([key_row(key) for key in shown], [0, 40, 60, 0, 0], "key")
 
 
 def key_row(key: dict[str, Any]) -> list[str]:
     scopes = ",".join(key["scopes"]) + (f" for {','.join(key['tools'])}" if key["tools"] is not None else "")
     ends = [
-        f"{what} {minute(key[at])}"
+        f"{what} {format_minute(key[at])}"
         for what, at in (("revoked", "revokedAt"), ("until", "expiresAt"))
         if key[at]
     ]
-    return [key["id"], key["principal"], scopes, minute(key["createdAt"]), *(ends or [""])[:1]]
+    return [key["id"], key["principal"], scopes, format_minute(key["createdAt"]), *(ends or [""])[:1]]
 
 
 @keys.command("revoke")
@@ -249,7 +249,7 @@ def revoke_key(
 ) -> None:
     """Revoke a key: it stops working within five seconds, and its streams end."""
     asyncio.run(admin.revoke_key(settings(data_dir=data_dir), tenant, key))
-    typer.echo(f"Key {safe(key)} is revoked.")
+    typer.echo(f"Key {escape_text(key)} is revoked.")
 
 
 @cli.command()
@@ -265,7 +265,9 @@ def verify(
     """Look for records of artifacts that were changed, inserted or removed behind the service's back."""
     found = asyncio.run(admin.verify(settings(data_dir=data_dir), export, against))
     for tenant, problem in found.problems:
-        typer.echo(safe(f"{tenant}: {problem}"))  # ids that somebody wrote into the database may be anything
+        typer.echo(
+            escape_text(f"{tenant}: {problem}")
+        )  # ids that somebody wrote into the database may be anything
     chains = f"{found.chains} chain{'' if found.chains == 1 else 's'}"
     if found.problems:
         more = "" if export is None else " Nothing was exported."
@@ -315,7 +317,7 @@ def openapi() -> None:
     sys.stdout.write(admin.openapi_text())
 
 
-def variable(field: int | str) -> str:
+def setting_variable(field: int | str) -> str:
     """The environment variable of a setting, by which whoever set it knows it."""
     name = str(field)
     return name if name.isupper() else f"PLANGATE_{name.upper()}"
@@ -331,11 +333,11 @@ def main() -> None:
     except (PlangateError, EmbeddedPostgresError, BackupError) as error:
         flaws = [f"{flaw.pointer}: {flaw.message}" for flaw in getattr(error, "errors", ())]
         raise SystemExit("\n  ".join([f"plangate: {error}", *flaws])) from error
-    except Stop as error:
-        raise SystemExit(failed(str(error), error.code)) from error
+    except CommandError as error:
+        raise SystemExit(fail(str(error), error.code)) from error
     except ValidationError as error:
         found = "; ".join(
-            f"{'.'.join(map(variable, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
+            f"{'.'.join(map(setting_variable, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors(include_input=False)
         )
         raise SystemExit(f"plangate: a setting is not valid: {found}") from error
@@ -343,7 +345,7 @@ def main() -> None:
         if isinstance(error, OSError) and error.filename:  # a file, not the database
             raise SystemExit(f"plangate: {error.filename} cannot be used: {error.strerror}.") from error
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            say_no_more()
+            silence_stdout()
             raise SystemExit(f"plangate: nothing more can be written: {error.strerror}.") from error
         said = database.driver_error(error)
         if isinstance(said, database.ACCESS_ERRORS):

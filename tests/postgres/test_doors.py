@@ -10,7 +10,7 @@ import pytest
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-from app.api.errors import STATUS, status_of
+from app.api.errors import STATUS_BY_ERROR, http_status
 from app.api.http import ROUTERS, create_app
 from app.base import errors
 from tests.support import specs
@@ -223,9 +223,9 @@ def subclasses(kind: type[errors.PlangateError]) -> list[type[errors.PlangateErr
 
 def test_every_error_has_its_status_its_slug_and_its_title() -> None:
     found = subclasses(errors.PlangateError)
-    assert len(found) > len(STATUS)
+    assert len(found) > len(STATUS_BY_ERROR)
     for kind in found:
-        assert status_of(kind.__new__(kind)) in {
+        assert http_status(kind.__new__(kind)) in {
             400,
             401,
             403,

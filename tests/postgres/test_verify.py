@@ -22,7 +22,7 @@ from app.assembly import Site
 from app.base.errors import Invalid
 from app.base.postgres.database import Database, Tx
 from app.base.sealing import derive_key
-from app.commands.admin import kept_whole
+from app.commands.admin import write_atomically
 from tests.support.client import Caller, good
 from tests.support.cluster import Cluster
 from tests.support.world import World, world
@@ -478,19 +478,19 @@ def test_an_export_that_cannot_be_written_leaves_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "heads.json"
-    kept_whole(file, b"first")
+    write_atomically(file, b"first")
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left") as caught:
         patched.setattr(os, "fsync", full)
-        kept_whole(file, b"second")
+        write_atomically(file, b"second")
     assert caught.value.filename == str(file)
     assert (file.read_bytes(), os.listdir(tmp_path)) == (b"first", ["heads.json"])
-    kept_whole(file, b"third")
+    write_atomically(file, b"third")
     assert (file.read_bytes(), os.listdir(tmp_path)) == (b"third", ["heads.json"])
-    kept_whole(Path(os.devnull), b"nothing to be replaced")
+    write_atomically(Path(os.devnull), b"nothing to be replaced")
     assert Path(os.devnull).is_char_device()
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from app.base.keys import new_key
 from app.commands.main import cli
-from app.commands.remote.connection import Stop
+from app.commands.remote.connection import CommandError
 from tests.support import specs
 from tests.support.service import ROOT, Service, folder, plain_environment, serving
 
@@ -383,7 +383,7 @@ def test_a_key_that_is_not_there(
     env.setenv("PLANGATE_DATA_DIR", str(tmp_path))
     (tmp_path / "local-key").write_text("plg_operator\n")
     found = CliRunner().invoke(cli, ["work", NOBODY, *(word.format(tmp=tmp_path) for word in given)])
-    assert isinstance(found.exception, Stop)
+    assert isinstance(found.exception, CommandError)
     assert found.exception.code == 2
     assert told.format(tmp=tmp_path) in str(found.exception)
 

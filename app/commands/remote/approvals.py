@@ -9,8 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import DONE, USAGE, Remote, Stop, Target, run, say, say_json
-from app.commands.remote.listing import minute, newest, say_table
+from app.commands.remote.connection import (
+    SUCCESS,
+    USAGE,
+    CommandError,
+    Remote,
+    Target,
+    print_json,
+    print_lines,
+    run,
+)
+from app.commands.remote.listing import format_minute, list_newest, print_table
 from app.commands.remote.options import (
     ApprovalId,
     DataDir,
@@ -20,9 +29,9 @@ from app.commands.remote.options import (
     Limit,
     Tenant,
     Url,
-    given_json,
+    parse_json,
 )
-from app.commands.remote.terminal_text import cut, safe, shown_json
+from app.commands.remote.terminal_text import escape_text, printable_json, truncate
 
 approvals = typer.Typer(no_args_is_help=True, help="What waits for a person: list it and decide.")
 
@@ -46,19 +55,19 @@ def list_approvals(
 
     async def listed(remote: Remote) -> int:
         wanted = None if status == "all" else status
-        found = await newest(remote, limit, "approvals", status=wanted, queryId=query)
+        found = await list_newest(remote, limit, "approvals", status=wanted, queryId=query)
         if as_json:
-            say_json(found)
+            print_json(found)
         else:
-            say_table([_row(approval) for approval in found], WIDTHS, "approval")
-        return DONE
+            print_table([_row(approval) for approval in found], WIDTHS, "approval")
+        return SUCCESS
 
-    run(Target.found(url, key_file, data_dir, tenant), listed)
+    run(Target.from_options(url, key_file, data_dir, tenant), listed)
 
 
 def _row(approval: dict[str, Any]) -> list[str]:
     what = f"{approval['kind']} {approval['target']}"
-    until = f"until {minute(approval['expiresAt'])}" if approval["status"] == "pending" else ""
+    until = f"until {format_minute(approval['expiresAt'])}" if approval["status"] == "pending" else ""
     return [approval["id"], approval["status"], what, approval["agent"] or "-", approval["queryId"], until]
 
 
@@ -81,33 +90,35 @@ def approve(
     async def approved(remote: Remote) -> int:
         found = await remote.get("approvals", approval)
         if digest is None and found["status"] != "pending":  # with a digest it may be the same decision again
-            by = f" by {cut(found['decidedBy'], 60)}" if found["decidedBy"] else ""
-            raise Stop(f"There is nothing to decide: {approval} is {safe(found['status'])}{by}.")
-        subject = await remote.bytes_of("approvals", approval, "subject")
+            by = f" by {truncate(found['decidedBy'], 60)}" if found["decidedBy"] else ""
+            raise CommandError(
+                f"There is nothing to decide: {approval} is {escape_text(found['status'])}{by}."
+            )
+        subject = await remote.get_bytes("approvals", approval, "subject")
         seen = hashlib.sha256(subject).hexdigest()
         if digest is not None and digest.lower() != seen:
-            raise Stop(
+            raise CommandError(
                 f"{approval} is about something else than {digest}: its subject has the digest {seen}."
             )
         if not as_json:
-            say(*_shown(found, subject, seen))
+            print_lines(*_print_subject(found, subject, seen))
         if digest is None and not yes:
             if as_json or not sys.stdin.isatty():
-                raise Stop("There is nobody to ask: give --digest of what was read, or --yes.", USAGE)
-            if not _agreed():
-                raise Stop("Nothing was decided.")
+                raise CommandError("There is nobody to ask: give --digest of what was read, or --yes.", USAGE)
+            if not _confirm():
+                raise CommandError("Nothing was decided.")
         return await _decide(remote, approval, "approve", as_json, digest=seen, feedback=feedback)
 
-    run(Target.found(url, key_file, data_dir, tenant), approved)
+    run(Target.from_options(url, key_file, data_dir, tenant), approved)
 
 
-def _agreed() -> bool:
+def _confirm() -> bool:
     """What the person at the terminal says. An interrupt is a no, at once: asyncio would only hear it after the answer."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return typer.confirm("Approve exactly this?")
     except typer.Abort:  # interrupted, or the input has ended
-        say("")
+        print_lines("")
         return False
     finally:
         signal.signal(signal.SIGINT, before)
@@ -124,7 +135,7 @@ def reject(
     as_json: Json = False,
 ) -> None:
     """Reject: what was asked for is not done."""
-    target = Target.found(url, key_file, data_dir, tenant)
+    target = Target.from_options(url, key_file, data_dir, tenant)
     run(target, lambda remote: _decide(remote, approval, "reject", as_json, feedback=feedback))
 
 
@@ -142,28 +153,27 @@ def revise(
     """Ask for another plan."""
 
     async def revised(remote: Remote) -> int:
-        kept = None if partial is None else given_json("--partial", partial)
+        kept = None if partial is None else parse_json("--partial", partial)
         return await _decide(remote, approval, "revise", as_json, feedback=feedback, partial=kept)
 
-    run(Target.found(url, key_file, data_dir, tenant), revised)
+    run(Target.from_options(url, key_file, data_dir, tenant), revised)
 
 
-def _shown(found: dict[str, Any], subject: bytes, digest: str) -> list[str]:
-    who = f" by {safe(found['agent'])}" if found["agent"] else ""
-    lines = [
-        f"{safe(found['id'])}: {safe(found['kind'])} {cut(found['target'], 80)}{who} in {safe(found['queryId'])}"
-    ]
+def _print_subject(found: dict[str, Any], subject: bytes, digest: str) -> list[str]:
+    who = f" by {escape_text(found['agent'])}" if found["agent"] else ""
+    what = f"{escape_text(found['kind'])} {truncate(found['target'], 80)}"
+    lines = [f"{escape_text(found['id'])}: {what}{who} in {escape_text(found['queryId'])}"]
     text = subject.decode(errors="surrogateescape")  # bytes that are no text are written out, each by itself
-    return [*lines, *(f"  {line}" for line in shown_json(text)), f"digest: {digest}"]
+    return [*lines, *(f"  {line}" for line in printable_json(text)), f"digest: {digest}"]
 
 
 async def _decide(remote: Remote, approval: str, decision: str, printed_as_json: bool, **parts: Any) -> int:
     said = {name: value for name, value in parts.items() if value is not None}
     answer = await remote.post({"decision": decision, **said}, "approvals", approval)
     if printed_as_json:
-        say_json(answer)
-        return DONE
-    by = f" by {cut(answer['decidedBy'], 60)}" if answer.get("decidedBy") else ""
+        print_json(answer)
+        return SUCCESS
+    by = f" by {truncate(answer['decidedBy'], 60)}" if answer.get("decidedBy") else ""
     votes = f", {len(answer['votes'])} of its votes are in" if answer["status"] == "pending" else ""
-    say(f"{safe(answer['id'])} is {safe(answer['status'])}{by}{votes}.")
-    return DONE
+    print_lines(f"{escape_text(answer['id'])} is {escape_text(answer['status'])}{by}{votes}.")
+    return SUCCESS

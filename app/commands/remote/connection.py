@@ -22,7 +22,7 @@ from plangate.client import ServiceClient, list_items, path
 from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
 
 from app.base.lazy_import import lazy_module
-from app.commands.remote.terminal_text import as_json, safe_lines
+from app.commands.remote.terminal_text import as_json, escape_lines
 
 if TYPE_CHECKING:
     from app import settings
@@ -31,24 +31,24 @@ else:
 
 T = TypeVar("T")
 
-DONE: Final = 0
-REFUSED: Final = 1  # the service said no, or the command stopped
+SUCCESS: Final = 0
+REJECTED: Final = 1  # the service said no, or the command stopped
 USAGE: Final = 2  # the command line cannot be used
 NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
 NO_ANSWER: Final = 4
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 5.0
-SHOWN_KEY_CHARS: Final = 8
+KEY_PREFIX_CHARS: Final = 8
 """How much of a rejected key is shown: `plg_` and four characters. Of something shorter than a key, nothing is."""
-MIN_SHOWN_KEY_CHARS: Final = 24
+MIN_KEY_CHARS: Final = 24
 
 TENANT: Final = re.compile("[a-z0-9][a-z0-9_-]{0,62}")
 
 
-class Stop(Exception):
+class CommandError(Exception):
     """A command cannot go on; its message says what to do."""
 
-    def __init__(self, message: str, code: int = REFUSED) -> None:
+    def __init__(self, message: str, code: int = REJECTED) -> None:
         super().__init__(message)
         self.code = code
 
@@ -63,20 +63,22 @@ class Target:
     tenant: str | None
 
     @classmethod
-    def found(
+    def from_options(
         cls, url: str | None, key_file: Path | None, data_dir: Path | None, tenant: str | None
     ) -> Target:
         """What the options say, else the environment, else the service of this machine. Raises Stop."""
         address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{settings.Settings().port}"
         if not _is_address(address):
-            raise Stop(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
+            raise CommandError(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
         if tenant is not None and not TENANT.fullmatch(tenant):
-            raise Stop(f"--tenant: {tenant!r} is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'.", USAGE)
+            raise CommandError(
+                f"--tenant: {tenant!r} is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'.", USAGE
+            )
         return cls(address, *_key(address, key_file, data_dir), tenant)
 
     def describe_key(self) -> str:
         """Return the prefix of the key and where it was found, for the error about a rejected key."""
-        prefix = self.key[:SHOWN_KEY_CHARS] if len(self.key) >= MIN_SHOWN_KEY_CHARS else ""
+        prefix = self.key[:KEY_PREFIX_CHARS] if len(self.key) >= MIN_KEY_CHARS else ""
         which = f"begins with {prefix!r} and is from" if prefix else "is from"
         return f"The key that was sent {which} {self.key_from}."
 
@@ -84,31 +86,31 @@ class Target:
 def _key(address: str, key_file: Path | None, data_dir: Path | None) -> tuple[str, str]:
     """Return the key and where it was found."""
     if key_file is not None:
-        return _read(key_file), str(key_file)
+        return _read_key(key_file), str(key_file)
     given = os.environ.get("PLANGATE_API_KEY")
     if given and (data_dir is None or not _is_loopback(address)):
-        return _checked(given, "PLANGATE_API_KEY"), "PLANGATE_API_KEY"
+        return _check_key(given, "PLANGATE_API_KEY"), "PLANGATE_API_KEY"
     if not _is_loopback(address):  # the operator's key of this machine is for no other one
-        raise Stop(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
+        raise CommandError(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
     kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or settings.default_data_dir())
     try:
-        return _read(kept_in / "local-key"), str(kept_in / "local-key")
-    except Stop as stop:
+        return _read_key(kept_in / "local-key"), str(kept_in / "local-key")
+    except CommandError as stop:
         told = "Set PLANGATE_API_KEY, give --key-file, or say with --data-dir where the service of this machine keeps"
-        raise Stop(f"{stop} {told} its data.", USAGE) from stop
+        raise CommandError(f"{stop} {told} its data.", USAGE) from stop
 
 
-def _read(file: Path) -> str:
+def _read_key(file: Path) -> str:
     try:
-        return _checked(file.read_text("utf-8"), str(file))
+        return _check_key(file.read_text("utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise Stop(f"There is no key to read in {file} ({type(error).__name__}).", USAGE) from error
+        raise CommandError(f"There is no key to read in {file} ({type(error).__name__}).", USAGE) from error
 
 
-def _checked(text: str, where: str) -> str:
+def _check_key(text: str, where: str) -> str:
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise Stop(f"What {where} holds is no key: one begins with 'plg_'.", USAGE)
+        raise CommandError(f"What {where} holds is no key: one begins with 'plg_'.", USAGE)
     return key
 
 
@@ -142,7 +144,7 @@ class Remote:
         given = {name: value for name, value in params.items() if value is not None}
         return await self.client.request("GET", path(*segments), params=given or None, patience_s=PATIENCE_S)
 
-    async def bytes_of(self, *segments: str) -> bytes:
+    async def get_bytes(self, *segments: str) -> bytes:
         """The very bytes of an answer."""
         found: bytes = await self.client.request("GET", path(*segments), raw=True, patience_s=PATIENCE_S)
         return found
@@ -150,22 +152,22 @@ class Remote:
     async def post(self, body: Any, *segments: str) -> Any:
         return await self.client.request("POST", path(*segments), body, patience_s=PATIENCE_S)
 
-    async def listed(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
+    async def list_items(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
         """Entries of a list, newest first, over as many pages as it takes."""
         return await list_items(self.client, path(*segments), params, limit, PATIENCE_S)
 
 
-class _Said(logging.Handler):
+class _OutageHandler(logging.Handler):
     """What the library has to say, for the person who waits."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _told(record.getMessage())
+        _print_error(record.getMessage())
 
 
 @contextmanager
-def outages_said() -> Iterator[None]:
+def print_outages() -> Iterator[None]:
     """While a query is followed: a service that is away may come back, and for minutes nothing else would be said of it."""
-    library, said = logging.getLogger("plangate"), _Said()
+    library, said = logging.getLogger("plangate"), _OutageHandler()
     before = library.level
     library.setLevel(logging.INFO)
     library.addHandler(said)
@@ -191,12 +193,12 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
     try:
         code = asyncio.run(commanded())
         sys.stdout.flush()
-    except Stop as stop:
-        code = failed(str(stop), stop.code)
+    except CommandError as stop:
+        code = fail(str(stop), stop.code)
     except ServiceUnavailable as error:
-        code = failed(str(error), NO_ANSWER)
+        code = fail(str(error), NO_ANSWER)
     except Unauthenticated as error:
-        code = failed(f"{error}\n  {target.describe_key()}", REFUSED)
+        code = fail(f"{error}\n  {target.describe_key()}", REJECTED)
     except PlangateError as error:
         nowhere = isinstance(error, NotFound) and error.detail.startswith("There is no such route")
         where = (
@@ -204,41 +206,41 @@ def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
             if nowhere
             else ""
         )
-        code = failed(f"{error}{where}", REFUSED)
+        code = fail(f"{error}{where}", REJECTED)
     except ValueError as error:
         other = any(isinstance(e, UnicodeEncodeError) for e in (error, error.__cause__))
         told = "What is given has to be UTF-8: there are other bytes in it." if other else str(error)
-        code = failed(told, USAGE)
+        code = fail(told, USAGE)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:  # whoever read what we print has seen enough
-        say_no_more()
+        silence_stdout()
         code = 128 + signal.SIGPIPE
     except OSError as error:
-        say_no_more()
-        code = failed(f"Nothing more can be written: {error.strerror}.", REFUSED)
+        silence_stdout()
+        code = fail(f"Nothing more can be written: {error.strerror}.", REJECTED)
     raise typer.Exit(code)
 
 
-def say_no_more() -> None:
+def silence_stdout() -> None:
     """Nobody takes what is still to be printed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def failed(message: str, code: int) -> int:
-    _told(message)
+def fail(message: str, code: int) -> int:
+    _print_error(message)
     return code
 
 
-def _told(message: str) -> None:
-    for n, line in enumerate(safe_lines(message)):
+def _print_error(message: str) -> None:
+    for n, line in enumerate(escape_lines(message)):
         typer.echo(f"plangate: {line}" if n == 0 else line, err=True)
 
 
-def say(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     for line in lines:
         typer.echo(line)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     typer.echo(as_json(value))

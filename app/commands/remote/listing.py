@@ -7,29 +7,29 @@ from typing import Any
 
 import typer
 
-from app.commands.remote.connection import Remote, say
-from app.commands.remote.terminal_text import safe, table
+from app.commands.remote.connection import Remote, print_lines
+from app.commands.remote.terminal_text import escape_text, table
 
 
-async def newest(remote: Remote, limit: int, *segments: str, **filters: Any) -> list[dict[str, Any]]:
+async def list_newest(remote: Remote, limit: int, *segments: str, **filters: Any) -> list[dict[str, Any]]:
     """At most so many entries, newest first."""
-    return cut_off(await remote.listed(limit + 1, *segments, **filters), limit)
+    return drop_excess(await remote.list_items(limit + 1, *segments, **filters), limit)
 
 
-def cut_off(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+def drop_excess(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     """The first of what was found by looking for one more. That there are more is said where no program reads it."""
     if len(found) > limit:
         typer.echo(f"There are more than {limit}: --limit shows more of them.", err=True)
     return found[:limit]
 
 
-def say_table(rows: Sequence[Sequence[str]], widths: Sequence[int], of: str) -> None:
+def print_table(rows: Sequence[Sequence[str]], widths: Sequence[int], of: str) -> None:
     """The lines of a list. That there are none is said where no program reads it."""
     if not rows:
         typer.echo(f"Nothing to list: there is no {of} like that.", err=True)
-    say(*table([[safe(cell) for cell in row] for row in rows], widths))
+    print_lines(*table([[escape_text(cell) for cell in row] for row in rows], widths))
 
 
-def minute(at: str) -> str:
+def format_minute(at: str) -> str:
     """A time of the API, to the minute."""
     return f"{at[:16].replace('T', ' ')} UTC"

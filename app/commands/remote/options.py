@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import USAGE, Stop
+from app.commands.remote.connection import USAGE, CommandError
 
 Url = Annotated[str | None, typer.Option(help="The service; else PLANGATE_URL, else that of this machine.")]
 KeyFile = Annotated[
@@ -29,17 +29,17 @@ Feedback = Annotated[str | None, typer.Option(help="What the agent is told.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")]
 
 
-def given_json(option: str, text: str) -> Any:
+def parse_json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Stop(f"{option} is not JSON: {error}.", USAGE) from error
+        raise CommandError(f"{option} is not JSON: {error}.", USAGE) from error
 
 
-def given_object(option: str, text: str | None) -> dict[str, Any] | None:
+def parse_object(option: str, text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
-    value = given_json(option, text)
+    value = parse_json(option, text)
     if not isinstance(value, dict):
-        raise Stop(f"{option} must be a JSON object.", USAGE)
+        raise CommandError(f"{option} must be a JSON object.", USAGE)
     return value

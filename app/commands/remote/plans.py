@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from app.commands.remote.connection import DONE, Remote, Target, run, say, say_json
-from app.commands.remote.listing import minute, newest, say_table
-from app.commands.remote.options import DataDir, Json, KeyFile, Limit, Tenant, Url, given_json
-from app.commands.remote.terminal_text import safe
+from app.commands.remote.connection import SUCCESS, Remote, Target, print_json, print_lines, run
+from app.commands.remote.listing import format_minute, list_newest, print_table
+from app.commands.remote.options import DataDir, Json, KeyFile, Limit, Tenant, Url, parse_json
+from app.commands.remote.terminal_text import escape_text
 
 plans = typer.Typer(
     no_args_is_help=True, help="Plans: list them, say what became of an action that nobody knows of."
@@ -19,7 +19,7 @@ plans = typer.Typer(
 WIDTHS = [0, 10, 40, 0, 0]
 
 
-class Became(StrEnum):
+class Outcome(StrEnum):
     """What somebody found out about an action whose outcome is unknown."""
 
     SUCCEEDED = "succeeded"
@@ -44,18 +44,18 @@ def list_plans(
     """List plans, newest first."""
 
     async def listed(remote: Remote) -> int:
-        found = await newest(remote, limit, "plans", status=status, threadId=thread, specName=spec)
+        found = await list_newest(remote, limit, "plans", status=status, threadId=thread, specName=spec)
         if as_json:
-            say_json(found)
+            print_json(found)
         else:
             rows = [
-                [p["id"], p["status"], p["specName"], minute(p["updatedAt"]), p["queryId"] or ""]
+                [p["id"], p["status"], p["specName"], format_minute(p["updatedAt"]), p["queryId"] or ""]
                 for p in found
             ]
-            say_table(rows, WIDTHS, "plan")
-        return DONE
+            print_table(rows, WIDTHS, "plan")
+        return SUCCESS
 
-    run(Target.found(url, key_file, data_dir, tenant), listed)
+    run(Target.from_options(url, key_file, data_dir, tenant), listed)
 
 
 @plans.command("settle")
@@ -63,7 +63,7 @@ def settle(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="The id of a plan (pln_...).")],
     action: Annotated[int, typer.Argument(metavar="ACTION", min=0, help="The index of one of its actions.")],
     outcome: Annotated[
-        Became,
+        Outcome,
         typer.Argument(
             metavar="OUTCOME", help="succeeded, failed, or retry: it is sent again under its key."
         ),
@@ -85,14 +85,13 @@ def settle(
     async def settled(remote: Remote) -> int:
         body = {"outcome": outcome.value}
         if details is not None:
-            body["details"] = given_json("--details", details)
+            body["details"] = parse_json("--details", details)
         answer = await remote.post(body, "plans", plan, "actions", str(action))
         if as_json:
-            say_json(answer)
+            print_json(answer)
         else:
-            say(
-                f"Action {answer['index']} ({safe(answer['kind'])}) of {safe(plan)} is {safe(answer['status'])}."
-            )
-        return DONE
+            what = f"Action {answer['index']} ({escape_text(answer['kind'])}) of {escape_text(plan)}"
+            print_lines(f"{what} is {escape_text(answer['status'])}.")
+        return SUCCESS
 
-    run(Target.found(url, key_file, data_dir, tenant), settled)
+    run(Target.from_options(url, key_file, data_dir, tenant), settled)

@@ -6,10 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import DONE, USAGE, Remote, Stop, Target, run, say, say_json
-from app.commands.remote.listing import cut_off, minute, say_table
+from app.commands.remote.connection import (
+    SUCCESS,
+    USAGE,
+    CommandError,
+    Remote,
+    Target,
+    print_json,
+    print_lines,
+    run,
+)
+from app.commands.remote.listing import drop_excess, format_minute, print_table
 from app.commands.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url
-from app.commands.remote.terminal_text import safe
+from app.commands.remote.terminal_text import escape_text
 
 queries = typer.Typer(no_args_is_help=True, help="Queries: list them, end one, have one go on.")
 
@@ -39,25 +48,27 @@ def list_queries(
         given = {"status": status, "threadId": thread, "agent": agent}
         found: list[dict[str, Any]] = []
         for version in await _versions(remote, runtime):
-            found += await remote.listed(limit + 1, "queries", runtimeId=version, **given)
+            found += await remote.list_items(limit + 1, "queries", runtimeId=version, **given)
         found.sort(key=lambda query: str(query["id"]), reverse=True)  # ids begin with the time
-        found = cut_off(found, limit)
+        found = drop_excess(found, limit)
         if as_json:
-            say_json(found)
+            print_json(found)
         else:
-            say_table([_row(query) for query in found], WIDTHS, "query")
-        return DONE
+            print_table([_row(query) for query in found], WIDTHS, "query")
+        return SUCCESS
 
-    run(Target.found(url, key_file, data_dir, tenant), listed)
+    run(Target.from_options(url, key_file, data_dir, tenant), listed)
 
 
 async def _versions(remote: Remote, runtime: str | None) -> list[str | None]:
     """The versions of a runtime, newest first; no particular one where none is named."""
     if runtime is None or runtime.startswith("rt_"):
         return [runtime]
-    found = await remote.listed(500, "runtimes", name=runtime)
+    found = await remote.list_items(500, "runtimes", name=runtime)
     if not found:
-        raise Stop(f"There is no runtime named {runtime!r}: `plangate runtimes list` shows those there are.")
+        raise CommandError(
+            f"There is no runtime named {runtime!r}: `plangate runtimes list` shows those there are."
+        )
     return [version["id"] for version in found]
 
 
@@ -65,7 +76,7 @@ def _row(query: dict[str, Any]) -> list[str]:
     status, reason = query["status"], query["reason"]
     why = f" ({reason})" if reason and reason != status else ""
     asked = query["prompt"] or query["planId"] or ""
-    return [query["id"], f"{status}{why}", query["agent"] or "-", minute(query["createdAt"]), asked]
+    return [query["id"], f"{status}{why}", query["agent"] or "-", format_minute(query["createdAt"]), asked]
 
 
 @queries.command("cancel")
@@ -78,8 +89,8 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """Cancel a query at once; what it has dispatched already may still be carried out."""
-    target = Target.found(url, key_file, data_dir, tenant)
-    run(target, lambda remote: _told(remote, as_json, None, query, "cancel"))
+    target = Target.from_options(url, key_file, data_dir, tenant)
+    run(target, lambda remote: _post_and_print(remote, as_json, None, query, "cancel"))
 
 
 @queries.command("resume")
@@ -106,19 +117,19 @@ def resume(
     }
     limits = {name: value for name, value in given.items() if value is not None}
     if not limits:
-        raise Stop(
+        raise CommandError(
             f"Give the limit that is to be higher, such as --max-turns: `plangate work {query}` says at which it waits.",
             USAGE,
         )
-    target = Target.found(url, key_file, data_dir, tenant)
-    run(target, lambda remote: _told(remote, as_json, {"limits": limits}, query, "resume"))
+    target = Target.from_options(url, key_file, data_dir, tenant)
+    run(target, lambda remote: _post_and_print(remote, as_json, {"limits": limits}, query, "resume"))
 
 
-async def _told(remote: Remote, printed_as_json: bool, body: Any, query: str, verb: str) -> int:
+async def _post_and_print(remote: Remote, printed_as_json: bool, body: Any, query: str, verb: str) -> int:
     """What became of a query by this."""
     answer = await remote.post(body, "queries", query, verb)
     if printed_as_json:
-        say_json(answer)
+        print_json(answer)
     else:
-        say(f"{safe(answer['id'])} is {safe(answer['status'])}.")
-    return DONE
+        print_lines(f"{escape_text(answer['id'])} is {escape_text(answer['status'])}.")
+    return SUCCESS

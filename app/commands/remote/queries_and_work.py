@@ -14,23 +14,23 @@ from plangate.journal import Journal
 
 from app.commands.remote import work_tree
 from app.commands.remote.connection import (
-    DONE,
     NOT_SUCCEEDED,
+    SUCCESS,
+    CommandError,
     Remote,
-    Stop,
     Target,
-    outages_said,
+    print_json,
+    print_lines,
+    print_outages,
     run,
-    say,
-    say_json,
 )
-from app.commands.remote.listing import newest
-from app.commands.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, given_object
-from app.commands.remote.terminal_text import as_json, safe
-from app.commands.remote.watch import ENDED_WELL, UNKNOWN, Watcher
+from app.commands.remote.listing import list_newest
+from app.commands.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, parse_object
+from app.commands.remote.terminal_text import as_json, escape_text
+from app.commands.remote.watch import SUCCESS_TYPE, UNKNOWN, Watcher
 
-NAMED = 50
-MOST_PUBLISHED = 20_000  # of a query: as many as its tree has records
+MAX_NAMED_RUNTIMES = 50
+MAX_ARTIFACTS = 20_000  # of a query: as many as its tree has records
 WIDTH, HEIGHT = 100, 40  # where nobody says how large the screen is
 
 
@@ -63,17 +63,17 @@ def query(
             body["runtimeId" if runtime.startswith("rt_") else "runtime"] = runtime
         if thread is not None:
             body["threadId" if thread.startswith("thr_") else "threadKey"] = thread
-        body |= {"inputs": given_object("--inputs", inputs), "limits": given_object("--limits", limits)}
+        body |= {"inputs": parse_object("--inputs", inputs), "limits": parse_object("--limits", limits)}
         body = {name: value for name, value in body.items() if value is not None}
         if not detach:
             await remote.get("healthz")  # whether it is there is said at once
             return await _follow(remote, Journal(body), as_json)
         accepted = await remote.post(body, "queries")
         if as_json:
-            say_json(accepted)
+            print_json(accepted)
         else:
-            say(safe(accepted["id"]))
-        return DONE
+            print_lines(escape_text(accepted["id"]))
+        return SUCCESS
 
     async def asked_of_one_that_is_there(remote: Remote) -> int:
         text = sys.stdin.read() if prompt == "-" else prompt
@@ -84,17 +84,17 @@ def query(
                 raise
             names = await _runtimes(remote)
             if runtime is not None or len(names) != 1:
-                told = [f"--runtime takes one of: {', '.join(map(safe, names))}"] if names else []
-                raise Stop("\n  ".join([str(error), *told])) from error
+                told = [f"--runtime takes one of: {', '.join(map(escape_text, names))}"] if names else []
+                raise CommandError("\n  ".join([str(error), *told])) from error
         return await asked(remote, text, names[0])
 
-    run(Target.found(url, key_file, data_dir, tenant), asked_of_one_that_is_there)
+    run(Target.from_options(url, key_file, data_dir, tenant), asked_of_one_that_is_there)
 
 
 async def _runtimes(remote: Remote) -> list[str]:
     """Return the names of the runtimes for an error about a missing or unknown one; none if they cannot be listed."""
     try:
-        found = await remote.listed(NAMED, "runtimes")
+        found = await remote.list_items(MAX_NAMED_RUNTIMES, "runtimes")
     except PlangateError:
         return []
     return list(dict.fromkeys(runtime["name"] for runtime in found if not runtime["retiredAt"]))
@@ -114,27 +114,27 @@ def watch(
         await remote.get("queries", query)  # a query that there is not is said at once
         return await _follow(remote, Journal(query_id=query), as_json)
 
-    run(Target.found(url, key_file, data_dir, tenant), watched)
+    run(Target.from_options(url, key_file, data_dir, tenant), watched)
 
 
 async def _follow(remote: Remote, journal: Journal, as_events: bool) -> int:
     """Prints a query as it happens; one JSON object a line where that is wanted."""
     watcher = Watcher()
     last = ""
-    with outages_said():
+    with print_outages():
         async with aclosing(journal.events(remote.client)) as events:
             async for event in events:
                 if not last and not as_events:
-                    say(f"{safe(event['queryId'])} in {safe(event['threadId'])}")
+                    print_lines(f"{escape_text(event['queryId'])} in {escape_text(event['threadId'])}")
                 last = event["type"]
                 if as_events:
-                    say(as_json(event, indent=None))
+                    print_lines(as_json(event, indent=None))
                 else:
-                    say(*watcher.lines(event))
+                    print_lines(*watcher.lines(event))
                 sys.stdout.flush()
                 if last in TERMINAL_TYPES:
                     break
-    return DONE if last == ENDED_WELL else NOT_SUCCEEDED
+    return SUCCESS if last == SUCCESS_TYPE else NOT_SUCCEEDED
 
 
 def work(
@@ -151,18 +151,18 @@ def work(
     async def shown(remote: Remote) -> int:
         found = await remote.get("queries", query)
         top = await remote.get("work-records", "wrk_" + query.removeprefix("qry_"), tree="true")
-        artifacts = await published(remote, query)
-        changes = await events_of(remote, query, "plan-status-change,action-status-change")
+        artifacts = await list_artifacts(remote, query)
+        changes = await list_events(remote, query, "plan-status-change,action-status-change")
         plans = [await remote.get("plans", id) for id in dict.fromkeys(e["data"]["planId"] for e in changes)]
         if as_json:
-            say_json({"query": found, "work": top, "plans": plans, "artifacts": artifacts})
-            return DONE
+            print_json({"query": found, "work": top, "plans": plans, "artifacts": artifacts})
+            return SUCCESS
         width, height = shutil.get_terminal_size((WIDTH, HEIGHT))
         limit = await _limit(remote, query) if found["reason"] == "limit_reached" else None
         calls = await _calls(remote, query) if found["reason"] == "client_call" else []
         fits = None if everything else height - 1  # the prompt of the shell has a line too
-        say(
-            *work_tree.screen(
+        print_lines(
+            *work_tree.render_work(
                 found,
                 top,
                 artifacts,
@@ -175,14 +175,14 @@ def work(
                 width=width,
             )
         )
-        return DONE
+        return SUCCESS
 
-    run(Target.found(url, key_file, data_dir, tenant), shown)
+    run(Target.from_options(url, key_file, data_dir, tenant), shown)
 
 
 async def _limit(remote: Remote, query: str) -> str | None:
     """The limit at which a query stands, as its journal says."""
-    events = await events_of(remote, query, "query-status")
+    events = await list_events(remote, query, "query-status")
     limits = [event.get("limit") for event in events if event["to"] == "waiting"]
     return limits[-1] if limits else None
 
@@ -190,7 +190,7 @@ async def _limit(remote: Remote, query: str) -> str | None:
 async def _calls(remote: Remote, query: str) -> list[dict[str, Any]]:
     """The calls for processes of users; none where the key may not see them."""
     try:
-        return await remote.listed(100, "tool-calls", queryId=query)
+        return await remote.list_items(100, "tool-calls", queryId=query)
     except PlangateError:
         return []
 
@@ -219,7 +219,7 @@ def _unknown(changes: list[dict[str, Any]]) -> list[tuple[str, list[work_tree.Ac
     return [(plan, actions) for (plan, _), actions in found.items()]
 
 
-async def events_of(remote: Remote, query: str, types: str) -> list[dict[str, Any]]:
+async def list_events(remote: Remote, query: str, types: str) -> list[dict[str, Any]]:
     """All events of some types that the journal has by now."""
     found: list[dict[str, Any]] = []
     after = None
@@ -231,10 +231,10 @@ async def events_of(remote: Remote, query: str, types: str) -> list[dict[str, An
         after = page["nextCursor"]
 
 
-async def published(remote: Remote, query: str) -> list[dict[str, Any]]:
+async def list_artifacts(remote: Remote, query: str) -> list[dict[str, Any]]:
     """What a query published, also what was replaced, newest first."""
     try:
-        return await remote.listed(MOST_PUBLISHED, "artifacts", queryId=query, includeSuperseded="true")
+        return await remote.list_items(MAX_ARTIFACTS, "artifacts", queryId=query, includeSuperseded="true")
     except NotFound:  # the query is there, so it is the route that is not: a service without artifacts
         return []
 
@@ -258,14 +258,14 @@ def artifacts(
     async def listed(remote: Remote) -> int:
         given = {"queryId": query, "threadId": thread, "channel": channel, "agent": agent, "tag": tag}
         more = {"includeSuperseded": "true"} if superseded else {}
-        found = await newest(remote, limit, "artifacts", **given, **more)
+        found = await list_newest(remote, limit, "artifacts", **given, **more)
         if as_json:
-            say_json(found)
+            print_json(found)
         elif found:
-            say(*(work_tree.artifact_line(a) for a in found))
+            print_lines(*(work_tree.artifact_line(a) for a in found))
         else:
             filtered = any(value is not None for value in given.values())
             typer.echo("No artifacts match." if filtered else "No artifacts yet.", err=True)
-        return DONE
+        return SUCCESS
 
-    run(Target.found(url, key_file, data_dir, tenant), listed)
+    run(Target.from_options(url, key_file, data_dir, tenant), listed)

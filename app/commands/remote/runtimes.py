@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import DONE, Remote, Target, run, say_json
-from app.commands.remote.listing import minute, newest, say_table
+from app.commands.remote.connection import SUCCESS, Remote, Target, print_json, run
+from app.commands.remote.listing import format_minute, list_newest, print_table
 from app.commands.remote.options import DataDir, Json, KeyFile, Limit, Tenant, Url
 
 runtimes = typer.Typer(no_args_is_help=True, help="Registered runtimes.")
@@ -28,17 +28,17 @@ def list_runtimes(
     """List registered versions of runtimes, newest first."""
 
     async def listed(remote: Remote) -> int:
-        found = await newest(remote, limit, "runtimes", name=name)
+        found = await list_newest(remote, limit, "runtimes", name=name)
         if as_json:
-            say_json(found)
+            print_json(found)
         else:
-            say_table([_row(version) for version in found], WIDTHS, "runtime")
-        return DONE
+            print_table([_row(version) for version in found], WIDTHS, "runtime")
+        return SUCCESS
 
-    run(Target.found(url, key_file, data_dir, tenant), listed)
+    run(Target.from_options(url, key_file, data_dir, tenant), listed)
 
 
 def _row(version: dict[str, Any]) -> list[str]:
-    retired = f"retired {minute(version['retiredAt'])}" if version["retiredAt"] else ""
+    retired = f"retired {format_minute(version['retiredAt'])}" if version["retiredAt"] else ""
     told = f"version {version['version']}"
-    return [version["id"], version["name"], told, minute(version["createdAt"]), retired]
+    return [version["id"], version["name"], told, format_minute(version["createdAt"]), retired]

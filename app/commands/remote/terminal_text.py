@@ -14,34 +14,34 @@ from typing import Any
 
 from plangate.printable import BLANK_LETTERS, escape_invisible, to_printable, to_printable_json
 
-CUT = "..."
+ELLIPSIS = "..."
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
 
 
-def safe(text: object) -> str:
+def escape_text(text: object) -> str:
     """One line: white space is a space, and what nobody would see is written out (`\\x1b`, `\\u202e`). Texts that differ
-    may look the same: where somebody decides about one, `shown_json`."""
-    return _printed(" ".join(str(text).split()))
+    may look the same: where somebody decides about one, `printable_json`."""
+    return _escape_invisible(" ".join(str(text).split()))
 
 
-def _printed(line: str) -> str:
-    return escape_invisible(line, lambda c: c.isprintable() and c not in BLANK_LETTERS, _written)
+def _escape_invisible(line: str) -> str:
+    return escape_invisible(line, lambda c: c.isprintable() and c not in BLANK_LETTERS, _escape_char)
 
 
-def _written(char: str) -> str:
+def _escape_char(char: str) -> str:
     code = ord(char)
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def safe_lines(text: str) -> list[str]:
+def escape_lines(text: str) -> list[str]:
     """The lines of a text, each safe, with its blanks."""
     lines = text.replace("\r\n", "\n").split("\n")
-    return [_printed(re.sub(r"\s", " ", line.expandtabs(4))).rstrip() for line in lines]
+    return [_escape_invisible(re.sub(r"\s", " ", line.expandtabs(4))).rstrip() for line in lines]
 
 
-def shown_json(text: str) -> list[str]:
+def printable_json(text: str) -> list[str]:
     """A JSON text for somebody who decides about it, in lines: each of its strings and numbers as it stands there, but
     what cannot be seen as JSON's escapes. The lines together are JSON that means the same. What is no JSON is a line."""
     try:
@@ -59,16 +59,16 @@ def shown_json(text: str) -> list[str]:
     return lines
 
 
-def cut(text: object, width: int) -> str:
+def truncate(text: object, width: int) -> str:
     """One safe line of at most so many characters."""
-    return _fitted(safe(text), width)
+    return _fit(escape_text(text), width)
 
 
-def wrapped(text: object, width: int, most: int) -> list[str]:
+def wrap(text: object, width: int, most: int) -> list[str]:
     """Safe lines of at most so many characters (20 at least), and at most so many lines: the last one is cut."""
     width = max(width, 20)
-    lines = textwrap.wrap(safe(text), width, break_on_hyphens=False)
-    return [*lines[: most - 1], _fitted(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
+    lines = textwrap.wrap(escape_text(text), width, break_on_hyphens=False)
+    return [*lines[: most - 1], _fit(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
 
 
 def as_json(value: Any, *, indent: int | None = 2) -> str:
@@ -76,7 +76,7 @@ def as_json(value: Any, *, indent: int | None = 2) -> str:
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
-def duration(ms: float | None) -> str:
+def format_duration(ms: float | None) -> str:
     """`850 ms`, `12.3 s`, `4 min 05 s`, `2 h 03 min`; empty where nobody knows."""
     if ms is None:
         return ""
@@ -90,7 +90,7 @@ def duration(ms: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def money(usd: float | None) -> str:
+def format_money(usd: float | None) -> str:
     """Dollars, with as many digits as it takes to say something; empty where no price is known. What is not zero does not
     look like it."""
     if usd is None:
@@ -100,7 +100,7 @@ def money(usd: float | None) -> str:
     return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.4f}"
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """`512 B`, `1.5 kB`, `20.0 MB`."""
     if count < 1000:
         return f"{count} B"
@@ -111,7 +111,7 @@ def size(count: int) -> str:
     raise AssertionError
 
 
-def tokens(usage: dict[str, int]) -> int:
+def total_tokens(usage: dict[str, int]) -> int:
     """All of them, in and out; those of reasoning are a part of those out."""
     return sum(count for name, count in usage.items() if name != "reasoningTokens")
 
@@ -122,11 +122,11 @@ def plural(count: int, thing: str) -> str:
 
 def table(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
     """Columns of safe cells, two spaces apart. Each is as wide as its widest cell, at most as said; 0 is no bound."""
-    cells = [[_fitted(cell, width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    cells = [[_fit(cell, width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     wide = [max((len(row[n]) for row in cells), default=0) for n in range(len(widths))]
     lines = ("  ".join(cell.ljust(wide[n]) for n, cell in enumerate(row)) for row in cells)
     return [line.rstrip() for line in lines]
 
 
-def _fitted(line: str, width: int) -> str:
-    return line if not width or len(line) <= width else line[: max(width - len(CUT), 0)] + CUT
+def _fit(line: str, width: int) -> str:
+    return line if not width or len(line) <= width else line[: max(width - len(ELLIPSIS), 0)] + ELLIPSIS

@@ -8,27 +8,27 @@ from typing import Any
 
 from app.commands.remote.terminal_text import (
     as_json,
-    cut,
-    duration,
-    money,
+    escape_lines,
+    escape_text,
+    format_duration,
+    format_money,
+    format_size,
     plural,
-    safe,
-    safe_lines,
-    size,
-    tokens,
+    total_tokens,
+    truncate,
 )
 
 TEXT_WIDTH = 160
 ERROR_WIDTH = 2000  # where a query ended: what it says is what there is to do
 AGENT_WIDTH = 16
-ENDED_WELL = "finish"
+SUCCESS_TYPE = "finish"
 UNKNOWN = "unknown"
 
 Event = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Made:
+class RunTotals:
     """What an agent's run has come to."""
 
     calls: int = 0
@@ -39,7 +39,7 @@ class Made:
     def line(self) -> str:
         parts = [plural(self.calls, "model call")] if self.calls else []
         parts += [plural(self.tokens, "token")] if self.tokens else []
-        parts += [money(self.cost_usd)] if self.cost_usd is not None else []
+        parts += [format_money(self.cost_usd)] if self.cost_usd is not None else []
         parts += [f"{self.published} published"] if self.published else []
         return ", ".join(parts)
 
@@ -49,36 +49,36 @@ class Watcher:
     """Follows the events of one query."""
 
     _texts: dict[str, list[str]] = field(default_factory=dict)
-    _runs: dict[str, Made] = field(default_factory=dict)
+    _runs: dict[str, RunTotals] = field(default_factory=dict)
 
     def lines(self, event: Event) -> list[str]:
         """What is printed of an event, if anything. What this version does not know is passed over."""
         tell = getattr(self, "_" + event["type"].replace("-", "_"), None)
-        if event["type"] not in TOLD or tell is None:
+        if event["type"] not in PRINTED_TYPES or tell is None:
             return []
         told = tell(event, event.get("data"))
         if told is None:
             return []
         if isinstance(told, list):
             return [str(line) for line in told]
-        at = cut(str(event["at"])[11:19], 8)
-        return [f"{at}  {cut(event.get('agent') or '-', AGENT_WIDTH).ljust(AGENT_WIDTH)}  {told}"]
+        at = truncate(str(event["at"])[11:19], 8)
+        return [f"{at}  {truncate(event.get('agent') or '-', AGENT_WIDTH).ljust(AGENT_WIDTH)}  {told}"]
 
-    def _run(self, work_id: object) -> Made:
-        return self._runs.setdefault(str(work_id), Made())
+    def _run(self, work_id: object) -> RunTotals:
+        return self._runs.setdefault(str(work_id), RunTotals())
 
     def _query_status(self, event: Event, _: Any) -> str:
         why = event.get("reason")
         limit = event.get("limit")
-        which = f" ({safe(limit)}): {higher(event['queryId'], limit)}" if limit else ""
-        return f"the query is {safe(event['to'])}{f': {safe(why)}' if why else ''}{which}"
+        which = f" ({escape_text(limit)}): {resume_command(event['queryId'], limit)}" if limit else ""
+        return f"the query is {escape_text(event['to'])}{f': {escape_text(why)}' if why else ''}{which}"
 
     def _text(self, event: Event, _: Any) -> None:
         self._texts.setdefault(event["workId"], []).append(event["text"])
 
     def _step_retry(self, event: Event, _: Any) -> str:
         self._texts.pop(event["workId"], None)
-        return f"asks its model again: {cut(event['reason'], TEXT_WIDTH)}"
+        return f"asks its model again: {truncate(event['reason'], TEXT_WIDTH)}"
 
     def _context_trimmed(self, _: Event, data: Any) -> str:
         return f"its prompt leaves out the oldest {plural(data['turns'], 'turn')} of its memory"
@@ -86,75 +86,81 @@ class Watcher:
     def _work_start(self, _: Event, data: Any) -> str | None:
         if data["kind"] == "agent":
             return "begins"
-        return f"carries out {safe(data['name'])}" if data["kind"] == "plan_execution" else None
+        return f"carries out {escape_text(data['name'])}" if data["kind"] == "plan_execution" else None
 
     def _work_end(self, event: Event, data: Any) -> str | None:
         if data["kind"] == "model_call":
             made = self._run(data.get("parentId"))
             made.calls += 1
-            made.tokens += tokens(data.get("usage") or {})
+            made.tokens += total_tokens(data.get("usage") or {})
             if data.get("costUsd") is not None:
                 made.cost_usd = (made.cost_usd or 0) + data["costUsd"]
             said = "".join(self._texts.pop(event["workId"], []))
             if data["status"] == "failed":
                 return f"its model failed: {_error(data)}"
-            return f"says: {cut(said, TEXT_WIDTH)}" if said.strip() else None
+            return f"says: {truncate(said, TEXT_WIDTH)}" if said.strip() else None
         if data["kind"] == "agent":
-            ended = "ends" if data["status"] == "succeeded" else f"{safe(data['status'])}: {_error(data)}"
-            made_line = self._runs.pop(str(data["id"]), Made()).line()
+            ended = (
+                "ends" if data["status"] == "succeeded" else f"{escape_text(data['status'])}: {_error(data)}"
+            )
+            made_line = self._runs.pop(str(data["id"]), RunTotals()).line()
             return f"{ended} ({made_line})" if made_line else ended
-        return f"{safe(data['name'])}: {safe(data['status'])}" if data["kind"] == "plan_execution" else None
+        return (
+            f"{escape_text(data['name'])}: {escape_text(data['status'])}"
+            if data["kind"] == "plan_execution"
+            else None
+        )
 
     def _tool_invocation(self, event: Event, _: Any) -> str:
-        name = safe(event["toolName"])
+        name = escape_text(event["toolName"])
         if event["state"] == "call":
             return f"calls {name}"
         return f"{name}: done" if event["state"] == "result" else f"{name}: {_error(event)}"
 
     def _tool_progress(self, event: Event, _: Any) -> str:
         n, of = event.get("phaseIndex"), event.get("totalPhases")
-        phases = f" ({safe(n)}/{safe(of)})" if n is not None and of is not None else ""
-        return f"{safe(event['toolName'])}: {cut(event['label'], TEXT_WIDTH)}{phases}"
+        phases = f" ({escape_text(n)}/{escape_text(of)})" if n is not None and of is not None else ""
+        return f"{escape_text(event['toolName'])}: {truncate(event['label'], TEXT_WIDTH)}{phases}"
 
     def _approval_required(self, _: Event, data: Any) -> str:
-        what = f"{safe(data['kind'])} {cut(data['target'], 60)}"
-        return f"needs an approval of {what}: plangate approvals approve {safe(data['id'])}"
+        what = f"{escape_text(data['kind'])} {truncate(data['target'], 60)}"
+        return f"needs an approval of {what}: plangate approvals approve {escape_text(data['id'])}"
 
     def _approval_decision(self, _: Event, data: Any) -> str:
-        by = f" by {cut(data['decidedBy'], 60)}" if data.get("decidedBy") else ""
-        feedback = f": {cut(data['feedback'], TEXT_WIDTH)}" if data.get("feedback") else ""
-        return f"{safe(data['id'])}: {safe(data['outcome']['outcome'])}{by}{feedback}"
+        by = f" by {truncate(data['decidedBy'], 60)}" if data.get("decidedBy") else ""
+        feedback = f": {truncate(data['feedback'], TEXT_WIDTH)}" if data.get("feedback") else ""
+        return f"{escape_text(data['id'])}: {escape_text(data['outcome']['outcome'])}{by}{feedback}"
 
     def _plan_status_change(self, _: Event, data: Any) -> str:
-        return f"plan {safe(data['planId'])}, revision {data['revision']}: {cut(data['label'], 60)}"
-
-    def _action_status_change(self, _: Event, data: Any) -> str:
-        told = f"action {data['index']}, {safe(data['kind'])}: {safe(data['to'])}"
-        return f"{told}: {settled(data['planId'], data['index'])}" if data["to"] == UNKNOWN else told
-
-    def _reference_created(self, _: Event, data: Any) -> str:
         return (
-            f"keeps {safe(data['kind'])} {safe(data['id'])[:16]} ({size(data['sizeBytes'])}) out of prompts"
+            f"plan {escape_text(data['planId'])}, revision {data['revision']}: {truncate(data['label'], 60)}"
         )
 
+    def _action_status_change(self, _: Event, data: Any) -> str:
+        told = f"action {data['index']}, {escape_text(data['kind'])}: {escape_text(data['to'])}"
+        return f"{told}: {settle_command(data['planId'], data['index'])}" if data["to"] == UNKNOWN else told
+
+    def _reference_created(self, _: Event, data: Any) -> str:
+        return f"keeps {escape_text(data['kind'])} {escape_text(data['id'])[:16]} ({format_size(data['sizeBytes'])}) out of prompts"
+
     def _state_write(self, _: Event, data: Any) -> str:
-        return f"writes {cut(data['path'], 80)} ({safe(data['method'])})"
+        return f"writes {truncate(data['path'], 80)} ({escape_text(data['method'])})"
 
     def _artifact_published(self, event: Event, data: Any) -> str:
         self._run((data.get("producer") or {}).get("workId") or event["workId"]).published += 1
-        return f"published {cut(data['path'], 80)} ({safe(data['channel'])}, {safe(data['id'])})"
+        return f"published {truncate(data['path'], 80)} ({escape_text(data['channel'])}, {escape_text(data['id'])})"
 
     def _custom(self, event: Event, _: Any) -> str:
-        return f"tells {cut(event['eventType'], 60)}"
+        return f"tells {truncate(event['eventType'], 60)}"
 
     def _data_cost_summary(self, _: Event, data: Any) -> str:
-        used = tokens(data["usage"])
-        cost = money(data.get("costUsd")) or ("no price is known" if used else money(0))
+        used = total_tokens(data["usage"])
+        cost = format_money(data.get("costUsd")) or ("no price is known" if used else format_money(0))
         calls = plural(data.get("modelCalls") or 0, "model call")
         return f"used {calls}, {plural(used, 'token')}, {cost}"
 
     def _data_latency_summary(self, _: Event, data: Any) -> str | None:
-        return f"took {duration(data['elapsedMs'])}" if "elapsedMs" in data else None
+        return f"took {format_duration(data['elapsedMs'])}" if "elapsedMs" in data else None
 
     def _finish(self, event: Event, _: Any) -> list[str]:
         return ["", *output_lines(event.get("output"))]
@@ -163,7 +169,7 @@ class Watcher:
         return f"the query ended: {_error(event, ERROR_WIDTH)}"
 
 
-TOLD = frozenset(
+PRINTED_TYPES = frozenset(
     {
         "query-status",
         "text",
@@ -193,23 +199,23 @@ TOLD = frozenset(
 def _error(of: Any, width: int = TEXT_WIDTH) -> str:
     error = of.get("error") or {}
     if not isinstance(error, dict):
-        return cut(error, width)
-    return cut(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)), width)
+        return truncate(error, width)
+    return truncate(": ".join(str(error[name]) for name in ("code", "message") if error.get(name)), width)
 
 
-def higher(query: object, limit: object) -> str:
+def resume_command(query: object, limit: object) -> str:
     """The command that has a query go on from a limit, such as `maxTurns`."""
-    option = re.sub("([A-Z])", r"-\1", safe(limit)).lower()
-    return f"plangate queries resume {safe(query)} --{option} N, higher than it was"
+    option = re.sub("([A-Z])", r"-\1", escape_text(limit)).lower()
+    return f"plangate queries resume {escape_text(query)} --{option} N, higher than it was"
 
 
-def settled(plan: object, index: int) -> str:
+def settle_command(plan: object, index: int) -> str:
     """The command that says what became of an action that nobody knows of."""
-    return f"plangate plans settle {safe(plan)} {index} OUTCOME, once somebody has looked"
+    return f"plangate plans settle {escape_text(plan)} {index} OUTCOME, once somebody has looked"
 
 
 def output_lines(output: Any) -> list[str]:
     """What a query answered, as it may be printed."""
     if output is None:
         return []
-    return safe_lines(output if isinstance(output, str) else as_json(output))
+    return escape_lines(output if isinstance(output, str) else as_json(output))

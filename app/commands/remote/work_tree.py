@@ -8,18 +8,28 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from app.commands.remote.terminal_text import cut, duration, money, plural, safe, size, table, tokens, wrapped
-from app.commands.remote.watch import higher, output_lines, settled
+from app.commands.remote.terminal_text import (
+    escape_text,
+    format_duration,
+    format_money,
+    format_size,
+    plural,
+    table,
+    total_tokens,
+    truncate,
+    wrap,
+)
+from app.commands.remote.watch import output_lines, resume_command, settle_command
 
-FEWEST_LINES = 8  # of the tree, however small the screen
+MIN_TREE_LINES = 8  # of the tree, however small the screen
 OUTPUT_LINES = 3
 ERROR_LINES = 6
 RESULT_LINES = 4  # of all plans together
-MOST_PLANS = 3
-MOST_PUBLISHED = 6
-MOST_UNKNOWN = 4
-NAMED_WIDTH = 60
-IN_VAIN = ("failed", "cancelled")
+MAX_PLANS = 3
+MAX_ARTIFACTS = 6
+MAX_UNKNOWN = 4
+NAMES_WIDTH = 60
+WASTED_STATUSES = ("failed", "cancelled")
 
 Record = dict[str, Any]
 Action = tuple[int, str]
@@ -39,25 +49,25 @@ class Line:
     actions: tuple[Action, ...] = ()
 
     @property
-    def alike(self) -> tuple[object, ...]:
+    def group_key(self) -> tuple[object, ...]:
         """What is the same in lines that may become one."""
         return self.depth, sorted({kind for _, kind in self.actions}) or self.what, self.status
 
     def cells(self) -> list[str]:
         spent = self.rollup or {}
-        used = tokens(spent["usage"]) if spent.get("modelCalls") else 0
+        used = total_tokens(spent["usage"]) if spent.get("modelCalls") else 0
         times = f" x{self.count}" if self.count > 1 and not self.actions else ""
-        what = named(self.actions) if self.actions else self.what
+        what = join_names(self.actions) if self.actions else self.what
         return [
-            "  " * self.depth + safe(what) + times,
-            safe(self.status),
-            duration(self.ms),
+            "  " * self.depth + escape_text(what) + times,
+            escape_text(self.status),
+            format_duration(self.ms),
             plural(used, "token") if used else "",
-            money(spent.get("costUsd")),
+            format_money(spent.get("costUsd")),
         ]
 
 
-def named(actions: Sequence[Action]) -> str:
+def join_names(actions: Sequence[Action]) -> str:
     """`action 3 notify`, `actions 0-7 notify, 8 refund`: by index and kind, as the API and `plangate watch` name them."""
     parts = []
     for (_, kind), run in groupby(
@@ -77,7 +87,7 @@ class Tree:
     children: dict[str | None, list[Record]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, top: Record, actions: Mapping[str, Sequence[Action]] | None = None) -> Tree:
+    def from_record(cls, top: Record, actions: Mapping[str, Sequence[Action]] | None = None) -> Tree:
         tree = cls(top, actions or {})
         for record in top["below"]:
             tree.children.setdefault(record["parentId"], []).append(record)
@@ -117,17 +127,17 @@ class Tree:
         return Line(depth, what, status, ms, record["rollup"], actions=carried_out)
 
 
-def folded(lines: Sequence[Line], room: int) -> list[Line]:
+def fold(lines: Sequence[Line], room: int) -> list[Line]:
     """The same in at most `room` lines: first, neighbours that say the same become one; then what is deepest goes, but
     for the first of it; then what is last. What was left out is counted."""
     if len(lines) <= room:
         return list(lines)
-    short = list(_alike(lines))
+    short = list(_group_alike(lines))
     if len(short) <= room:
         return short
     room -= 1
     for depth in range(max(line.depth for line in short), -1, -1):
-        short = list(_alike([line for line in short if line.depth <= depth]))
+        short = list(_group_alike([line for line in short if line.depth <= depth]))
         free = room - sum(line.depth < depth for line in short)
         if free >= 0 or depth == 0:
             break
@@ -140,14 +150,14 @@ def folded(lines: Sequence[Line], room: int) -> list[Line]:
     return [*kept, Line(0, f"{left:,} more: --all shows them", "", None)] if left else kept
 
 
-def _alike(lines: Sequence[Line]) -> Iterator[Line]:
+def _group_alike(lines: Sequence[Line]) -> Iterator[Line]:
     """Neighbours of one name that ended alike, with nothing below them, as one line."""
     held: Line | None = None
     for n, line in enumerate(lines):
         has_below = n + 1 < len(lines) and lines[n + 1].depth > line.depth
-        same = held is not None and held.alike == line.alike
+        same = held is not None and held.group_key == line.group_key
         if same and held is not None and not has_below:
-            held = _together(held, line)
+            held = _merge_lines(held, line)
             continue
         if held is not None:
             yield held
@@ -158,7 +168,7 @@ def _alike(lines: Sequence[Line]) -> Iterator[Line]:
         yield held
 
 
-def _together(one: Line, other: Line) -> Line:
+def _merge_lines(one: Line, other: Line) -> Line:
     ms = None if one.ms is None or other.ms is None else one.ms + other.ms
     spent, more = one.rollup or {}, other.rollup or {}
     costs = [s["costUsd"] for s in (spent, more) if s.get("costUsd") is not None]
@@ -173,14 +183,14 @@ def _together(one: Line, other: Line) -> Line:
     return replace(one, count=count, ms=ms, rollup=rollup, actions=actions)
 
 
-def in_vain(tree: Tree) -> tuple[int, float | None]:
+def wasted_usage(tree: Tree) -> tuple[int, float | None]:
     """Tokens and dollars of what failed or was cancelled, each once: what is below it is its own."""
     used, cost = 0, None
     stack = [tree.top]
     while stack:
         record = stack.pop()
-        if record["status"] in IN_VAIN:
-            used += tokens(record["rollup"]["usage"])
+        if record["status"] in WASTED_STATUSES:
+            used += total_tokens(record["rollup"]["usage"])
             if record["rollup"]["costUsd"] is not None:
                 cost = (cost or 0.0) + record["rollup"]["costUsd"]
         else:
@@ -188,7 +198,7 @@ def in_vain(tree: Tree) -> tuple[int, float | None]:
     return used, cost
 
 
-def screen(
+def render_work(
     query: Record,
     top: Record,
     artifacts: Sequence[Record],
@@ -205,32 +215,34 @@ def screen(
     None where everything is wanted. `limit`: the one that the query stands at. `calls`: those for processes of users that
     it waits for. `actions`: by the work record that carries them out. `unknown`: those that somebody has to settle, by
     plan and dispatch."""
-    tree = Tree.of(top, actions)
+    tree = Tree.from_record(top, actions)
     head = _head(query, top, limit, width) + _callers(calls, width) + _unknown(unknown)
-    tail = [*_produced(query, plans, artifacts, width), *_cost(tree, width)]
+    tail = [*_result_lines(query, plans, artifacts, width), *_cost(tree, width)]
     lines = tree.lines()
     if height is not None:
-        lines = folded(lines, max(height - len(head) - len(tail) - 1, FEWEST_LINES))
+        lines = fold(lines, max(height - len(head) - len(tail) - 1, MIN_TREE_LINES))
     done = table([line.cells() for line in lines], [max(width - 48, 30), 10, 12, 18, 10])
     return [*head, "", *done, *tail]
 
 
 def _head(query: Record, top: Record, limit: str | None, width: int) -> list[str]:
-    took = duration(top["durationMs"])
-    state = safe(query["status"])
+    took = format_duration(top["durationMs"])
+    state = escape_text(query["status"])
     if query["reason"] and query["reason"] != query["status"]:
-        state += f" ({safe(query['reason'])}{f': {safe(limit)}' if limit else ''})"
-    who = f", by {safe(query['agent'])}" if query["agent"] else ""
-    lines = [f"{safe(query['id'])}  {state}{f' after {took}' if took else ''}{who}"]
+        state += f" ({escape_text(query['reason'])}{f': {escape_text(limit)}' if limit else ''})"
+    who = f", by {escape_text(query['agent'])}" if query["agent"] else ""
+    lines = [f"{escape_text(query['id'])}  {state}{f' after {took}' if took else ''}{who}"]
     if query["prompt"]:
-        lines.append(cut(f"asked: {query['prompt']}", width))
+        lines.append(truncate(f"asked: {query['prompt']}", width))
     if query.get("error"):
         error = f"{query['error'].get('code')}: {query['error'].get('message')}"
-        first, *more = wrapped(error, width - len("error: "), ERROR_LINES)
+        first, *more = wrap(error, width - len("error: "), ERROR_LINES)
         lines += [f"error: {first}", *(f"       {line}" for line in more)]
-    lines += [f"waits: plangate approvals approve {safe(id)}" for id in query.get("openApprovals") or ()]
+    lines += [
+        f"waits: plangate approvals approve {escape_text(id)}" for id in query.get("openApprovals") or ()
+    ]
     if limit:
-        lines.append(f"waits: {higher(query['id'], limit)}")
+        lines.append(f"waits: {resume_command(query['id'], limit)}")
     return lines
 
 
@@ -245,33 +257,35 @@ def _callers(calls: Sequence[Record], width: int) -> list[str]:
             told = f"waits: {plural(count, 'call')} of {name} taken by {by}"
         else:
             continue
-        lines.append(cut(told, width))
+        lines.append(truncate(told, width))
     return lines
 
 
 def _unknown(dispatches: Sequence[tuple[str, Sequence[Action]]]) -> list[str]:
     """What is to be settled: the actions of one dispatch are, together."""
-    shown = dispatches if len(dispatches) <= MOST_UNKNOWN else dispatches[:MOST_UNKNOWN]
+    shown = dispatches if len(dispatches) <= MAX_UNKNOWN else dispatches[:MAX_UNKNOWN]
     lines = [
-        f"waits: {settled(plan, min(actions)[0])} at {cut(named(actions), NAMED_WIDTH)}"
+        f"waits: {settle_command(plan, min(actions)[0])} at {truncate(join_names(actions), NAMES_WIDTH)}"
         for plan, actions in shown
     ]
     more = len(dispatches) - len(shown)
     return [*lines, f"waits: {more:,} more like that: `plangate watch` names each"] if more else lines
 
 
-def _produced(query: Record, plans: Sequence[Record], artifacts: Sequence[Record], width: int) -> list[str]:
+def _result_lines(
+    query: Record, plans: Sequence[Record], artifacts: Sequence[Record], width: int
+) -> list[str]:
     active = [a for a in artifacts if a.get("status") != "superseded"]
     each = max(RESULT_LINES // max(len(plans), 1), 1)
-    lines = [f"  {line}" for plan in plans[:MOST_PLANS] for line in plan_lines(plan, width - 2, each)]
-    lines += [f"  {artifact_line(a)}" for a in active[:MOST_PUBLISHED]]
-    more = f"plangate artifacts --query {safe(query['id'])}"
-    if len(active) > MOST_PUBLISHED:
-        lines.append(f"  {plural(len(active) - MOST_PUBLISHED, 'more artifact')}: {more}")
+    lines = [f"  {line}" for plan in plans[:MAX_PLANS] for line in plan_lines(plan, width - 2, each)]
+    lines += [f"  {artifact_line(a)}" for a in active[:MAX_ARTIFACTS]]
+    more = f"plangate artifacts --query {escape_text(query['id'])}"
+    if len(active) > MAX_ARTIFACTS:
+        lines.append(f"  {plural(len(active) - MAX_ARTIFACTS, 'more artifact')}: {more}")
     if len(active) < len(artifacts):
         lines.append(f"  {plural(len(artifacts) - len(active), 'artifact')} superseded: {more} --superseded")
     answer = [line for line in output_lines(query.get("output")) if line.strip()]
-    lines += [f"  {cut(line, width - 2)}" for line in answer[:OUTPUT_LINES]]
+    lines += [f"  {truncate(line, width - 2)}" for line in answer[:OUTPUT_LINES]]
     if len(answer) > OUTPUT_LINES:
         lines.append(f"  {plural(len(answer) - OUTPUT_LINES, 'more line')} of the answer: --json has it")
     return ["", "produced:", *(lines or ["  nothing"])]
@@ -282,20 +296,20 @@ def plan_lines(plan: Record, width: int, most: int) -> list[str]:
     room, else below in at most so many lines."""
     result = plan.get("result")
     said = result.get("summary") if isinstance(result, dict) else None
-    told = safe(said or plan.get("feedback") or "")
-    line = f"plan {safe(plan['specName'])} ({safe(plan['id'])}): {safe(plan['status'])}"
+    told = escape_text(said or plan.get("feedback") or "")
+    line = f"plan {escape_text(plan['specName'])} ({escape_text(plan['id'])}): {escape_text(plan['status'])}"
     whole = f"{line}: {told}" if told else line
     if len(whole) <= width:
         return [whole]
-    return [cut(line, width), *(f"  {line}" for line in wrapped(told, width - 2, most))]
+    return [truncate(line, width), *(f"  {line}" for line in wrap(told, width - 2, most))]
 
 
 def artifact_line(artifact: Record) -> str:
     """One line of an artifact: never what is in it."""
     agent = (artifact.get("producer") or {}).get("agent")
-    told = ", ".join(safe(part) for part in (artifact["channel"], agent, artifact["id"]) if part)
-    title = f": {cut(artifact['title'], 60)}" if artifact.get("title") else ""
-    return f"{cut(artifact['path'], 80)} ({told}){title}"
+    told = ", ".join(escape_text(part) for part in (artifact["channel"], agent, artifact["id"]) if part)
+    title = f": {truncate(artifact['title'], 60)}" if artifact.get("title") else ""
+    return f"{truncate(artifact['path'], 80)} ({told}){title}"
 
 
 def _cost(tree: Tree, width: int) -> list[str]:
@@ -304,16 +318,18 @@ def _cost(tree: Tree, width: int) -> list[str]:
     cached = usage["cacheReadTokens"] + usage["cacheWriteTokens"]
     read = f"{usage['inputTokens'] + cached:,} tokens in"
     read += f" ({usage['cacheReadTokens']:,} of them cached)" if usage["cacheReadTokens"] else ""
-    cost = money(spent["costUsd"]) or ("no price is known" if spent["unpricedCalls"] else "$0.00")
+    cost = format_money(spent["costUsd"]) or ("no price is known" if spent["unpricedCalls"] else "$0.00")
     if spent["costUsd"] is not None and spent["unpricedCalls"]:
         cost += f" and {plural(spent['unpricedCalls'], 'call')} without a known price"
     lines = [f"{cost}; {plural(calls, 'model call')}, {read}, {usage['outputTokens']:,} out"]
-    used, lost = in_vain(tree)
+    used, lost = wasted_usage(tree)
     if used:
-        lines.append(f"in vain: {plural(used, 'token')}{f', {money(lost)}' if lost is not None else ''}")
+        lines.append(
+            f"in vain: {plural(used, 'token')}{f', {format_money(lost)}' if lost is not None else ''}"
+        )
     kept = spent["references"]["keptOutBytes"]
     if kept:
-        lines.append(f"kept out of prompts: {size(kept)}")
+        lines.append(f"kept out of prompts: {format_size(kept)}")
     counts = Counter(r["kind"] for r in tree.top["below"])
     counts["action"] = sum(
         len(tree.actions.get(r["id"], "1")) for r in tree.top["below"] if r["kind"] == "action"
@@ -329,4 +345,4 @@ def _cost(tree: Tree, width: int) -> list[str]:
     ]
     if done:
         lines.append(", ".join(done))
-    return ["cost:", *(f"  {cut(line, width - 2)}" for line in lines)]
+    return ["cost:", *(f"  {truncate(line, width - 2)}" for line in lines)]

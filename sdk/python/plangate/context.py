@@ -80,7 +80,7 @@ def to_jsonable(value: Any) -> Any:
 
     Example:
         >>> from decimal import Decimal
-        >>> plain([Decimal("1.50")])
+        >>> to_jsonable([Decimal("1.50")])
         ['1.50']
     """
     return glimpse({"value": value})["value"]

@@ -7,7 +7,7 @@ from plangate.client import ServiceClient
 
 from app.commands.main import cli
 from app.commands.remote.connection import Remote
-from app.commands.remote.queries_and_work import events_of, published
+from app.commands.remote.queries_and_work import list_artifacts, list_events
 
 
 async def test_all_events_of_a_type_are_read_also_while_there_may_be_more() -> None:
@@ -21,7 +21,7 @@ async def test_all_events_of_a_type_are_read_also_while_there_may_be_more() -> N
 
     client = ServiceClient("http://127.0.0.1:9", "plg_key", None, transport=httpx.MockTransport(answer))
     try:
-        found = await events_of(Remote(client), "qry_1", "query-status")
+        found = await list_events(Remote(client), "qry_1", "query-status")
     finally:
         await client.aclose()
     assert found == [{"seq": 1}, {"seq": 2}]
@@ -38,7 +38,7 @@ async def test_what_a_query_published_is_counted_to_the_last() -> None:
 
     client = ServiceClient("http://127.0.0.1:9", "plg_key", None, transport=httpx.MockTransport(answer))
     try:
-        assert len(await published(Remote(client), "qry_1")) == 1500
+        assert len(await list_artifacts(Remote(client), "qry_1")) == 1500
     finally:
         await client.aclose()
 

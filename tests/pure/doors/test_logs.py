@@ -92,7 +92,7 @@ def test_a_line_is_called_by_a_constant_and_says_what_lines_may_say(call: ast.Ca
         if given.arg is None:  # **: the functions that give ids, and the place of a request
             assert isinstance(given.value, ast.Call)
             assert isinstance(given.value.func, ast.Name)
-            assert given.value.func.id in ("log_ids", "place_of")
+            assert given.value.func.id in ("log_ids", "request_log_fields")
             continue
         assert given.arg in known, f"{given.arg} would be left out"
         if given.arg in ("error", "exc_info", "trace"):

@@ -13,7 +13,7 @@ import pytest
 from plangate.events import EVENT_TYPES
 from plangate.spec.models import RuntimeSpec
 
-from app.api.errors import STATUS
+from app.api.errors import STATUS_BY_ERROR
 from app.api.openapi import BODIES, HEADER_PARAMETERS, MORE_PROBLEMS, TAGS, operations, scope_of
 from app.commands.admin import openapi_text
 from app.tenancy.models import SCOPES
@@ -110,7 +110,7 @@ def test_every_success_has_a_model(path: str, method: str, found: dict[str, Any]
 def test_problems_are_listed(path: str, method: str, found: dict[str, Any]) -> None:
     answers = {status: whole(answer) for status, answer in found["responses"].items()}
     bad = {status: answer for status, answer in answers.items() if not status.startswith("2")}
-    assert set(bad) <= {str(status) for status in STATUS.values()} | {"default"}
+    assert set(bad) <= {str(status) for status in STATUS_BY_ERROR.values()} | {"default"}
     for answer in bad.values():
         assert answer["content"]["application/problem+json"]["schema"] == {
             "$ref": "#/components/schemas/Problem"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from plangate.spec import bounds
 
-from app.api.errors import message, pointer
+from app.api.errors import field_message, field_pointer
 from app.base.errors import MAX_LISTED_ERRORS, MAX_MESSAGE_CHARS, MAX_POINTER_CHARS, FieldError, list_errors
 
 
@@ -20,13 +20,13 @@ from app.base.errors import MAX_LISTED_ERRORS, MAX_MESSAGE_CHARS, MAX_POINTER_CH
     ],
 )
 def test_a_pointer_into_the_body_or_the_name_of_a_parameter(loc: tuple[int | str, ...], wanted: str) -> None:
-    assert pointer(loc) == wanted
+    assert field_pointer(loc) == wanted
 
 
 def test_messages_say_what_is_wrong() -> None:
-    assert message({"type": "extra_forbidden", "msg": "x"}) == "unknown field"
-    assert message({"type": "missing", "msg": "x"}) == "required"
-    assert message({"type": "other", "msg": "x"}) == "x"
+    assert field_message({"type": "extra_forbidden", "msg": "x"}) == "unknown field"
+    assert field_message({"type": "missing", "msg": "x"}) == "required"
+    assert field_message({"type": "other", "msg": "x"}) == "x"
 
 
 @pytest.mark.parametrize(

@@ -23,16 +23,16 @@ def harmless(line: str) -> bool:
 
 
 def test_control_characters_are_written_out() -> None:
-    said = terminal_text.safe(HOSTILE)
+    said = terminal_text.escape_text(HOSTILE)
     assert said == r"a\x1b[2J\x1b]0;title\x07b c\x9bd\u202ee f\x7fg\ud800h\u200bi"
-    assert terminal_text.safe("Zoë 航空 ✈") == "Zoë 航空 ✈"
+    assert terminal_text.escape_text("Zoë 航空 ✈") == "Zoë 航空 ✈"
 
 
 @given(st.text(st.characters(codec=None)))
 def test_nothing_that_a_terminal_obeys_is_left(given_text: str) -> None:
-    assert harmless(terminal_text.safe(given_text))
-    assert all(harmless(line) for line in terminal_text.safe_lines(given_text))
-    assert "\n" not in "".join(terminal_text.safe_lines(given_text))
+    assert harmless(terminal_text.escape_text(given_text))
+    assert all(harmless(line) for line in terminal_text.escape_lines(given_text))
+    assert "\n" not in "".join(terminal_text.escape_lines(given_text))
 
 
 @given(
@@ -48,20 +48,22 @@ def test_json_is_ascii_and_means_the_same(value: object) -> None:
 
 
 def test_lines_keep_their_blanks() -> None:
-    assert terminal_text.safe_lines('{\n  "a": 1\r\n}') == ["{", '  "a": 1', "}"]
-    assert terminal_text.safe_lines("id\tname   cost\n\xa01  \rx  ") == ["id  name   cost", " 1   x"]
+    assert terminal_text.escape_lines('{\n  "a": 1\r\n}') == ["{", '  "a": 1', "}"]
+    assert terminal_text.escape_lines("id\tname   cost\n\xa01  \rx  ") == ["id  name   cost", " 1   x"]
 
 
 def test_letters_that_show_nothing_are_written_out() -> None:
-    assert terminal_text.safe("a\u3164b\u115f\u1160\uffa0\u2800") == r"a\u3164b\u115f\u1160\uffa0\u2800"
-    assert terminal_text.safe("✈\ufe0f") == "✈\ufe0f"  # how an emoji is written
+    assert (
+        terminal_text.escape_text("a\u3164b\u115f\u1160\uffa0\u2800") == r"a\u3164b\u115f\u1160\uffa0\u2800"
+    )
+    assert terminal_text.escape_text("✈\ufe0f") == "✈\ufe0f"  # how an emoji is written
 
 
 ZALGO = "Z" + "\u0301\u0300\u0302\u20dd" * 50
 
 
 @pytest.mark.parametrize(
-    "write", [terminal_text.safe, to_printable, lambda said: terminal_text.safe_lines(said)[0]]
+    "write", [terminal_text.escape_text, to_printable, lambda said: terminal_text.escape_lines(said)[0]]
 )
 def test_combining_marks_are_bounded(write: Any) -> None:
     said = write(ZALGO)
@@ -69,15 +71,15 @@ def test_combining_marks_are_bounded(write: Any) -> None:
     assert most_marks(said) == 4
     assert write("\u0301a").startswith("\\u0301")  # nothing of ours gets a mark
     for word in ("Việt Nam", "Vie\u0323\u0302t", "שָׁלוֹם", "ภาษาไทยที่", "हिन्दी", "བོད་སྐད", "1\ufe0e\u20e3"):
-        assert terminal_text.safe(word) == word
+        assert terminal_text.escape_text(word) == word
 
 
 @given(st.text(st.characters(categories=["L", "M", "Zs"])))
 def test_no_text_stacks_marks_on_a_line(given_text: str) -> None:
     for said in (
-        terminal_text.safe(given_text),
+        terminal_text.escape_text(given_text),
         to_printable(given_text),
-        *terminal_text.safe_lines(given_text),
+        *terminal_text.escape_lines(given_text),
     ):
         assert most_marks(said) <= 4
         assert not unicodedata.category(said[:1] or " ").startswith("M")
@@ -103,7 +105,7 @@ def test_what_cannot_be_seen_is_written_as_json_writes_it(char: str) -> None:
     said = to_printable(f"pay{char}me")
     assert said.isascii()
     assert json.loads(f'"{said}"') == f"pay{char}me"
-    (line,) = terminal_text.shown_json(json.dumps(f"pay{char}me", ensure_ascii=False))
+    (line,) = terminal_text.printable_json(json.dumps(f"pay{char}me", ensure_ascii=False))
     assert line == f'"{said}"'
 
 
@@ -131,7 +133,7 @@ SEEN = st.text(
 @given(st.recursive(SEEN | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.none(),
                     lambda inner: st.lists(inner) | st.dictionaries(SEEN, inner)))  # fmt: skip
 def test_a_subject_is_shown_to_the_last_character(value: object) -> None:
-    lines = terminal_text.shown_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    lines = terminal_text.printable_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     assert json.loads("\n".join(lines)) == value
     shown = "".join(lines)
     assert shown.isprintable()
@@ -145,14 +147,14 @@ def test_texts_that_differ_look_different(one: str, other: str) -> None:
 
 
 def test_numbers_are_shown_as_they_stand() -> None:
-    assert terminal_text.shown_json('{"a":[1.0,1,1e5,-0.0,12345678901234567890],"b":[],"c":{},"a":2}') == [
+    assert terminal_text.printable_json('{"a":[1.0,1,1e5,-0.0,12345678901234567890],"b":[],"c":{},"a":2}') == [
         "{", '  "a": [', "    1.0,", "    1,", "    1e5,", "    -0.0,", "    12345678901234567890", "  ],", '  "b": [],',
         '  "c": {},', '  "a": 2', "}",
     ]  # fmt: skip
 
 
 def test_what_is_no_json_is_a_line() -> None:
-    assert terminal_text.shown_json('{"a": 1}\n{"b": \x1b') == [r'{"a": 1}\n{"b": \u001b']
+    assert terminal_text.printable_json('{"a": 1}\n{"b": \x1b') == [r'{"a": 1}\n{"b": \u001b']
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_what_is_no_json_is_a_line() -> None:
     [("short", 5, "short"), ("longer", 5, "lo..."), ("a\nb", 5, "a b"), ("abcd", 2, "...")],
 )
 def test_a_line_is_cut(said: str, width: int, expected: str) -> None:
-    assert terminal_text.cut(said, width) == expected
+    assert terminal_text.truncate(said, width) == expected
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_a_line_is_cut(said: str, width: int, expected: str) -> None:
     ],
 )
 def test_times_are_for_people(ms: float | None, expected: str) -> None:
-    assert terminal_text.duration(ms) == expected
+    assert terminal_text.format_duration(ms) == expected
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_times_are_for_people(ms: float | None, expected: str) -> None:
     ],
 )
 def test_an_unknown_cost_is_none_and_never_zero(usd: float | None, expected: str) -> None:
-    assert terminal_text.money(usd) == expected
+    assert terminal_text.format_money(usd) == expected
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_an_unknown_cost_is_none_and_never_zero(usd: float | None, expected: str
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (20_000_000, "20.0 MB"), (5 * 10**12, "5000.0 GB")],
 )
 def test_sizes_are_for_people(count: int, expected: str) -> None:
-    assert terminal_text.size(count) == expected
+    assert terminal_text.format_size(count) == expected
 
 
 def test_columns_are_as_wide_as_they_must_be() -> None:
@@ -218,4 +220,4 @@ def test_tokens_of_reasoning_are_a_part_of_those_out() -> None:
         "cacheWriteTokens": 4000,
         "reasoningTokens": 19,
     }
-    assert terminal_text.tokens(used) == 4321
+    assert terminal_text.total_tokens(used) == 4321

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from plangate.events import EVENT_TYPES
 
-from app.commands.remote.watch import TOLD, Watcher
+from app.commands.remote.watch import PRINTED_TYPES, Watcher
 from tests.pure.doors.test_terminal_text import HOSTILE, harmless
 
 USAGE = {
@@ -134,8 +134,8 @@ def test_the_line_of_an_event(told: dict[str, Any], line: str | None) -> None:
 
 
 def test_each_type_of_event_is_told_or_left_out_on_purpose() -> None:
-    assert set(EVENT_TYPES) == TOLD | SILENT
-    assert {told["type"] for told, _ in LINES} >= TOLD - {"text", "finish"}
+    assert set(EVENT_TYPES) == PRINTED_TYPES | SILENT
+    assert {told["type"] for told, _ in LINES} >= PRINTED_TYPES - {"text", "finish"}
 
 
 def test_the_text_of_a_turn_is_one_line_when_it_is_whole() -> None:

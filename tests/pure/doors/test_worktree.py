@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.commands.remote.work_tree import Line, Tree, folded, in_vain, screen
+from app.commands.remote.work_tree import Line, Tree, fold, render_work, wasted_usage
 from tests.pure.doors.test_terminal_text import HOSTILE, harmless
 from tests.pure.doors.test_watching import hostile
 
@@ -72,7 +72,7 @@ ART = {
 
 
 def shown(query: dict[str, Any], top: dict[str, Any], *artifacts: Any, height: int | None = 40) -> str:
-    return "\n".join(screen(query, top, artifacts, None, height=height, width=100))
+    return "\n".join(render_work(query, top, artifacts, None, height=height, width=100))
 
 
 def test_a_screen_says_what_was_done_what_it_produced_and_what_it_cost() -> None:
@@ -112,7 +112,7 @@ NOTIFY = {"z": [(3, "notify")], "y": [(2, "refund")], "x0": [(0, "notify")], "x1
 
 
 def test_actions_are_named_by_index_and_kind_in_the_order_of_the_plan() -> None:
-    lines = Tree.of(tree(*DISPATCHES), NOTIFY).lines()
+    lines = Tree.from_record(tree(*DISPATCHES), NOTIFY).lines()
     assert [line.cells()[0].strip() for line in lines] == [
         "plan Notices",
         "action 0 notify",
@@ -120,14 +120,14 @@ def test_actions_are_named_by_index_and_kind_in_the_order_of_the_plan() -> None:
         "action 2 refund",
         "action 3 notify",
     ]
-    short = [one.cells() for one in folded(lines, 4)]
+    short = [one.cells() for one in fold(lines, 4)]
     assert short[1] == ["  actions 0-1 notify", "succeeded", "200 ms", "10 tokens", ""]
     assert short[2][:2] == ["  action 2 refund", "unknown"]
 
 
 def test_actions_that_were_sent_together_are_all_named_and_counted() -> None:
     batch = [*((n, "notify") for n in range(40)), (41, "notify"), (40, "refund")]
-    lines = screen(QUERY, tree(*DISPATCHES[:2]), [], None, actions={"z": batch}, height=40, width=100)
+    lines = render_work(QUERY, tree(*DISPATCHES[:2]), [], None, actions={"z": batch}, height=40, width=100)
     assert "  actions 0-39 notify, 40 refund, 41 notify  succeeded  100 ms" in lines
     assert lines[-1] == "  42 dispatched actions"
 
@@ -136,7 +136,7 @@ PLAN = {"id": "pln_1", "specName": "Notices", "status": "executed", "result": {"
 
 
 def produced(*artifacts: dict[str, Any], plans: tuple[dict[str, Any], ...] = ()) -> list[str]:
-    lines = screen({**QUERY, "output": None}, DAY, artifacts, None, plans=plans, height=40, width=100)
+    lines = render_work({**QUERY, "output": None}, DAY, artifacts, None, plans=plans, height=40, width=100)
     return lines[lines.index("produced:") + 1 : lines.index("cost:")]
 
 
@@ -153,14 +153,14 @@ def test_what_became_of_plans_is_said() -> None:
 def test_what_a_plan_came_to_is_told_below_it_where_it_is_long() -> None:
     said = "Split into AA 30, B6 42, DL 41, EV 43, UA 34, other 36. 30 vouchers for AA: 2,875.00 USD. Total 24,950.00."
     plan = {"id": "pln_" + "1" * 26, "specName": "Day", "status": "executed", "result": {"summary": said}}
-    lines = screen(QUERY, DAY, [], None, plans=[plan], height=40, width=60)
+    lines = render_work(QUERY, DAY, [], None, plans=[plan], height=40, width=60)
     at = lines.index(f"  plan Day (pln_{'1' * 26}): executed")
     assert lines[at + 1 : at + 4] == [
         "    Split into AA 30, B6 42, DL 41, EV 43, UA 34, other 36.",
         "    30 vouchers for AA: 2,875.00 USD. Total 24,950.00.",
         "  All is well.",
     ]
-    three = screen(QUERY, DAY, [], None, plans=[plan] * 3, height=40, width=60)
+    three = render_work(QUERY, DAY, [], None, plans=[plan] * 3, height=40, width=60)
     assert three.count("    Split into AA 30, B6 42, DL 41, EV 43, UA 34, other 3...") == 3
 
 
@@ -178,7 +178,7 @@ def test_what_waits_says_what_to_do() -> None:
     assert said[0] == "qry_1  waiting (approval), by chief"
     assert said[2] == "waits: plangate approvals approve apr_1"
     query |= {"reason": "limit_reached", "openApprovals": []}
-    at_limit = screen(query, DAY, [], "maxTurns", height=40, width=100)
+    at_limit = render_work(query, DAY, [], "maxTurns", height=40, width=100)
     assert at_limit[0] == "qry_1  waiting (limit_reached: maxTurns) after 12.3 s, by chief"
     assert at_limit[2] == "waits: plangate queries resume qry_1 --max-turns N, higher than it was"
 
@@ -187,7 +187,7 @@ def test_what_nobody_knows_says_what_to_do() -> None:
     """A line for each dispatch: its actions are settled together."""
     query = {**QUERY, "status": "waiting", "reason": "outcome_unknown", "output": None}
     dispatches = [("pln_1", [(2, "book"), (1, "book")]), *(("pln_2", [(n, "pay")]) for n in range(4))]
-    said = screen(query, tree(ms=None), [], None, unknown=dispatches, height=40, width=100)
+    said = render_work(query, tree(ms=None), [], None, unknown=dispatches, height=40, width=100)
     assert said[2:8] == [
         "waits: plangate plans settle pln_1 1 OUTCOME, once somebody has looked at actions 1-2 book",
         "waits: plangate plans settle pln_2 0 OUTCOME, once somebody has looked at action 0 pay",
@@ -206,7 +206,7 @@ def test_what_waits_for_a_program_says_for_which() -> None:
         {"name": "measure", "status": "claimed", "claimedBy": "ann"},
         {"name": "measure", "status": "done", "claimedBy": "ann"},
     ]
-    said = screen(query, tree(ms=None), [], None, calls=calls, height=40, width=100)
+    said = render_work(query, tree(ms=None), [], None, calls=calls, height=40, width=100)
     assert said[2:5] == [
         "waits: 2 calls of actions open: start the program that serves actions",
         "waits: 1 call of measure taken by ann",
@@ -246,10 +246,10 @@ def test_an_unknown_price_is_not_zero(used: dict[str, Any], line: str) -> None:
 
 
 def test_what_failed_inside_what_failed_was_in_vain_once() -> None:
-    assert in_vain(Tree.of(DAY)) == (1000, None)
+    assert wasted_usage(Tree.from_record(DAY)) == (1000, None)
     inner = record("b", "a", "tool_call", "x", "cancelled", rollup=rollup(1, 400, 0.5))
     top = tree(record("a", "root", "agent", "chief", "failed", rollup=rollup(2, 1000, 0.75)), inner)
-    assert in_vain(Tree.of(top)) == (1000, 0.75)
+    assert wasted_usage(Tree.from_record(top)) == (1000, 0.75)
 
 
 # -- one screen
@@ -265,7 +265,7 @@ def whats(lines: list[Line]) -> list[tuple[int, str, int]]:
 
 def test_what_has_room_stays_as_it_is() -> None:
     lines = [line(0, "a"), line(1, "x"), line(1, "x")]
-    assert folded(lines, 3) == lines
+    assert fold(lines, 3) == lines
 
 
 def test_neighbours_that_say_the_same_become_one() -> None:
@@ -277,7 +277,7 @@ def test_neighbours_that_say_the_same_become_one() -> None:
         line(2, "y"),
         line(1, "x"),
     ]
-    short = folded(lines, 6)
+    short = fold(lines, 6)
     assert whats(short) == [(0, "a", 1), (1, "x", 5), (1, "x", 1), (1, "x", 1), (2, "y", 1), (1, "x", 1)]
     together = short[1]
     assert together.ms == 50
@@ -287,14 +287,14 @@ def test_neighbours_that_say_the_same_become_one() -> None:
 
 def test_the_deepest_goes_first_and_what_is_left_out_is_counted() -> None:
     lines = [line(0, "a"), *(part for n in range(20) for part in (line(1, f"b{n}"), line(2, f"c{n}")))]
-    short = folded(lines, 30)
+    short = fold(lines, 30)
     assert len(short) == 30
     assert [one.what for one in short if one.depth == 1] == [f"b{n}" for n in range(20)]
     assert [one.what for one in short if one.depth == 2] == [f"c{n}" for n in range(8)]
     assert short[-1].what == "12 more: --all shows them"
-    short = folded(lines, 10)
+    short = fold(lines, 10)
     assert [one.what for one in short] == ["a", *(f"b{n}" for n in range(8)), "32 more: --all shows them"]
-    flat = folded([line(0, f"a{n}") for n in range(100)], 10)
+    flat = fold([line(0, f"a{n}") for n in range(100)], 10)
     assert [one.what for one in flat] == [*(f"a{n}" for n in range(9)), "91 more: --all shows them"]
 
 
@@ -310,10 +310,10 @@ def test_ten_thousand_records_fit_on_a_screen(height: int, width: int) -> None:
         ]
     query = {**QUERY, "output": "line\n" * 500, "prompt": "long " * 1000}
     many = [{**ART, "id": f"art_{n}"} for n in range(50)]
-    lines = screen(query, tree(*below), many, None, height=height, width=width)
+    lines = render_work(query, tree(*below), many, None, height=height, width=width)
     assert len(lines) <= max(height, 30)
     assert max(map(len, lines)) <= max(width, 130)
-    assert len(screen(query, tree(*below), many, None, height=None, width=width)) > 8000
+    assert len(render_work(query, tree(*below), many, None, height=None, width=width)) > 8000
 
 
 def test_no_string_of_a_record_reaches_the_terminal_as_it_is() -> None:
@@ -329,7 +329,7 @@ def test_no_string_of_a_record_reaches_the_terminal_as_it_is() -> None:
     calls = [{"name": HOSTILE, "status": status, "claimedBy": HOSTILE} for status in ("open", "claimed")]
     top, made = bad(DAY), [bad(ART)] * 9
     actions = {"x": [(0, HOSTILE), (1, HOSTILE)]}
-    lines = screen(
+    lines = render_work(
         query, top, made, HOSTILE, plans=plans, calls=calls, actions=actions, height=None, width=100
     )
     assert all(harmless(one) and "\n" not in one for one in lines)
