@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
+from plangate.defaults import default_data_dir
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.base.egress import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
 
 MIB = 1024 * 1024
-
-
-def default_data_dir() -> Path:
-    """`$XDG_DATA_HOME/plangate`, else `~/.local/share/plangate`."""
-    home = os.environ.get("XDG_DATA_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "share") / "plangate"
 
 
 class Settings(BaseSettings):

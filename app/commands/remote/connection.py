@@ -13,23 +13,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import typer
 from plangate.client import ServiceClient, list_items, path
+from plangate.defaults import DEFAULT_PORT, default_data_dir
 from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
 
-from app.base.lazy_import import lazy_module
 from app.commands.remote.terminal_text import as_json, escape_lines
-
-if TYPE_CHECKING:
-    from app import settings
-else:
-    settings = lazy_module("app.settings")
-
-T = TypeVar("T")
 
 SUCCESS: Final = 0
 REJECTED: Final = 1  # the service said no, or the command stopped
@@ -38,6 +31,7 @@ NOT_SUCCEEDED: Final = 3  # the query failed or was cancelled
 NO_ANSWER: Final = 4
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 5.0
+MAX_PORT: Final = 65_535
 KEY_PREFIX_CHARS: Final = 8
 """How much of a rejected key is shown: `plg_` and four characters. Of something shorter than a key, nothing is."""
 MIN_KEY_CHARS: Final = 24
@@ -67,7 +61,7 @@ class Target:
         cls, url: str | None, key_file: Path | None, data_dir: Path | None, tenant: str | None
     ) -> Target:
         """What the options say, else the environment, else the service of this machine. Raises Stop."""
-        address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{settings.Settings().port}"
+        address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{_local_port()}"
         if not _is_address(address):
             raise CommandError(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
         if tenant is not None and not TENANT.fullmatch(tenant):
@@ -83,6 +77,13 @@ class Target:
         return f"The key that was sent {which} {self.key_from}."
 
 
+def _local_port() -> int:
+    text = os.environ.get("PLANGATE_PORT") or str(DEFAULT_PORT)
+    if not (text.isascii() and text.isdecimal() and int(text) <= MAX_PORT):
+        raise CommandError(f"PLANGATE_PORT must be a port number from 0 to {MAX_PORT}, not {text!r}.", USAGE)
+    return int(text)
+
+
 def _key(address: str, key_file: Path | None, data_dir: Path | None) -> tuple[str, str]:
     """Return the key and where it was found."""
     if key_file is not None:
@@ -92,7 +93,7 @@ def _key(address: str, key_file: Path | None, data_dir: Path | None) -> tuple[st
         return _check_key(given, "PLANGATE_API_KEY"), "PLANGATE_API_KEY"
     if not _is_loopback(address):  # the operator's key of this machine is for no other one
         raise CommandError(f"A key is needed for {address}: set PLANGATE_API_KEY, or give --key-file.", USAGE)
-    kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or settings.default_data_dir())
+    kept_in = data_dir or Path(os.environ.get("PLANGATE_DATA_DIR") or default_data_dir())
     try:
         return _read_key(kept_in / "local-key"), str(kept_in / "local-key")
     except CommandError as stop:
