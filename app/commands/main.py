@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from plangate.cli import queries_and_work as remote
+from plangate.cli.approvals import approvals
+from plangate.cli.connection import CommandError, fail, print_json, silence_stdout
+from plangate.cli.listing import drop_excess, format_minute, print_table
+from plangate.cli.options import Json, Limit
+from plangate.cli.plans import plans
+from plangate.cli.queries import queries
+from plangate.cli.runtimes import runtimes
+from plangate.cli.terminal_text import escape_text
 from pydantic import ValidationError
 
 from app.backup.errors import BackupError
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 from app.base.errors import Invalid, PlangateError
 from app.base.lazy_import import lazy_module
-from app.commands.remote import queries_and_work as remote
-from app.commands.remote.approvals import approvals
-from app.commands.remote.connection import CommandError, fail, print_json, silence_stdout
-from app.commands.remote.listing import drop_excess, format_minute, print_table
-from app.commands.remote.options import Json, Limit
-from app.commands.remote.plans import plans
-from app.commands.remote.queries import queries
-from app.commands.remote.runtimes import runtimes
-from app.commands.remote.terminal_text import escape_text
 from app.tenancy.models import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

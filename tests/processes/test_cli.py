@@ -15,11 +15,11 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import Result
+from plangate.cli.connection import CommandError
 from typer.testing import CliRunner
 
 from app.base.keys import new_key
 from app.commands.main import cli
-from app.commands.remote.connection import CommandError
 from tests.support import specs
 from tests.support.service import ROOT, Service, folder, plain_environment, serving
 

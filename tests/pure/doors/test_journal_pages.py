@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import httpx
+from plangate.cli.connection import Remote
+from plangate.cli.queries_and_work import list_artifacts, list_events
 from plangate.client import ServiceClient
 
 from app.commands.main import cli
-from app.commands.remote.connection import Remote
-from app.commands.remote.queries_and_work import list_artifacts, list_events
 
 
 async def test_all_events_of_a_type_are_read_also_while_there_may_be_more() -> None:

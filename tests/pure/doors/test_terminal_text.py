@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plangate.cli import terminal_text
 from plangate.printable import to_printable
-
-from app.commands.remote import terminal_text
 
 HOSTILE = "a\x1b[2J\x1b]0;title\x07b\r\nc\x9bd\u202ee\u2028f\x7fg\ud800h\u200bi"
 DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp"}

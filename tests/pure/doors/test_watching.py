@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from plangate.cli.watch import PRINTED_TYPES, Watcher
 from plangate.events import EVENT_TYPES
 
-from app.commands.remote.watch import PRINTED_TYPES, Watcher
 from tests.pure.doors.test_terminal_text import HOSTILE, harmless
 
 USAGE = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from plangate.cli.work_tree import Line, Tree, fold, render_work, wasted_usage
 
-from app.commands.remote.work_tree import Line, Tree, fold, render_work, wasted_usage
 from tests.pure.doors.test_terminal_text import HOSTILE, harmless
 from tests.pure.doors.test_watching import hostile
 

@@ -8,12 +8,9 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import typer
-from plangate.errors import NotFound, PlangateError
-from plangate.events import TERMINAL_TYPES
-from plangate.journal import Journal
 
-from app.commands.remote import work_tree
-from app.commands.remote.connection import (
+from plangate.cli import work_tree
+from plangate.cli.connection import (
     NOT_SUCCEEDED,
     SUCCESS,
     CommandError,
@@ -24,10 +21,13 @@ from app.commands.remote.connection import (
     print_outages,
     run,
 )
-from app.commands.remote.listing import list_newest
-from app.commands.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, parse_object
-from app.commands.remote.terminal_text import as_json, escape_text
-from app.commands.remote.watch import SUCCESS_TYPE, UNKNOWN, Watcher
+from plangate.cli.listing import list_newest
+from plangate.cli.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url, parse_object
+from plangate.cli.terminal_text import as_json, escape_text
+from plangate.cli.watch import SUCCESS_TYPE, UNKNOWN, Watcher
+from plangate.errors import NotFound, PlangateError
+from plangate.events import TERMINAL_TYPES
+from plangate.journal import Journal
 
 MAX_NAMED_RUNTIMES = 50
 MAX_ARTIFACTS = 20_000  # of a query: as many as its tree has records

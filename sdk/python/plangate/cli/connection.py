@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import typer
+
+from plangate.cli.terminal_text import as_json, escape_lines
 from plangate.client import ServiceClient, list_items, path
 from plangate.defaults import DEFAULT_PORT, default_data_dir
 from plangate.errors import NotFound, PlangateError, ServiceUnavailable, Unauthenticated
-
-from app.commands.remote.terminal_text import as_json, escape_lines
 
 SUCCESS: Final = 0
 REJECTED: Final = 1  # the service said no, or the command stopped

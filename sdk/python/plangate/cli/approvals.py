@@ -9,29 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import (
-    SUCCESS,
-    USAGE,
-    CommandError,
-    Remote,
-    Target,
-    print_json,
-    print_lines,
-    run,
-)
-from app.commands.remote.listing import format_minute, list_newest, print_table
-from app.commands.remote.options import (
-    ApprovalId,
-    DataDir,
-    Feedback,
-    Json,
-    KeyFile,
-    Limit,
-    Tenant,
-    Url,
-    parse_json,
-)
-from app.commands.remote.terminal_text import escape_text, printable_json, truncate
+from plangate.cli.connection import SUCCESS, USAGE, CommandError, Remote, Target, print_json, print_lines, run
+from plangate.cli.listing import format_minute, list_newest, print_table
+from plangate.cli.options import ApprovalId, DataDir, Feedback, Json, KeyFile, Limit, Tenant, Url, parse_json
+from plangate.cli.terminal_text import escape_text, printable_json, truncate
 
 approvals = typer.Typer(no_args_is_help=True, help="What waits for a person: list it and decide.")
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import SUCCESS, Remote, Target, print_json, run
-from app.commands.remote.listing import format_minute, list_newest, print_table
-from app.commands.remote.options import DataDir, Json, KeyFile, Limit, Tenant, Url
+from plangate.cli.connection import SUCCESS, Remote, Target, print_json, run
+from plangate.cli.listing import format_minute, list_newest, print_table
+from plangate.cli.options import DataDir, Json, KeyFile, Limit, Tenant, Url
 
 runtimes = typer.Typer(no_args_is_help=True, help="Registered runtimes.")
 

@@ -6,19 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import (
-    SUCCESS,
-    USAGE,
-    CommandError,
-    Remote,
-    Target,
-    print_json,
-    print_lines,
-    run,
-)
-from app.commands.remote.listing import drop_excess, format_minute, print_table
-from app.commands.remote.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url
-from app.commands.remote.terminal_text import escape_text
+from plangate.cli.connection import SUCCESS, USAGE, CommandError, Remote, Target, print_json, print_lines, run
+from plangate.cli.listing import drop_excess, format_minute, print_table
+from plangate.cli.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url
+from plangate.cli.terminal_text import escape_text
 
 queries = typer.Typer(no_args_is_help=True, help="Queries: list them, end one, have one go on.")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from app.commands.remote.terminal_text import (
+from plangate.cli.terminal_text import (
     escape_text,
     format_duration,
     format_money,
@@ -19,7 +19,7 @@ from app.commands.remote.terminal_text import (
     truncate,
     wrap,
 )
-from app.commands.remote.watch import output_lines, resume_command, settle_command
+from plangate.cli.watch import output_lines, resume_command, settle_command
 
 MIN_TREE_LINES = 8  # of the tree, however small the screen
 OUTPUT_LINES = 3

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.remote.connection import USAGE, CommandError
+from plangate.cli.connection import USAGE, CommandError
 
 Url = Annotated[str | None, typer.Option(help="The service; else PLANGATE_URL, else that of this machine.")]
 KeyFile = Annotated[

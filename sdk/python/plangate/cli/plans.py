@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from app.commands.remote.connection import SUCCESS, Remote, Target, print_json, print_lines, run
-from app.commands.remote.listing import format_minute, list_newest, print_table
-from app.commands.remote.options import DataDir, Json, KeyFile, Limit, Tenant, Url, parse_json
-from app.commands.remote.terminal_text import escape_text
+from plangate.cli.connection import SUCCESS, Remote, Target, print_json, print_lines, run
+from plangate.cli.listing import format_minute, list_newest, print_table
+from plangate.cli.options import DataDir, Json, KeyFile, Limit, Tenant, Url, parse_json
+from plangate.cli.terminal_text import escape_text
 
 plans = typer.Typer(
     no_args_is_help=True, help="Plans: list them, say what became of an action that nobody knows of."

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.commands.remote.terminal_text import (
+from plangate.cli.terminal_text import (
     as_json,
     escape_lines,
     escape_text,

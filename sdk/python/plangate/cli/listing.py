@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from app.commands.remote.connection import Remote, print_lines
-from app.commands.remote.terminal_text import escape_text, table
+from plangate.cli.connection import Remote, print_lines
+from plangate.cli.terminal_text import escape_text, table
 
 
 async def list_newest(remote: Remote, limit: int, *segments: str, **filters: Any) -> list[dict[str, Any]]:
