@@ -1,25 +1,19 @@
-"""The command `plangate`."""
+"""The operator commands of the service, which `plangate` loads by an entry point."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
-import os
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from plangate.cli import queries_and_work as remote
-from plangate.cli.approvals import approvals
-from plangate.cli.connection import CommandError, fail, print_json, silence_stdout
+from plangate.cli.connection import print_json
 from plangate.cli.listing import drop_excess, format_minute, print_table
+from plangate.cli.main import CommandPlugin, build_cli, run_cli
 from plangate.cli.options import Json, Limit
-from plangate.cli.plans import plans
-from plangate.cli.queries import queries
-from plangate.cli.runtimes import runtimes
 from plangate.cli.terminal_text import escape_text
 from pydantic import ValidationError
 
@@ -45,28 +39,11 @@ else:  # the service takes seconds to load, and most commands only talk to one
     serving = lazy_module("app.api.serving")
     floor = lazy_module("app.tenancy.floor")
 
-cli = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # a defect is a trace as Python writes it, and no value of a variable in it
-    help="Plangate: an agent runtime as an HTTP service.",
-)
+commands = typer.Typer()
 tenants = typer.Typer(no_args_is_help=True, help="Tenants.")
 keys = typer.Typer(no_args_is_help=True, help="API keys of tenants, in the database itself.")
-cli.add_typer(tenants, name="tenants")
-cli.add_typer(keys, name="keys")
-cli.add_typer(approvals, name="approvals")
-cli.add_typer(plans, name="plans")
-cli.add_typer(queries, name="queries")
-cli.add_typer(runtimes, name="runtimes")
-for command in (remote.query, remote.watch, remote.work, remote.artifacts):
-    cli.command()(command)
-
-
-def print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"plangate {metadata.version('plangate-server')}")
-        raise typer.Exit
+commands.add_typer(tenants, name="tenants")
+commands.add_typer(keys, name="keys")
 
 
 def print_versions(wanted: bool) -> None:
@@ -75,16 +52,6 @@ def print_versions(wanted: bool) -> None:
         typer.echo(f"plangate {metadata.version('plangate-server')}")
         typer.echo(embedded_postgres.describe())
         raise typer.Exit
-
-
-@cli.callback()
-def common(
-    version: Annotated[
-        bool,
-        typer.Option("--version", is_eager=True, callback=print_version, help="Print the version and exit."),
-    ] = False,
-) -> None:
-    """Plangate: an agent runtime as an HTTP service."""
 
 
 DataDir = Annotated[
@@ -109,7 +76,7 @@ def settings(**given: object) -> configuration.Settings:
     return found.model_copy(update=said)
 
 
-@cli.command()
+@commands.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = None,
@@ -131,13 +98,13 @@ def serve(
     serving.serve(settings(host=host, port=port, data_dir=data_dir), with_worker=not no_worker)
 
 
-@cli.command()
+@commands.command()
 def worker(data_dir: DataDir = None) -> None:
     """Work on queries, without an API."""
     serving.run_worker(settings(data_dir=data_dir))
 
 
-@cli.command()
+@commands.command()
 def migrate(data_dir: DataDir = None) -> None:
     """Bring the database's schema up to date."""
     serving.migrate_only(settings(data_dir=data_dir))
@@ -252,7 +219,7 @@ def revoke_key(
     typer.echo(f"Key {escape_text(key)} is revoked.")
 
 
-@cli.command()
+@commands.command()
 def verify(
     export: Annotated[
         Path | None, typer.Option(help="Write where every chain ends to this file, to be kept elsewhere.")
@@ -283,7 +250,7 @@ def verify(
         )
 
 
-@cli.command()
+@commands.command()
 def backup(
     to: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="Where the backup is created; it must not exist.")
@@ -299,7 +266,7 @@ def backup(
         raise typer.Exit(1)
 
 
-@cli.command()
+@commands.command()
 def restore(
     directory: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="The directory that `plangate backup` created.")
@@ -311,7 +278,7 @@ def restore(
         typer.echo(line)
 
 
-@cli.command()
+@commands.command()
 def openapi() -> None:
     """Print the OpenAPI document."""
     sys.stdout.write(admin.openapi_text())
@@ -323,35 +290,27 @@ def setting_variable(field: int | str) -> str:
     return name if name.isupper() else f"PLANGATE_{name.upper()}"
 
 
-def main() -> None:
-    """Runs the command. What a person can act on is a line, not a trace."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started the command: nobody listens
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
-    try:
-        cli()
-    except (PlangateError, EmbeddedPostgresError, BackupError) as error:
-        flaws = [f"{flaw.pointer}: {flaw.message}" for flaw in getattr(error, "errors", ())]
-        raise SystemExit("\n  ".join([f"plangate: {error}", *flaws])) from error
-    except CommandError as error:
-        raise SystemExit(fail(str(error), error.code)) from error
-    except ValidationError as error:
-        found = "; ".join(
+def describe_error(error: Exception) -> str | None:
+    """Return the message for an error that the operator can act on, or None for any other error."""
+    if isinstance(error, PlangateError | EmbeddedPostgresError | BackupError):
+        details = [f"{item.pointer}: {item.message}" for item in getattr(error, "errors", ())]
+        return "\n  ".join([str(error), *details])
+    if isinstance(error, ValidationError):
+        details = [
             f"{'.'.join(map(setting_variable, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors(include_input=False)
-        )
-        raise SystemExit(f"plangate: a setting is not valid: {found}") from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename:  # a file, not the database
-            raise SystemExit(f"plangate: {error.filename} cannot be used: {error.strerror}.") from error
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            silence_stdout()
-            raise SystemExit(f"plangate: nothing more can be written: {error.strerror}.") from error
-        said = database.driver_error(error)
-        if isinstance(said, database.ACCESS_ERRORS):
-            raise SystemExit(
-                f"plangate: the database of DATABASE_URL does not let this process in: {said}."
-            ) from error
-        if not database.is_outage(error):
-            raise
-        raise SystemExit(f"plangate: the database cannot be reached: {said}") from error
+        ]
+        return f"a setting is not valid: {'; '.join(details)}"
+    cause = database.driver_error(error)
+    if isinstance(cause, database.ACCESS_ERRORS):
+        return f"the database of DATABASE_URL does not let this process in: {cause}."
+    return f"the database cannot be reached: {cause}" if database.is_outage(error) else None
+
+
+plugin = CommandPlugin(commands, describe_error)
+cli = build_cli([plugin])
+
+
+def main() -> None:
+    """Run the command line with the operator commands, whether or not their entry point is installed."""
+    run_cli(cli, [plugin])

@@ -6,15 +6,21 @@ sequence or a change of writing direction, and nothing of them may begin a line 
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from plangate.printable import BLANK_LETTERS, escape_invisible, to_printable, to_printable_json
 
 ELLIPSIS = "..."
+MAX_TABLE_WIDTH = 10_000  # in characters: a column bounds its cells, never the width of the terminal
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
 
 
@@ -121,11 +127,19 @@ def plural(count: int, thing: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
-    """Columns of safe cells, two spaces apart. Each is as wide as its widest cell, at most as said; 0 is no bound."""
-    cells = [[_fit(cell, width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    wide = [max((len(row[n]) for row in cells), default=0) for n in range(len(widths))]
-    lines = ("  ".join(cell.ljust(wide[n]) for n, cell in enumerate(row)) for row in cells)
-    return [line.rstrip() for line in lines]
+    """Return the lines of a table of escaped cells, two spaces between columns.
+
+    A column is as wide as its widest cell, at most as wide as its entry of `widths`, in characters; 0 is no bound.
+    """
+    grid = Table.grid(padding=(0, 2), pad_edge=False)
+    for _ in widths:
+        grid.add_column(no_wrap=True)
+    for row in rows:
+        grid.add_row(*(Text(_fit(cell, width)) for cell, width in zip(row, widths, strict=True)))
+    console = Console(file=io.StringIO(), width=MAX_TABLE_WIDTH, color_system=None, legacy_windows=False)
+    with console.capture() as printed:
+        console.print(grid)
+    return [line.rstrip(" ") for line in printed.get().split("\n")[: len(rows)]]
 
 
 def _fit(line: str, width: int) -> str:
