@@ -14,7 +14,7 @@ import httpx2
 from plangate.spec.models import AgentSpec, ProviderSpec
 
 from app.base.egress import EgressPolicy
-from app.llm.client import ModelClient, ModelTraffic, checked_client, open_client
+from app.llm.client import ModelClient, ModelTraffic, egress_client, open_client
 from app.llm.hosts import host_of
 from app.llm.provider import Provider, ProviderNotBuilt
 from app.llm.registry import WITHOUT_MODEL, build_provider
@@ -187,7 +187,7 @@ class ProviderPool:
     def _client(self, *, of_tenant: bool) -> ModelClient:
         if of_tenant not in self._clients:
             self._clients[of_tenant] = (
-                checked_client(self._policy, self.traffic) if of_tenant else open_client(self.traffic)
+                egress_client(self._policy, self.traffic) if of_tenant else open_client(self.traffic)
             )
         return self._clients[of_tenant]
 

@@ -21,16 +21,16 @@ from app.llm.hosts import host_of
 from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResult, ToolUse
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, ServerFault, Unreachable
 from app.llm.sse import SseReader, loads_event
-from app.llm.wire import VendorProvider, int_in, object_of, timeouts, usable_key
+from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
-Client = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
+AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 
 MAX_OUTPUT_TOKENS: Final = 16_384
 """The API wants a limit for every turn; where there is a thinking budget, it comes on top."""
 
-_BREAKPOINT: Final = {"type": "ephemeral"}
+_CACHE_BREAKPOINT: Final = {"type": "ephemeral"}
 
-CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
+SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     # Told apart by their status, by the words of their body, or by their cause; not by the class.
     "APIError": None,
     "APIStatusError": None,
@@ -74,7 +74,7 @@ def build(
         AsyncAnthropic,
         http_client,
         idle_timeout_s,
-        api_key=usable_key(api_key, needed=base_url is None),
+        api_key=validate_key(api_key, is_required=base_url is None),
         base_url=base_url or f"https://{host_of('anthropic')}",
     )
 
@@ -87,12 +87,12 @@ class AnthropicProvider(VendorProvider):
     """
 
     sdk_error = anthropic.AnthropicError
-    class_faults = CLASS_FAULTS
-    _client: Client
+    class_faults = SDK_CLASS_FAULTS
+    _client: AnthropicClient
 
     def __init__(
         self,
-        sdk: Callable[..., Client],
+        sdk: Callable[..., AnthropicClient],
         http_client: ModelClient | None,
         idle_timeout_s: float | None,
         **address: str,
@@ -102,7 +102,7 @@ class AnthropicProvider(VendorProvider):
             **address,
             http_client=self._http_client,
             max_retries=0,
-            timeout=timeouts(idle_timeout_s),
+            timeout=stream_timeout(idle_timeout_s),
             open_telemetry=False,
         )
         # ANTHROPIC_CUSTOM_HEADERS would send the operator's headers to whatever host a tenant chose.
@@ -113,19 +113,19 @@ class AnthropicProvider(VendorProvider):
         return AnthropicTurn(request.model)
 
     def _output_tokens(self, request: ModelRequest) -> int:
-        return int_in(request.extra, "max_tokens") or _max_tokens(request)
+        return get_int(request.extra, "max_tokens") or _max_tokens(request)
 
     def _decoder(self) -> Any:
         """Create the decoder that the SDK uses to parse events. Only the asynchronous half of the SDK's protocol is
         implemented."""
-        return _Decoder(self._line_bytes)
+        return _AnthropicDecoder(self._line_bytes)
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         # `messages.create` would build typed events and warn of models that it finds old.
         return await self._client.post(
             "/v1/messages",
             cast_to=object,
-            body=body_of(request),
+            body=request_body(request),
             options={"extra_json": request.extra},
             stream=True,
             stream_cls=AsyncStream[object],
@@ -137,7 +137,7 @@ class AnthropicEvent(ServerSentEvent):
         return loads_event(self.data)
 
 
-class _Decoder:
+class _AnthropicDecoder:
     """Replacement for the SDK's decoder, which bounds nothing."""
 
     def __init__(self, limit: int) -> None:
@@ -149,7 +149,7 @@ class _Decoder:
                 yield AnthropicEvent(event=event.type, data=event.data)
 
 
-def body_of(request: ModelRequest) -> dict[str, Any]:
+def request_body(request: ModelRequest) -> dict[str, Any]:
     """The body of a request, with breakpoints of the prompt cache after the tools and after the system."""
     body: dict[str, Any] = {
         "model": request.model,
@@ -158,7 +158,7 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
         "stream": True,
     }
     if request.system:
-        body["system"] = [{"type": "text", "text": request.system, "cache_control": _BREAKPOINT}]
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": _CACHE_BREAKPOINT}]
     if request.notes:
         body.setdefault("system", []).append({"type": "text", "text": request.notes})
     if request.tools:
@@ -166,7 +166,7 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
             {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
             for tool in request.tools
         ]
-        tools[-1]["cache_control"] = _BREAKPOINT
+        tools[-1]["cache_control"] = _CACHE_BREAKPOINT
         body["tools"] = tools
     if request.thinking is not None:
         body["thinking"] = request.thinking
@@ -193,7 +193,12 @@ def _block(block: Block) -> dict[str, Any] | None:
     if isinstance(block, Thinking):
         return _thinking(block)
     if isinstance(block, ToolUse):
-        return {"type": "tool_use", "id": block.id, "name": block.name, "input": object_of(block.arguments)}
+        return {
+            "type": "tool_use",
+            "id": block.id,
+            "name": block.name,
+            "input": arguments_object(block.arguments),
+        }
     content = block.content or ("(no message)" if block.is_error else "")
     result = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
     return {**result, "is_error": True} if block.is_error else result

@@ -37,26 +37,26 @@ _STOP_REASONS: Final[dict[str, StopReason]] = {
 }
 
 
-class _OutputDetails(BaseModel):
+class _ThinkingDetails(BaseModel):
     thinking_tokens: int = 0
 
 
-class _Counts(BaseModel):
+class _TokenCounts(BaseModel):
     """Of `message_delta` they are running totals: the last one that is there counts."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
-    output_tokens_details: _OutputDetails | None = None
+    output_tokens_details: _ThinkingDetails | None = None
 
 
-class _Started(BaseModel):
+class _MessageStart(BaseModel):
     model: str | None = None
-    usage: _Counts | None = None
+    usage: _TokenCounts | None = None
 
 
-class _Content(BaseModel):
+class _ContentBlock(BaseModel):
     type: str
     text: str = ""
     thinking: str = ""
@@ -67,7 +67,7 @@ class _Content(BaseModel):
     input: dict[str, Any] | None = None
 
 
-class _Delta(BaseModel):
+class _BlockDelta(BaseModel):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -76,20 +76,20 @@ class _Delta(BaseModel):
     stop_reason: str | None = None
 
 
-class _Event(BaseModel):
+class _TurnEvent(BaseModel):
     type: str
     index: int = -1
-    message: _Started | None = None
-    content_block: _Content | None = None
-    delta: _Delta | None = None
-    usage: _Counts | None = None
+    message: _MessageStart | None = None
+    content_block: _ContentBlock | None = None
+    delta: _BlockDelta | None = None
+    usage: _TokenCounts | None = None
 
 
 @dataclass(slots=True)
-class _Part:
+class _PartialBlock:
     """A content block while it grows. `json` is the tool JSON exactly as it came."""
 
-    start: _Content
+    start: _ContentBlock
     text: list[str] = field(default_factory=list)
     json: list[str] = field(default_factory=list)
     signature: list[str] = field(default_factory=list)
@@ -102,47 +102,51 @@ class AnthropicTurn:
     `own_name`: the model is called what it was asked for as, not what the stream calls it.
     """
 
-    def __init__(self, model: str, *, own_name: bool = False) -> None:
-        self.complete = False
+    def __init__(self, model: str, *, keep_requested_name: bool = False) -> None:
+        self.is_complete = False
         self.usage = Usage()
         self._model = model
-        self._own_name = own_name
-        self._started = False
+        self._keep_requested_name = keep_requested_name
+        self._has_started = False
         self._stop_reason: str | None = None
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, _PartialBlock] = {}
 
-    def take(self, event: object) -> Iterator[StreamPart]:
+    def feed(self, event: object) -> Iterator[StreamPart]:
         """The deltas of one event. Raises pydantic.ValidationError or a ProviderFault for a malformed one."""
-        parsed = _Event.model_validate(event)
+        parsed = _TurnEvent.model_validate(event)
         if parsed.type == "message_start":
-            self._started = True
-            message = _there(parsed.message, "message", self.usage)
-            if not self._own_name:
+            self._has_started = True
+            message = _require(parsed.message, "message", self.usage)
+            if not self._keep_requested_name:
                 self._model = message.model or self._model
-            self._count(message.usage)
+            self._update_usage(message.usage)
         elif parsed.type == "content_block_start":
-            yield from self._open(parsed.index, _there(parsed.content_block, "content_block", self.usage))
+            yield from self._open_block(
+                parsed.index, _require(parsed.content_block, "content_block", self.usage)
+            )
         elif parsed.type == "content_block_delta":
-            yield from self._grow(self._part(parsed.index), _there(parsed.delta, "delta", self.usage))
+            yield from self._apply_delta(
+                self._partial_block(parsed.index), _require(parsed.delta, "delta", self.usage)
+            )
         elif parsed.type == "content_block_stop":
-            self._part(parsed.index).closed = True
+            self._partial_block(parsed.index).closed = True
         elif parsed.type == "message_delta":
-            delta = _there(parsed.delta, "delta", self.usage)
+            delta = _require(parsed.delta, "delta", self.usage)
             self._stop_reason = delta.stop_reason or self._stop_reason
-            self._count(parsed.usage)
+            self._update_usage(parsed.usage)
         elif parsed.type == "message_stop":
-            self.complete = True
+            self.is_complete = True
 
-    def take_late(self, event: object) -> None:
+    def feed_trailing(self, event: object) -> None:
         """Nothing that comes after `message_stop` is a part of the turn."""
 
-    def done(self) -> TurnDone:
+    def result(self) -> TurnDone:
         """The whole turn. Raises BrokenTurn where the stream ended without its end."""
-        if not (self.complete and self._started and self._stop_reason):
+        if not (self.is_complete and self._has_started and self._stop_reason):
             raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
         stop_reason = _STOP_REASONS.get(self._stop_reason)
         if stop_reason is None:
-            raise self._unusable_stop(self._stop_reason)
+            raise self._stop_fault(self._stop_reason)
         if stop_reason in ("end_turn", "tool_use") and not all(part.closed for part in self._parts.values()):
             raise BrokenTurn("The provider ended the turn in the middle of a block.", usage=self.usage)
         blocks = tuple(
@@ -155,7 +159,7 @@ class AnthropicTurn:
             stop_reason = "tool_use" if calls else "end_turn"
         return TurnDone(blocks, stop_reason, self.usage, self._model)
 
-    def _unusable_stop(self, stop_reason: str) -> ProviderFault:
+    def _stop_fault(self, stop_reason: str) -> ProviderFault:
         if stop_reason == "model_context_window_exceeded":
             return ContextOverflow("The turn filled the model's window before it ended.", usage=self.usage)
         if stop_reason == "pause_turn":
@@ -168,7 +172,7 @@ class AnthropicTurn:
             f"The provider ended the turn for an unknown reason: {stop_reason}", usage=self.usage
         )
 
-    def _open(self, index: int, content: _Content) -> Iterator[StreamPart]:
+    def _open_block(self, index: int, content: _ContentBlock) -> Iterator[StreamPart]:
         if index in self._parts or index < 0:
             raise BrokenTurn("The provider numbers the blocks of the turn wrongly.", usage=self.usage)
         if content.type not in ("text", "thinking", "redacted_thinking", "tool_use"):
@@ -179,33 +183,33 @@ class AnthropicTurn:
             )
         if content.type == "tool_use" and not (content.id and content.name):
             raise BrokenTurn("The provider sent a tool call without its id or name.", usage=self.usage)
-        part = self._parts[index] = _Part(content, signature=[content.signature])
+        part = self._parts[index] = _PartialBlock(content, signature=[content.signature])
         first = content.text or content.thinking
         if first:
             part.text.append(first)
             yield TextDelta(first) if content.type == "text" else ThinkingDelta(first)
 
-    def _grow(self, part: _Part, delta: _Delta) -> Iterator[StreamPart]:
+    def _apply_delta(self, part: _PartialBlock, delta: _BlockDelta) -> Iterator[StreamPart]:
         if delta.type == "text_delta":
-            text = _there(delta.text, "text", self.usage)
+            text = _require(delta.text, "text", self.usage)
             part.text.append(text)
             yield TextDelta(text)
         elif delta.type == "thinking_delta":
-            thinking = _there(delta.thinking, "thinking", self.usage)
+            thinking = _require(delta.thinking, "thinking", self.usage)
             part.text.append(thinking)
             yield ThinkingDelta(thinking)
         elif delta.type == "signature_delta":
-            part.signature.append(_there(delta.signature, "signature", self.usage))
+            part.signature.append(_require(delta.signature, "signature", self.usage))
         elif delta.type == "input_json_delta":
-            part.json.append(_there(delta.partial_json, "partial_json", self.usage))
+            part.json.append(_require(delta.partial_json, "partial_json", self.usage))
 
-    def _part(self, index: int) -> _Part:
+    def _partial_block(self, index: int) -> _PartialBlock:
         part = self._parts.get(index)
         if part is None or part.closed:
             raise BrokenTurn("The provider sent a piece of a block that is not open.", usage=self.usage)
         return part
 
-    def _block(self, part: _Part, stop_reason: StopReason) -> Text | Thinking | ToolUse | None:
+    def _block(self, part: _PartialBlock, stop_reason: StopReason) -> Text | Thinking | ToolUse | None:
         start, text = part.start, "".join(part.text)
         if start.type == "text":
             return Text(text) if text else None
@@ -216,20 +220,20 @@ class AnthropicTurn:
             return Thinking(text, {"signature": signature} if signature else {})
         return ToolUse(start.id, start.name, _arguments(part, stop_reason))
 
-    def _count(self, counts: _Counts | None) -> None:
+    def _update_usage(self, counts: _TokenCounts | None) -> None:
         if counts is None:
             return
         details, now = counts.output_tokens_details, self.usage
-        self.usage = Usage.said(
-            input_tokens=_last(counts.input_tokens, now.input_tokens),
-            output_tokens=_last(counts.output_tokens, now.output_tokens),
-            cache_read_tokens=_last(counts.cache_read_input_tokens, now.cache_read_tokens),
-            cache_write_tokens=_last(counts.cache_creation_input_tokens, now.cache_write_tokens),
+        self.usage = Usage.from_server(
+            input_tokens=_latest(counts.input_tokens, now.input_tokens),
+            output_tokens=_latest(counts.output_tokens, now.output_tokens),
+            cache_read_tokens=_latest(counts.cache_read_input_tokens, now.cache_read_tokens),
+            cache_write_tokens=_latest(counts.cache_creation_input_tokens, now.cache_write_tokens),
             reasoning_tokens=now.reasoning_tokens if details is None else details.thinking_tokens,
         )
 
 
-def _arguments(part: _Part, stop_reason: StopReason) -> str:
+def _arguments(part: _PartialBlock, stop_reason: StopReason) -> str:
     """The tool JSON as it came.
 
     Nothing at all is how the API writes a call without arguments, but only in a turn that came to its own
@@ -242,11 +246,11 @@ def _arguments(part: _Part, stop_reason: StopReason) -> str:
     return json.dumps(part.start.input or {}, ensure_ascii=False)
 
 
-def _last(new: int | None, old: int) -> int:
+def _latest(new: int | None, old: int) -> int:
     return old if new is None else new
 
 
-def _there(value: _T | None, name: str, usage: Usage) -> _T:
+def _require(value: _T | None, name: str, usage: Usage) -> _T:
     if value is None:
         raise BrokenTurn(f"A chunk of the provider's stream is malformed: {name} is missing.", usage=usage)
     return value

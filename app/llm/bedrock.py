@@ -16,12 +16,12 @@ from anthropic.lib.bedrock._stream_decoder import AWSEventStreamDecoder
 from app.llm.anthropic import AnthropicEvent, AnthropicProvider
 from app.llm.anthropic_turn import AnthropicTurn
 from app.llm.client import ModelClient
-from app.llm.eventstream import Frame, FrameBroken, FrameReader
+from app.llm.eventstream import Frame, FrameReader, InvalidFrame
 from app.llm.hosts import host_of
 from app.llm.messages import ModelRequest
 from app.llm.provider import ProviderNotBuilt, Refused
 from app.llm.sse import loads_event
-from app.llm.wire import usable_key
+from app.llm.wire import validate_key
 
 
 def build(
@@ -39,7 +39,7 @@ def build(
         AsyncAnthropicBedrock,
         http_client,
         idle_timeout_s,
-        api_key=usable_key(api_key, needed=base_url is None),
+        api_key=validate_key(api_key, is_required=base_url is None),
         aws_region=region or "",
         base_url=base_url or f"https://{host_of('bedrock', region)}",
     )
@@ -49,10 +49,10 @@ class BedrockProvider(AnthropicProvider):
     """A turn is named as it was asked for: the same model has several prices, by the prefix of its id."""
 
     def _turn(self, request: ModelRequest) -> AnthropicTurn:
-        return AnthropicTurn(request.model, own_name=True)
+        return AnthropicTurn(request.model, keep_requested_name=True)
 
     def _decoder(self) -> AWSEventStreamDecoder:
-        return _Decoder(self._line_bytes)
+        return _BedrockDecoder(self._line_bytes)
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         if not request.model.partition(";")[0].strip("."):
@@ -60,7 +60,7 @@ class BedrockProvider(AnthropicProvider):
         return await super()._open(request)
 
 
-class _Decoder(AWSEventStreamDecoder):
+class _BedrockDecoder(AWSEventStreamDecoder):
     """Replacement for the SDK's decoder, which needs botocore."""
 
     def __init__(self, limit: int) -> None:
@@ -69,41 +69,41 @@ class _Decoder(AWSEventStreamDecoder):
     async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[AnthropicEvent]:
         async for data in iterator:
             for frame in self._frames.feed(data):
-                event = _event_of(frame)
+                event = _event_from_frame(frame)
                 if event is not None:
                     yield event
 
 
-def _event_of(frame: Frame) -> AnthropicEvent | None:
+def _event_from_frame(frame: Frame) -> AnthropicEvent | None:
     """The event of Anthropic's that a frame carries, as it would have come in SSE; None for other frames."""
     headers = frame.headers
     kind = headers.get(":message-type")
     if kind == "event":
-        return _event(frame.payload) if headers.get(":event-type") == "chunk" else None
+        return _event_from_payload(frame.payload) if headers.get(":event-type") == "chunk" else None
     if kind == "exception":
-        return _error(headers.get(":exception-type"), _message(frame.payload))
+        return _error_event(headers.get(":exception-type"), _error_message(frame.payload))
     if kind == "error":
-        return _error(headers.get(":error-code"), headers.get(":error-message"))
-    raise FrameBroken("it does not say what it is")
+        return _error_event(headers.get(":error-code"), headers.get(":error-message"))
+    raise InvalidFrame("it does not say what it is")
 
 
-def _event(payload: bytes) -> AnthropicEvent:
+def _event_from_payload(payload: bytes) -> AnthropicEvent:
     """`{"bytes": <base64 of the event's JSON>}`; what is wrong with that JSON is told by whoever reads it."""
     try:
         data = base64.b64decode(json.loads(payload)["bytes"], validate=True).decode()
     except (KeyError, TypeError, ValueError) as error:
-        raise FrameBroken("it holds no bytes of an event") from error
+        raise InvalidFrame("it holds no bytes of an event") from error
     event = loads_event(data)
     kind = event.get("type") if isinstance(event, dict) else None
     return AnthropicEvent(event="error" if kind == "error" else "message", data=data)
 
 
-def _error(kind: str | None, message: str | None) -> AnthropicEvent:
+def _error_event(kind: str | None, message: str | None) -> AnthropicEvent:
     error = {"type": kind, "message": message or "no message"}
     return AnthropicEvent(event="error", data=json.dumps({"type": "error", "error": error}))
 
 
-def _message(payload: bytes) -> str | None:
+def _error_message(payload: bytes) -> str | None:
     try:
         body = json.loads(payload)
     except ValueError:

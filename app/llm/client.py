@@ -33,10 +33,12 @@ from app.llm.provider import TooMuchSent
 STREAMS_PER_SLOT: Final = 16
 """Twice the calls that a query makes at once by default, because one tenant gets at most half of the streams."""
 
-LINE_COST_BYTES: Final = 64
+MIN_LINE_COST_BYTES: Final = 64
 """A line counts as this many bytes at least: each is work, and may be one byte."""
 
-MAX_DEBTS: Final = 10_000  # tenants whose rate is remembered although none of their streams is open
+MAX_REMEMBERED_TENANTS: Final = (
+    10_000  # tenants whose rate is remembered although none of their streams is open
+)
 
 _turn_bytes: ContextVar[int | None] = ContextVar("turn_bytes", default=None)
 """The most bytes that the response to the request under way may have."""
@@ -82,18 +84,18 @@ class ModelTraffic:
         return self._shares.in_use
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def stream_slot(self) -> AsyncIterator[None]:
         """Hold a place for one stream of the current tenant; wait until one is free."""
         began = time.monotonic()
         async with self._shares.slot(requesting_tenant()):
             self.metrics.model_stream_wait.observe(time.monotonic() - began)
             yield
 
-    async def pay(self, tenant: str, cost: int) -> None:
+    async def throttle(self, tenant: str, cost: int) -> None:
         """Wait as long as the tenant's rate requires after its streams have received this much. The first second is free."""
         now = self._clock()
         paid_until = max(self._paid_until.get(tenant, 0.0), now - 1) + cost / self.bounds.tenant_bytes_per_s
-        if tenant not in self._paid_until and len(self._paid_until) >= MAX_DEBTS:
+        if tenant not in self._paid_until and len(self._paid_until) >= MAX_REMEMBERED_TENANTS:
             self._paid_until = {t: until for t, until in self._paid_until.items() if until > now - 1}
         self._paid_until[tenant] = paid_until
         if paid_until > now:
@@ -112,12 +114,12 @@ class ModelClient(httpx2.AsyncClient):
             follow_redirects=False,
             cookies=no_cookies(),
             headers={"accept-encoding": "identity"},
-            event_hooks={"response": [self._bound]},
+            event_hooks={"response": [self._bound_body]},
         )
         self.traffic = traffic
 
     @contextmanager
-    def requesting(self, max_tokens: int | None) -> Iterator[None]:
+    def bound_response(self, max_tokens: int | None) -> Iterator[None]:
         """Bound the response to the request in the block by the number of tokens that it asks for."""
         before = _turn_bytes.set(self.traffic.bounds.turn_bytes(max_tokens))
         try:
@@ -125,7 +127,7 @@ class ModelClient(httpx2.AsyncClient):
         finally:
             _turn_bytes.reset(before)
 
-    async def _bound(self, response: httpx2.Response) -> None:
+    async def _bound_body(self, response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             why = "its answer is compressed, which nobody asked for"
             raise EgressRefused(response.request.url.host, why, allowable=False)
@@ -148,11 +150,11 @@ class _BoundedBody(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             metrics.model_stream_bytes.inc(len(chunk))
             lines = chunk.count(b"\n") + chunk.count(b"\r")
-            cost = max(len(chunk), lines * LINE_COST_BYTES, PIECE_BYTES)
+            cost = max(len(chunk), lines * MIN_LINE_COST_BYTES, PIECE_BYTES)
             left -= cost
             if left < 0:
                 raise TooMuchSent("bytes", f"more than {self._limit} bytes", "PLANGATE_MODEL_BYTES_PER_TOKEN")
-            await self._traffic.pay(self._tenant, cost)
+            await self._traffic.throttle(self._tenant, cost)
             pieces += 1
             if pieces % PIECES_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -169,7 +171,7 @@ def open_client(traffic: ModelTraffic) -> ModelClient:
     return ModelClient(transport, traffic)
 
 
-def checked_client(policy: EgressPolicy, traffic: ModelTraffic) -> ModelClient:
+def egress_client(policy: EgressPolicy, traffic: ModelTraffic) -> ModelClient:
     """Return a client for addresses that tenants chose."""
     transport = EgressTransport2(policy, max_response_bytes=None, keepalive=traffic.bounds.keepalive)
     return ModelClient(transport, traffic)

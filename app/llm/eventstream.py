@@ -22,7 +22,7 @@ _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 6: None, _STRING: None, 8: 
 """Bytes of a header's value by its type; None: its length stands in front of it."""
 
 
-class FrameBroken(ValueError):
+class InvalidFrame(ValueError):
     """The bytes are not frames, or were damaged on their way; what follows cannot be read any more."""
 
 
@@ -39,29 +39,29 @@ class FrameReader:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._left = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Return the frames that this chunk completes; keep the rest for the next chunk. Raises FrameBroken and
         TooMuchSent."""
-        self._left += data
-        while len(self._left) >= _PRELUDE.size:
-            length, headers_length, crc = _PRELUDE.unpack_from(self._left)
-            if zlib.crc32(self._left[:8]) != crc:
-                raise FrameBroken("the checksum of its prelude is wrong")
+        self._buffer += data
+        while len(self._buffer) >= _PRELUDE.size:
+            length, headers_length, crc = _PRELUDE.unpack_from(self._buffer)
+            if zlib.crc32(self._buffer[:8]) != crc:
+                raise InvalidFrame("the checksum of its prelude is wrong")
             if length > self._limit:
                 raise TooMuchSent(
                     "line", f"a frame of more than {self._limit} bytes", "PLANGATE_MODEL_LINE_BYTES"
                 )
             if _PRELUDE.size + headers_length + _CRC.size > length:
-                raise FrameBroken("its lengths cannot be true")
-            if len(self._left) < length:
+                raise InvalidFrame("its lengths cannot be true")
+            if len(self._buffer) < length:
                 return
-            frame = bytes(self._left[:length])
-            del self._left[:length]
+            frame = bytes(self._buffer[:length])
+            del self._buffer[:length]
             body = frame[: -_CRC.size]
             if zlib.crc32(body) != _CRC.unpack(frame[-_CRC.size :])[0]:
-                raise FrameBroken("its checksum is wrong")
+                raise InvalidFrame("its checksum is wrong")
             payload_at = _PRELUDE.size + headers_length
             yield Frame(_headers(body[_PRELUDE.size : payload_at]), body[payload_at:])
 
@@ -80,10 +80,10 @@ def _headers(data: bytes) -> dict[str, str]:
                 at += _LENGTH.size
             value = data[at : at + size]
             if len(value) < size:
-                raise FrameBroken("a header is longer than the headers")
+                raise InvalidFrame("a header is longer than the headers")
             at += size
             if kind == _STRING:
                 found[name] = value.decode()
     except (IndexError, KeyError, struct.error, UnicodeDecodeError) as error:
-        raise FrameBroken("its headers cannot be read") from error
+        raise InvalidFrame("its headers cannot be read") from error
     return found

@@ -18,7 +18,7 @@ import pydantic
 
 from app.base.clock import retry_after_s
 from app.base.egress import EgressRefused
-from app.llm.eventstream import FrameBroken
+from app.llm.eventstream import InvalidFrame
 from app.llm.messages import Usage
 from app.llm.provider import (
     BrokenTurn,
@@ -33,7 +33,7 @@ from app.llm.provider import (
     Unreachable,
 )
 
-MESSAGE_CHARS: Final = 500
+MAX_MESSAGE_CHARS: Final = 500
 """How much of a vendor's message a fault repeats."""
 
 STATUS_FAULTS: Final[Mapping[int, type[ProviderFault]]] = {
@@ -91,7 +91,7 @@ KIND_FAULTS: Final[Mapping[str, type[ProviderFault]]] = {
     "validationException": Refused,
 }
 
-SPENT: Final = frozenset(
+BUDGET_CODES: Final = frozenset(
     {"insufficient_quota", "enforced_spend_limit_reached", "contract_spend_limit_reached"}
 )
 """Codes that come with 429 although waiting does not help: a budget at the vendor is spent."""
@@ -116,12 +116,12 @@ CHUNK_ERRORS: Final = (
     UnicodeDecodeError,
     pydantic.ValidationError,
     RecursionError,
-    FrameBroken,
+    InvalidFrame,
 )
 """What a chunk raises that is not what it should be."""
 
 
-def fault_of_sdk(
+def fault_from_sdk(
     error: Exception, classes: Mapping[str, type[ProviderFault] | None], usage: Usage | None = None
 ) -> ProviderFault:
     """The fault of an exception of an SDK.
@@ -131,13 +131,13 @@ def fault_of_sdk(
     """
     named = classes.get(type(error).__name__)
     if named is not None and named is not Unreachable:
-        return named(clipped(str(error)), usage=usage)
+        return named(clip_message(str(error)), usage=usage)
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if status is None and not body:
-        return fault_of_connection(error, usage)
-    kind, code, message = words_of(body)
+        return fault_from_connection(error, usage)
+    kind, code, message = parse_error_body(body)
     response = getattr(error, "response", None)
-    return fault_of_status(
+    return fault_from_status(
         status or 200,
         kind=kind,
         code=code,
@@ -147,7 +147,7 @@ def fault_of_sdk(
     )
 
 
-def fault_of_status(
+def fault_from_status(
     status: int,
     *,
     kind: str | None,
@@ -161,8 +161,8 @@ def fault_of_status(
     A status below 400 is either an error event in a stream that began well, where the words decide, or a
     redirect, which is never followed.
     """
-    shown = clipped(message)
-    if code in SPENT:
+    shown = clip_message(message)
+    if code in BUDGET_CODES:
         return Refused(f"The budget at the provider is spent: {shown}", usage=usage)
     limited = any(KIND_FAULTS.get(word or "") is RateLimited for word in (kind, code))
     of_the_prompt = status in (400, 413, 422) or (status < 300 and not limited)
@@ -191,13 +191,13 @@ def _fault_type(status: int, kind: str | None, code: str | None) -> type[Provide
     return ServerFault
 
 
-def fault_of_connection(error: BaseException, usage: Usage | None = None) -> ProviderFault:
+def fault_from_connection(error: BaseException, usage: Usage | None = None) -> ProviderFault:
     """The fault of an exception that came with no answer, or in the middle of one.
 
     An EgressRefused below it is a refusal with its message. The words of other errors are not repeated where
     they may hold a header, such as the key.
     """
-    for cause in _causes(error):
+    for cause in _cause_chain(error):
         if isinstance(cause, EgressRefused | TooMuchSent):
             return Refused(str(cause), usage=usage)
         if isinstance(cause, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol | httpx2.InvalidURL):
@@ -212,12 +212,12 @@ def fault_of_connection(error: BaseException, usage: Usage | None = None) -> Pro
             )
         if isinstance(cause, ssl.SSLCertVerificationError):
             return Unreachable(
-                f"The provider's certificate is not valid: {clipped(cause.verify_message)}", usage=usage
+                f"The provider's certificate is not valid: {clip_message(cause.verify_message)}", usage=usage
             )
     return Unreachable(f"The connection to the provider failed ({_deepest_name(error)}).", usage=usage)
 
 
-def broken_chunk(error: Exception, usage: Usage | None = None) -> BrokenTurn:
+def fault_from_chunk(error: Exception, usage: Usage | None = None) -> BrokenTurn:
     """The fault of a chunk that cannot be read."""
     if isinstance(error, pydantic.ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
@@ -225,12 +225,12 @@ def broken_chunk(error: Exception, usage: Usage | None = None) -> BrokenTurn:
         return BrokenTurn(
             f"A chunk of the provider's stream is malformed: {where}: {first['msg']}", usage=usage
         )
-    if isinstance(error, FrameBroken):
+    if isinstance(error, InvalidFrame):
         return BrokenTurn(f"A frame of the provider's stream is malformed: {error}.", usage=usage)
     return BrokenTurn(f"A chunk of the provider's stream is not JSON ({type(error).__name__}).", usage=usage)
 
 
-def words_of(body: object) -> tuple[str | None, str | None, str | None]:
+def parse_error_body(body: object) -> tuple[str | None, str | None, str | None]:
     """`(type, code, message)` of an error body, `{"error": {...}}` or what is inside; each where it is there.
 
     Anthropic keeps its stable code at `details.error_code`; OpenAI's `code` may be a number; Google may wrap
@@ -251,13 +251,13 @@ def words_of(body: object) -> tuple[str | None, str | None, str | None]:
     )
 
 
-def clipped(message: str) -> str:
+def clip_message(message: str) -> str:
     """One line, of a length that can be shown."""
     line = " ".join(message.split())
-    return line if len(line) <= MESSAGE_CHARS else line[: MESSAGE_CHARS - 1] + "…"
+    return line if len(line) <= MAX_MESSAGE_CHARS else line[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def _cause_chain(error: BaseException) -> list[BaseException]:
     found: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in found:
@@ -267,4 +267,4 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _deepest_name(error: BaseException) -> str:
-    return type(_causes(error)[-1]).__name__
+    return type(_cause_chain(error)[-1]).__name__

@@ -46,7 +46,7 @@ class Message:
     blocks: tuple[Block, ...]
 
 
-MOST_TOKENS: Final = 10**12
+MAX_TOKENS_PER_CALL: Final = 10**12
 """Of one call: sums of such numbers still have a place in the database."""
 
 
@@ -65,9 +65,9 @@ class Usage:
     reasoning_tokens: int = 0
 
     @classmethod
-    def said(cls, **counts: int) -> Usage:
+    def from_server(cls, **counts: int) -> Usage:
         """What a server counted, as far as it can be: one of a tenant's says what it likes."""
-        return cls(**{name: min(max(count, 0), MOST_TOKENS) for name, count in counts.items()})
+        return cls(**{name: min(max(count, 0), MAX_TOKENS_PER_CALL) for name, count in counts.items()})
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from app.llm.messages import ModelRequest, StreamPart, Text, TextDelta, TurnDone, Usage
-from app.llm.pieces import pieces_of
+from app.llm.pieces import split_text
 
 DEFAULT_TEXT = "This is a mock response."
 
@@ -19,9 +19,9 @@ class MockProvider:
 
     def __init__(self, text: str = DEFAULT_TEXT, *, tokens: int | Sequence[str] | None = None) -> None:
         if tokens is None:
-            self._deltas = pieces_of(text)
+            self._deltas = split_text(text)
         elif isinstance(tokens, int):
-            self._deltas = pieces_of(text, count=tokens)
+            self._deltas = split_text(text, count=tokens)
         else:
             self._deltas = tuple(token for token in tokens if token)
         self._text = "".join(self._deltas)

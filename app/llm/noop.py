@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from app.llm.messages import ModelRequest, StreamPart, Text, TextDelta, TurnDone, Usage
-from app.llm.pieces import pieces_of, prompt_index, text_of
+from app.llm.pieces import message_text, prompt_index, split_text
 
 
 class NoopProvider:
@@ -13,8 +13,8 @@ class NoopProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         at = prompt_index(request.messages)
-        text = "" if at is None else text_of(request.messages[at])
-        for piece in pieces_of(text):
+        text = "" if at is None else message_text(request.messages[at])
+        for piece in split_text(text):
             yield TextDelta(piece)
         yield TurnDone((Text(text),) if text else (), "end_turn", Usage(), request.model)
 

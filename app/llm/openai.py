@@ -20,9 +20,9 @@ from app.llm.messages import Message, ModelRequest, Text, ToolResult, ToolUse
 from app.llm.openai_turn import OpenAITurn
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, Unreachable
 from app.llm.sse import SseReader, loads_event
-from app.llm.wire import VendorProvider, int_in, object_of, timeouts, usable_key
+from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
-CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
+SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
     # Told apart by their status, by the words of their body, or by their cause; not by the class.
     "APIError": None,
     "APIStatusError": None,
@@ -60,7 +60,7 @@ def build(
     idle_timeout_s: float | None = None,
 ) -> OpenAIProvider:
     """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
-    key = usable_key(api_key, needed=base_url is None)
+    key = validate_key(api_key, is_required=base_url is None)
     return OpenAIProvider(key, base_url, http_client, idle_timeout_s)
 
 
@@ -68,7 +68,7 @@ class OpenAIProvider(VendorProvider):
     """Chat completions. The SDK's retries are off."""
 
     sdk_error = openai.OpenAIError
-    class_faults = CLASS_FAULTS
+    class_faults = SDK_CLASS_FAULTS
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class OpenAIProvider(VendorProvider):
             base_url=base_url or f"https://{host_of('openai')}/v1",
             http_client=self._http_client,
             max_retries=0,
-            timeout=timeouts(idle_timeout_s),
+            timeout=stream_timeout(idle_timeout_s),
         )
         # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS would go to whatever host a tenant chose.
         self._client.organization = self._client.project = self._client.admin_api_key = None
@@ -98,41 +98,41 @@ class OpenAIProvider(VendorProvider):
     def _decoder(self) -> Any:
         """Create the decoder that the SDK uses to parse events. Only the asynchronous half of the SDK's protocol is
         implemented."""
-        return _Decoder(self._line_bytes)
+        return _OpenAIDecoder(self._line_bytes)
 
     def _output_tokens(self, request: ModelRequest) -> int | None:
-        limit = int_in(request.extra, "max_tokens") or int_in(request.extra, "max_completion_tokens")
+        limit = get_int(request.extra, "max_tokens") or get_int(request.extra, "max_completion_tokens")
         return limit or request.max_output_tokens
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         return await self._client.post(
             "/chat/completions",
             cast_to=object,
-            body=body_of(request, self._limit_name),
+            body=request_body(request, self._limit_name),
             options={"extra_json": request.extra},
             stream=True,
             stream_cls=AsyncStream[object],
         )
 
 
-class _Event(ServerSentEvent):
+class _OpenAIEvent(ServerSentEvent):
     def json(self) -> Any:
         return loads_event(self.data)
 
 
-class _Decoder:
+class _OpenAIDecoder:
     """Replacement for the SDK's decoder, which bounds nothing."""
 
     def __init__(self, limit: int) -> None:
         self._events = SseReader(limit)
 
-    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[_Event]:
+    async def aiter_bytes(self, iterator: AsyncIterator[bytes]) -> AsyncIterator[_OpenAIEvent]:
         async for data in iterator:
             for event in self._events.feed(data):
-                yield _Event(event=event.type, data=event.data)
+                yield _OpenAIEvent(event=event.type, data=event.data)
 
 
-def body_of(request: ModelRequest, limit_name: str) -> dict[str, Any]:
+def request_body(request: ModelRequest, limit_name: str) -> dict[str, Any]:
     """The body of a request. Of `thinking`, only `effort` has a counterpart here."""
     body: dict[str, Any] = {
         "model": request.model,
@@ -196,5 +196,5 @@ def _user(message: Message) -> Iterator[dict[str, Any]]:
 
 def _arguments(call: ToolUse) -> str:
     """What is valid goes back byte for byte; servers that parse the history would fail over anything else."""
-    wrapped = object_of(call.arguments)
+    wrapped = arguments_object(call.arguments)
     return json.dumps(wrapped, ensure_ascii=False) if "INVALID_JSON" in wrapped else call.arguments

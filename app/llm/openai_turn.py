@@ -26,7 +26,7 @@ from app.llm.messages import (
 )
 from app.llm.provider import BrokenTurn, Refused
 
-MAX_CALLS: Final = 1000
+MAX_CALLS_PER_TURN: Final = 1000
 """Of a turn: every piece of a call is compared with those before it."""
 
 _STOP_REASONS: Final[dict[str, StopReason]] = {
@@ -43,7 +43,7 @@ class _PromptDetails(BaseModel):
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(BaseModel):
+class _CompletionDetails(BaseModel):
     reasoning_tokens: int | None = None
 
 
@@ -51,7 +51,7 @@ class _Usage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
 
 
 class _Function(BaseModel):
@@ -65,7 +65,7 @@ class _CallDelta(BaseModel):
     function: _Function | None = None
 
 
-class _Delta(BaseModel):
+class _ChoiceDelta(BaseModel):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -74,13 +74,13 @@ class _Delta(BaseModel):
     function_call: _Function | None = None
 
     @property
-    def says_something(self) -> bool:
+    def has_content(self) -> bool:
         return bool(self.content or self.refusal or self.tool_calls or self.function_call)
 
 
 class _Choice(BaseModel):
     index: int = 0
-    delta: _Delta | None = None
+    delta: _ChoiceDelta | None = None
     finish_reason: str | None = None
 
 
@@ -91,7 +91,7 @@ class _Chunk(BaseModel):
 
 
 @dataclass(slots=True)
-class _Call:
+class _PartialCall:
     """A call while it grows. `json` is its arguments exactly as they came."""
 
     index: int | None
@@ -107,41 +107,41 @@ class OpenAITurn:
         self.usage = Usage()
         self._model = model
         self._finish_reason: str | None = None
-        self._refused = False
-        self._went_on = False
+        self._has_refusal = False
+        self._has_trailing_content = False
         self._text: list[str] = []
         self._thinking: list[str] = []
-        self._calls: list[_Call] = []
+        self._calls: list[_PartialCall] = []
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the server said why the turn ended; its usage may still come."""
         return self._finish_reason is not None
 
-    def take(self, chunk: object) -> Iterator[StreamPart]:
+    def feed(self, chunk: object) -> Iterator[StreamPart]:
         """The deltas of one chunk. Raises pydantic.ValidationError or a ProviderFault for a malformed one."""
         parsed = _Chunk.model_validate(chunk)
         self._model = parsed.model or self._model
-        self._count(parsed.usage)
+        self._update_usage(parsed.usage)
         for choice in parsed.choices:
             if choice.index != 0:
                 continue
             if choice.delta is not None:
-                yield from self._grow(choice.delta)
+                yield from self._apply_delta(choice.delta)
             self._finish_reason = choice.finish_reason or self._finish_reason
 
-    def take_late(self, chunk: object) -> None:
+    def feed_trailing(self, chunk: object) -> None:
         """A chunk after the end: the usage, as a rule. One that goes on with the turn spoils it."""
         parsed = _Chunk.model_validate(chunk)
-        self._count(parsed.usage)
-        if any(choice.delta is not None and choice.delta.says_something for choice in parsed.choices):
-            self._went_on = True
+        self._update_usage(parsed.usage)
+        if any(choice.delta is not None and choice.delta.has_content for choice in parsed.choices):
+            self._has_trailing_content = True
 
-    def done(self) -> TurnDone:
+    def result(self) -> TurnDone:
         """The whole turn. Raises BrokenTurn where the stream ended without its end."""
         if self._finish_reason is None:
             raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
-        if self._went_on:
+        if self._has_trailing_content:
             raise BrokenTurn("The provider's stream went on after its end.", usage=self.usage)
         stop_reason = _STOP_REASONS.get(self._finish_reason)
         if stop_reason is None:
@@ -150,9 +150,9 @@ class OpenAITurn:
                 usage=self.usage,
             )
         ended_itself = stop_reason in ("end_turn", "tool_use")
-        calls = tuple(self._finished(call, ended_itself) for call in self._calls)
+        calls = tuple(self._tool_use(call, ended_itself) for call in self._calls)
         if ended_itself:
-            stop_reason = "refusal" if self._refused else "tool_use" if calls else "end_turn"
+            stop_reason = "refusal" if self._has_refusal else "tool_use" if calls else "end_turn"
         thinking, text = "".join(self._thinking), "".join(self._text)
         return TurnDone(
             (*((Thinking(thinking),) if thinking else ()), *((Text(text),) if text else ()), *calls),
@@ -161,7 +161,7 @@ class OpenAITurn:
             self._model,
         )
 
-    def _grow(self, delta: _Delta) -> Iterator[StreamPart]:
+    def _apply_delta(self, delta: _ChoiceDelta) -> Iterator[StreamPart]:
         if delta.function_call is not None:
             raise Refused("The server calls functions in a way that is long gone; it must know `tool_calls`.")
         thinking = delta.reasoning_content or delta.reasoning
@@ -172,18 +172,18 @@ class OpenAITurn:
             if text:
                 self._text.append(text)
                 yield TextDelta(text)
-        self._refused = self._refused or bool(delta.refusal)
+        self._has_refusal = self._has_refusal or bool(delta.refusal)
         for piece in delta.tool_calls or ():
-            self._grow_call(piece)
+            self._apply_call_delta(piece)
 
-    def _grow_call(self, piece: _CallDelta) -> None:
-        call = self._call_of(piece)
+    def _apply_call_delta(self, piece: _CallDelta) -> None:
+        call = self._call_for(piece)
         call.id = call.id or piece.id or ""
         if piece.function is not None:
             call.name = call.name or piece.function.name or ""
             call.json.append(piece.function.arguments or "")
 
-    def _call_of(self, piece: _CallDelta) -> _Call:
+    def _call_for(self, piece: _CallDelta) -> _PartialCall:
         """The call a piece belongs to: by index, where another id does not say that it begins a new one.
 
         Some servers leave the index out, and some give every parallel call the index 0.
@@ -191,14 +191,14 @@ class OpenAITurn:
         same = [call for call in self._calls if piece.index is None or call.index == piece.index][-1:]
         if same and not (piece.id and same[0].id and piece.id != same[0].id):
             return same[0]
-        if len(self._calls) >= MAX_CALLS:
+        if len(self._calls) >= MAX_CALLS_PER_TURN:
             raise BrokenTurn(
-                f"The model asked for more than {MAX_CALLS} calls in one turn.", usage=self.usage
+                f"The model asked for more than {MAX_CALLS_PER_TURN} calls in one turn.", usage=self.usage
             )
-        self._calls.append(_Call(piece.index))
+        self._calls.append(_PartialCall(piece.index))
         return self._calls[-1]
 
-    def _finished(self, call: _Call, ended_itself: bool) -> ToolUse:
+    def _tool_use(self, call: _PartialCall, ended_itself: bool) -> ToolUse:
         """A call without arguments is written as nothing; in a turn that was cut off it stays no JSON."""
         if not call.name:
             raise BrokenTurn("The provider sent a tool call without a name.", usage=self.usage)
@@ -206,13 +206,13 @@ class OpenAITurn:
         arguments = "{}" if ended_itself and not written else written
         return ToolUse(call.id or f"call_{uuid.uuid4().hex}", call.name, arguments)
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _update_usage(self, usage: _Usage | None) -> None:
         if usage is None:
             return
         prompt, output = usage.prompt_tokens_details, usage.completion_tokens_details
         read = (prompt.cached_tokens or 0) if prompt is not None else 0
         written = (prompt.cache_write_tokens or 0) if prompt is not None else 0
-        self.usage = Usage.said(
+        self.usage = Usage.from_server(
             input_tokens=usage.prompt_tokens - read - written,
             output_tokens=usage.completion_tokens,
             cache_read_tokens=read,

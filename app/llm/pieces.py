@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from app.llm.messages import Message, Text, ToolResult
 
-PIECE_CHARS = 256
+MAX_PIECE_CHARS = 256
 """Length of one delta of a long text, in characters."""
 
 
-def pieces_of(text: str, *, count: int | None = None) -> tuple[str, ...]:
+def split_text(text: str, *, count: int | None = None) -> tuple[str, ...]:
     """Cut `text` into `count` parts of about the same length, or into parts of PIECE_CHARS.
 
     Never more parts than characters; no part is empty; their concatenation is the text.
@@ -19,7 +19,7 @@ def pieces_of(text: str, *, count: int | None = None) -> tuple[str, ...]:
     if not text:
         return ()
     if count is None:
-        return tuple(text[at : at + PIECE_CHARS] for at in range(0, len(text), PIECE_CHARS))
+        return tuple(text[at : at + MAX_PIECE_CHARS] for at in range(0, len(text), MAX_PIECE_CHARS))
     parts = max(1, min(count, len(text)))
     edges = [len(text) * part // parts for part in range(parts + 1)]
     return tuple(text[start:end] for start, end in pairwise(edges))
@@ -36,6 +36,6 @@ def prompt_index(messages: Sequence[Message]) -> int | None:
     return None
 
 
-def text_of(message: Message) -> str:
+def message_text(message: Message) -> str:
     """The text of a message, its text blocks on lines of their own."""
     return "\n".join(block.text for block in message.blocks if isinstance(block, Text))

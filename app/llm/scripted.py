@@ -35,23 +35,23 @@ from app.llm.messages import (
     TurnDone,
     Usage,
 )
-from app.llm.pieces import pieces_of, prompt_index, text_of
+from app.llm.pieces import message_text, prompt_index, split_text
 from app.llm.provider import Refused
 
-MAX_DEPTH = 100
+MAX_ARGUMENT_DEPTH = 100
 """Levels of nesting that the arguments of one call may have."""
 
-SEARCH_BUDGET = 100_000
+MAX_SEARCH_STEPS = 100_000
 """What one expression may cost: it is evaluated between the events of other queries."""
 
-EXPECTED = (
+FORMAT_HELP = (
     'The scripted interpreter expects a prompt that is JSON: {"tool": "name", "args": {...}} for one call or '
     '{"script": [{"tool": "name", "args": {...}}, ...]} for several, with "answer" beside it for the final text.'
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """One call of a script. `pointer` is the JSON pointer of its arguments in the prompt."""
 
     tool: str
@@ -63,7 +63,7 @@ class Step:
 class Script:
     """The calls, and the final text if the prompt gives one: a str as it is, another value as JSON."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScriptStep, ...]
     answer: Any = None
 
     def text(self, done: Sequence[ToolResult]) -> str:
@@ -81,8 +81,8 @@ class ScriptedProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         at = prompt_index(request.messages)
         if at is None:
-            raise Refused(f"{EXPECTED} This run has no prompt.")
-        script = parse_script(text_of(request.messages[at]))
+            raise Refused(f"{FORMAT_HELP} This run has no prompt.")
+        script = parse_script(message_text(request.messages[at]))
         done = _results_after(request.messages[at + 1 :])
         if len(done) < len(script.steps):
             step = script.steps[len(done)]
@@ -91,7 +91,7 @@ class ScriptedProvider:
             yield TurnDone((call,), "tool_use", Usage(), request.model)
             return
         text = script.text(done)
-        for piece in pieces_of(text):
+        for piece in split_text(text):
             yield TextDelta(piece)
         yield TurnDone((Text(text),), "end_turn", Usage(), request.model)
 
@@ -104,57 +104,59 @@ def parse_script(prompt: str) -> Script:
     try:
         document = _strict_loads(prompt)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{EXPECTED} This prompt is not: {error or 'it is nested too deeply'}.") from error
+        raise Refused(f"{FORMAT_HELP} This prompt is not: {error or 'it is nested too deeply'}.") from error
     if not isinstance(document, dict):
-        raise Refused(f"{EXPECTED} This prompt is another kind of JSON value.")
+        raise Refused(f"{FORMAT_HELP} This prompt is another kind of JSON value.")
     if "script" not in document:
         return Script((_step(document, ""),))
     if document.keys() - {"script", "answer"} or not isinstance(document["script"], list):
-        raise Refused(f"{EXPECTED} `script` must be a list, and only `answer` may stand beside it.")
+        raise Refused(f"{FORMAT_HELP} `script` must be a list, and only `answer` may stand beside it.")
     steps = tuple(_step(item, f"/script/{at}") for at, item in enumerate(document["script"]))
-    _check(document.get("answer"), "/answer", 1)
+    _validate(document.get("answer"), "/answer", 1)
     return Script(steps, document.get("answer"))
 
 
-def _step(item: Any, pointer: str) -> Step:
+def _step(item: Any, pointer: str) -> ScriptStep:
     if not isinstance(item, dict) or not isinstance(item.get("tool"), str) or not item["tool"]:
-        raise Refused(f"{EXPECTED} At {pointer or 'the top'} there is no object with the name of a `tool`.")
+        raise Refused(
+            f"{FORMAT_HELP} At {pointer or 'the top'} there is no object with the name of a `tool`."
+        )
     unknown = sorted(set(item) - {"tool", "args"})
     if unknown:
-        raise Refused(f"{EXPECTED} At {pointer or 'the top'} there is the unknown key {unknown[0]!r}.")
+        raise Refused(f"{FORMAT_HELP} At {pointer or 'the top'} there is the unknown key {unknown[0]!r}.")
     args = item.get("args", {})
     if not isinstance(args, dict):
-        raise Refused(f"{EXPECTED} At {pointer}/args there is no object.")
-    step = Step(item["tool"], args, f"{pointer}/args")
-    _check(args, step.pointer, 1)
+        raise Refused(f"{FORMAT_HELP} At {pointer}/args there is no object.")
+    step = ScriptStep(item["tool"], args, f"{pointer}/args")
+    _validate(args, step.pointer, 1)
     return step
 
 
-def _check(value: Any, pointer: str, depth: int) -> None:
+def _validate(value: Any, pointer: str, depth: int) -> None:
     """Compile every expression, so that a script with a malformed one does nothing at all."""
-    if depth > MAX_DEPTH:
-        raise Refused(f"The script nests deeper than {MAX_DEPTH} levels at {pointer[:200]}.")
+    if depth > MAX_ARGUMENT_DEPTH:
+        raise Refused(f"The script nests deeper than {MAX_ARGUMENT_DEPTH} levels at {pointer[:200]}.")
     if isinstance(value, list):
         for at, item in enumerate(value):
-            _check(item, f"{pointer}/{at}", depth + 1)
+            _validate(item, f"{pointer}/{at}", depth + 1)
     elif isinstance(value, dict):
         if set(value) == {"$result"}:
-            _compile(value["$result"], pointer)
+            _validate_expression(value["$result"], pointer)
         for key, item in value.items():
-            _check(item, f"{pointer}/{_escaped(key)}", depth + 1)
+            _validate(item, f"{pointer}/{_escape(key)}", depth + 1)
 
 
-def _compile(expression: Any, pointer: str) -> str:
+def _validate_expression(expression: Any, pointer: str) -> str:
     if not isinstance(expression, str):
         raise Refused(f'At {pointer} of the script, "$result" must be a JMESPath expression in a string.')
     try:
         jmespath.compile_expression(expression)
     except JMESPathError as error:
-        _refuse_expression(expression, pointer, error)
+        _reject_expression(expression, pointer, error)
     return expression
 
 
-def _refuse_expression(expression: str, pointer: str, error: JMESPathError) -> NoReturn:
+def _reject_expression(expression: str, pointer: str, error: JMESPathError) -> NoReturn:
     position = getattr(error, "lex_position", None)
     where = "" if position is None else f" at character {position}"
     reason = str(error).splitlines()[0].rstrip(":")
@@ -163,9 +165,9 @@ def _refuse_expression(expression: str, pointer: str, error: JMESPathError) -> N
     ) from error
 
 
-def _arguments(step: Step, earlier: list[Any]) -> dict[str, Any]:
+def _arguments(step: ScriptStep, earlier: list[Any]) -> dict[str, Any]:
     replaced = {
-        key: _replace(value, earlier, f"{step.pointer}/{_escaped(key)}") for key, value in step.args.items()
+        key: _replace(value, earlier, f"{step.pointer}/{_escape(key)}") for key, value in step.args.items()
     }
     if set(step.args) == {"$result"}:
         whole = _replace(step.args, earlier, step.pointer)
@@ -183,12 +185,12 @@ def _replace(value: Any, earlier: list[Any], pointer: str) -> Any:
     if not isinstance(value, dict):
         return value
     if set(value) != {"$result"}:
-        return {key: _replace(item, earlier, f"{pointer}/{_escaped(key)}") for key, item in value.items()}
-    expression = _compile(value["$result"], pointer)
+        return {key: _replace(item, earlier, f"{pointer}/{_escape(key)}") for key, item in value.items()}
+    expression = _validate_expression(value["$result"], pointer)
     try:
-        return jmespath.search(expression, earlier, max_steps=SEARCH_BUDGET)
+        return jmespath.search(expression, earlier, max_steps=MAX_SEARCH_STEPS)
     except JMESPathError as error:
-        _refuse_expression(expression, pointer, error)
+        _reject_expression(expression, pointer, error)
 
 
 def _results_after(messages: Sequence[Message]) -> list[ToolResult]:
@@ -208,16 +210,16 @@ def _results_after(messages: Sequence[Message]) -> list[ToolResult]:
 
 def _value(result: ToolResult) -> Any:
     """What `$result` sees: the JSON of a result, else its text; null for one that failed."""
-    return None if result.is_error else _parsed(result.content)
+    return None if result.is_error else _parse_or_text(result.content)
 
 
-def _entry(step: Step, result: ToolResult) -> dict[str, Any]:
+def _entry(step: ScriptStep, result: ToolResult) -> dict[str, Any]:
     if result.is_error:
-        return {"tool": step.tool, "error": _parsed(result.content)}
-    return {"tool": step.tool, "result": _parsed(result.content)}
+        return {"tool": step.tool, "error": _parse_or_text(result.content)}
+    return {"tool": step.tool, "result": _parse_or_text(result.content)}
 
 
-def _parsed(content: str) -> Any:
+def _parse_or_text(content: str) -> Any:
     try:
         return _strict_loads(content)
     except (ValueError, RecursionError):
@@ -226,24 +228,24 @@ def _parsed(content: str) -> Any:
 
 def _strict_loads(text: str) -> Any:
     """JSON without NaN, infinities, numbers that become one, and lone surrogates."""
-    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    value = json.loads(text, parse_constant=_reject_constant, parse_float=_parse_float)
     if "\\u" in text:
         _json(value).encode()
     return value
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _finite(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError(f"the number {digits[:40]} is too large")
     return number
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 

@@ -25,7 +25,7 @@ SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 LIFETIME_S: Final = 3600
 """The longest that Google accepts."""
 
-MOST_PRIME_BITS: Final = 1024
+MAX_PRIME_BITS: Final = 1024
 """Of the two primes of a key: those that Google gives have 2048 bits together."""
 
 _PEM: Final = re.compile(
@@ -44,12 +44,12 @@ class ServiceAccount:
     _key: RSAPrivateKey = field(repr=False)
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> Self:
         """Read the JSON of a key file. Raises ProviderNotBuilt, without a word of it."""
         try:
             info = json.loads(text)
             email, key_id, pem = info["client_email"], info["private_key_id"], info["private_key"]
-            key = _key_of(pem)
+            key = _load_key(pem)
         except (ValueError, TypeError, KeyError, RecursionError, UnsupportedAlgorithm):
             key = None
         if key is None or not isinstance(email, str) or not isinstance(key_id, str):
@@ -64,12 +64,12 @@ class ServiceAccount:
         now = int(time.time())
         head = {"alg": "RS256", "typ": "JWT", "kid": self.key_id}
         claims = {"iss": self.email, "sub": self.email, "scope": SCOPE, "iat": now, "exp": now + LIFETIME_S}
-        signed = f"{_encoded(head)}.{_encoded(claims)}"
+        signed = f"{_encode_json(head)}.{_encode_json(claims)}"
         signature = self._key.sign(signed.encode(), PKCS1v15(), SHA256())
         return f"{signed}.{_base64(signature)}"
 
 
-def _key_of(pem: str) -> RSAPrivateKey | None:
+def _load_key(pem: str) -> RSAPrivateKey | None:
     """The key in a PEM, if it is as Google makes them. OpenSSL tests for primes while the interpreter's lock is held:
     half a minute for one of 10,000 bits. So their size is looked at first, and no other kind of key is loaded at all."""
     found = _PEM.fullmatch(pem)
@@ -80,13 +80,13 @@ def _key_of(pem: str) -> RSAPrivateKey | None:
     if not isinstance(unchecked, RSAPrivateKey):
         return None
     numbers = unchecked.private_numbers()
-    if max(numbers.p, numbers.q).bit_length() > MOST_PRIME_BITS or numbers.public_numbers.e != 65537:
+    if max(numbers.p, numbers.q).bit_length() > MAX_PRIME_BITS or numbers.public_numbers.e != 65537:
         return None
     checked = load_der_private_key(data, password=None)
     return checked if isinstance(checked, RSAPrivateKey) else None
 
 
-def _encoded(part: dict[str, Any]) -> str:
+def _encode_json(part: dict[str, Any]) -> str:
     return _base64(json.dumps(part, separators=(",", ":")).encode())
 
 

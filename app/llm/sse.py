@@ -47,7 +47,7 @@ class SseReader:
     _data: list[str] = field(default_factory=list)
     _data_bytes: int = 0
     _after_cr: bool = False
-    _began: bool = False
+    _has_begun: bool = False
 
     def feed(self, chunk: bytes) -> Iterator[SseEvent]:
         """Yield the events that end in this chunk. Raise TooMuchSent, and UnicodeDecodeError for a line that is not UTF-8."""
@@ -67,18 +67,18 @@ class SseReader:
             line = b"".join(self._line)
             self._line.clear()
             self._line_bytes = 0
-            if not self._began:
-                self._began = True
+            if not self._has_begun:
+                self._has_begun = True
                 line = line.removeprefix(_BOM)
-            event = self._take(line)
+            event = self._add_line(line)
             if event is not None:
                 yield event
         if chunk:
             self._after_cr = chunk.endswith(b"\r")
 
-    def _take(self, line: bytes) -> SseEvent | None:
+    def _add_line(self, line: bytes) -> SseEvent | None:
         if not line:
-            return self._end()
+            return self._finish_event()
         if line.startswith(b":"):
             return None
         name, _, value = line.decode().partition(":")
@@ -94,7 +94,7 @@ class SseReader:
                 )
         return None
 
-    def _end(self) -> SseEvent | None:
+    def _finish_event(self) -> SseEvent | None:
         if self._type is None and not self._data:
             return None
         event = SseEvent(self._type or None, "\n".join(self._data))

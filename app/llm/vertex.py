@@ -16,7 +16,7 @@ from app.llm.hosts import host_of
 from app.llm.messages import ModelRequest
 from app.llm.provider import ProviderNotBuilt
 from app.llm.service_account import ServiceAccount
-from app.llm.wire import usable_key
+from app.llm.wire import validate_key
 
 
 def build(
@@ -31,7 +31,7 @@ def build(
     """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
     if not (region and project):
         raise ProviderNotBuilt("A provider of kind 'vertex' needs a project and a region.")
-    token = _tokens(api_key, needed=base_url is None)
+    token = _token_source(api_key, is_required=base_url is None)
     address = base_url or f"https://{host_of('vertex', region)}/v1"
     return VertexProvider(
         token, http_client, idle_timeout_s, project=project, region=region, base_url=address
@@ -69,8 +69,8 @@ class VertexProvider(AnthropicProvider):
         return await super()._open(request)
 
 
-def _tokens(api_key: str | None, *, needed: bool) -> Callable[[], str]:
+def _token_source(api_key: str | None, *, is_required: bool) -> Callable[[], str]:
     if api_key and api_key.lstrip().startswith("{"):
-        return ServiceAccount.of(api_key).token
-    key = usable_key(api_key, needed=needed)
+        return ServiceAccount.from_json(api_key).token
+    key = validate_key(api_key, is_required=is_required)
     return lambda: key

@@ -16,48 +16,48 @@ from app.llm.client import ModelClient, ModelTraffic, open_client
 from app.llm.faults import (
     CHUNK_ERRORS,
     CONNECTION_ERRORS,
-    broken_chunk,
-    fault_of_connection,
-    fault_of_sdk,
+    fault_from_chunk,
+    fault_from_connection,
+    fault_from_sdk,
 )
 from app.llm.messages import ModelRequest, StreamPart, TurnDone, Usage
 from app.llm.provider import ProviderFault, ProviderNotBuilt, Refused, TooMuchSent
 
 IDLE_TIMEOUT_S: Final = 120.0
 CONNECT_TIMEOUT_S: Final = 10.0
-TAIL_S: Final = 2.0
+MAX_TAIL_S: Final = 2.0
 """How long to wait for the end of a body after the turn was complete, to keep the connection for reuse."""
 
 NO_KEY: Final = "none"
 """Sent to a server of the tenant's own that asks for no key."""
 
 
-EVENTS_AT_ONCE: Final = 100
+MAX_EVENTS_PER_SLICE: Final = 100
 """Then others have their turn."""
 
-END: Final = object()
+STREAM_END: Final = object()
 """What `anext` gives at the end of a stream. An `async for` that is left early leaves a generator open."""
 
 
-class Turn(Protocol):
+class VendorTurn(Protocol):
     """A turn put together from a vendor's events, each of them checked."""
 
     @property
     def usage(self) -> Usage: ...
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the vendor said that the turn has ended."""
 
-    def take(self, event: object) -> Iterator[StreamPart]: ...
+    def feed(self, event: object) -> Iterator[StreamPart]: ...
 
-    def take_late(self, event: object) -> None:
+    def feed_trailing(self, event: object) -> None:
         """An event after the end."""
 
-    def done(self) -> TurnDone: ...
+    def result(self) -> TurnDone: ...
 
 
-class EventStream(Protocol):
+class VendorStream(Protocol):
     """The open stream of an SDK: events of JSON, and the connection behind them."""
 
     async def __anext__(self) -> object: ...
@@ -87,41 +87,41 @@ class VendorProvider(ABC):
         self._http_client = http_client or open_client(ModelTraffic())
 
     @abstractmethod
-    def _turn(self, request: ModelRequest) -> Turn: ...
+    def _turn(self, request: ModelRequest) -> VendorTurn: ...
 
     @abstractmethod
     def _output_tokens(self, request: ModelRequest) -> int | None:
         """Return the most tokens that the request asks for; None if it does not say."""
 
     @abstractmethod
-    async def _open(self, request: ModelRequest) -> EventStream: ...
+    async def _open(self, request: ModelRequest) -> VendorStream: ...
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         turn = self._turn(request)
         traffic = self._http_client.traffic
         taken = 0
         try:
-            async with traffic.place(), await self._opened(request) as stream:
-                while not turn.complete and (event := await anext(stream, END)) is not END:
-                    for part in turn.take(event):
+            async with traffic.stream_slot(), await self._open_stream(request) as stream:
+                while not turn.is_complete and (event := await anext(stream, STREAM_END)) is not STREAM_END:
+                    for part in turn.feed(event):
                         yield part
                     taken += 1
-                    if taken % EVENTS_AT_ONCE == 0:
+                    if taken % MAX_EVENTS_PER_SLICE == 0:
                         await asyncio.sleep(0)
-                await self._tail(stream, turn)
+                await self._drain(stream, turn)
         except TooMuchSent as error:
             traffic.metrics.model_streams_cut.labels(error.bound).inc()
             raise Refused(str(error), usage=turn.usage) from error
         except self.sdk_error as error:
-            raise self._discreet(fault_of_sdk(error, self.class_faults, turn.usage)) from error
+            raise self._redact_key(fault_from_sdk(error, self.class_faults, turn.usage)) from error
         except CHUNK_ERRORS as error:
-            raise broken_chunk(error, turn.usage) from error
+            raise fault_from_chunk(error, turn.usage) from error
         except CONNECTION_ERRORS as error:
-            raise fault_of_connection(error, turn.usage) from error
-        yield turn.done()
+            raise fault_from_connection(error, turn.usage) from error
+        yield turn.result()
 
-    async def _opened(self, request: ModelRequest) -> EventStream:
-        with self._http_client.requesting(self._output_tokens(request)):
+    async def _open_stream(self, request: ModelRequest) -> VendorStream:
+        with self._http_client.bound_response(self._output_tokens(request)):
             return await self._open(request)
 
     @property
@@ -129,7 +129,7 @@ class VendorProvider(ABC):
         """Return the maximum bytes of a line, an event or a frame of a stream."""
         return self._http_client.traffic.bounds.line_bytes
 
-    def _discreet(self, fault: ProviderFault) -> ProviderFault:
+    def _redact_key(self, fault: ProviderFault) -> ProviderFault:
         """Without the key that was sent: some servers repeat it where they refuse it."""
         for name in ("api_key", "access_token"):
             key = getattr(getattr(self, "_client", None), name, None)
@@ -138,12 +138,12 @@ class VendorProvider(ABC):
         fault.args = (fault.message,)
         return fault
 
-    async def _tail(self, stream: EventStream, turn: Turn) -> None:
+    async def _drain(self, stream: VendorStream, turn: VendorTurn) -> None:
         """Read a stream to its end after the turn was complete. Whatever happens then is no fault of it."""
         with suppress(TimeoutError, TooMuchSent, self.sdk_error, *CONNECTION_ERRORS, *CHUNK_ERRORS):
-            async with asyncio.timeout(TAIL_S):
-                while (event := await anext(stream, END)) is not END:
-                    turn.take_late(event)
+            async with asyncio.timeout(MAX_TAIL_S):
+                while (event := await anext(stream, STREAM_END)) is not STREAM_END:
+                    turn.feed_trailing(event)
 
     async def aclose(self) -> None:
         """Close the connections, unless they are the caller's."""
@@ -151,10 +151,10 @@ class VendorProvider(ABC):
             await self._http_client.aclose()
 
 
-def usable_key(api_key: str | None, *, needed: bool) -> str:
+def validate_key(api_key: str | None, *, is_required: bool) -> str:
     """The key to send. `needed`: the address is the vendor's own, where nothing works without one."""
     if not api_key:
-        if needed:
+        if is_required:
             raise ProviderNotBuilt('The provider has no key: set apiKey to {"secret": name}, or apiKeyEnv.')
         return NO_KEY
     if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
@@ -164,13 +164,13 @@ def usable_key(api_key: str | None, *, needed: bool) -> str:
     return api_key
 
 
-def timeouts(idle_s: float | None) -> httpx2.Timeout:
+def stream_timeout(idle_s: float | None) -> httpx2.Timeout:
     """`idle_s` is the longest silence between two reads of a stream, in seconds."""
     idle_s = idle_s or IDLE_TIMEOUT_S
     return httpx2.Timeout(idle_s, connect=min(CONNECT_TIMEOUT_S, idle_s))
 
 
-def object_of(arguments: str) -> dict[str, Any]:
+def arguments_object(arguments: str) -> dict[str, Any]:
     """Tool arguments as the object that a vendor wants in the history.
 
     What the model wrote malformed goes back in the wrapping that Anthropic recommends for it, so that the
@@ -183,7 +183,7 @@ def object_of(arguments: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"INVALID_JSON": arguments}
 
 
-def int_in(parts: Mapping[str, Any], name: str) -> int | None:
+def get_int(parts: Mapping[str, Any], name: str) -> int | None:
     """Return the integer of this name, if there is one."""
     value = parts.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from app.assembly import Site
 from app.base.clock import retry_after_s
 from app.base.egress import MAX_HEAD_BYTES, Lookups, requests_of
-from app.llm.messages import MOST_TOKENS, Usage
+from app.llm.messages import MAX_TOKENS_PER_CALL, Usage
 from app.llm.provider import ProviderNotBuilt
 from app.llm.service_account import ServiceAccount
 from app.tools.transports.mcp.pinning import McpPinning
@@ -297,7 +297,7 @@ def small_modulus(p: int, q: int) -> str:
 def test_a_key_that_takes_long_to_check_is_refused_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenSSL looks for primes with the interpreter's lock held: half a minute for the largest of these."""
     small = rsa.generate_private_key(65537, 2048)
-    assert ServiceAccount.of(account(pem_of(small))).token()
+    assert ServiceAccount.from_json(account(pem_of(small))).token()
     checked: list[bytes] = []
 
     def load(data: bytes, password: None, *, unsafe_skip_rsa_key_validation: bool = False) -> Any:
@@ -316,9 +316,9 @@ def test_a_key_that_takes_long_to_check_is_refused_unchecked(monkeypatch: pytest
         pkcs8(group, integer(5)),
     ):
         with pytest.raises(ProviderNotBuilt):
-            ServiceAccount.of(account(pem))
+            ServiceAccount.from_json(account(pem))
     assert checked == []
-    ServiceAccount.of(account(pem_of(small)))
+    ServiceAccount.from_json(account(pem_of(small)))
     assert len(checked) == 1
 
 
@@ -416,8 +416,8 @@ async def test_times_beyond_what_clocks_hold_are_flaws(
 
 
 def test_what_a_server_counts_is_within_what_can_be() -> None:
-    said = Usage.said(input_tokens=-5, output_tokens=10**30, cache_read_tokens=7)
-    assert said == Usage(0, MOST_TOKENS, 7)
+    said = Usage.from_server(input_tokens=-5, output_tokens=10**30, cache_read_tokens=7)
+    assert said == Usage(0, MAX_TOKENS_PER_CALL, 7)
 
 
 @pytest.mark.parametrize("when", ["Mon, 01 Jan 99999999999 00:00:00 GMT", "Mon, 32 Foo"])

@@ -16,7 +16,7 @@ import pytest
 
 from app.base.egress import MAX_HEAD_BYTES, EgressPolicy, requests_of
 from app.base.metrics import Metrics
-from app.llm.client import ModelBounds, ModelClient, ModelTraffic, checked_client, open_client
+from app.llm.client import ModelBounds, ModelClient, ModelTraffic, egress_client, open_client
 from app.llm.messages import Text, TextDelta
 from app.llm.provider import BrokenTurn, ProviderFault, Refused
 from tests.processes.aimock.vendor_server import (
@@ -56,7 +56,7 @@ async def server() -> AsyncIterator[VendorServer]:
 
 
 def client_of(name: str, traffic: ModelTraffic) -> ModelClient:
-    return open_client(traffic) if name == "open" else checked_client(EgressPolicy.of(["127.0.0.1"]), traffic)
+    return open_client(traffic) if name == "open" else egress_client(EgressPolicy.of(["127.0.0.1"]), traffic)
 
 
 def traffic_of(**bounds: Any) -> ModelTraffic:
@@ -269,9 +269,9 @@ async def test_a_fast_provider_is_slowed_and_does_not_fail(kind: str, server: Ve
 
 async def test_the_rate_of_a_tenant_holds_no_other_one_back() -> None:
     traffic = traffic_of(tenant_bytes_per_s=1)
-    busy = asyncio.create_task(traffic.pay("acme", 1_000_000))
+    busy = asyncio.create_task(traffic.throttle("acme", 1_000_000))
     await asyncio.sleep(0)
-    await traffic.pay("other", 1)
+    await traffic.throttle("other", 1)
     assert not busy.done()
     busy.cancel()
 
@@ -280,9 +280,9 @@ async def test_the_rates_of_tenants_that_are_gone_are_forgotten(monkeypatch: pyt
     monkeypatch.setattr("app.llm.client.MAX_DEBTS", 3)
     traffic = traffic_of()
     for n in range(3):
-        await traffic.pay(f"t{n}", 100)
+        await traffic.throttle(f"t{n}", 100)
     traffic._paid_until = dict.fromkeys(traffic._paid_until, time.monotonic() - 2)
-    await traffic.pay("late", 100)
+    await traffic.throttle("late", 100)
     assert list(traffic._paid_until) == ["late"]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.base.egress import EgressPolicy
-from app.llm.client import ModelBounds, ModelTraffic, checked_client
+from app.llm.client import ModelBounds, ModelTraffic, egress_client
 from app.llm.messages import (
     Text,
     TextDelta,
@@ -346,7 +346,7 @@ async def test_leaving_the_iteration_closes_the_connection(kind: str, server: Ve
 async def test_an_address_that_is_not_allowed_is_refused_with_its_reason(
     kind: str, server: VendorServer
 ) -> None:
-    async with checked_client(EgressPolicy(), ModelTraffic()) as client:
+    async with egress_client(EgressPolicy(), ModelTraffic()) as client:
         provider = provider_for(kind, server, http_client=client)
         with pytest.raises(Refused, match=r"loopback.*PLANGATE_ALLOW_HOSTS"):
             await parts_of(provider)
@@ -358,7 +358,7 @@ async def test_an_address_that_is_not_allowed_is_refused_with_its_reason(
 async def test_an_allowed_host_answers_through_the_checked_transport(kind: str, server: VendorServer) -> None:
     server.answers = [Answer(whole(kind))]
     policy = EgressPolicy.of([f"127.0.0.1:{server.port}"])
-    async with checked_client(policy, ModelTraffic()) as client:
+    async with egress_client(policy, ModelTraffic()) as client:
         provider = provider_for(kind, server, http_client=client)
         assert (await turn_of(provider)).blocks == (Text("Hello there"),)
 
@@ -368,7 +368,7 @@ async def test_an_endless_answer_is_stopped(kind: str, server: VendorServer) -> 
     server.answers = [Answer([*whole(kind)[:2], *[": more\n" * 100] * 100])]
     policy = EgressPolicy.of(["127.0.0.1"])
     traffic = ModelTraffic(ModelBounds(line_bytes=9_000, bytes_per_token=100))
-    async with checked_client(policy, traffic) as client:
+    async with egress_client(policy, traffic) as client:
         provider = provider_for(kind, server, http_client=client)
         with pytest.raises(Refused, match="more than 10000 bytes"):
             await parts_of(provider, request(max_output_tokens=10))

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from app.llm.eventstream import Frame, FrameBroken, FrameReader
+from app.llm.eventstream import Frame, FrameReader, InvalidFrame
 from app.llm.provider import TooMuchSent
 from tests.processes.aimock.vendor_server import frame
 
@@ -82,14 +82,14 @@ def test_no_damaged_bit_goes_unnoticed() -> None:
         for bit in range(8):
             damaged = bytearray(ONE_STRING)
             damaged[at] ^= 1 << bit
-            with pytest.raises(FrameBroken, match="checksum"):
+            with pytest.raises(InvalidFrame, match="checksum"):
                 read(bytes(damaged))
 
 
 def test_what_came_before_the_damage_is_read() -> None:
     frames = FrameReader(MAX_FRAME_BYTES).feed(EMPTY + b"\0" * 20)
     assert next(frames) == Frame({}, b"")
-    with pytest.raises(FrameBroken, match="its prelude"):
+    with pytest.raises(InvalidFrame, match="its prelude"):
         next(frames)
 
 
@@ -103,7 +103,7 @@ def test_a_frame_is_bounded_before_it_has_come() -> None:
 @pytest.mark.parametrize(("length", "headers"), [(15, 0), (20, 5), (0, 0)])
 def test_lengths_that_cannot_be_true(length: int, headers: int) -> None:
     lengths = length.to_bytes(4, "big") + headers.to_bytes(4, "big")
-    with pytest.raises(FrameBroken, match="lengths cannot be true"):
+    with pytest.raises(InvalidFrame, match="lengths cannot be true"):
         read(lengths + zlib.crc32(lengths).to_bytes(4, "big"))
 
 
@@ -121,5 +121,5 @@ def test_lengths_that_cannot_be_true(length: int, headers: int) -> None:
     ],
 )
 def test_headers_that_cannot_be_read(headers: bytes) -> None:
-    with pytest.raises(FrameBroken, match="header"):
+    with pytest.raises(InvalidFrame, match="header"):
         read(with_headers(headers))

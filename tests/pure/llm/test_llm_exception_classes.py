@@ -14,7 +14,7 @@ import pytest
 
 import app.llm.anthropic as anthropic_adapter
 import app.llm.openai as openai_adapter
-from app.llm.faults import STATUS_FAULTS, fault_of_sdk, retry_after_s
+from app.llm.faults import STATUS_FAULTS, fault_from_sdk, retry_after_s
 from app.llm.provider import (
     BrokenTurn,
     NotAuthorized,
@@ -51,7 +51,7 @@ def mapped(kind: type[Exception], adapter: ModuleType) -> bool:
 
 
 def fault_of(error: Exception, adapter: ModuleType = anthropic_adapter) -> ProviderFault:
-    return fault_of_sdk(error, adapter.CLASS_FAULTS)
+    return fault_from_sdk(error, adapter.CLASS_FAULTS)
 
 
 @pytest.mark.parametrize(

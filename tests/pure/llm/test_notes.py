@@ -12,12 +12,12 @@ NOTED = replace(PLAIN, notes="There is †input.a.")
 
 
 def test_anthropic_gets_a_block_of_its_own_without_a_breakpoint() -> None:
-    before, after = anthropic.body_of(PLAIN)["system"], anthropic.body_of(NOTED)["system"]
+    before, after = anthropic.request_body(PLAIN)["system"], anthropic.request_body(NOTED)["system"]
     assert after == [*before, {"type": "text", "text": "There is †input.a."}]
     assert "cache_control" in before[-1]
-    assert anthropic.body_of(replace(NOTED, system=""))["system"] == after[1:]
+    assert anthropic.request_body(replace(NOTED, system=""))["system"] == after[1:]
 
 
 def test_openai_gets_a_second_system_message() -> None:
-    before, after = (openai.body_of(request, "max_tokens")["messages"] for request in (PLAIN, NOTED))
+    before, after = (openai.request_body(request, "max_tokens")["messages"] for request in (PLAIN, NOTED))
     assert after == [before[0], {"role": "system", "content": "There is †input.a."}, *before[1:]]

@@ -109,7 +109,7 @@ def test_what_cannot_be_built(kind: str, settings: dict[str, Any], says: str) ->
 def test_the_token_of_a_service_account() -> None:
     key = rsa.generate_private_key(65537, 2048)
     began = int(time.time())
-    token = ServiceAccount.of("\n" + key_file(key)).token()
+    token = ServiceAccount.from_json("\n" + key_file(key)).token()
     head, claims, signature = token.split(".")
     assert opened(head) == {"alg": "RS256", "typ": "JWT", "kid": "kid"}
     issued = opened(claims)["iat"]
@@ -143,12 +143,12 @@ def test_the_token_of_a_service_account() -> None:
 )
 def test_a_key_file_that_is_not_one_is_refused_without_its_words(text: str) -> None:
     with pytest.raises(ProviderNotBuilt) as refused:
-        ServiceAccount.of(text)
+        ServiceAccount.from_json(text)
     assert str(refused.value) == (
         "The provider's key begins like the JSON of a service account but is not a whole one: store the key "
         "file as Google gave it, with client_email, private_key_id and private_key."
     )
-    assert "PRIVATE KEY" not in repr(ServiceAccount.of(key_file()))
+    assert "PRIVATE KEY" not in repr(ServiceAccount.from_json(key_file()))
 
 
 SONNET = "anthropic.claude-sonnet-4-5-20250929-v1:0"

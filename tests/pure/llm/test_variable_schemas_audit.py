@@ -49,9 +49,9 @@ def request(variables: bool) -> ModelRequest:
 def schemas(vendor: str, asked: ModelRequest) -> dict[str, dict[str, Any]]:
     """The schema of each tool in the body of a request, as it is on the wire."""
     if vendor == "anthropic":
-        body = orjson.loads(orjson.dumps(anthropic.body_of(asked)))
+        body = orjson.loads(orjson.dumps(anthropic.request_body(asked)))
         return {tool["name"]: tool["input_schema"] for tool in body["tools"]}
-    body = orjson.loads(orjson.dumps(openai.body_of(asked, "max_tokens")))
+    body = orjson.loads(orjson.dumps(openai.request_body(asked, "max_tokens")))
     return {tool["function"]["name"]: tool["function"]["parameters"] for tool in body["tools"]}
 
 
@@ -121,10 +121,10 @@ def test_what_a_tool_asks_of_its_paths_is_told_and_checked_apart() -> None:
 def test_the_notes_go_to_both_and_change_nothing_that_is_cached() -> None:
     asked = request(True)
     noted = replace(asked, notes="# Variables\n- †input.a: a string")
-    before, after = anthropic.body_of(asked), anthropic.body_of(noted)
+    before, after = anthropic.request_body(asked), anthropic.request_body(noted)
     assert after["tools"] == before["tools"]
     assert after["system"][:-1] == before["system"]
     assert after["system"][-1] == {"type": "text", "text": noted.notes}
-    told = openai.body_of(noted, "max_tokens")["messages"]
+    told = openai.request_body(noted, "max_tokens")["messages"]
     assert [m["role"] for m in told[:3]] == ["system", "system", "user"]
     assert told[1]["content"] == noted.notes
