@@ -102,12 +102,12 @@ class MetricsEndpoint:
         ):
             return
         try:
-            caller = await self._services.tenancy.known(authorization, host_of(request))
+            caller = await self._services.tenancy.authenticate_key(authorization, host_of(request))
         except Unauthenticated as error:
             raise Unauthenticated(
                 "Send the token of PLANGATE_METRICS_TOKEN, or the operator's key, as `Authorization: Bearer ...`."
             ) from error
-        if not (caller.operator and caller.may("admin")):
+        if not (caller.operator and caller.has_scope("admin")):
             raise Forbidden(
                 "These are the numbers of all tenants, so no key of a tenant reads them: send the token of "
                 "PLANGATE_METRICS_TOKEN, or the operator's key."

@@ -30,7 +30,7 @@ from app.engine.worker import one_by_one
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.runtimes.service import Runtimes
-from app.tenancy.floor import floor_of
+from app.tenancy.floor import parse_floor
 
 # What the owner of a plan does, in the transaction in which its gate closes without an approval: (tx, approval, subject).
 GateClosed = Callable[[Tx, ApprovalRow, bytes], Awaitable[None]]
@@ -60,7 +60,7 @@ class Approvals:
     async def standing(self, tx: Tx, work_id: str, kind: Gate) -> Standing:
         """Asked anew at every gate: what the operator changes holds from the next one on."""
         row = await store.standing(tx, work_id, kind)
-        return Standing(floor_of(row["floor"]), row["asked"])
+        return Standing(parse_floor(row["floor"]), row["asked"])
 
     async def asked(self, tx: Tx, work_id: str, kind: Gate) -> bool:
         """Whether this work opened an approval of this kind before."""

@@ -7,10 +7,10 @@ from datetime import datetime
 from plangate.events import ApprovalInfo, JsonObject
 
 from app.tenancy.http import View
-from app.tenancy.views import Page
+from app.tenancy.views import CursorPage
 
 
-class ApprovalPage(Page):
+class ApprovalPage(CursorPage):
     items: list[ApprovalInfo]
 
 
@@ -41,5 +41,5 @@ class GrantView(View):
     active: bool
 
 
-class GrantPage(Page):
+class GrantPage(CursorPage):
     items: list[GrantView]

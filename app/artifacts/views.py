@@ -5,10 +5,10 @@ from __future__ import annotations
 from plangate.events.carried import ArtifactInfo
 
 from app.tenancy.http import View
-from app.tenancy.views import Page
+from app.tenancy.views import CursorPage
 
 
-class ArtifactPage(Page):
+class ArtifactPage(CursorPage):
     """A page of artifacts. It may have fewer than `limit`, or none, although there are more: `nextCursor` tells."""
 
     items: list[ArtifactInfo]

@@ -131,7 +131,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
 async def _require_tenant(services: Services, tenant: str) -> None:
     if TENANT_ID.match(tenant):
         with contextlib.suppress(Unauthenticated):
-            await services.tenancy.tenant(tenant)
+            await services.tenancy.get_tenant(tenant)
             return
     raise NotFound(NO_TENANT.format(tenant))
 

@@ -155,7 +155,7 @@ def parse_limits(text: str | None) -> dict[str, Any] | None:
 
 
 def parse_floor(text: str | None) -> dict[str, Any] | None:
-    return None if text is None else floor.checked_floor(parse_json("--approval-floor", text))
+    return None if text is None else floor.validate_floor(parse_json("--approval-floor", text))
 
 
 def parse_json(option: str, text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from plangate.events import JsonObject
 from pydantic import Field, JsonValue
 
 from app.tenancy.http import View
-from app.tenancy.views import Page
+from app.tenancy.views import CursorPage
 
 
 class StateView(View):
@@ -39,5 +39,5 @@ class WriteView(View):
     at: datetime
 
 
-class WritePage(Page):
+class WritePage(CursorPage):
     items: list[WriteView]

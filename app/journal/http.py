@@ -48,7 +48,7 @@ def streams_of(request: Request) -> Streams:
 async def stream_place(request: Request, caller: Caller) -> AsyncIterator[OpenStream]:
     """Take a place for a stream that this request opens; an error in the block gives it back, and else the stream
     does when it ends. Raises TooManyRequests."""
-    tenant = await door_of(request).tenancy.tenant(caller.tenant)
+    tenant = await door_of(request).tenancy.get_tenant(caller.tenant)
     place = streams_of(request).open.claim(caller, tenant.limits)
     try:
         yield place
@@ -63,7 +63,7 @@ def allowed(request: Request) -> Callable[[], Awaitable[bool]]:
     tenancy = door_of(request).tenancy
 
     async def check() -> bool:
-        return await tenancy.still_valid(authorization)
+        return await tenancy.is_key_valid(authorization)
 
     return check
 

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 
 from app.queries.views import AcceptedQuery
 from app.tenancy.http import View
-from app.tenancy.views import Page, WholeList
+from app.tenancy.views import CursorPage, WholeList
 
 
 class PlanView(View):
@@ -38,7 +38,7 @@ class PlanView(View):
     updated_at: datetime
 
 
-class PlanPage(Page):
+class PlanPage(CursorPage):
     items: list[PlanView]
 
 

@@ -76,7 +76,7 @@ async def submit_query(
 
     if not follow:
         return await answer(request, caller, submit)
-    caller.need("read")
+    caller.require_scope("read")
     async with stream_place(request, caller) as place:
         query_id = await _submit_to_follow(request, caller, submit)
         frames = streams_of(request).sse(caller.tenant, query_id, 0, None, allowed(request))

@@ -9,7 +9,7 @@ from plangate.events import ErrorInfo, JsonObject, QueryStatus, Usage
 from pydantic import Field, JsonValue
 
 from app.tenancy.http import View
-from app.tenancy.views import Page, WholeList
+from app.tenancy.views import CursorPage, WholeList
 
 
 class QueryLinks(View):
@@ -62,7 +62,7 @@ class QueryView(QuerySummary):
     open_approvals: list[str]
 
 
-class QueryPage(Page):
+class QueryPage(CursorPage):
     items: list[QuerySummary]
 
 
@@ -86,7 +86,7 @@ class ThreadDeleted(View):
     deleted: Literal[True]
 
 
-class ThreadPage(Page):
+class ThreadPage(CursorPage):
     items: list[ThreadSummary]
 
 

@@ -83,7 +83,7 @@ class References:
                 f"The runtime declares what the glimpse of {kind} is: leave it out.",
                 [FieldError("/glimpse", "the runtime declares it")],
             )
-        tenant = await self._tenancy.tenant(tenant_id)
+        tenant = await self._tenancy.get_tenant(tenant_id)
         asked = Asked(kind, spec.schema_, fields, max_bytes(tenant))
         if isinstance(value, LargeDocument):
             packed: tuple[bytes | bytearray, bytes] = await value.packed(asked, glimpse)
@@ -93,7 +93,7 @@ class References:
 
     async def prepare_unchecked(self, tenant_id: str, kind: str, value: Any, glimpse: Any = None) -> Prepared:
         """The same for a kind that no runtime declares (`ToolResult`)."""
-        tenant = await self._tenancy.tenant(tenant_id)
+        tenant = await self._tenancy.get_tenant(tenant_id)
 
         def packed() -> tuple[bytes, bytes]:
             data = values.canonical(value, max_bytes(tenant))

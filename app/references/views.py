@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from app.tenancy.http import View
-from app.tenancy.views import Page
+from app.tenancy.views import CursorPage
 
 
 class ReferenceView(View):
@@ -28,7 +28,7 @@ class ListedReference(ReferenceView):
     work_id: str | None
 
 
-class ReferencePage(Page):
+class ReferencePage(CursorPage):
     items: list[ListedReference]
 
 

@@ -24,7 +24,7 @@ from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpec
 from app.runtimes.secrets import move_secrets
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import Signing, signs
-from app.tenancy.floor import approval_floor
+from app.tenancy.floor import load_floor
 from app.tenancy.http import (
     Cursor,
     GatedRoute,
@@ -201,7 +201,7 @@ async def agent_tools(
     runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
     found = runtime.agent(agent)
     async with door_of(request).db.transaction(caller.tenant) as tx:
-        floor = await approval_floor(tx)
+        floor = await load_floor(tx)
     tools: list[dict[str, Any]] = [
         {
             "name": t.name,

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from app.base.errors import MAX_LISTED_ERRORS
 from app.tenancy.http import View
-from app.tenancy.views import Page
+from app.tenancy.views import CursorPage
 
 
 class RuntimeSummary(View):
@@ -45,7 +45,7 @@ class SigningSecret(View):
     signing_secret: str
 
 
-class RuntimePage(Page):
+class RuntimePage(CursorPage):
     items: list[RuntimeSummary]
 
 

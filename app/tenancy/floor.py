@@ -14,7 +14,7 @@ from app.base.postgres.database import Tx
 from app.tenancy import store
 
 
-def checked_floor(raw: Any) -> dict[str, Any]:
+def validate_floor(raw: Any) -> dict[str, Any]:
     """A floor as it is stored, from what an operator wrote: `{"plans"?: rule, "tools"?: rule}`. Raises Invalid."""
     try:
         floor = ApprovalPolicies.model_validate(raw)
@@ -29,11 +29,11 @@ def checked_floor(raw: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def floor_of(text: str) -> ApprovalPolicies:
+def parse_floor(text: str) -> ApprovalPolicies:
     """The floor that is stored as this text."""
     return ApprovalPolicies.model_validate(orjson.loads(text))
 
 
-async def approval_floor(tx: Tx) -> ApprovalPolicies:
+async def load_floor(tx: Tx) -> ApprovalPolicies:
     """The floor of the transaction's tenant, as it is now."""
-    return floor_of(await store.approval_floor(tx))
+    return parse_floor(await store.approval_floor(tx))

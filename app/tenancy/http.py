@@ -99,7 +99,7 @@ class GatedRoute(APIRoute):
             if request.method in ("POST", "PUT", "PATCH"):
                 # Nobody without a key makes us read, let alone parse.
                 authorization = request.headers.get("authorization")
-                await door_of(request).tenancy.known(authorization, host_of(request))
+                await door_of(request).tenancy.authenticate_key(authorization, host_of(request))
                 if (key := request.headers.get("idempotency-key")) is not None:
                     idempotency.validate_key(key)
                 async with self.opened(request, await _body(request, limit)):
@@ -223,7 +223,7 @@ async def _caller(
         host=host_of(request),
     )
     for scope in scopes.scopes:
-        caller.need(scope)
+        caller.require_scope(scope)
     _refuse_unknown(request)
     return caller
 

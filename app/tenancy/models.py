@@ -52,11 +52,11 @@ class Caller:
     operator: bool = False
     expires_at: datetime | None = None
 
-    def may(self, scope: str) -> bool:
+    def has_scope(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 
-    def need(self, scope: str) -> None:
-        if not self.may(scope):
+    def require_scope(self, scope: str) -> None:
+        if not self.has_scope(scope):
             raise Forbidden(
                 f"This needs a key with the scope {scope!r}; this key has: {', '.join(sorted(self.scopes))}."
             )

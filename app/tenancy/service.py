@@ -20,7 +20,7 @@ from app.base.postgres.database import TENANT_ID, Database, Tx
 from app.base.sealing import Sealer, secret_context
 from app.tenancy import store
 from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT, OPERATOR_TENANT, SCOPES, Caller
-from app.tenancy.unknown_keys import UnknownKeys, unknown_key
+from app.tenancy.unknown_keys import UnknownKeys, unknown_key_error
 
 KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
@@ -30,14 +30,14 @@ REFERENCE_SECRET = "reference-secret"  # noqa: S105 - the name under which it is
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """A token bucket: `rate` requests a second, bursts of one second's worth."""
 
     rate: float
     tokens: float
     at: float
 
-    def take(self, now: float) -> float:
+    def try_take(self, now: float) -> float:
         """0 if the request may pass, else the seconds until it may."""
         self.tokens = min(self.rate, self.tokens + (now - self.at) * self.rate)
         self.at = now
@@ -62,8 +62,8 @@ class Tenancy:
         self._lookups: dict[bytes, asyncio.Task[Caller]] = {}
         self._keys: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
         self._tenants: OrderedDict[str, tuple[float, Tenant]] = OrderedDict()
-        self._loading: dict[tuple[str, bool], asyncio.Task[Tenant]] = {}
-        self._buckets: dict[str, Bucket] = {}
+        self._loads: dict[tuple[str, bool], asyncio.Task[Tenant]] = {}
+        self._buckets: dict[str, TokenBucket] = {}
 
     # -- who calls -------------------------------------------------------------------------------------------
 
@@ -78,14 +78,14 @@ class Tenancy:
     ) -> Caller:
         """The caller behind an `Authorization` header. The operator's key takes its tenant from the header
         `Plangate-Tenant`, at a registration without one from the spec, else it is `local`."""
-        caller = await self.known(authorization, host)
+        caller = await self.authenticate_key(authorization, host)
         if caller.operator:
-            caller = replace(caller, tenant=_operators_tenant(tenant, spec_tenant))
-            await self.tenant(caller.tenant, make=True)
+            caller = replace(caller, tenant=_operator_tenant(tenant, spec_tenant))
+            await self.get_tenant(caller.tenant, create=True)
         elif tenant is not None and tenant != caller.tenant:
             raise Unauthenticated("This key belongs to another tenant than the header Plangate-Tenant names.")
         if principal is not None:
-            if not caller.may("act-as"):
+            if not caller.has_scope("act-as"):
                 raise Forbidden("Plangate-Principal needs a key with the scope 'act-as'.")
             if not 0 < len(principal) <= MAX_PRINCIPAL_CHARS:
                 raise Invalid(f"Plangate-Principal must have 1 to {MAX_PRINCIPAL_CHARS} characters.")
@@ -93,7 +93,7 @@ class Tenancy:
         await self._admit(caller)
         return caller
 
-    async def known(self, authorization: str | None, host: str = "") -> Caller:
+    async def authenticate_key(self, authorization: str | None, host: str = "") -> Caller:
         """Return the caller to whom this key belongs, before anything else of the request is read. `host` is the client's
         address. Raise Unauthenticated, or TooManyUnknownKeys."""
         if not authorization or not authorization.startswith("Bearer "):
@@ -101,9 +101,9 @@ class Tenancy:
         key = authorization[7:].strip()
         if not has_key_shape(key):
             raise Unauthenticated("This is not a key of this service: it is mistyped or cut off.")
-        return await self._find(hash_key(key), host)
+        return await self._find_caller(hash_key(key), host)
 
-    async def _find(self, hash: bytes, host: str = "") -> Caller:
+    async def _find_caller(self, hash: bytes, host: str = "") -> Caller:
         """Return the caller of a key. Requests that come at once with the same key wait for one lookup."""
         kept = self._keys.get(hash)
         if kept is not None and kept[0] > time.monotonic():
@@ -113,10 +113,10 @@ class Tenancy:
         if lookup is None:
             lookup = asyncio.create_task(self._look_up(hash, host), name="key-lookup")
             self._lookups[hash] = lookup
-            lookup.add_done_callback(lambda done: self._looked_up(hash, done))
+            lookup.add_done_callback(lambda done: self._finish_lookup(hash, done))
         return await asyncio.shield(lookup)
 
-    def _looked_up(self, hash: bytes, lookup: asyncio.Task[Caller]) -> None:
+    def _finish_lookup(self, hash: bytes, lookup: asyncio.Task[Caller]) -> None:
         del self._lookups[hash]
         if not lookup.cancelled():
             lookup.exception()  # all who waited for it may be gone
@@ -133,11 +133,11 @@ class Tenancy:
             answered = True
         finally:
             if new and not (answered and row is None):
-                self.unknown_keys.give_back(host)
+                self.unknown_keys.refund(host)
         if row is None:
             self._keys.pop(hash, None)
             self.unknown_keys.remember(hash)
-            raise unknown_key()
+            raise unknown_key_error()
         good_for = KEY_CACHE_S
         if row["expires_at"] is not None:
             good_for = min(good_for, (row["expires_at"] - datetime.now(UTC)).total_seconds())
@@ -155,11 +155,11 @@ class Tenancy:
             self._keys.popitem(last=False)
         return caller
 
-    async def still_valid(self, authorization: str) -> bool:
+    async def is_key_valid(self, authorization: str) -> bool:
         """Whether the key of an open stream still is one: asked every few seconds. While the database is away
         nobody can say, and there is nothing new to read either."""
         try:
-            await self._find(hash_key(authorization[7:].strip()))
+            await self._find_caller(hash_key(authorization[7:].strip()))
         except Unauthenticated:
             return False
         except (Unavailable, TooManyRequests):
@@ -167,14 +167,14 @@ class Tenancy:
         return True
 
     async def _admit(self, caller: Caller) -> None:
-        rate = (await self.tenant(caller.tenant)).limits.get("requestsPerSecond")
+        rate = (await self.get_tenant(caller.tenant)).limits.get("requestsPerSecond")
         if not rate:
             return
         now = time.monotonic()
         bucket = self._buckets.get(caller.tenant)
         if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[caller.tenant] = Bucket(rate, rate, now)
-        wait = bucket.take(now)
+            bucket = self._buckets[caller.tenant] = TokenBucket(rate, rate, now)
+        wait = bucket.try_take(now)
         if wait:
             raise TooManyRequests(
                 f"This tenant may send {rate} requests a second.", retry_after_s=max(1, round(wait))
@@ -182,29 +182,29 @@ class Tenancy:
 
     # -- tenants ---------------------------------------------------------------------------------------------
 
-    async def tenant(self, tenant: str, *, make: bool = False) -> Tenant:
+    async def get_tenant(self, tenant: str, *, create: bool = False) -> Tenant:
         """The tenant, from a cache of a few seconds; made on first use for the operator's key. Requests that come at
         once wait for one lookup."""
         kept = self._tenants.get(tenant)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
-        loading = self._loading.get((tenant, make))
+        loading = self._loads.get((tenant, create))
         if loading is None:
-            loading = asyncio.create_task(self._load_tenant(tenant, make), name="tenant-lookup")
-            self._loading[tenant, make] = loading
-            loading.add_done_callback(lambda done: self._loaded(tenant, make, done))
+            loading = asyncio.create_task(self._load_tenant(tenant, create), name="tenant-lookup")
+            self._loads[tenant, create] = loading
+            loading.add_done_callback(lambda done: self._finish_load(tenant, create, done))
         return await asyncio.shield(loading)
 
-    def _loaded(self, tenant: str, make: bool, loading: asyncio.Task[Tenant]) -> None:
-        del self._loading[tenant, make]
+    def _finish_load(self, tenant: str, create: bool, loading: asyncio.Task[Tenant]) -> None:
+        del self._loads[tenant, create]
         if not loading.cancelled():
             loading.exception()  # all who waited for it may be gone
 
-    async def _load_tenant(self, tenant: str, make: bool) -> Tenant:
+    async def _load_tenant(self, tenant: str, create: bool) -> Tenant:
         now = time.monotonic()
         async with self._db.transaction(tenant) as tx:
             row = await store.tenant(tx)
-            if row is None and make:
+            if row is None and create:
                 await self.create_tenant(tx, tenant, {})
                 row = await store.tenant(tx)
         if row is None:
@@ -266,7 +266,7 @@ class Tenancy:
                 "Unknown scopes.",
                 [FieldError("/scopes", f"{', '.join(unknown)}; known are {', '.join(SCOPES)}")],
             )
-        wider = [s for s in scopes if not caller.may(s)]
+        wider = [s for s in scopes if not caller.has_scope(s)]
         if wider or (caller.tools is not None and not set(tools or ("*",)) <= caller.tools):
             raise Forbidden(
                 f"A key cannot be wider than the one that makes it: {', '.join(wider) or 'tools'}."
@@ -292,17 +292,17 @@ class Tenancy:
             "revoked_at": None,
         }
 
-    def forget_keys(self) -> None:
+    def expire_cached_keys(self) -> None:
         """This process looks every key up again: after a revocation here it holds at once."""
         self._keys = OrderedDict((hash, (0.0, caller)) for hash, (_, caller) in self._keys.items())
 
 
-def _is_name(text: str, most: int) -> bool:
+def _is_name(text: str, max_chars: int) -> bool:
     """A command line may hold bytes that are no UTF-8: Python makes halves of characters of them, which nothing can keep."""
-    return 0 < len(text) <= most and not any("\ud800" <= char <= "\udfff" for char in text)
+    return 0 < len(text) <= max_chars and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _operators_tenant(header: str | None, spec_tenant: str | None) -> str:
+def _operator_tenant(header: str | None, spec_tenant: str | None) -> str:
     if header is not None and spec_tenant is not None and header != spec_tenant:
         raise Invalid(
             f"The header Plangate-Tenant says {header!r}, the spec's tenant.resourceId says {spec_tenant!r}: they must agree.",

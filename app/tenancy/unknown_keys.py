@@ -18,15 +18,15 @@ from app.base.peers import peer_for_host
 
 BURST_S: Final = 5
 """A client that has tried no unknown key for so long may try as many at once as in that time."""
-MAX_CLIENTS: Final = 10_000
+MAX_REMEMBERED_CLIENTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownKeyBounds:
     """How many unknown keys are remembered, for how long, and how many a client may try a second."""
 
-    remembered: int = 10_000
-    seconds: float = 5.0
+    max_remembered: int = 10_000
+    remember_s: float = 5.0
     per_client_per_s: float = 20.0
 
 
@@ -37,7 +37,7 @@ class TooManyUnknownKeys(TooManyRequests):
 
 @dataclass(slots=True)
 class _Allowance:
-    left: float
+    remaining: float
     at: float
 
 
@@ -61,29 +61,29 @@ class UnknownKeys:
         until = self._until.get(hash)
         if until is not None and until > self._clock():
             self._metrics.unknown_keys.labels("remembered").inc()
-            raise unknown_key()
+            raise unknown_key_error()
 
     def remember(self, hash: bytes) -> None:
         self._metrics.unknown_keys.labels("looked_up").inc()
         self._until.pop(hash, None)
-        self._until[hash] = self._clock() + self._bounds.seconds
-        while len(self._until) > self._bounds.remembered:
+        self._until[hash] = self._clock() + self._bounds.remember_s
+        while len(self._until) > self._bounds.max_remembered:
             self._until.popitem(last=False)
 
     def spend(self, host: str) -> None:
         """Take one try of a client, before its key is looked up. Raise TooManyUnknownKeys if it has none left."""
         allowance, rate = self._allowance(host), self._bounds.per_client_per_s
-        if allowance.left < 1:
+        if allowance.remaining < 1:
             self._metrics.unknown_keys.labels("limited").inc()
             raise TooManyUnknownKeys(
                 f"More than {rate:g} unknown API keys a second came from this address. Use a valid key, or wait.",
-                retry_after_s=max(1, round((1 - allowance.left) / rate)),
+                retry_after_s=max(1, round((1 - allowance.remaining) / rate)),
             )
-        allowance.left -= 1
+        allowance.remaining -= 1
 
-    def give_back(self, host: str) -> None:
+    def refund(self, host: str) -> None:
         """Return the try of a client whose key is known, or could not be looked up."""
-        self._allowance(host).left += 1
+        self._allowance(host).remaining += 1
 
     def _allowance(self, host: str) -> _Allowance:
         peer, now, rate = peer_for_host(host), self._clock(), self._bounds.per_client_per_s
@@ -91,13 +91,13 @@ class UnknownKeys:
         allowance = self._clients.get(peer)
         if allowance is None:
             allowance = self._clients[peer] = _Allowance(most, now)
-            while len(self._clients) > MAX_CLIENTS:
+            while len(self._clients) > MAX_REMEMBERED_CLIENTS:
                 self._clients.popitem(last=False)
         self._clients.move_to_end(peer)
-        allowance.left = min(most, allowance.left + (now - allowance.at) * rate)
+        allowance.remaining = min(most, allowance.remaining + (now - allowance.at) * rate)
         allowance.at = now
         return allowance
 
 
-def unknown_key() -> Unauthenticated:
+def unknown_key_error() -> Unauthenticated:
     return Unauthenticated("This key is unknown, expired or revoked.")

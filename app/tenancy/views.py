@@ -13,7 +13,7 @@ from app.tenancy.models import SCOPES
 Scope = Annotated[str, Field(json_schema_extra={"enum": list(SCOPES)})]
 
 
-class Page(View):
+class CursorPage(View):
     """A page of a list, newest first."""
 
     next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]
@@ -44,7 +44,7 @@ class NewKey(KeyView):
     key: str
 
 
-class KeyPage(Page):
+class KeyPage(CursorPage):
     items: list[KeyView]
 
 

@@ -57,7 +57,7 @@ class ClientCalls:
             if foreign:
                 raise Forbidden(f"This key may not serve {', '.join(foreign)}.")
         if token is not None:
-            names, actions = [name for name, _ in served], caller.may("actions:serve")
+            names, actions = [name for name, _ in served], caller.has_scope("actions:serve")
             held = await store.reclaim(tx, token_hash(token), caller.principal, names, actions)
             if held:
                 return await self._handed_out(tx, held, token)
@@ -70,7 +70,7 @@ class ClientCalls:
             caller.principal,
             token_hash(token),
             max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS)),
-            caller.may("actions:serve"),
+            caller.has_scope("actions:serve"),
         )
         return await self._handed_out(tx, rows, token)
 
@@ -122,7 +122,7 @@ class ClientCalls:
         if caller.tools is not None and call["name"] not in caller.tools:
             raise Forbidden(f"This key may not serve the tool of {work_id}.")
         if call["purpose"] != "tool":
-            caller.need("actions:serve")
+            caller.require_scope("actions:serve")
         return call
 
     async def heartbeat(self, tx: Tx, caller: Caller, work_id: str, token: str, lease_ms: int) -> str:

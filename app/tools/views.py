@@ -10,7 +10,7 @@ from plangate.spec.models import ToolSpec
 from pydantic import Field, JsonValue
 
 from app.tenancy.http import View
-from app.tenancy.views import Page
+from app.tenancy.views import CursorPage
 
 
 class CallContext(View):
@@ -117,7 +117,7 @@ class CallView(View):
     late_result: JsonObject | None
 
 
-class CallPage(Page):
+class CallPage(CursorPage):
     items: list[CallView]
 
 

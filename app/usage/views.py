@@ -9,7 +9,7 @@ from plangate.events import Usage, WorkKind, WorkStatus
 from pydantic import Field, JsonValue
 
 from app.tenancy.http import View
-from app.tenancy.views import Page, WholeList
+from app.tenancy.views import CursorPage, WholeList
 
 GroupBy = Literal["query", "thread", "agent", "model", "artifact", "channel", "day"]
 
@@ -111,7 +111,7 @@ class WorkRecord(WorkView):
     ] = None
 
 
-class WorkPage(Page):
+class WorkPage(CursorPage):
     """A page of work records. It may have fewer than `limit`, or none, although there are more: `nextCursor` tells."""
 
     items: list[WorkSummary]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.tenancy.http import View
-from app.tenancy.views import Page
+from app.tenancy.views import CursorPage
 
 
 class Digest(View):
@@ -32,5 +32,5 @@ class FileView(View):
     at: datetime
 
 
-class FilePage(Page):
+class FilePage(CursorPage):
     items: list[FileView]

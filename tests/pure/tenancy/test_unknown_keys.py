@@ -55,7 +55,7 @@ def test_a_client_may_try_few_keys_and_others_are_unaffected() -> None:
     keys.spend("192.0.2.1")
     with pytest.raises(TooManyUnknownKeys):
         keys.spend("192.0.2.1")
-    keys.give_back("192.0.2.1")
+    keys.refund("192.0.2.1")
     keys.spend("192.0.2.1")
     assert metrics.registry.get_sample_value("plangate_unknown_keys_total", {"outcome": "limited"}) == 2
 
