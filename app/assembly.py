@@ -404,10 +404,10 @@ def assemble(
     def journal_hint(payload: str) -> None:
         who, _, names = payload.partition("|")
         if who != origin:
-            hub.hint(None if names == "*" else names.split(","))
+            hub.invalidate(None if names == "*" else names.split(","))
 
     def gap() -> None:
-        hub.hint(None)
+        hub.invalidate(None)
         call_hints.hear_all()
         worker.hear_all()
 

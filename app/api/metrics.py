@@ -65,10 +65,13 @@ OWN: Final[dict[str, tuple[str, Callable[[Services], float]]]] = {
         "Unknown API keys that this process remembers.",
         lambda s: len(s.tenancy.unknown_keys),
     ),
-    "streams": ("Open streams of events and of calls in this process.", lambda s: s.streams.open.count),
+    "streams": (
+        "Open streams of events and of calls in this process.",
+        lambda s: s.streams.open_streams.count,
+    ),
     "stream_reads_waiting": (
         "Streams that wait to read the database; PLANGATE_STREAM_READS do so at once.",
-        lambda s: s.streams.reads.waiting,
+        lambda s: s.streams.reads.waiting_count,
     ),
     "large_event_bytes": (
         "Bytes of the copies of large events that streams of this process share.",

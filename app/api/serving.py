@@ -193,7 +193,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.streams.draining.set()
-        self._services.hub.hint(None)
+        self._services.hub.invalidate(None)
         self._services.call_hints.close()
         await super().shutdown(sockets)
 

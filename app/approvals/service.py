@@ -214,7 +214,7 @@ class Approvals:
 
     async def _scope_of(self, tx: Tx, row: ApprovalRow) -> Scope:
         """Where the gate opened: all events about it stand under the same parent."""
-        found = await journal_store.scope_of(tx, row.work_id)
+        found = await journal_store.load_scope(tx, row.work_id)
         return found or Scope(row.query_id, row.thread_id, row.work_id, None, row.agent)
 
     async def _tell_open(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:

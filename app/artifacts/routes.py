@@ -127,7 +127,7 @@ async def _published(
     producer = await _unit(tx, artifacts, thread_id, work_id)
     if work_id is None or producer is None:
         return await published(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
-    scope = await journal_store.scope_of(tx, work_id)
+    scope = await journal_store.load_scope(tx, work_id)
     made = await published(tx, artifacts, asked, target, producer, scope)
     # The query is locked now: who has the call has it until the end.
     await need_call(tx, work_id, caller.principal, undone="The artifact was not published")

@@ -97,7 +97,7 @@ async def write(
 
 
 async def _scope(tx: Tx, asked: CallWrite) -> Scope:
-    scope = await journal_store.scope_of(tx, asked.work_id)
+    scope = await journal_store.load_scope(tx, asked.work_id)
     if scope is None:
         raise NotFound(f"There is no work record {asked.work_id!r} of a query.")
     if scope.thread_id != asked.thread_id:

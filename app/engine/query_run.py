@@ -24,7 +24,7 @@ from app.engine.models import QueryRecord, WorkTree, usage_of
 from app.engine.worker import Running
 from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Lease, LeaseLost, QueryChange, Scope, event
-from app.journal.writer import JournalWriter, ParkRefused
+from app.journal.writer import JournalWriter, ParkRejected
 from app.llm.messages import Usage
 from app.llm.prices import together
 from app.runtimes.models import Runtime
@@ -450,7 +450,7 @@ class QueryRun:
         try:
             await self.commit(Entry(items=[told], change=QueryChange("waiting", reason, self._wake)))
             self._ended = Parked()
-        except ParkRefused:
+        except ParkRejected:
             await self._read_wake()
 
     async def aclose(self) -> None:

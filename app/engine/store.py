@@ -10,7 +10,7 @@ import orjson
 from app.base.postgres.database import Database, Tx
 from app.engine.models import PastRun, QueryRecord, WorkRow
 from app.journal.models import Work
-from app.journal.writer import ended
+from app.journal.writer import ended_work
 from app.llm.messages import Usage
 
 RECORD = """
@@ -172,7 +172,7 @@ async def stranded_queries(db: Database, limit: int) -> list[tuple[str, str]]:
 async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:
     ended_at = await tx.value(END, tx.tenant, query_id, reason, error, status)
     rows = await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error, ended_at)
-    tx.ended_work += [ended(Work(**r)) for r in rows]
+    tx.ended_work += [ended_work(Work(**r)) for r in rows]
     await tx.run(TELL_WAKE, query_id)
 
 

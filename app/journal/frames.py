@@ -10,38 +10,38 @@ from typing import Final
 from app.journal.models import JournalEvent, LargeEvent
 from app.journal.shared_bodies import SharedBodies
 
-RETRY: Final = b"retry: 1000\n\n"
-HEARTBEAT: Final = b": heartbeat\n\n"
-HEARTBEAT_S: Final = 15.0  # proxies close a connection that is silent for about a minute
-CHUNK_BYTES: Final = 16 * 1024  # frames that are sent at once
-CHECK_KEY_EVERY_S: Final = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
+RETRY_FRAME: Final = b"retry: 1000\n\n"
+HEARTBEAT_FRAME: Final = b": heartbeat\n\n"
+HEARTBEAT_INTERVAL_S: Final = 15.0  # proxies close a connection that is silent for about a minute
+MIN_CHUNK_BYTES: Final = 16 * 1024  # frames that are sent at once
+KEY_CHECK_INTERVAL_S: Final = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
 
 Batch = Sequence[tuple[str, str, JournalEvent]]
 """Events, each with its cursor and its query's id."""
 
 
-async def encode(
+async def encode_frames(
     bodies: SharedBodies,
     tenant: str,
     batches: AsyncGenerator[Batch, None],
-    allowed: Callable[[], Awaitable[bool]],
-    head: bytes = RETRY,
+    is_allowed: Callable[[], Awaitable[bool]],
+    head: bytes = RETRY_FRAME,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of these batches in chunks, and a heartbeat while they are empty. Ends when the key of the
     reader is revoked (`allowed`)."""
     clock = asyncio.get_running_loop().time
     sent_at = clock()
-    check_at = sent_at + CHECK_KEY_EVERY_S
+    check_at = sent_at + KEY_CHECK_INTERVAL_S
     async with contextlib.aclosing(batches):
         async for batch in batches:
             async with contextlib.aclosing(_chunks(bodies, tenant, batch)) as chunks:
                 async for chunk in chunks:
                     if clock() >= check_at:
-                        if not await allowed():
+                        if not await is_allowed():
                             return
-                        check_at = clock() + CHECK_KEY_EVERY_S
-                    if chunk or clock() - sent_at >= HEARTBEAT_S:
-                        yield head + (chunk or HEARTBEAT)
+                        check_at = clock() + KEY_CHECK_INTERVAL_S
+                    if chunk or clock() - sent_at >= HEARTBEAT_INTERVAL_S:
+                        yield head + (chunk or HEARTBEAT_FRAME)
                         head = b""
                         sent_at = clock()
     if head:
@@ -66,7 +66,7 @@ async def _chunks(bodies: SharedBodies, tenant: str, batch: Batch) -> AsyncGener
         else:
             chunk += (start, event.body[1:], b"\n\n")
             size += len(start) + len(event.body)
-            if size >= CHUNK_BYTES:
+            if size >= MIN_CHUNK_BYTES:
                 yield b"".join(chunk)
                 chunk, size = [], 0
     if chunk or not batch:

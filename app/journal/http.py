@@ -14,14 +14,14 @@ from app.journal.streams import Streams
 from app.tenancy.http import door_of
 from app.tenancy.models import Caller
 
-LAST_EVENTS_S = (
+SHUTDOWN_GRACE_S = (
     3.0  # at a shutdown streams end by themselves, between events; the library cuts them only after this
 )
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-SSE = "text/event-stream"
+SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+SSE_MEDIA_TYPE = "text/event-stream"
 
 
-class EventStream(EventSourceResponse):
+class SseResponse(EventSourceResponse):
     """A response of encoded frames, which holds a place among the open streams until it ends.
 
     The frames bring their own heartbeats: the library's could fall into a frame that is sent in slices. The connection
@@ -29,7 +29,7 @@ class EventStream(EventSourceResponse):
     """
 
     def __init__(self, frames: AsyncIterator[bytes], place: OpenStream) -> None:
-        super().__init__(frames, headers=HEADERS, ping=0, shutdown_grace_period=LAST_EVENTS_S)
+        super().__init__(frames, headers=SSE_HEADERS, ping=0, shutdown_grace_period=SHUTDOWN_GRACE_S)
         self._place = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,17 +39,17 @@ class EventStream(EventSourceResponse):
             self._place.release()
 
 
-def streams_of(request: Request) -> Streams:
+def get_streams(request: Request) -> Streams:
     streams: Streams = request.app.state.services.streams
     return streams
 
 
 @asynccontextmanager
-async def stream_place(request: Request, caller: Caller) -> AsyncIterator[OpenStream]:
+async def claim_stream(request: Request, caller: Caller) -> AsyncIterator[OpenStream]:
     """Take a place for a stream that this request opens; an error in the block gives it back, and else the stream
     does when it ends. Raises TooManyRequests."""
     tenant = await door_of(request).tenancy.get_tenant(caller.tenant)
-    place = streams_of(request).open.claim(caller, tenant.limits)
+    place = get_streams(request).open_streams.claim(caller, tenant.limits)
     try:
         yield place
     except BaseException:
@@ -57,7 +57,7 @@ async def stream_place(request: Request, caller: Caller) -> AsyncIterator[OpenSt
         raise
 
 
-def allowed(request: Request) -> Callable[[], Awaitable[bool]]:
+def key_check(request: Request) -> Callable[[], Awaitable[bool]]:
     """Whether the key of this request still is one: an open stream asks every few seconds."""
     authorization = request.headers.get("authorization", "")
     tenancy = door_of(request).tenancy
@@ -69,4 +69,4 @@ def allowed(request: Request) -> Callable[[], Awaitable[bool]]:
 
 
 def wants_stream(request: Request) -> bool:
-    return SSE in request.headers.get("accept", "")
+    return SSE_MEDIA_TYPE in request.headers.get("accept", "")

@@ -18,13 +18,13 @@ class OpenStream:
 
     def __init__(self, streams: OpenStreams, tenant: str, key_id: str) -> None:
         self._streams = streams
-        self._of = (tenant, key_id)
+        self._owner = (tenant, key_id)
         self._open = True
 
     def release(self) -> None:
         if self._open:
             self._open = False
-            self._streams._released(*self._of)
+            self._streams._remove(*self._owner)
 
 
 class OpenStreams:
@@ -44,16 +44,16 @@ class OpenStreams:
         per_tenant = limits.get("openStreams")
         per_key = limits.get("openStreamsPerKey", per_tenant)
         if per_tenant is not None and self._tenants[caller.tenant] >= per_tenant:
-            self._refuse(
+            self._reject(
                 "tenant", f"The tenant {caller.tenant!r} has {per_tenant} streams open", "openStreams"
             )
         if per_key is not None and self._keys[caller.tenant, caller.key_id] >= per_key:
-            self._refuse("key", f"The key {caller.key_id!r} has {per_key} streams open", "openStreamsPerKey")
+            self._reject("key", f"The key {caller.key_id!r} has {per_key} streams open", "openStreamsPerKey")
         self._tenants[caller.tenant] += 1
         self._keys[caller.tenant, caller.key_id] += 1
         return OpenStream(self, caller.tenant, caller.key_id)
 
-    def _refuse(self, limit: str, what: str, name: str) -> None:
+    def _reject(self, limit: str, what: str, name: str) -> None:
         self._metrics.streams_refused.labels(limit).inc()
         raise TooManyRequests(
             f"{what} in this process, which is the maximum. Close one, follow several queries with one stream "
@@ -61,7 +61,7 @@ class OpenStreams:
             retry_after_s=RETRY_AFTER_S,
         )
 
-    def _released(self, tenant: str, key_id: str) -> None:
+    def _remove(self, tenant: str, key_id: str) -> None:
         self._tenants[tenant] -= 1
         self._keys[tenant, key_id] -= 1
         if not self._tenants[tenant]:

@@ -14,22 +14,22 @@ from app.base.postgres.database import Database, Tx
 class StreamReads:
     """Transactions of streams, `at_once` at a time. The wait for a turn does not count as a wait for the database."""
 
-    def __init__(self, db: Database, at_once: int) -> None:
+    def __init__(self, db: Database, max_concurrent: int) -> None:
         self._db = db
-        self._turns = Turns(at_once)
+        self._turns = PrioritySemaphore(max_concurrent)
         self._outages = 0
 
     @property
-    def waiting(self) -> int:
-        return self._turns.waiting
+    def waiting_count(self) -> int:
+        return self._turns.waiting_count
 
     @asynccontextmanager
-    async def transaction(self, tenant: str, *, opening: bool = False) -> AsyncIterator[Tx]:
+    async def transaction(self, tenant: str, *, is_opening: bool = False) -> AsyncIterator[Tx]:
         """A transaction under `tenant`, when it is this one's turn: `opening` streams go first, because their clients
         wait for an answer. Raises Unavailable, also if the database was found to be away meanwhile: a long queue does
         not try it one by one."""
         outages = self._outages
-        await self._turns.acquire(first=opening)
+        await self._turns.acquire(priority=is_opening)
         try:
             if self._outages != outages:
                 raise Unavailable("The database cannot be reached; try again in a moment.")
@@ -43,23 +43,23 @@ class StreamReads:
             self._turns.release()
 
 
-class Turns:
+class PrioritySemaphore:
     """A semaphore with two queues."""
 
-    def __init__(self, at_once: int) -> None:
-        self._free = at_once
-        self._first: deque[asyncio.Future[None]] = deque()
-        self._others: deque[asyncio.Future[None]] = deque()
+    def __init__(self, max_concurrent: int) -> None:
+        self._free = max_concurrent
+        self._priority_queue: deque[asyncio.Future[None]] = deque()
+        self._normal_queue: deque[asyncio.Future[None]] = deque()
 
     @property
-    def waiting(self) -> int:
-        return len(self._first) + len(self._others)
+    def waiting_count(self) -> int:
+        return len(self._priority_queue) + len(self._normal_queue)
 
-    async def acquire(self, *, first: bool) -> None:
+    async def acquire(self, *, priority: bool) -> None:
         if self._free > 0:  # then nobody waits
             self._free -= 1
             return
-        queue = self._first if first else self._others
+        queue = self._priority_queue if priority else self._normal_queue
         turn = asyncio.get_running_loop().create_future()
         queue.append(turn)
         try:
@@ -72,7 +72,7 @@ class Turns:
             raise
 
     def release(self) -> None:
-        for queue in (self._first, self._others):
+        for queue in (self._priority_queue, self._normal_queue):
             while queue:
                 turn = queue.popleft()
                 if not turn.done():

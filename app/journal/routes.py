@@ -11,7 +11,7 @@ from plangate.events import EVENT_TYPES
 from app.base.errors import FieldError, Invalid
 from app.base.json import strict_json
 from app.journal import store
-from app.journal.http import EventStream, allowed, stream_place, streams_of, wants_stream
+from app.journal.http import SseResponse, claim_stream, get_streams, key_check, wants_stream
 from app.journal.models import TERMINAL_TYPES, StoredEvent
 from app.journal.streams import QueryCursor
 from app.journal.views import STREAM, EventPage
@@ -59,15 +59,15 @@ async def query_events(
     types: Types = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    streams = streams_of(request)
+    streams = get_streams(request)
     names = wanted(types)
     at = cursor_of(request, after)
     if wants_stream(request):
-        async with stream_place(request, caller) as place:
+        async with claim_stream(request, caller) as place:
             async with streams.reads.transaction(caller.tenant, opening=True) as tx:
                 position = await streams.position(tx, query_id, at)
-            frames = streams.sse(caller.tenant, query_id, position, names, allowed(request))
-            return EventStream(frames, place)
+            frames = streams.sse(caller.tenant, query_id, position, names, key_check(request))
+            return SseResponse(frames, place)
     async with door_of(request).db.transaction(caller.tenant) as tx:
         position = await streams.position(tx, query_id, at)
         rows = await store.page(tx, query_id, position, limit, names)
@@ -98,17 +98,17 @@ async def tenant_events(
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    streams = streams_of(request)
+    streams = get_streams(request)
     names = wanted(types)
     at = cursor_of(request, after)
     if wants_stream(request):
-        async with stream_place(request, caller) as place:
+        async with claim_stream(request, caller) as place:
             async with streams.reads.transaction(caller.tenant, opening=True) as tx:
                 position = await streams.tenant_position(tx, at)
             frames = streams.tenant_sse(
-                caller.tenant, position, names, runtime_id, thread_id, allowed(request)
+                caller.tenant, position, names, runtime_id, thread_id, key_check(request)
             )
-            return EventStream(frames, place)
+            return SseResponse(frames, place)
     async with door_of(request).db.transaction(caller.tenant) as tx:
         position = await streams.tenant_position(tx, at)
         rows = await streams.tenant_page(tx, position, limit, names, runtime_id, thread_id)

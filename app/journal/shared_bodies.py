@@ -11,11 +11,11 @@ from app.base.postgres.database import Tx
 from app.journal import store
 from app.journal.models import LARGE_EVENT_BYTES, LargeEvent
 
-Read = Callable[[str, Callable[[Tx], Awaitable[bytes | None]]], Awaitable[bytes | None]]
+BodyReader = Callable[[str, Callable[[Tx], Awaitable[bytes | None]]], Awaitable[bytes | None]]
 """Runs a read of a tenant's, again after an outage."""
 
 
-class EventGone(Exception):
+class EventDeleted(Exception):
     """The event was deleted while it was being read, or the process is stopping."""
 
 
@@ -26,18 +26,18 @@ class SharedBody:
     size_bytes: int
     readers: int = 0
     body: bytes | None = None
-    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class SharedBodies:
     """The bodies of large events that readers of this process are at, `max_bytes` in all. For an event that finds no
     room, each slice is read from the database when it is needed."""
 
-    def __init__(self, read: Read, max_bytes: int) -> None:
+    def __init__(self, read: BodyReader, max_bytes: int) -> None:
         self._read = read
         self._max_bytes = max_bytes
         self._bodies: dict[tuple[str, str, int], SharedBody] = {}
-        self.held_bytes = 0
+        self.shared_bytes = 0
 
     async def slices(self, tenant: str, query_id: str, event: LargeEvent) -> AsyncGenerator[bytes, None]:
         """Yield the body in slices. Raises EventGone."""
@@ -46,7 +46,7 @@ class SharedBodies:
                 if shared is None:
                     yield await self._load(tenant, query_id, event.seq, at, LARGE_EVENT_BYTES)
                     continue
-                async with shared.loading:
+                async with shared.lock:
                     if shared.body is None:
                         shared.body = await self._load(tenant, query_id, event.seq, 0, event.size_bytes)
                 yield shared.body[at : at + LARGE_EVENT_BYTES]
@@ -56,11 +56,11 @@ class SharedBodies:
         """Hold the copy of this body while the block runs; None if there is no room for one."""
         shared = self._bodies.get(key)
         if shared is None:
-            if self.held_bytes + size_bytes > self._max_bytes:
+            if self.shared_bytes + size_bytes > self._max_bytes:
                 yield None
                 return
             shared = self._bodies[key] = SharedBody(size_bytes)
-            self.held_bytes += size_bytes
+            self.shared_bytes += size_bytes
         shared.readers += 1
         try:
             yield shared
@@ -68,10 +68,10 @@ class SharedBodies:
             shared.readers -= 1
             if shared.readers == 0:
                 del self._bodies[key]
-                self.held_bytes -= size_bytes
+                self.shared_bytes -= size_bytes
 
     async def _load(self, tenant: str, query_id: str, seq: int, at: int, size: int) -> bytes:
         body = await self._read(tenant, lambda tx: store.body_slice(tx, query_id, seq, at, size))
         if body is None:
-            raise EventGone(f"The event {seq} of query {query_id!r} was deleted.")
+            raise EventDeleted(f"The event {seq} of query {query_id!r} was deleted.")
         return body

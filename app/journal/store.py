@@ -61,15 +61,15 @@ SELECT query_id, seq, type, xid, size, body FROM (
     WINDOW w AS (ORDER BY xid, query_id, seq)) s
  WHERE n = 1 OR total <= $9 ORDER BY xid, query_id, seq
 """
-LISTED_BYTES: Final = 256 * 1024  # of a page that is answered as JSON
-ANY_SIZE: Final = 2**31 - 1
+MAX_JSON_PAGE_BYTES: Final = 256 * 1024  # of a page that is answered as JSON
+NO_SIZE_LIMIT: Final = 2**31 - 1
 
 
 async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple[list[str | None], list[int]]:
     """One transaction, one multi-row insert, one wake-up. An outcome and a first seq for each entry."""
     changes = [p.change for p in batch]
     events = [(n, e) for n, p in enumerate(batch, 1) for e in p.events]
-    work = [(n, w) for n, p in enumerate(batch, 1) for w in latest(p.work)]
+    work = [(n, w) for n, p in enumerate(batch, 1) for w in merge_records(p.work)]
     (row,) = await db.call(
         COMMIT,
         origin,
@@ -118,17 +118,17 @@ WORK_COLUMNS = (
 )
 
 
-def latest(work: Sequence[Work]) -> list[Work]:
+def merge_records(work: Sequence[Work]) -> list[Work]:
     """A record that one entry opens and closes is written once: an upsert may not touch a row twice. What the
     later form leaves out, the earlier one gives."""
     merged: dict[str, Work] = {}
     for record in work:
         earlier = merged.get(record.id)
-        merged[record.id] = record if earlier is None else _laid_over(earlier, record)
+        merged[record.id] = record if earlier is None else _merge_record(earlier, record)
     return list(merged.values())
 
 
-def _laid_over(earlier: Work, later: Work) -> Work:
+def _merge_record(earlier: Work, later: Work) -> Work:
     values = {c: getattr(later, c) for c in WORK_COLUMNS}
     for column in ("provider", "model", "prompt_cache_key", "price_date", "input", "output", "error"):
         if values[column] is None:
@@ -149,7 +149,7 @@ async def page(
     tx: Tx, query_id: str, after: int, limit: int, types: Sequence[str] | None = None
 ) -> list[StoredEvent]:
     """Return a page of whole events: at most LISTED_BYTES, or one event."""
-    rows = await tx.fetch(PAGE, tx.tenant, query_id, after, types, limit, LISTED_BYTES, ANY_SIZE)
+    rows = await tx.fetch(PAGE, tx.tenant, query_id, after, types, limit, MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT)
     return [StoredEvent(r["seq"], r["type"], r["body"]) for r in rows]
 
 
@@ -158,10 +158,10 @@ async def stream_page(tx: Tx, query_id: str, after: int, limit: int) -> Page:
     size = LARGE_EVENT_BYTES
     rows = await tx.fetch(PAGE, tx.tenant, query_id, after, None, limit, size, size)
     found = rows[0]["found"] if rows else 0
-    return Page([_event_of(r) for r in rows], complete=len(rows) == found < limit)
+    return Page([_event_from_row(r) for r in rows], complete=len(rows) == found < limit)
 
 
-def _event_of(row: Any) -> JournalEvent:
+def _event_from_row(row: Any) -> JournalEvent:
     if row["body"] is None:
         return LargeEvent(row["seq"], row["type"], row["size"])
     return StoredEvent(row["seq"], row["type"], row["body"])
@@ -191,17 +191,17 @@ async def tenant_page(
     """Return a page of a tenant's events with the position of each: whole ones, at most LISTED_BYTES, or `streamed`
     ones as in `stream_page`."""
     xid, query_id, seq = position
-    sizes = (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES) if streamed else (LISTED_BYTES, ANY_SIZE)
+    sizes = (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES) if streamed else (MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT)
     rows = await tx.fetch(
         TENANT_PAGE, tx.tenant, str(xid), query_id, seq, types, runtime_id, thread_id, limit, *sizes
     )
-    return [((r["xid"], r["query_id"], r["seq"]), _event_of(r)) for r in rows]
+    return [((r["xid"], r["query_id"], r["seq"]), _event_from_row(r)) for r in rows]
 
 
 SCOPE = "SELECT query_id, thread_id, id, parent_id, agent FROM work_records WHERE tenant_id = $1 AND id = $2"
 
 
-async def scope_of(tx: Tx, work_id: str) -> Scope | None:
+async def load_scope(tx: Tx, work_id: str) -> Scope | None:
     """The place of a work record in its query, for events about it."""
     row = await tx.row(SCOPE, tx.tenant, work_id)
     if row is None or row["query_id"] is None:

@@ -24,14 +24,14 @@ from app.journal.hub import Hub
 from app.journal.models import TERMINAL_TYPES, JournalEvent, Page, TenantPosition
 from app.journal.open_streams import OpenStreams
 from app.journal.reads import StreamReads
-from app.journal.shared_bodies import EventGone, SharedBodies
+from app.journal.shared_bodies import EventDeleted, SharedBodies
 
 log = structlog.get_logger(__name__)
 
-PAGE = 500
-LOOK_EVERY_S = 1.0
+MAX_PAGE_EVENTS = 500
+POLL_INTERVAL_S = 1.0
 TENANT_STREAM_KIND = "events of {}"  # a cursor is one tenant's
-LOOK_AROUND_EVERY_S = 2.0  # a stream that waits lets its reader's key be checked this often
+IDLE_BATCH_INTERVAL_S = 2.0  # a stream that waits lets its reader's key be checked this often
 
 
 class HistoryRewound(Conflict):
@@ -70,7 +70,7 @@ class QueryCursor:
         return int(found[3])
 
 
-async def _happens(event: asyncio.Event, within_s: float) -> bool:
+async def _wait_for_event(event: asyncio.Event, within_s: float) -> bool:
     """Whether the event is set before the time is over."""
     try:
         async with asyncio.timeout(within_s):
@@ -89,8 +89,8 @@ class Streams:
         """`reads` is how many streams read the database at once; `shared_bytes` bounds the bodies of large events."""
         self._db = db
         self.reads = StreamReads(db, reads)
-        self.open = OpenStreams(db.metrics)
-        self._bodies = SharedBodies(self._read_again, shared_bytes)
+        self.open_streams = OpenStreams(db.metrics)
+        self._bodies = SharedBodies(self._read_with_retry, shared_bytes)
         self._hub = hub
         self._signer = signer
         self._generation: str | None = None
@@ -98,11 +98,11 @@ class Streams:
         self._poll: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._poll = asyncio.create_task(self._look(), name="streams-look")
+        self._poll = asyncio.create_task(self._poll_heads(), name="streams-look")
 
     async def aclose(self) -> None:
         self.draining.set()
-        self._hub.hint(None)
+        self._hub.invalidate(None)
         if self._poll is not None:
             self._poll.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -111,7 +111,7 @@ class Streams:
     @property
     def shared_bytes(self) -> int:
         """Return the bytes of large events that streams of this process share."""
-        return self._bodies.held_bytes
+        return self._bodies.shared_bytes
 
     async def generation(self, tx: Tx) -> str:
         if self._generation is None:
@@ -141,20 +141,20 @@ class Streams:
         over = None
         with self._hub.watch(query_id) as (channel, watch):
             while True:
-                watch.woken.clear()
+                watch.wake.clear()
                 page = channel.after(after)
                 if page is None:
-                    page = await self._page(tenant, query_id, after)
+                    page = await self._next_page(tenant, query_id, after)
                     if page is None:  # an outage
                         if self.draining.is_set():
                             return
-                        await asyncio.sleep(LOOK_EVERY_S)
+                        await asyncio.sleep(POLL_INTERVAL_S)
                         yield []
                         continue
                     if (
                         not page.events and over is None
                     ):  # who resumes after the terminal event waits for nothing
-                        over = await self._over(tenant, query_id, after)
+                        over = await self._is_over(tenant, query_id, after)
                         if over:
                             return
                 if page.events:
@@ -164,28 +164,30 @@ class Streams:
                         yield wanted
                     if page.events[-1].type in TERMINAL_TYPES:
                         return
-                if self.draining.is_set() or (channel.gone and not page.events):
+                if self.draining.is_set() or (channel.is_deleted and not page.events):
                     return
-                watch.seen = after
-                while page.complete and not await _happens(watch.woken, LOOK_AROUND_EVERY_S):
+                watch.last_seq = after
+                while page.complete and not await _wait_for_event(watch.wake, IDLE_BATCH_INTERVAL_S):
                     yield []
 
-    async def _page(self, tenant: str, query_id: str, after: int) -> Page | None:
+    async def _next_page(self, tenant: str, query_id: str, after: int) -> Page | None:
         """Return the next page, or None in an outage: a stream does not report outages."""
         try:
             async with self.reads.transaction(tenant) as tx:
-                return await store.stream_page(tx, query_id, after, PAGE)
+                return await store.stream_page(tx, query_id, after, MAX_PAGE_EVENTS)
         except Unavailable:
             return None
 
-    async def _over(self, tenant: str, query_id: str, after: int) -> bool | None:
+    async def _is_over(self, tenant: str, query_id: str, after: int) -> bool | None:
         try:
             async with self.reads.transaction(tenant) as tx:
                 return await store.is_over_after(tx, query_id, after)
         except Unavailable:
             return None
 
-    async def _read_again(self, tenant: str, read: Callable[[Tx], Awaitable[bytes | None]]) -> bytes | None:
+    async def _read_with_retry(
+        self, tenant: str, read: Callable[[Tx], Awaitable[bytes | None]]
+    ) -> bytes | None:
         """Read, and retry during outages. Return None if the process is stopping."""
         while True:
             try:
@@ -194,7 +196,7 @@ class Streams:
             except Unavailable:
                 if self.draining.is_set():
                     return None
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
     async def sse(
         self,
@@ -202,12 +204,14 @@ class Streams:
         query_id: str,
         after: int,
         types: Sequence[str] | None,
-        allowed: Callable[[], Awaitable[bool]],
+        is_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncGenerator[bytes, None]:
         """Yield the frames of a query's stream in chunks. Ends when the key of the reader is revoked."""
         batches = self._query_batches(tenant, query_id, after, types)
-        async with contextlib.aclosing(frames.encode(self._bodies, tenant, batches, allowed)) as chunks:
-            with contextlib.suppress(EventGone):  # readers ignore a frame without an end
+        async with contextlib.aclosing(
+            frames.encode_frames(self._bodies, tenant, batches, is_allowed)
+        ) as chunks:
+            with contextlib.suppress(EventDeleted):  # readers ignore a frame without an end
                 async for chunk in chunks:
                     yield chunk
 
@@ -221,7 +225,7 @@ class Streams:
             except Unavailable:
                 if self.draining.is_set():
                     return
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
         generation = self._generation
         async with contextlib.aclosing(self.follow(tenant, query_id, after, types)) as pages:
             async for events in pages:
@@ -233,13 +237,13 @@ class Streams:
         """Where to read on: without a cursor from now on."""
         generation = await self.generation(tx)
         if cursor is None:
-            return (await self._settled(tx), "", 0)
+            return (await self._oldest_open_xid(tx), "", 0)
         found, xid, query_id, seq = self._decode(tx.tenant, cursor)
         if found != generation:
             raise HistoryRewound("The database was restored since: start the stream without a cursor.")
         return (xid, query_id, seq)
 
-    async def _settled(self, tx: Tx) -> int:
+    async def _oldest_open_xid(self, tx: Tx) -> int:
         """The oldest transaction that may still be open: nothing can appear below it any more."""
         return int(await tx.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
 
@@ -272,13 +276,15 @@ class Streams:
         types: Sequence[str] | None,
         runtime_id: str | None,
         thread_id: str | None,
-        allowed: Callable[[], Awaitable[bool]],
+        is_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncGenerator[bytes, None]:
         """The frames of the tenant's stream; it lags by the longest open write, and skips nothing."""
-        yield frames.RETRY
+        yield frames.RETRY_FRAME
         batches = self._tenant_batches(tenant, position, types, runtime_id, thread_id)
-        async with contextlib.aclosing(frames.encode(self._bodies, tenant, batches, allowed, b"")) as chunks:
-            with contextlib.suppress(EventGone):
+        async with contextlib.aclosing(
+            frames.encode_frames(self._bodies, tenant, batches, is_allowed, b"")
+        ) as chunks:
+            with contextlib.suppress(EventDeleted):
                 async for chunk in chunks:
                     yield chunk
 
@@ -292,14 +298,14 @@ class Streams:
     ) -> AsyncGenerator[frames.Batch, None]:
         with self._hub.watch_all(tenant) as watch:
             while not self.draining.is_set():
-                watch.woken.clear()
+                watch.wake.clear()
                 rows: list[tuple[TenantPosition, JournalEvent]] = []
                 seen = 0
                 with contextlib.suppress(Unavailable):
                     async with self.reads.transaction(tenant) as tx:
-                        settled = await self._settled(tx)
+                        settled = await self._oldest_open_xid(tx)
                         rows = await self.tenant_page(
-                            tx, position, PAGE, types, runtime_id, thread_id, streamed=True
+                            tx, position, MAX_PAGE_EVENTS, types, runtime_id, thread_id, streamed=True
                         )
                         seen = settled  # not before: a page that could not be read was not passed over
                 if rows:
@@ -307,17 +313,17 @@ class Streams:
                     yield [(self.tenant_cursor(tenant, at), at[1], e) for at, e in rows]
                 else:
                     position = max(position, (seen, "", 0))  # what was passed over is not read again
-                    await _happens(watch.woken, LOOK_EVERY_S)
+                    await _wait_for_event(watch.wake, POLL_INTERVAL_S)
                     yield []
 
     # -- lost hints ------------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
+    async def _poll_heads(self) -> None:
         """One statement a second over the heads of all watched queries finds what no hint told of."""
         known: dict[str, int] = {}
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            watched = self._hub.watched()
+            await asyncio.sleep(POLL_INTERVAL_S)
+            watched = self._hub.watched_ids()
             if not watched:
                 known.clear()
                 continue
@@ -328,8 +334,8 @@ class Streams:
             except Exception:
                 log.exception("streams.look_failed")
                 continue
-            self._hub.gone([q for q in watched if q not in heads])
-            moved = [q for q, seq in heads.items() if known.get(q) != seq or self._hub.behind(q, seq)]
+            self._hub.mark_deleted([q for q in watched if q not in heads])
+            moved = [q for q, seq in heads.items() if known.get(q) != seq or self._hub.is_behind(q, seq)]
             known = heads
             if moved:
-                self._hub.hint(moved)
+                self._hub.invalidate(moved)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from plangate.events import Event
 from pydantic import Field
 
-from app.journal.http import SSE
+from app.journal.http import SSE_MEDIA_TYPE
 from app.tenancy.http import View
 
 
@@ -20,7 +20,7 @@ class EventPage(View):
 
 
 STREAM: dict[str, Any] = {
-    SSE: {
+    SSE_MEDIA_TYPE: {
         "schema": {"$ref": "#/components/schemas/Event"},
         "x-stream": "Each message has `id` (a cursor), `event` (the type) and one line of `data`, an Event.",
     }

@@ -27,10 +27,10 @@ log = structlog.get_logger(__name__)
 
 MAX_PENDING_BYTES = 8 * 1024 * 1024
 MAX_BATCH_ENTRIES = 500
-RETRY_FIRST_S, RETRY_MOST_S = 0.05, 1.0
+MIN_RETRY_S, MAX_RETRY_S = 0.05, 1.0
 
 
-class ParkRefused(Exception):
+class ParkRejected(Exception):
     """Something woke the query between its last look and its parking: look again."""
 
 
@@ -40,17 +40,17 @@ class JournalWriter:
     def __init__(self, db: Database, hub: Hub, origin: str) -> None:
         self._db = db
         self._metrics = db.metrics
-        self._work_ended = db.record_ended_work
+        self._record_ended_work = db.record_ended_work
         self._hub = hub
         self._origin = origin
         self._queue: deque[Pending] = deque()
         self._open: dict[Lease, Pending] = {}
         self._bytes = 0
-        self._work = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._has_work = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._has_capacity = asyncio.Event()
+        self._has_capacity.set()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -62,7 +62,7 @@ class JournalWriter:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
-                await self._idle.wait()
+                await self._is_idle.wait()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -77,14 +77,14 @@ class JournalWriter:
 
     async def post(self, lease: Lease, delta: Delta) -> None:
         """Adds a delta without waiting for it to be written; waits only while too much is pending."""
-        if not self._room.is_set():
-            await self._room.wait()
+        if not self._has_capacity.is_set():
+            await self._has_capacity.wait()
         if lease.lost:
             raise LeaseLost
         self._bytes += len(delta.text)
         self._add(lease, Entry(items=[delta]))
         if self._bytes > MAX_PENDING_BYTES:
-            self._room.clear()
+            self._has_capacity.clear()
 
     def _add(self, lease: Lease, entry: Entry) -> Pending:
         if lease.lost:
@@ -101,19 +101,19 @@ class JournalWriter:
         pending.items.extend(entry.items)
         pending.work.extend(entry.work)
         pending.change = entry.change
-        self._work.set()
-        self._idle.clear()
+        self._has_work.set()
+        self._is_idle.clear()
         return pending
 
     async def _run(self) -> None:
         while True:
-            await self._work.wait()
-            self._work.clear()
-            while batch := self._take():
+            await self._has_work.wait()
+            self._has_work.clear()
+            while batch := self._next_batch():
                 await self._write(batch)
-            self._idle.set()
+            self._is_idle.set()
 
-    def _take(self) -> list[Pending]:
+    def _next_batch(self) -> list[Pending]:
         """The next batch: at most one entry a lease, in order. What cannot be encoded is told to who wrote it."""
         batch: list[Pending] = []
         seen: set[Lease] = set()
@@ -127,9 +127,9 @@ class JournalWriter:
             if self._open.get(pending.lease) is pending:
                 del self._open[pending.lease]
             try:
-                pending.events = merge(pending.items)
+                pending.events = merge_deltas(pending.items)
             except (TypeError, ValueError) as error:
-                refuse(pending, error)
+                reject_entry(pending, error)
                 continue
             pending.lease.entries += 1
             pending.number = pending.lease.entries
@@ -138,12 +138,12 @@ class JournalWriter:
         self._queue = later
         self._bytes = sum(len(i.text) for p in self._queue for i in p.items if isinstance(i, Delta))
         if self._bytes <= MAX_PENDING_BYTES:
-            self._room.set()
+            self._has_capacity.set()
         return batch
 
     async def _write(self, batch: list[Pending]) -> None:
         """Writes a batch, through outages; splits one that fails until the bad entry stands alone."""
-        delay, told = RETRY_FIRST_S, Throttle()
+        delay, told = MIN_RETRY_S, Throttle()
         while True:
             began = time.perf_counter()
             try:
@@ -155,27 +155,27 @@ class JournalWriter:
                     if told.allow():
                         log.warning("journal.outage", error=error, entries=len(batch))
                     await asyncio.sleep(delay)
-                    delay = min(delay * 2, RETRY_MOST_S)
+                    delay = min(delay * 2, MAX_RETRY_S)
                     continue
                 if len(batch) > 1:
                     half = len(batch) // 2
                     await self._write(batch[:half])
                     await self._write(batch[half:])
                     return
-                refuse(batch[0], error)
+                reject_entry(batch[0], error)
                 return
         self._metrics.journal_commit.observe(time.perf_counter() - began)
         self._metrics.journal_entries.inc(len(batch))
         for pending, outcome, first in zip(batch, outcomes, firsts, strict=True):
             self._deliver(pending, outcome, first)
             if pending.work and outcome in ("written", "repeated"):
-                self._tell_ended(pending)
+                self._report_ended(pending)
 
-    def _tell_ended(self, pending: Pending) -> None:
+    def _report_ended(self, pending: Pending) -> None:
         """Who waits for the entry was told before: nothing of this is in his way."""
-        over = [ended(w) for w in pending.work if w.over]
+        over = [ended_work(w) for w in pending.work if w.over]
         if over:
-            self._work_ended(pending.lease.tenant, over)
+            self._record_ended_work(pending.lease.tenant, over)
 
     @property
     def pending_bytes(self) -> int:
@@ -185,32 +185,34 @@ class JournalWriter:
     def _deliver(self, pending: Pending, outcome: str | None, first: int) -> None:
         if outcome == "written":
             self._hub.publish(pending.lease.query_id, first, pending.events)
-            settle(pending, None)
+            resolve_waiters(pending, None)
         elif outcome == "repeated":
-            self._hub.hint([pending.lease.query_id])
-            settle(pending, None)
+            self._hub.invalidate([pending.lease.query_id])
+            resolve_waiters(pending, None)
         elif outcome == "woken":
-            settle(pending, ParkRefused())
+            resolve_waiters(pending, ParkRejected())
         else:
             pending.lease.lost = True
-            settle(pending, LeaseLost())
+            resolve_waiters(pending, LeaseLost())
 
 
-def refuse(pending: Pending, error: Exception) -> None:
+def reject_entry(pending: Pending, error: Exception) -> None:
     """Tells whoever wrote what cannot be written; who did not wait hears it with his next entry."""
     work_id = pending.work[0].id if pending.work else None
     log.error("journal.entry_refused", query_id=pending.lease.query_id, work_id=work_id, error=error)
     if pending.waiters:
-        settle(pending, error)
+        resolve_waiters(pending, error)
     else:
         pending.lease.refused = error
 
 
-def ended(work: Work) -> EndedWork:
-    return EndedWork(work.id, work.kind, work.status, _used(work) if work.kind == "model_call" else None)
+def ended_work(work: Work) -> EndedWork:
+    return EndedWork(
+        work.id, work.kind, work.status, _model_usage(work) if work.kind == "model_call" else None
+    )
 
 
-def _used(work: Work) -> ModelCallUsage:
+def _model_usage(work: Work) -> ModelCallUsage:
     """What a model call took; its time begins with the id of its record."""
     tokens = {
         "input": work.input_tokens,
@@ -222,7 +224,7 @@ def _used(work: Work) -> ModelCallUsage:
     return ModelCallUsage(work.provider or "none", work.status, seconds, work.attempts, tokens, work.cost_usd)
 
 
-def settle(pending: Pending, error: Exception | None) -> None:
+def resolve_waiters(pending: Pending, error: Exception | None) -> None:
     for waiter in pending.waiters:
         if waiter.done():
             continue
@@ -232,7 +234,7 @@ def settle(pending: Pending, error: Exception | None) -> None:
             waiter.set_exception(error)
 
 
-def merge(items: list[Event | Delta]) -> list[Event]:
+def merge_deltas(items: list[Event | Delta]) -> list[Event]:
     """Deltas that stand next to each other and belong to one turn become one event."""
     out: list[Event] = []
     run: list[Delta] = []

@@ -360,7 +360,7 @@ class Plans:
     async def scope_of_execution(self, tx: Tx, plan: Plan) -> Scope:
         """Where in its query a plan is executed."""
         work_id = await self.executing_work(tx, plan)
-        scope = await journal_store.scope_of(tx, work_id) if work_id else None
+        scope = await journal_store.load_scope(tx, work_id) if work_id else None
         return scope or Scope(plan.query_id or "", plan.thread_id, work_id or "", None, "")
 
     async def executing_work(self, tx: Tx, plan: Plan) -> str | None:

@@ -71,7 +71,7 @@ async def _settle_output(plans: Plans, tx: Tx, plan: Plan, row: Any, outcome: st
     graph = await graph_of(plan)
     step = graph.steps[row["index"]]
     query = await queries_store.record(tx, plan.query_id)
-    scope = await journal_store.scope_of(tx, row["work_id"])
+    scope = await journal_store.load_scope(tx, row["work_id"])
     if step.call.output is None or query is None or scope is None:
         return []
     spec = (await plans.runtime_of(tx, plan)).spec

@@ -13,8 +13,8 @@ from app.base.errors import Conflict
 from app.base.postgres.database import Tx
 from app.documents.service import Documents
 from app.journal import store as journal_store
-from app.journal.http import EventStream, allowed, stream_place, streams_of, wants_stream
-from app.journal.hub import Hub, Watch
+from app.journal.http import SseResponse, claim_stream, get_streams, key_check, wants_stream
+from app.journal.hub import Hub, Watcher
 from app.journal.views import STREAM
 from app.queries import threads, views
 from app.queries.deletion import Deletions
@@ -77,10 +77,10 @@ async def submit_query(
     if not follow:
         return await answer(request, caller, submit)
     caller.require_scope("read")
-    async with stream_place(request, caller) as place:
+    async with claim_stream(request, caller) as place:
         query_id = await _submit_to_follow(request, caller, submit)
-        frames = streams_of(request).sse(caller.tenant, query_id, 0, None, allowed(request))
-        stream = EventStream(frames, place)
+        frames = get_streams(request).sse(caller.tenant, query_id, 0, None, key_check(request))
+        stream = SseResponse(frames, place)
         stream.headers["location"] = links(query_id)["self"]
         return stream
 
@@ -141,23 +141,23 @@ async def read_query(
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     with hub.watch(query_id) as (_, watch):
         while True:
-            watch.woken.clear()
+            watch.wake.clear()
             async with db.transaction(caller.tenant) as tx:
                 wire = await queries.read(tx, query_id)
             left = deadline - asyncio.get_running_loop().time()
-            if wire["endedAt"] is not None or left <= 0 or streams_of(request).draining.is_set():
+            if wire["endedAt"] is not None or left <= 0 or get_streams(request).draining.is_set():
                 return json_response(wire)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await _news_of_its_end(request, query_id, watch)
 
 
-async def _news_of_its_end(request: Request, query_id: str, watch: Watch) -> None:
+async def _news_of_its_end(request: Request, query_id: str, watch: Watcher) -> None:
     """Until the query is over, or this process ends. A long plan has thousands of news: where it stands is asked for
     each time, not all that a reader is told."""
-    while not streams_of(request).draining.is_set():
-        await watch.woken.wait()
-        watch.woken.clear()
+    while not get_streams(request).draining.is_set():
+        await watch.wake.wait()
+        watch.wake.clear()
         heads = await journal_store.heads(door_of(request).db, [query_id])
         if not heads or not heads[0]["live"]:
             return

@@ -103,7 +103,7 @@ def references_of(request: Request) -> References:
 
 async def scope_of(tx: Tx, work_id: str) -> Scope:
     """Where the work is that does something with a reference."""
-    scope = await journal_store.scope_of(tx, work_id)
+    scope = await journal_store.load_scope(tx, work_id)
     if scope is None:
         raise NotFound(f"There is no work record {work_id!r} of a query.")
     return scope

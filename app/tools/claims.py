@@ -143,7 +143,7 @@ class ClientCalls:
         held = await store.held(tx, work_id, token_hash(token))
         if held is None:
             raise self._lapsed(work_id)
-        scope = await journal_store.scope_of(tx, work_id)
+        scope = await journal_store.load_scope(tx, work_id)
         if scope is not None:
             told = event(scope, "tool-progress", toolName=held["name"], **fields)
             await journal_store.append(tx, held["query_id"], [told])

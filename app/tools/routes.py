@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.base.errors import FieldError, Invalid, Unavailable
 from app.base.postgres.database import Tx
-from app.journal.http import SSE, EventStream, allowed, stream_place
+from app.journal.http import SSE_MEDIA_TYPE, SseResponse, claim_stream, key_check
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -119,16 +119,16 @@ def calls_of(request: Request) -> ClientCalls:
     description="Does not end. On each message, and after a reconnection, claim.",
     response_class=Response,
     response_description="Messages of the type `calls`, whose data is an empty object.",
-    responses={200: {"content": {SSE: {"schema": {"type": "object"}}}}},
+    responses={200: {"content": {SSE_MEDIA_TYPE: {"schema": {"type": "object"}}}}},
 )
 async def announce(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
-    async with stream_place(request, caller) as place:
-        return EventStream(_hints(request, caller.tenant), place)
+    async with claim_stream(request, caller) as place:
+        return SseResponse(_hints(request, caller.tenant), place)
 
 
 async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
     hints = request.app.state.services.call_hints
-    check = allowed(request)
+    check = key_check(request)
     yield b"retry: 1000\n\nevent: calls\ndata: {}\n\n"
     with hints.watch(tenant) as heard:
         while not hints.closed:

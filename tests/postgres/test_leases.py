@@ -10,7 +10,7 @@ import pytest
 from app.engine import lease_store
 from app.engine.query_run import QueryRun
 from app.journal.models import Entry, Lease, LeaseLost, QueryChange, Scope, event
-from app.journal.writer import ParkRefused
+from app.journal.writer import ParkRejected
 from tests.support import specs
 from tests.support.client import Caller, eventually, output_of, refused
 from tests.support.world import World, world
@@ -163,7 +163,7 @@ async def test_a_wake_up_in_the_moment_of_parking_refuses_the_parking(idle: Worl
     lease = Lease("acme", query, taken.epoch, 1e12)
     async with idle.services.db.transaction("acme") as tx:
         assert await lease_store.wake(tx, query)
-    with pytest.raises(ParkRefused):
+    with pytest.raises(ParkRejected):
         await idle.services.journal.commit(lease, Entry(change=QueryChange("waiting", "approval", 0)))
     assert await idle.value("SELECT status FROM queries") == "running"
     await idle.services.journal.commit(lease, Entry(change=QueryChange("waiting", "approval", 1)))

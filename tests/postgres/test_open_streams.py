@@ -40,7 +40,9 @@ async def streaming(
 
 
 async def no_streams(running: World) -> None:
-    await eventually(lambda: asyncio.sleep(0, running.services.streams.open.count == 0), "all streams ended")
+    await eventually(
+        lambda: asyncio.sleep(0, running.services.streams.open_streams.count == 0), "all streams ended"
+    )
 
 
 async def test_a_tenant_may_have_so_many_open_streams(plangate: World) -> None:
@@ -85,7 +87,7 @@ async def test_a_stream_that_is_refused_counts_no_more(plangate: World) -> None:
     refused(await plangate.api.request("GET", missing, headers=SSE), 404)
     refused(await plangate.api.request("GET", "/events", headers={**SSE, "last-event-id": "x"}), 400)
     refused(await plangate.api.request("POST", "/queries", json={"prompt": "x"}, headers=SSE), 404)
-    assert plangate.services.streams.open.count == 0
+    assert plangate.services.streams.open_streams.count == 0
 
 
 async def test_a_hundred_streams_opened_at_once_are_all_answered(

@@ -201,7 +201,7 @@ async def test_a_reader_whose_hint_came_too_early_is_not_left_waiting(
     reader = asyncio.create_task(read())
     await asyncio.sleep(1.5)  # the look knows the head
     told = event(Scope(query, "thr", "wrk", None, "solo"), "custom", eventType="x", data={})
-    tell, early = hub.hint, asyncio.Event()
+    tell, early = hub.invalidate, asyncio.Event()
     monkeypatch.setattr(hub, "hint", lambda _: early.set())
     async with plangate.services.db.transaction("acme") as tx:
         await journal_store.append(tx, query, [told, told])
@@ -221,7 +221,7 @@ async def test_a_stream_that_waits_asks_the_database_nothing(
     await api.until(query, "waiting")
     streams = plangate.services.streams
     monkeypatch.setattr(streams_module, "LOOK_AROUND_EVERY_S", 0.01)
-    reads, read = 0, streams._page
+    reads, read = 0, streams._next_page
 
     async def counted(*args: Any) -> Any:
         nonlocal reads

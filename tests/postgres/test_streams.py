@@ -421,7 +421,7 @@ async def test_a_stream_ends_between_events_when_the_process_drains(plangate: Wo
     live = asyncio.create_task(follow(plangate, query))
     await asyncio.sleep(0.1)
     plangate.services.streams.draining.set()
-    plangate.services.hub.hint(None)
+    plangate.services.hub.invalidate(None)
     seen = await live
     assert seen[-1].event == "query-status"
     assert [f.envelope["seq"] for f in seen] == list(range(1, len(seen) + 1))

@@ -10,7 +10,7 @@ import pytest
 
 from app.journal import frames, store
 from app.journal.models import LARGE_EVENT_BYTES, LargeEvent, StoredEvent
-from app.journal.shared_bodies import EventGone, SharedBodies
+from app.journal.shared_bodies import EventDeleted, SharedBodies
 
 MEBIBYTE = 1024 * 1024
 BODY = b'{"type":"custom","data":"' + b"x" * (4 * MEBIBYTE) + b'"}'
@@ -47,7 +47,7 @@ async def batches(*found: frames.Batch) -> AsyncGenerator[frames.Batch, None]:
 
 
 async def encoded(bodies: SharedBodies, *found: frames.Batch) -> list[bytes]:
-    return [chunk async for chunk in frames.encode(bodies, "acme", batches(*found), always, b"")]
+    return [chunk async for chunk in frames.encode_frames(bodies, "acme", batches(*found), always, b"")]
 
 
 @pytest.mark.parametrize("room", [len(BODY), 0])
@@ -66,29 +66,31 @@ async def test_a_large_event_is_sent_in_slices(room: int) -> None:
 async def test_readers_of_one_large_event_share_one_copy() -> None:
     journal = Journal()
     bodies = SharedBodies(journal.read, len(BODY))
-    streams = [frames.encode(bodies, "acme", batches([("c", "qry_1", LARGE)]), always) for _ in range(60)]
+    streams = [
+        frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)]), always) for _ in range(60)
+    ]
     for _ in range(3):
         await asyncio.gather(*(anext(s) for s in streams))
-    assert (bodies.held_bytes, journal.reads) == (len(BODY), [len(BODY)])
+    assert (bodies.shared_bytes, journal.reads) == (len(BODY), [len(BODY)])
     for stream in streams:
         await stream.aclose()
-    assert bodies.held_bytes == 0
+    assert bodies.shared_bytes == 0
 
 
 async def test_a_large_event_that_is_deleted_ends_its_stream_within_the_frame() -> None:
     journal = Journal()
     bodies = SharedBodies(journal.read, 0)
-    stream = frames.encode(bodies, "acme", batches([("c", "qry_1", LARGE)], []), always)
+    stream = frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)], []), always)
     await anext(stream)
     journal.body = None
-    with pytest.raises(EventGone):
+    with pytest.raises(EventDeleted):
         await anext(stream)
 
 
 async def test_chunks_of_many_events_stay_small() -> None:
     batch = [(f"c{n}", "qry_1", StoredEvent(n, "text", b'{"text":"%s"}' % (b"x" * 500))) for n in range(200)]
     chunks = await encoded(SharedBodies(Journal().read, 0), batch)
-    assert max(map(len, chunks)) < frames.CHUNK_BYTES + 1000
+    assert max(map(len, chunks)) < frames.MIN_CHUNK_BYTES + 1000
     assert b"".join(chunks).count(b"\n\n") == 200
 
 
@@ -97,9 +99,9 @@ async def test_heartbeats_come_between_frames(monkeypatch: pytest.MonkeyPatch) -
     event = StoredEvent(1, "text", b'{"type":"text"}')
     chunks = await encoded(SharedBodies(Journal().read, 0), [], [("c1", "qry_1", event)], [])
     assert chunks == [
-        frames.HEARTBEAT,
+        frames.HEARTBEAT_FRAME,
         b'id: c1\nevent: text\ndata: {"seq":1,"type":"text"}\n\n',
-        frames.HEARTBEAT,
+        frames.HEARTBEAT_FRAME,
     ]
 
 
@@ -111,8 +113,8 @@ async def test_a_revoked_key_ends_a_stream_within_a_large_event(monkeypatch: pyt
         return valid
 
     bodies = SharedBodies(Journal().read, len(BODY))
-    stream = frames.encode(bodies, "acme", batches([("c", "qry_1", LARGE)]), allowed)
+    stream = frames.encode_frames(bodies, "acme", batches([("c", "qry_1", LARGE)]), allowed)
     await anext(stream)
     valid = False
     assert [chunk async for chunk in stream] == []
-    assert bodies.held_bytes == 0
+    assert bodies.shared_bytes == 0

@@ -11,37 +11,37 @@ import pytest
 
 from app.base.errors import Unavailable
 from app.base.postgres.database import Database
-from app.journal.reads import StreamReads, Turns
+from app.journal.reads import PrioritySemaphore, StreamReads
 
 
 async def test_a_stream_that_is_opened_goes_before_those_that_read_on() -> None:
-    turns = Turns(1)
+    turns = PrioritySemaphore(1)
     order: list[str] = []
 
     async def take(name: str, first: bool) -> None:
-        await turns.acquire(first=first)
+        await turns.acquire(priority=first)
         order.append(name)
         await asyncio.sleep(0)
         turns.release()
 
-    await turns.acquire(first=False)
+    await turns.acquire(priority=False)
     waiting = [
         asyncio.create_task(take(n, n.startswith("open"))) for n in ("read 1", "read 2", "open 1", "open 2")
     ]
     await asyncio.sleep(0)
-    assert turns.waiting == 4
+    assert turns.waiting_count == 4
     turns.release()
     await asyncio.gather(*waiting)
     assert order == ["open 1", "open 2", "read 1", "read 2"]
-    assert turns.waiting == 0
+    assert turns.waiting_count == 0
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
 async def test_a_turn_of_one_that_is_cancelled_goes_to_the_next(at_once: int) -> None:
-    turns = Turns(at_once)
+    turns = PrioritySemaphore(at_once)
     for _ in range(at_once):
-        await turns.acquire(first=False)
-    tasks = [asyncio.create_task(turns.acquire(first=False)) for _ in range(4)]
+        await turns.acquire(priority=False)
+    tasks = [asyncio.create_task(turns.acquire(priority=False)) for _ in range(4)]
     await asyncio.sleep(0)
     tasks[0].cancel()  # while it waits
     turns.release()  # to the second

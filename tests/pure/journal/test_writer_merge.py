@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.journal.hub import RING_BYTES, Channel
+from app.journal.hub import MAX_RING_BYTES, QueryFeed
 from app.journal.models import (
     LARGE_EVENT_BYTES,
     Delta,
@@ -21,8 +21,8 @@ from app.journal.models import (
     Work,
     event,
 )
-from app.journal.store import latest
-from app.journal.writer import merge
+from app.journal.store import merge_records
+from app.journal.writer import merge_deltas
 
 SCOPES = [Scope("qry_1", "thr_1", f"wrk_{n}", None, "a") for n in range(2)]
 DELTAS = st.builds(
@@ -46,7 +46,7 @@ def test_runs_of_deltas_join_and_the_order_stands(items: list[Event | Delta]) ->
         return id(item) if isinstance(item, Event) else (item.type, item.scope, item.turn)
 
     wanted = [list(run) for _, run in groupby(items, key)]
-    got = merge(items)
+    got = merge_deltas(items)
     assert len(got) == len(wanted)
     for one, run in zip(got, wanted, strict=True):
         if isinstance(run[0], Event):
@@ -71,7 +71,7 @@ def test_an_event_is_one_line_whatever_it_holds() -> None:
 def test_a_record_of_one_entry_is_laid_over_itself() -> None:
     opened = Work("w", "p", "tool_call", "n", "a", "running", model="m", input=b"in")
     closed = Work("w", "p", "tool_call", "n", "a", "succeeded", output=b"out")
-    (merged,) = latest([opened, closed])
+    (merged,) = merge_records([opened, closed])
     assert (merged.status, merged.input, merged.output, merged.model) == ("succeeded", b"in", b"out", "m")
 
 
@@ -79,12 +79,12 @@ def numbered(first: int, count: int, size: int = 10) -> Page:
     return Page([StoredEvent(first + n, "text", b"x" * size) for n in range(count)], complete=True)
 
 
-def filled(channel: Channel, first: int, count: int, size: int = 10) -> None:
+def filled(channel: QueryFeed, first: int, count: int, size: int = 10) -> None:
     channel.add(first, [Event("text", b"x" * size)] * count)
 
 
 def test_a_channel_tells_what_follows_or_that_it_cannot() -> None:
-    channel = Channel()
+    channel = QueryFeed()
     assert channel.after(0) is None
     filled(channel, 3, 4)
     assert channel.after(1) is None
@@ -95,21 +95,21 @@ def test_a_channel_tells_what_follows_or_that_it_cannot() -> None:
     filled(channel, 9, 1)
     assert channel.after(6) is None, "somebody else wrote 7 and 8"
     assert channel.after(8) == numbered(9, 1)
-    channel.forget()
+    channel.clear()
     assert channel.after(9) is None, "somebody else may have written 10"
 
 
 def test_a_channel_is_bounded() -> None:
-    channel = Channel()
+    channel = QueryFeed()
     for n in range(100):
         filled(channel, 1 + n, 1, 10_000)
     sizes = [len(e.body) for e in channel.ring if isinstance(e, StoredEvent)]
-    assert channel.size == sum(sizes) <= RING_BYTES
+    assert channel.size == sum(sizes) <= MAX_RING_BYTES
     assert channel.ring[-1].seq == 100
 
 
 def test_a_channel_gives_pages_that_a_stalled_reader_may_hold() -> None:
-    channel = Channel()
+    channel = QueryFeed()
     filled(channel, 1, 10, 10_000)
     first = channel.after(0)
     assert first is not None
@@ -120,7 +120,7 @@ def test_a_channel_gives_pages_that_a_stalled_reader_may_hold() -> None:
 
 
 def test_a_channel_names_a_large_event_and_does_not_hold_it() -> None:
-    channel = Channel()
+    channel = QueryFeed()
     filled(channel, 1, 1)
     filled(channel, 2, 1, LARGE_EVENT_BYTES + 1)
     large = LargeEvent(2, "text", LARGE_EVENT_BYTES + 1)
