@@ -53,9 +53,9 @@ from app.plans.toolkit import PlanTools
 from app.queries.deletion import Deletions
 from app.queries.service import Queries
 from app.references.service import References
-from app.runtimes.checks import Surroundings
+from app.runtimes.checks import Environment
 from app.runtimes.service import Runtimes
-from app.runtimes.signing import Signing
+from app.runtimes.signing import SigningSecrets
 from app.settings import Settings
 from app.telemetry.service import Exporter, Spans
 from app.tenancy import idempotency
@@ -95,7 +95,7 @@ class Services:
     approvals: Approvals
     references: References
     documents: Documents
-    signing: Signing
+    signing: SigningSecrets
     mcp_pinning: McpPinning
     calls: OutgoingCalls
     dispatch: Dispatch
@@ -315,8 +315,8 @@ def assemble(
     lookups = Lookups(settings.dns_lookups, settings.tenant_dns_lookups, on_wait=metrics.dns_wait.observe)
     egress = EgressPolicy.of(settings.allow_hosts, resolver=lookups)
     points = installed()
-    runtimes = Runtimes(db, Surroundings(egress, frozenset(points)))
-    signing = Signing(db, sealer)
+    runtimes = Runtimes(db, Environment(egress, frozenset(points)))
+    signing = SigningSecrets(db, sealer)
     slots = settings.slots if with_worker else 0
     traffic = ModelTraffic(
         ModelBounds(

@@ -128,7 +128,7 @@ class ToolGate:
             "spentUsd": run.totals()["costUsd"] or 0.0,
         }
         if isinstance(predicate, str):
-            return await self._predicates.required(predicate, call.args, ctx, call.text)
+            return await self._predicates.requires_approval(predicate, call.args, ctx, call.text)
         return await self._asked(run, agent, scope, rule.value, call, ctx)
 
     async def _went_on(self, run: QueryRun, scope: Scope) -> bool:

@@ -107,7 +107,7 @@ class Queries:
             await self._interrupt(tx, asked)
         line = asked.runtime or "default"
         named = asked.runtime_id is None and asked.thread_id is None and asked.thread_key is None
-        remembered = self._runtimes.remembered_id(tx.tenant, line) if named else None
+        remembered = self._runtimes.cached_latest_id(tx.tenant, line) if named else None
         if remembered is not None:
             runtime = await self._runtimes.get(tx.tenant, remembered, tx)
             accepted = await self._submit(tx, caller, asked, runtime, line)

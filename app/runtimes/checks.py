@@ -21,11 +21,11 @@ from app.base.egress import EgressPolicy, EgressRefused
 from app.base.errors import MAX_COLLECTED_ERRORS, MAX_LISTED_ERRORS, FieldError, Invalid
 from app.llm.messages import Usage
 from app.llm.prices import price
-from app.runtimes.predicates import NotAPredicate, compiled
+from app.runtimes.predicates import InvalidPredicate, compile_predicate
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """What of this installation decides whether a spec can run here: the way out, and what the operator installed
     for the transport `python`."""
 
@@ -33,12 +33,12 @@ class Surroundings:
     entry_points: frozenset[str]
 
 
-def assembled_wire(
-    raw: Mapping[str, Any], surroundings: Surroundings, tenant: str | None = None
+def assemble_wire(
+    raw: Mapping[str, Any], environment: Environment, tenant: str | None = None
 ) -> dict[str, Any]:
     """The spec as it is stored: assembled by the library's code. Invalid with the first problems; one of them is
     that it is not of this `tenant`, if one is named."""
-    checks = [service_check(surroundings), *([tenant_check(tenant)] if tenant is not None else [])]
+    checks = [service_check(environment), *([tenant_check(tenant)] if tenant is not None else [])]
     try:
         assembled = assemble(raw, extra_checks=checks, max_problems=MAX_COLLECTED_ERRORS)
     except SpecInvalid as error:
@@ -49,14 +49,14 @@ def assembled_wire(
     return dict(assembled.wire)
 
 
-def service_check(surroundings: Surroundings) -> Check:
+def service_check(environment: Environment) -> Check:
     """Finds what assembly in the library cannot see."""
 
     def check(draft: Draft) -> Iterator[Problem]:
-        yield from _glimpses(draft)
-        yield from _predicates(draft)
-        yield from _prices(draft)
-        yield from _transports(draft, surroundings)
+        yield from _check_glimpses(draft)
+        yield from _check_predicates(draft)
+        yield from _check_prices(draft)
+        yield from _check_transports(draft, environment)
 
     return check
 
@@ -71,20 +71,18 @@ def tenant_check(tenant: str) -> Check:
     return check
 
 
-def _transports(draft: Draft, surroundings: Surroundings) -> Iterator[Problem]:
+def _check_transports(draft: Draft, environment: Environment) -> Iterator[Problem]:
     """An address that is refused whatever its name resolves to, and functions that nobody installed."""
-    for at, transport in _placed_transports(draft):
+    for at, transport in _transports_with_pointers(draft):
         if isinstance(transport, HttpTransport | McpTransport):
             if any(place == ("url",) for place, _ in transport_problems(transport)):
                 continue  # it is none, and that is said already
             try:
-                surroundings.egress.check_url(transport.url)
+                environment.egress.check_url(transport.url)
             except EgressRefused as error:
                 yield Problem(at("url"), str(error))
-        elif (
-            isinstance(transport, PythonTransport) and transport.entry_point not in surroundings.entry_points
-        ):
-            known = ", ".join(sorted(surroundings.entry_points)) or "none"
+        elif isinstance(transport, PythonTransport) and transport.entry_point not in environment.entry_points:
+            known = ", ".join(sorted(environment.entry_points)) or "none"
             yield Problem(
                 at("entryPoint"),
                 f"the operator installed no entry point {transport.entry_point!r} in the group plangate.tools; "
@@ -92,7 +90,7 @@ def _transports(draft: Draft, surroundings: Surroundings) -> Iterator[Problem]:
             )
 
 
-def _placed_transports(draft: Draft) -> Iterator[tuple[Callable[..., str], Transport | Dispatcher]]:
+def _transports_with_pointers(draft: Draft) -> Iterator[tuple[Callable[..., str], Transport | Dispatcher]]:
     for tool in draft.tools:
         yield partial(tool.at, "transport"), tool.value.transport
     if draft.spec.action_dispatcher is not None:
@@ -111,7 +109,7 @@ def transports(spec: RuntimeSpec) -> Iterator[tuple[str, Transport | Dispatcher]
         yield json_pointer(("actionDispatchers", kind)), dispatcher
 
 
-def _glimpses(draft: Draft) -> Iterator[Problem]:
+def _check_glimpses(draft: Draft) -> Iterator[Problem]:
     for reference in draft.references:
         if not isinstance(reference.value.glimpse, dict):
             continue
@@ -123,7 +121,7 @@ def _glimpses(draft: Draft) -> Iterator[Problem]:
                 yield Problem(reference.at("glimpse", field), f"is not a JMESPath expression: {why}")
 
 
-def _prices(draft: Draft) -> Iterator[Problem]:
+def _check_prices(draft: Draft) -> Iterator[Problem]:
     spec = draft.spec
     if spec.limits is None or spec.limits.max_cost_usd is None:
         return
@@ -146,13 +144,13 @@ def is_priced(spec: RuntimeSpec, agent: AgentSpec) -> bool:
     return not spec.interpreter and price(kind, model.id, Usage(input_tokens=1)) is not None
 
 
-def _predicates(draft: Draft) -> Iterator[Problem]:
+def _check_predicates(draft: Draft) -> Iterator[Problem]:
     for name, expression in draft.spec.approval_predicates.items():
         if not isinstance(expression, str):
             continue  # a process of the user answers for it
         try:
-            compiled(expression)
-        except NotAPredicate as error:
+            compile_predicate(expression)
+        except InvalidPredicate as error:
             yield Problem(
                 draft.at("approvalPredicates", name),
                 f"is not a CEL expression that gives a boolean: {error}",

@@ -11,11 +11,11 @@ from app.base.egress import EgressPolicy
 from app.base.json import low_memory
 from app.base.json.parsing import MAX_CONTAINERS
 from app.base.json.worker import Answer, Verb
-from app.runtimes.checks import Surroundings, assembled_wire
+from app.runtimes.checks import Environment, assemble_wire
 from app.runtimes.secrets import move_secrets
 
 
-class Worker:
+class SpecWorker:
     """Keeps a spec between the two questions about it."""
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Worker:
 
     def _assemble(self, head: Mapping[str, Any], _data: bytearray) -> Answer:
         """Return the wire form of the assembled spec, and the literal secrets that were in it."""
-        surroundings = Surroundings(
+        surroundings = Environment(
             EgressPolicy(frozenset(head["allowHosts"])), frozenset(head["entryPoints"])
         )
         spec, literals = move_secrets(self._spec)
-        wire = assembled_wire(spec, surroundings, head["tenant"])
+        wire = assemble_wire(spec, surroundings, head["tenant"])
         return {"literals": literals}, orjson.dumps(wire)
 
 
 def verbs() -> Mapping[str, Verb]:
     """Return the handlers of this process."""
-    return Worker().verbs
+    return SpecWorker().verbs

@@ -13,18 +13,18 @@ from typing import Any, Final
 
 from app.base.json import low_memory
 from app.base.json.process_pool import Helper, Helpers
-from app.runtimes.checks import Surroundings
+from app.runtimes.checks import Environment
 
 LARGE_SPEC_BYTES: Final = 128 * 1024
 """A spec up to here is checked in a thread, in less time than a process takes to start."""
 
-TURN_S: Final = 4.0
+MAX_TURN_WAIT_S: Final = 4.0
 """How long a spec waits for its turn: a request is answered within five seconds."""
 
-CHILD_BYTES: Final = 512 * 1024 * 1024
+MAX_CHILD_BYTES: Final = 512 * 1024 * 1024
 """The memory of a child beyond which it is ended."""
 
-TOO_COMPLEX: Final = (
+TOO_COMPLEX_MESSAGE: Final = (
     "Checking the spec needs more memory or time than the service allows. Split it into several runtimes, or simplify its "
     "schemas."
 )
@@ -34,39 +34,37 @@ class LargeSpecs:
     """The turns of a process."""
 
     def __init__(
-        self, surroundings: Surroundings, child_bytes: int = CHILD_BYTES, turn_s: float = TURN_S
+        self, environment: Environment, child_bytes: int = MAX_CHILD_BYTES, turn_s: float = MAX_TURN_WAIT_S
     ) -> None:
-        self._surroundings = surroundings
-        self._children = Helpers("app.runtimes.json_worker", child_bytes, too_complex=TOO_COMPLEX)
+        self._environment = environment
+        self._children = Helpers("app.runtimes.json_worker", child_bytes, too_complex=TOO_COMPLEX_MESSAGE)
         self._turn_s = turn_s
 
     @asynccontextmanager
-    async def opened(self, body: bytearray) -> AsyncIterator[LargeSpec]:
+    async def open(self, body: bytearray) -> AsyncIterator[LargeSpec]:
         """A request body, which is empty then. Raises Malformed, TooLarge, TooManyRequests."""
         async with self._children.one(self._turn_s) as child:
             answer, _ = await child.asked("read", body)
-            yield LargeSpec(child, self._surroundings, answer["isObject"], answer["tenant"])
+            yield LargeSpec(child, self._environment, answer["isObject"], answer["tenant"])
 
 
 class LargeSpec:
     """A parsed spec in a child."""
 
-    def __init__(
-        self, child: Helper, surroundings: Surroundings, is_object: bool, tenant: str | None
-    ) -> None:
+    def __init__(self, child: Helper, environment: Environment, is_object: bool, tenant: str | None) -> None:
         self._child = child
-        self._surroundings = surroundings
+        self._environment = environment
         self.is_object = is_object
         self.tenant = tenant
         """The tenant that the spec names."""
 
-    async def assembled(self, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    async def assemble(self, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what `assembled_wire` returns for the spec, and its literal secrets. Raises Invalid, TooLarge."""
         answer, wire = await self._child.asked(
             "assemble",
             tenant=tenant,
-            allowHosts=sorted(self._surroundings.egress.allow_hosts),
-            entryPoints=sorted(self._surroundings.entry_points),
+            allowHosts=sorted(self._environment.egress.allow_hosts),
+            entryPoints=sorted(self._environment.entry_points),
         )
         self._child.end()
         return await asyncio.to_thread(low_memory.unhurried, bytes(wire)), answer["literals"]

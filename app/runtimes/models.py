@@ -26,7 +26,9 @@ class Runtime:
     references: dict[str, ReferenceSpec] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tenant: str, id: str, name: str, version: int, digest: str, spec: RuntimeSpec) -> Runtime:
+    def from_spec(
+        cls, tenant: str, id: str, name: str, version: int, digest: str, spec: RuntimeSpec
+    ) -> Runtime:
         return cls(
             tenant,
             id,

@@ -9,7 +9,7 @@ import orjson
 
 from app.base.errors import TooLarge
 from app.base.json.process_pool import Helpers
-from app.runtimes.predicates import MAX_NS, evaluated, worst_ns
+from app.runtimes.predicates import MAX_EVALUATION_NS, evaluate, worst_case_ns
 
 MAX_INLINE_NS: Final = 20_000_000
 """An evaluation that may take longer runs in a process of its own."""
@@ -17,27 +17,27 @@ MAX_INLINE_NS: Final = 20_000_000
 MAX_INLINE_BYTES: Final = 16 * 1024
 """Arguments with more bytes do too: passing a million small numbers to CEL takes 2 s."""
 
-HELPER_BYTES: Final = 512 * 1024 * 1024
+MAX_PROCESS_BYTES: Final = 512 * 1024 * 1024
 
 
 class PredicatePool:
     """Evaluates expressions, costly ones in processes of their own, two at a time."""
 
     def __init__(self) -> None:
-        self._helpers = Helpers("app.runtimes.predicate_worker", HELPER_BYTES)
+        self._processes = Helpers("app.runtimes.predicate_worker", MAX_PROCESS_BYTES)
 
-    async def required(
+    async def requires_approval(
         self, expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any], text: bytes | None = None
     ) -> bool:
         """Return whether this call needs an approval. `text` are its arguments as JSON, if they are large."""
         text = text or orjson.dumps(args)
-        worst = worst_ns(expression, args, len(text))
-        if worst > MAX_NS:
+        worst = worst_case_ns(expression, args, len(text))
+        if worst > MAX_EVALUATION_NS:
             return True
         if worst <= MAX_INLINE_NS and len(text) <= MAX_INLINE_BYTES:
-            return evaluated(expression, args, ctx)
+            return evaluate(expression, args, ctx)
         try:
-            async with self._helpers.one() as helper:
+            async with self._processes.one() as helper:
                 answer, _ = await helper.asked("required", text, expression=expression, ctx=dict(ctx))
         except TooLarge:  # of memory or time: a person decides
             return True

@@ -7,14 +7,14 @@ from typing import Any
 
 from app.base.json import low_memory
 from app.base.json.worker import Answer, Verb
-from app.runtimes.predicates import evaluated
+from app.runtimes.predicates import evaluate
 
 
 def verbs() -> Mapping[str, Verb]:
     """Return the handlers of this process."""
-    return {"required": _required}
+    return {"required": _requires_approval}
 
 
-def _required(head: Mapping[str, Any], data: bytearray) -> Answer:
+def _requires_approval(head: Mapping[str, Any], data: bytearray) -> Answer:
     """Return whether this call needs an approval. `data` are its arguments as JSON."""
-    return {"required": evaluated(head["expression"], low_memory.stored(data), head["ctx"])}, b""
+    return {"required": evaluate(head["expression"], low_memory.stored(data), head["ctx"])}, b""

@@ -19,11 +19,11 @@ from app.base.errors import Invalid, NotFound, list_errors
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
 from app.runtimes import store, views
-from app.runtimes.checks import assembled_wire
+from app.runtimes.checks import assemble_wire
 from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpec
 from app.runtimes.secrets import move_secrets
 from app.runtimes.service import Runtimes
-from app.runtimes.signing import Signing, signs
+from app.runtimes.signing import SigningSecrets, is_signed
 from app.tenancy.floor import load_floor
 from app.tenancy.http import (
     Cursor,
@@ -52,7 +52,7 @@ class SpecRoute(GatedRoute):
                 yield
             return
         request._body = bytes(body)
-        async with runtimes_of(request).large.opened(body) as spec:
+        async with runtimes_of(request).large.open(body) as spec:
             request.state.large_spec = spec
             request._json = {"tenant": {"resourceId": spec.tenant}} if spec.is_object else []
             yield
@@ -96,7 +96,7 @@ async def register_runtime(
     wire = await services.mcp_pinning.pinned(caller.tenant, wire)
 
     name = wire.get("name") or "default"
-    signed = await asyncio.to_thread(lambda: signs(RuntimeSpec.model_validate(wire)))
+    signed = await asyncio.to_thread(lambda: is_signed(RuntimeSpec.model_validate(wire)))
     data = await asyncio.to_thread(strict_json.canonical, wire)
 
     async def register(tx: Tx) -> Reply:
@@ -239,7 +239,7 @@ async def agent_tools(
 async def rotate_signing_secret(
     request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("runtimes:write")]
 ) -> Response:
-    signing: Signing = request.app.state.services.signing
+    signing: SigningSecrets = request.app.state.services.signing
 
     async def rotate(tx: Tx) -> Reply:
         name = (await _existing(tx, runtime_id))["name"]
@@ -259,9 +259,9 @@ async def _assembled(
     large spec is assembled in a process of its own."""
     large: LargeSpec | None = getattr(request.state, "large_spec", None)
     if large is not None:
-        return await large.assembled(tenant)
+        return await large.assemble(tenant)
     spec, literals = move_secrets(spec)
-    wire = await asyncio.to_thread(assembled_wire, spec, runtimes_of(request).surroundings, tenant)
+    wire = await asyncio.to_thread(assemble_wire, spec, runtimes_of(request).environment, tenant)
     return wire, literals
 
 

@@ -14,20 +14,20 @@ from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
 from app.base.postgres.database import Database, Tx
 from app.runtimes import store
-from app.runtimes.checks import Surroundings
+from app.runtimes.checks import Environment
 from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpecs
 from app.runtimes.models import Runtime
 
-MAX_KEPT = 1000
+MAX_CACHED_VERSIONS = 1000
 
 
 class Runtimes:
-    def __init__(self, db: Database, surroundings: Surroundings) -> None:
+    def __init__(self, db: Database, environment: Environment) -> None:
         self._db = db
-        self.surroundings = surroundings
-        self.large = LargeSpecs(surroundings)
-        self._kept: OrderedDict[tuple[str, str], Runtime] = OrderedDict()
-        self._newest: dict[tuple[str, str], str] = {}
+        self.environment = environment
+        self.large = LargeSpecs(environment)
+        self._versions: OrderedDict[tuple[str, str], Runtime] = OrderedDict()
+        self._latest_ids: dict[tuple[str, str], str] = {}
 
     async def register(self, tx: Tx, name: str, wire: bytes) -> tuple[Any, bool]:
         """The stored row and whether it is new: the same content gives the same runtime. `wire` must be the canonical
@@ -37,9 +37,9 @@ class Runtimes:
     async def get(self, tenant: str, runtime_id: str, tx: Tx | None = None) -> Runtime:
         """A version by its id; NotFound if this tenant has none such. Who has a transaction hands it over: one that
         waits for a second connection of the pool while it holds a first can wait for ever."""
-        kept = self._kept.get((tenant, runtime_id))
+        kept = self._versions.get((tenant, runtime_id))
         if kept is not None:
-            self._kept.move_to_end((tenant, runtime_id))
+            self._versions.move_to_end((tenant, runtime_id))
             return kept
         row = None
         if is_id("rt_", runtime_id):
@@ -51,10 +51,12 @@ class Runtimes:
         if row is None:
             raise NotFound(f"There is no runtime {runtime_id!r}.")
         large = len(row["wire"]) > LARGE_SPEC_BYTES
-        runtime = await asyncio.to_thread(runtime_of, tenant, row) if large else runtime_of(tenant, row)
-        self._kept[(tenant, runtime_id)] = runtime
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+        runtime = (
+            await asyncio.to_thread(runtime_from_row, tenant, row) if large else runtime_from_row(tenant, row)
+        )
+        self._versions[(tenant, runtime_id)] = runtime
+        while len(self._versions) > MAX_CACHED_VERSIONS:
+            self._versions.popitem(last=False)
         return runtime
 
     async def latest_id(self, tx: Tx, name: str) -> str:
@@ -62,17 +64,17 @@ class Runtimes:
         found = await store.latest(tx, name)
         if found is None:
             raise NotFound(f"There is no runtime named {name!r}; register one with POST /runtimes.")
-        self._newest[(tx.tenant, name)] = found
-        while len(self._newest) > MAX_KEPT:
-            self._newest.pop(next(iter(self._newest)))
+        self._latest_ids[(tx.tenant, name)] = found
+        while len(self._latest_ids) > MAX_CACHED_VERSIONS:
+            self._latest_ids.pop(next(iter(self._latest_ids)))
         return found
 
-    def remembered_id(self, tenant: str, name: str) -> str | None:
+    def cached_latest_id(self, tenant: str, name: str) -> str | None:
         """What was the newest version when this process last looked: to be confirmed by whoever uses it."""
-        return self._newest.get((tenant, name))
+        return self._latest_ids.get((tenant, name))
 
 
-def runtime_of(tenant: str, row: Any) -> Runtime:
+def runtime_from_row(tenant: str, row: Any) -> Runtime:
     """A stored version. It was checked when it was registered and is not judged again by later rules."""
     spec = RuntimeSpec.model_validate(orjson.loads(row["wire"]))
-    return Runtime.of(tenant, row["id"], row["name"], row["version"], row["digest"].hex(), spec)
+    return Runtime.from_spec(tenant, row["id"], row["name"], row["version"], row["digest"].hex(), spec)

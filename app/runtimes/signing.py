@@ -20,20 +20,20 @@ from app.base.sealing import Sealer, secret_context
 from app.runtimes import store
 from app.runtimes.checks import transports
 
-PREFIX = "whsec_"
+SECRET_PREFIX = "whsec_"
 SECRET_BYTES = 32
-OLD_SIGNS_FOR_S = 24 * 3600.0
-SIGNED_AT_ONCE_BYTES = (
+OLD_SECRET_VALID_S = 24 * 3600.0
+MAX_INLINE_SIGN_BYTES = (
     128 * 1024
 )  # a larger body, which carries the values of references, is signed in a thread
 
 
-def signs(spec: RuntimeSpec) -> bool:
+def is_signed(spec: RuntimeSpec) -> bool:
     """Whether calls of this runtime are signed: something of it has the transport `http`."""
     return any(transport.kind == "http" for _, transport in transports(spec))
 
 
-class Signing:
+class SigningSecrets:
     def __init__(self, db: Database, sealer: Sealer) -> None:
         self._db = db
         self._sealer = sealer
@@ -48,7 +48,7 @@ class Signing:
         """A new secret; the old one signs beside it for a day, so that receivers can change over."""
         secret = _new_secret()
         sealed = self._seal(tx.tenant, runtime_name, secret)
-        if not await store.rotate_signing_secret(tx, runtime_name, sealed, OLD_SIGNS_FOR_S):
+        if not await store.rotate_signing_secret(tx, runtime_name, sealed, OLD_SECRET_VALID_S):
             raise NotFound(
                 f"The runtime {runtime_name!r} has no signing secret: nothing of it has the transport http."
             )
@@ -68,7 +68,7 @@ class Signing:
         def signed() -> str:
             return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in opened)
 
-        return signed() if len(body) <= SIGNED_AT_ONCE_BYTES else await asyncio.to_thread(signed)
+        return signed() if len(body) <= MAX_INLINE_SIGN_BYTES else await asyncio.to_thread(signed)
 
     def _seal(self, tenant: str, runtime_name: str, secret: str) -> bytes:
         return self._sealer.seal(secret.encode(), self._context(tenant, runtime_name))
@@ -78,4 +78,4 @@ class Signing:
 
 
 def _new_secret() -> str:
-    return PREFIX + base64.b64encode(randomness.token_bytes(SECRET_BYTES)).decode()
+    return SECRET_PREFIX + base64.b64encode(randomness.token_bytes(SECRET_BYTES)).decode()

@@ -23,7 +23,7 @@ def large(*tools: dict[str, Any], **parts: Any) -> dict[str, Any]:
 @pytest.fixture
 def in_processes(plangate: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the bodies that went to a process."""
-    opened = LargeSpecs.opened
+    opened = LargeSpecs.open
     sizes: list[int] = []
 
     def noting(self: LargeSpecs, body: bytearray) -> Any:
@@ -89,7 +89,7 @@ async def test_a_spec_that_takes_too_much_is_refused(
     monkeypatch.setattr(
         "app.base.json.process_pool.LOOK_EVERY_MS", 0
     )  # before the first answer, however fast that is
-    plangate.services.runtimes.large = LargeSpecs(plangate.services.runtimes.surroundings, child_bytes=1)
+    plangate.services.runtimes.large = LargeSpecs(plangate.services.runtimes.environment, child_bytes=1)
     problem = refused(await api.post("/runtimes", large()), 413, "too_large")
     assert problem["detail"].startswith("Checking the spec needs more memory or time")
     good(await api.post("/runtimes", specs.mock()))

@@ -61,7 +61,7 @@ def runtime(kind: str, *, tenant: str = "acme", declared: bool = True, **provide
             "providers": {kind: {**place, **provider}} if declared else {},
         }
     )
-    return Runtime.of(tenant, "rt_1", "default", 1, "", spec)
+    return Runtime.from_spec(tenant, "rt_1", "default", 1, "", spec)
 
 
 @asynccontextmanager

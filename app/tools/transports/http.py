@@ -24,7 +24,7 @@ from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.json.parsing import Parser
 from app.base.traces import traceparent
-from app.runtimes.signing import Signing
+from app.runtimes.signing import SigningSecrets
 from app.tenancy.secrets import Secrets
 from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotSent, Uncertain
 from app.tools.transports.headers import SecretMissing, discreetly, resolved
@@ -40,7 +40,7 @@ SAYS_ERROR = ("error", "detail", "message", "title")
 
 class HttpSender:
     def __init__(
-        self, policy: EgressPolicy, secrets: Secrets, signing: Signing, *, traced: bool = False
+        self, policy: EgressPolicy, secrets: Secrets, signing: SigningSecrets, *, traced: bool = False
     ) -> None:
         """`traced`: calls carry the span that they are made in."""
         self._traced = traced

@@ -43,18 +43,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_an_evaluation_gives_the_same_wherever_it_runs(
     started: list[str], expression: str, args: Mapping[str, Any], required: bool, processes: int
 ) -> None:
-    assert await PredicatePool().required(expression, args, {}) is required
+    assert await PredicatePool().requires_approval(expression, args, {}) is required
     assert started == ["app.runtimes.predicate_worker"] * processes
 
 
 async def test_large_arguments_are_not_read_on_the_loop() -> None:
     pool = PredicatePool()
     with measured_callbacks() as found:
-        assert not await pool.required("size(args.rows) > 1000000", {"rows": MANY * 3}, {})
+        assert not await pool.requires_approval("size(args.rows) > 1000000", {"rows": MANY * 3}, {})
     assert found.over(0.1) == []
 
 
 async def test_what_takes_too_much_memory_asks_a_person() -> None:
     pool = PredicatePool()
-    pool._helpers._most_bytes = 1
-    assert await pool.required("size(args.rows) > 1000000", {"rows": MANY}, {})
+    pool._processes._most_bytes = 1
+    assert await pool.requires_approval("size(args.rows) > 1000000", {"rows": MANY}, {})

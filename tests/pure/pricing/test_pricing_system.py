@@ -12,7 +12,7 @@ from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
 from app.base.jmespath import search_all
 from app.llm.scripted import parse_script
-from app.runtimes.predicates import required
+from app.runtimes.predicates import requires_approval
 from examples.pricing.catalogue import Season, catalogue
 from examples.pricing.script import as_script, discount_in
 from examples.pricing.system import COPYWRITER, EXECUTOR, PRODUCTS, Campaign, Products, Slogan, define
@@ -57,7 +57,7 @@ def test_a_deep_discount_asks(percent: int, asks: bool) -> None:
     spec = wire()
     rule = next(tool["approval"] for tool in spec["tools"] if tool["name"] == "reserve_budget")
     assert rule == {"kind": "dynamic", "value": "deep_discount"}
-    assert required(spec["approvalPredicates"][rule["value"]], {"percent": percent}, {}) is asks
+    assert requires_approval(spec["approvalPredicates"][rule["value"]], {"percent": percent}, {}) is asks
 
 
 def test_the_glimpse_is_made_by_the_service_and_names_no_product() -> None:
