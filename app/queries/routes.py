@@ -38,7 +38,7 @@ from app.tenancy.http import (
     traceparent_of,
 )
 from app.tenancy.models import Caller
-from app.usage.service import of_query as work_of_query
+from app.usage.service import list_query_records as work_of_query
 from app.usage.views import WorkList
 
 router = APIRouter(route_class=GatedRoute, tags=["queries"])

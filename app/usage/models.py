@@ -16,7 +16,7 @@ TOKEN_NAMES = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteToke
 
 
 @dataclass(slots=True)
-class Sum:
+class UsageSum:
     """What work used. `unpriced_calls` used tokens whose price nobody knows: the cost is that of the others, and None
     where there are no others."""
 
@@ -38,24 +38,24 @@ class Sum:
     artifact_kept_out_bytes: int = 0
 
     @classmethod
-    def of(cls, *rows: Any) -> Sum:
+    def from_rows(cls, *rows: Any) -> UsageSum:
         """Of rows that have been added up, each of which has a part."""
         return cls(**{name: row[name] for row in rows for name in cls.__slots__ if name in row})
 
     @classmethod
-    def of_failed(cls, row: Any) -> Sum:
+    def from_failed_columns(cls, row: Any) -> UsageSum:
         """The part of a row of usage that was in vain."""
         return cls(**{name: row[f"failed_{name}"] for name in cls.__slots__ if f"failed_{name}" in row})
 
     @classmethod
-    def of_record(cls, row: Any) -> Sum:
+    def from_record(cls, row: Any) -> UsageSum:
         """What a record used itself."""
         tokens = {name: row[name] for name in TOKENS}
         called = row["kind"] == "model_call"
         unpriced = called and row["cost_usd"] is None and any(tokens.values())
         return cls(int(called), **tokens, cost_usd=row["cost_usd"], unpriced_calls=int(unpriced))
 
-    def add(self, other: Sum) -> None:
+    def add(self, other: UsageSum) -> None:
         self.cost_usd = together(c for c in (self.cost_usd, other.cost_usd) if c is not None)
         self.model_calls += other.model_calls
         self.input_tokens += other.input_tokens
@@ -69,7 +69,7 @@ class Sum:
         self.prompt_bytes += other.prompt_bytes
         self.kept_out_bytes += other.kept_out_bytes
 
-    def spent(self) -> dict[str, Any]:
+    def model_wire(self) -> dict[str, Any]:
         """The part that models used."""
         return {
             "modelCalls": self.model_calls,
@@ -78,7 +78,7 @@ class Sum:
             "unpricedCalls": self.unpriced_calls,
         }
 
-    def references(self) -> dict[str, int]:
+    def references_wire(self) -> dict[str, int]:
         """The part that references kept out of prompts."""
         return {
             "uses": self.uses,
@@ -87,7 +87,7 @@ class Sum:
             "keptOutBytes": self.kept_out_bytes,
         }
 
-    def artifacts(self) -> dict[str, int]:
+    def artifacts_wire(self) -> dict[str, int]:
         """The part that artifacts kept out of prompts. Only sums over many queries have it."""
         return {
             "uses": self.artifact_uses,
@@ -97,7 +97,7 @@ class Sum:
         }
 
     def wire(self) -> dict[str, Any]:
-        return {**self.spent(), "references": self.references()}
+        return {**self.model_wire(), "references": self.references_wire()}
 
 
 def usage_wire(tokens: Iterable[int]) -> dict[str, int]:
@@ -138,11 +138,11 @@ def record_wire(row: Any, uses: Sequence[Any] = ()) -> dict[str, Any]:
         out["references"] = [_use_wire(use) for use in uses]
     for name in ("input", "output", "error"):
         if row.get(name) is not None:
-            out[name] = readable(row[name])
+            out[name] = decode_body(row[name])
     return out
 
 
-def short_wire(row: Any) -> dict[str, Any]:
+def summary_wire(row: Any) -> dict[str, Any]:
     """A record without its input and output. Of an error that is left out, what says where it is."""
     out = record_wire(row)
     if row["error_bytes"] is not None and row["error"] is None:
@@ -161,7 +161,7 @@ def _use_wire(use: Any) -> dict[str, Any]:
     }
 
 
-def readable(data: bytes) -> Any:
+def decode_body(data: bytes) -> Any:
     """A body as JSON where it is JSON, else its text."""
     try:
         return orjson.loads(data)
@@ -169,18 +169,20 @@ def readable(data: bytes) -> Any:
         return data.decode()
 
 
-def usage_of(row: Any) -> dict[str, Any]:
+def usage_row_wire(row: Any) -> dict[str, Any]:
     """A row of usage: all of it, and what of it was in vain."""
-    found = Sum.of(row)
+    found = UsageSum.from_rows(row)
     return {
-        **found.spent(),
-        "failed": Sum.of_failed(row).spent(),
-        "references": found.references(),
-        "artifacts": found.artifacts(),
+        **found.model_wire(),
+        "failed": UsageSum.from_failed_columns(row).model_wire(),
+        "references": found.references_wire(),
+        "artifacts": found.artifacts_wire(),
     }
 
 
-def tree_wire(rows: Sequence[Any], used: Mapping[str, Sum], work_id: str) -> list[dict[str, Any]]:
+def tree_wire(
+    rows: Sequence[Any], reference_sums: Mapping[str, UsageSum], work_id: str
+) -> list[dict[str, Any]]:
     """The record and all below it, parents before their children, siblings oldest first, each with its rollup: what it
     used and what its children did, each once. `rows` are the records of its query, `used` what some of them did with
     references."""
@@ -195,17 +197,17 @@ def tree_wire(rows: Sequence[Any], used: Mapping[str, Sum], work_id: str) -> lis
         row = stack.pop()
         ordered.append(row)
         stack += reversed(children.get(row["id"], ()))
-    sums: dict[str, Sum] = {}  # of those that used anything: most are calls of tools
+    sums: dict[str, UsageSum] = {}  # of those that used anything: most are calls of tools
     for row in reversed(ordered):  # children before their parents
         parts = [sums[child["id"]] for child in children.get(row["id"], ()) if child["id"] in sums]
-        parts += [used[row["id"]]] if row["id"] in used else []
+        parts += [reference_sums[row["id"]]] if row["id"] in reference_sums else []
         if parts or row["kind"] == "model_call":
-            total = Sum.of_record(row)
+            total = UsageSum.from_record(row)
             for part in parts:
                 total.add(part)
             sums[row["id"]] = total
-    nothing = Sum().wire()
+    nothing = UsageSum().wire()
     return [
-        {**short_wire(row), "rollup": sums[row["id"]].wire() if row["id"] in sums else nothing}
+        {**summary_wire(row), "rollup": sums[row["id"]].wire() if row["id"] in sums else nothing}
         for row in ordered
     ]

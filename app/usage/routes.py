@@ -39,20 +39,20 @@ class TreeParameters(Parameters):
     tree: Annotated[bool, Field(description="Also everything below it, as `below`.")] = False
 
 
-def _moment(value: object) -> object:
+def _require_date(value: object) -> object:
     """A number would be taken for seconds since 1970."""
     if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value):
         return value
     raise ValueError("a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z")
 
 
-def _in_utc(value: datetime) -> datetime:
+def _to_utc(value: datetime) -> datetime:
     if not 2000 <= value.year <= 2200:
         raise ValueError("a year from 2000 to 2200")
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-Moment = Annotated[datetime, BeforeValidator(_moment), AfterValidator(_in_utc)]
+Moment = Annotated[datetime, BeforeValidator(_require_date), AfterValidator(_to_utc)]
 
 
 class UsageParameters(Parameters):
@@ -70,14 +70,16 @@ class UsageParameters(Parameters):
 
 @router.get("/work-records", summary="Work records, newest first", response_model=views.WorkPage)
 async def list_work_records(
-    request: Request, asked: Annotated[WorkFilter, Query()], caller: Annotated[Caller, calling("read")]
+    request: Request, parameters: Annotated[WorkFilter, Query()], caller: Annotated[Caller, calling("read")]
 ) -> Response:
-    name = f"work-records {asked.query_id} {asked.kind} {asked.status}"
-    position = before(request, name, asked.cursor)
+    name = f"work-records {parameters.query_id} {parameters.kind} {parameters.status}"
+    position = before(request, name, parameters.cursor)
     last = str(position[0]) if position else None
 
     async def listed(tx: Tx) -> Any:
-        items, after = await service.page(tx, last, asked.query_id, asked.kind, asked.status, asked.limit)
+        items, after = await service.page(
+            tx, last, parameters.query_id, parameters.kind, parameters.status, parameters.limit
+        )
         cursor = None if after is None else door_of(request).signer.encode(name, [after])
         return {"items": items, "nextCursor": cursor}
 
@@ -92,10 +94,12 @@ async def list_work_records(
 async def read_work_record(
     request: Request,
     work_id: Annotated[str, Path(max_length=100)],
-    asked: Annotated[TreeParameters, Query()],
+    parameters: Annotated[TreeParameters, Query()],
     caller: Annotated[Caller, calling("read")],
 ) -> Response:
-    return json_response(await service.read(door_of(request).db, caller.tenant, work_id, tree=asked.tree))
+    return json_response(
+        await service.read_record(door_of(request).db, caller.tenant, work_id, tree=parameters.tree)
+    )
 
 
 @router.get(
@@ -105,18 +109,20 @@ async def read_work_record(
     response_model=views.UsageReport,
 )
 async def read_usage(
-    request: Request, asked: Annotated[UsageParameters, Query()], caller: Annotated[Caller, calling("read")]
+    request: Request,
+    parameters: Annotated[UsageParameters, Query()],
+    caller: Annotated[Caller, calling("read")],
 ) -> Response:
-    name = f"usage {asked.group_by} {asked.from_} {asked.to}"
-    position = before(request, name, asked.cursor)
+    name = f"usage {parameters.group_by} {parameters.from_} {parameters.to}"
+    position = before(request, name, parameters.cursor)
     if position is None:
-        within, after = service.Range.asked(asked.from_, asked.to), None
+        within, after = service.TimeRange.from_bounds(parameters.from_, parameters.to), None
     else:  # later pages are of the range of the first one
         since, until, after = (str(part) for part in position)
-        within = service.Range(datetime.fromisoformat(since), datetime.fromisoformat(until))
+        within = service.TimeRange(datetime.fromisoformat(since), datetime.fromisoformat(until))
 
     async def used(tx: Tx) -> Any:
-        answer, last = await service.usage(tx, asked.group_by, within, after, asked.limit)
+        answer, last = await service.usage(tx, parameters.group_by, within, after, parameters.limit)
         if last is None:
             return {**answer, "nextCursor": None}
         where = [within.since.isoformat(), within.until.isoformat(), last]

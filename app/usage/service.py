@@ -14,24 +14,24 @@ from app.base.errors import FieldError, Invalid, NotFound
 from app.base.ids import is_id
 from app.base.postgres.database import Database, StatementTimeout, Tx
 from app.usage import store
-from app.usage.models import Sum, record_wire, short_wire, tree_wire, usage_of
+from app.usage.models import UsageSum, record_wire, summary_wire, tree_wire, usage_row_wire
 
-MOST_IN_A_TREE = 20_000
-LOOKED_AT = 5_000  # records that a page reads at most, however few of them it shows
-BODY_BYTES = 8 * 1024 * 1024  # of all records in the list of a query
+MAX_TREE_RECORDS = 20_000
+MAX_SCANNED_RECORDS = 5_000  # records that a page reads at most, however few of them it shows
+MAX_LIST_BODY_BYTES = 8 * 1024 * 1024  # of all records in the list of a query
 
 
-async def of_query(db: Database, tenant: str, query_id: str) -> bytes:
+async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
     """The answer with all records of a query, oldest first. It is the caller's to know that there is the query."""
     async with db.transaction(tenant) as tx:
-        rows = await store.of_query(tx, query_id, BODY_BYTES)
+        rows = await store.query_records(tx, query_id, MAX_LIST_BODY_BYTES)
         uses = await store.uses(tx, [r["id"] for r in rows])
 
     def written() -> bytes:
         items = []
         for row in rows:
             item = record_wire(row, uses.get(row["id"], ()))
-            if row["bodies"] > BODY_BYTES:
+            if row["bodies"] > MAX_LIST_BODY_BYTES:
                 item["bodiesLeftOut"] = True
             items.append(item)
         return orjson.dumps({"items": items, "nextCursor": None})
@@ -39,32 +39,32 @@ async def of_query(db: Database, tenant: str, query_id: str) -> bytes:
     return await asyncio.to_thread(written)
 
 
-async def read(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
+async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
     """The answer with a record: what it was given, what came of it, what it and all below it used. NotFound."""
     async with db.transaction(tenant) as tx:
-        row = await _found(tx, work_id)
+        row = await _load_record(tx, work_id)
         uses = (await store.uses(tx, [work_id])).get(work_id, [])
         if not tree or row["query_id"] is None:
-            rollup = Sum.of(*await store.rollup(tx, work_id, row["query_id"])).wire()
+            rollup = UsageSum.from_rows(*await store.rollup(tx, work_id, row["query_id"])).wire()
             out = {**record_wire(row, uses), "rollup": rollup}
             return orjson.dumps({**out, "below": []} if tree else out)
-        rows = await store.tree(tx, row["query_id"], MOST_IN_A_TREE + 1)
-        used = await store.used_by_each(tx, [r["id"] for r in rows[:MOST_IN_A_TREE]])
-    if len(rows) > MOST_IN_A_TREE:
+        rows = await store.tree(tx, row["query_id"], MAX_TREE_RECORDS + 1)
+        used = await store.uses_by_record(tx, [r["id"] for r in rows[:MAX_TREE_RECORDS]])
+    if len(rows) > MAX_TREE_RECORDS:
         raise Invalid(
-            f"The query has more than {MOST_IN_A_TREE} work records, too many for one tree: read them in pages, "
+            f"The query has more than {MAX_TREE_RECORDS} work records, too many for one tree: read them in pages, "
             f"GET /work-records?queryId={row['query_id']}, and this record without tree."
         )
 
     def written() -> bytes:
-        found = {u["work_id"]: Sum.of(u) for u in used}
+        found = {u["work_id"]: UsageSum.from_rows(u) for u in used}
         top, *below = tree_wire(rows, found, work_id)
         return orjson.dumps({**record_wire(row, uses), "rollup": top["rollup"], "below": below})
 
     return await asyncio.to_thread(written)
 
 
-async def _found(tx: Tx, work_id: str) -> Any:
+async def _load_record(tx: Tx, work_id: str) -> Any:
     row = await store.record(tx, work_id) if is_id("wrk_", work_id) else None
     if row is None:
         raise NotFound(f"There is no work record {work_id!r}.")
@@ -76,41 +76,41 @@ async def page(
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Records, newest first, and the one after which the next page begins, if there may be more."""
     await tx.set_repeatable_read()
-    rows = await store.page(tx, before, query_id, kind, status, limit + 1, LOOKED_AT)
-    items = [short_wire(r) for r in rows]
+    rows = await store.page(tx, before, query_id, kind, status, limit + 1, MAX_SCANNED_RECORDS)
+    items = [summary_wire(r) for r in rows]
     if len(items) > limit:
         return items[:limit], items[limit - 1]["id"]
-    return items, await store.looked_at(tx, before, query_id, LOOKED_AT)
+    return items, await store.last_scanned(tx, before, query_id, MAX_SCANNED_RECORDS)
 
 
-LONGEST = timedelta(days=366)
-USUAL = timedelta(days=30)
+MAX_RANGE = timedelta(days=366)
+DEFAULT_RANGE = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TimeRange:
     """Of times: from the first on, up to and without the second."""
 
     since: datetime
     until: datetime
 
     @classmethod
-    def asked(cls, since: datetime | None, until: datetime | None) -> Range:
+    def from_bounds(cls, since: datetime | None, until: datetime | None) -> TimeRange:
         """What was asked for; up to now, and thirty days, where nothing was said. Raises Invalid."""
         until = until or datetime.now(UTC)
-        since = since or until - USUAL
+        since = since or until - DEFAULT_RANGE
         if since >= until:
             raise Invalid(
                 "The range is empty.", [FieldError("query:from", f"must be before {rfc3339(until)}")]
             )
-        if until - since > LONGEST:
-            told = f"at most {LONGEST.days} days before the end: {rfc3339(until - LONGEST)}"
+        if until - since > MAX_RANGE:
+            told = f"at most {MAX_RANGE.days} days before the end: {rfc3339(until - MAX_RANGE)}"
             raise Invalid("The range is too long.", [FieldError("query:from", told)])
         return cls(since, until)
 
 
 async def usage(
-    tx: Tx, by: str, within: Range, after: str | None, limit: int
+    tx: Tx, by: str, within: TimeRange, after: str | None, limit: int
 ) -> tuple[dict[str, Any], str | None]:
     """What models used and references kept out of prompts, and the key after which the next page begins, if any."""
     try:
@@ -125,7 +125,7 @@ async def usage(
         "groupBy": by,
         "from": rfc3339(within.since),
         "to": rfc3339(within.until),
-        "totals": usage_of(total),
-        "items": [{"key": row["key"], **usage_of(row)} for row in shown],
+        "totals": usage_row_wire(total),
+        "items": [{"key": row["key"], **usage_row_wire(row)} for row in shown],
     }
     return answer, shown[-1]["key"] if len(groups) > limit else None

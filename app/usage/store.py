@@ -85,7 +85,7 @@ async def record(tx: Tx, work_id: str) -> Any:
     return await tx.row(RECORD, tx.tenant, work_id)
 
 
-async def of_query(tx: Tx, query_id: str, body_bytes: int) -> list[Any]:
+async def query_records(tx: Tx, query_id: str, body_bytes: int) -> list[Any]:
     """All records of a query, oldest first, the first of them with their input, output and error."""
     return await tx.fetch(OF_QUERY, tx.tenant, query_id, body_bytes)
 
@@ -102,20 +102,20 @@ async def page(
     kind: str | None,
     status: str | None,
     limit: int,
-    look: int,
+    scan_limit: int,
 ) -> list[Any]:
     """At most `limit` of the next `look` records, newest first."""
     if query_id is None:
-        return await tx.fetch(PAGE, tx.tenant, before, kind, status, limit, look)
-    return await tx.fetch(PAGE_OF_QUERY, tx.tenant, before, kind, status, limit, look, query_id)
+        return await tx.fetch(PAGE, tx.tenant, before, kind, status, limit, scan_limit)
+    return await tx.fetch(PAGE_OF_QUERY, tx.tenant, before, kind, status, limit, scan_limit, query_id)
 
 
-async def looked_at(tx: Tx, before: str | None, query_id: str | None, look: int) -> str | None:
+async def last_scanned(tx: Tx, before: str | None, query_id: str | None, scan_limit: int) -> str | None:
     """The last of the next `look` records, if there are so many."""
     if query_id is None:
-        found = await tx.value(LOOKED_AT, tx.tenant, before, look - 1)
+        found = await tx.value(LOOKED_AT, tx.tenant, before, scan_limit - 1)
     else:
-        found = await tx.value(LOOKED_AT_OF_QUERY, tx.tenant, before, look - 1, query_id)
+        found = await tx.value(LOOKED_AT_OF_QUERY, tx.tenant, before, scan_limit - 1, query_id)
     return None if found is None else str(found)
 
 
@@ -126,7 +126,7 @@ async def rollup(tx: Tx, work_id: str, query_id: str | None) -> tuple[Any, Any]:
     return spent, await tx.row(USED_BY_ALL, tx.tenant, spent["ids"])
 
 
-async def used_by_each(tx: Tx, work_ids: Sequence[str]) -> list[Any]:
+async def uses_by_record(tx: Tx, work_ids: Sequence[str]) -> list[Any]:
     """What each of these units of work did with references, added up."""
     return await tx.fetch(USED_BY_EACH, tx.tenant, list(work_ids))
 
@@ -282,12 +282,14 @@ def usage_sql(name: str) -> str:
 
 
 USAGE_BY = {name: usage_sql(name) for name in GROUPINGS}
-USAGE_S = 3.0
+USAGE_TIMEOUT_S = 3.0
 
 
 async def usage(
     tx: Tx, by: str, since: datetime, until: datetime, after: str | None, limit: int
 ) -> tuple[Any, list[Any]]:
     """The sums over everything that began in the range, and of `limit` groups after a key. Raises StatementTimeout."""
-    total, *groups = await tx.fetch_within(USAGE_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1)
+    total, *groups = await tx.fetch_within(
+        USAGE_TIMEOUT_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1
+    )
     return total, groups

@@ -14,7 +14,7 @@ from app.base.postgres.database import Tx
 from app.llm.messages import ModelRequest, Text, TurnDone, Usage
 from app.llm.provider import Overloaded, Refused
 from app.usage import store
-from app.usage.service import BODY_BYTES, LOOKED_AT, MOST_IN_A_TREE, page
+from app.usage.service import MAX_LIST_BODY_BYTES, MAX_SCANNED_RECORDS, MAX_TREE_RECORDS, page
 from tests.support import specs
 from tests.support.client import Caller, eventually, refused
 from tests.support.models import calls, says, thinks, turn_of
@@ -340,9 +340,9 @@ async def test_a_tree_of_ten_thousand_records_is_whole_and_read_by_its_index(
     assert top["rollup"] == (await api.read(f"/work-records/{top['id']}"))["rollup"]
     await owner.execute("ANALYZE work_records")
     for sql, args in (
-        (store.TREE, (query["id"], MOST_IN_A_TREE)),
-        (store.PAGE, (None, None, "failed", 50, LOOKED_AT)),
-        (store.PAGE_OF_QUERY, (None, None, "failed", 50, LOOKED_AT, query["id"])),
+        (store.TREE, (query["id"], MAX_TREE_RECORDS)),
+        (store.PAGE, (None, None, "failed", 50, MAX_SCANNED_RECORDS)),
+        (store.PAGE_OF_QUERY, (None, None, "failed", 50, MAX_SCANNED_RECORDS, query["id"])),
     ):
         plan = "\n".join(r[0] for r in await plangate.sql("EXPLAIN " + sql, "acme", *args))
         assert "Seq Scan on work_records" not in plan, plan
@@ -351,22 +351,22 @@ async def test_a_tree_of_ten_thousand_records_is_whole_and_read_by_its_index(
 async def test_a_query_with_too_many_records_for_a_tree_says_how_to_read_them(
     api: Caller, owner: Any
 ) -> None:
-    query = await grown(api, owner, MOST_IN_A_TREE)
+    query = await grown(api, owner, MAX_TREE_RECORDS)
     told = refused(await api.get(f"/work-records/{root_of(query['id'])}", tree="true"), 422, "invalid")[
         "detail"
     ]
     assert told == (
-        f"The query has more than {MOST_IN_A_TREE} work records, too many for one tree: read them in pages, "
+        f"The query has more than {MAX_TREE_RECORDS} work records, too many for one tree: read them in pages, "
         f"GET /work-records?queryId={query['id']}, and this record without tree."
     )
     alone = await api.read(f"/work-records/{root_of(query['id'])}")
-    assert alone["rollup"]["modelCalls"] == MOST_IN_A_TREE + 1
+    assert alone["rollup"]["modelCalls"] == MAX_TREE_RECORDS + 1
 
 
 async def test_a_page_looks_at_so_many_records_and_the_next_goes_on_behind_them(
     api: Caller, owner: Any
 ) -> None:
-    query = await grown(api, owner, LOOKED_AT + 10)
+    query = await grown(api, owner, MAX_SCANNED_RECORDS + 10)
     for filters in ({}, {"queryId": query["id"]}):
         page = await api.read("/work-records", kind="agent", **filters)
         assert page["items"] == []
@@ -377,9 +377,9 @@ async def test_a_page_looks_at_so_many_records_and_the_next_goes_on_behind_them(
 async def test_what_begins_while_a_page_is_read_moves_no_record_to_the_next(
     plangate: World, api: Caller, owner: Any
 ) -> None:
-    query = await grown(api, owner, LOOKED_AT + 10)
+    query = await grown(api, owner, MAX_SCANNED_RECORDS + 10)
     wanted = "SELECT id FROM work_records WHERE kind <> 'agent' ORDER BY id DESC OFFSET $1 LIMIT 1"
-    last = await owner.fetchval(wanted, LOOKED_AT - 1)
+    last = await owner.fetchval(wanted, MAX_SCANNED_RECORDS - 1)
 
     class Busy(Tx):
         async def value(self, sql: str, *args: Any) -> Any:
@@ -397,7 +397,7 @@ async def test_what_begins_while_a_page_is_read_moves_no_record_to_the_next(
 
 async def test_large_bodies_are_on_their_records(api: Caller, owner: Any) -> None:
     size = 1024 * 1024
-    fit = BODY_BYTES // size
+    fit = MAX_LIST_BODY_BYTES // size
     query = await grown(api, owner, fit + 1, output=b'"' + b"x" * (size - 2) + b'"')
     items = (await api.read(f"/queries/{query['id']}/work"))["items"]
     assert len(items) == fit + 4
