@@ -57,7 +57,7 @@ from app.runtimes.checks import Environment
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import SigningSecrets
 from app.settings import Settings
-from app.telemetry.service import Exporter, Spans
+from app.telemetry.service import Exporter, SpanReporter
 from app.tenancy import idempotency
 from app.tenancy.http import Door
 from app.tenancy.secrets import Secrets
@@ -108,7 +108,7 @@ class Services:
     lookups: Lookups
     metrics_token: str | None
     watchdog: LoopWatchdog
-    spans: Spans | None
+    spans: SpanReporter | None
     workspaces: Workspaces
     artifacts: Artifacts
     deletions: Deletions
@@ -395,10 +395,10 @@ def assemble(
             settings.lease_s,
         )
     endings = Endings(db, end_hooks)
-    spans = None if build is None else Spans(db, build, metrics, content=settings.telemetry_content)
+    spans = None if build is None else SpanReporter(db, build, metrics, content=settings.telemetry_content)
     if spans is not None:
-        db.on_ended_work(spans.ended)
-        worker.on_taken_over(spans.taken_over)
+        db.on_ended_work(spans.enqueue)
+        worker.on_taken_over(spans.enqueue_takeover)
     queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db, hub)
 
     def journal_hint(payload: str) -> None:

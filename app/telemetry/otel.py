@@ -38,12 +38,12 @@ from app.telemetry import names
 from app.telemetry.spans import Span
 
 SCOPE: Final = "plangate"
-KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
-FLAGS: Final = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
-DELAY_MS: Final = (
+SPAN_KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
+TRACE_FLAGS: Final = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
+MAX_BATCH_DELAY_MS: Final = (
     1000  # of a batch, where OTEL_BSP_SCHEDULE_DELAY does not say: what a killed process loses at most
 )
-DURATION_BUCKETS: Final = (
+DURATION_BUCKETS_S: Final = (
     0.01,
     0.02,
     0.04,
@@ -62,7 +62,7 @@ DURATION_BUCKETS: Final = (
 TOKEN_BUCKETS: Final = tuple(4.0**n for n in range(14))
 
 
-class _Given(IdGenerator):
+class _FixedIds(IdGenerator):
     """The ids of the span that is about to be made."""
 
     trace = span = 1
@@ -77,7 +77,7 @@ class _Given(IdGenerator):
         return True
 
 
-class _Counted(SpanExporter):
+class _CountingExporter(SpanExporter):
     """An exporter whose outcomes are on `/metrics`: whether the collector takes anything is asked there."""
 
     def __init__(self, inner: SpanExporter, metrics: Metrics) -> None:
@@ -98,8 +98,8 @@ class OpenTelemetry:
     """Exports spans, and the two metrics of the conventions for calls to models."""
 
     def __init__(self, processor: SpanProcessor, readers: Sequence[MetricReader]) -> None:
-        resource = Resource.create(None if _named() else {"service.name": SCOPE})
-        self._ids = _Given()
+        resource = Resource.create(None if _has_service_name() else {"service.name": SCOPE})
+        self._ids = _FixedIds()
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer(SCOPE, version("plangate-server"))
@@ -109,7 +109,7 @@ class OpenTelemetry:
             names.OPERATION_DURATION,
             "s",
             "GenAI operation duration.",
-            explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS_S,
         )
         self._tokens = meter.create_histogram(
             names.TOKEN_USAGE,
@@ -120,7 +120,7 @@ class OpenTelemetry:
 
     def export(self, span: Span) -> None:
         """Hands a span to the SDK, which sends it with others later, or drops it."""
-        if not span.again:
+        if not span.is_repeat:
             self._measure(span)
         sampled = self._provider.sampler.should_sample(None, span.trace_id, span.name).decision
         if sampled is not Decision.RECORD_AND_SAMPLE:
@@ -128,7 +128,7 @@ class OpenTelemetry:
         self._ids.trace, self._ids.span = span.trace_id, span.span_id
         context = Context()
         if span.parent_id is not None:
-            parent = SpanContext(span.trace_id, span.parent_id, is_remote=True, trace_flags=FLAGS)
+            parent = SpanContext(span.trace_id, span.parent_id, is_remote=True, trace_flags=TRACE_FLAGS)
             context = set_span_in_context(NonRecordingSpan(parent), context)
         links = []
         if span.link is not None:
@@ -136,7 +136,7 @@ class OpenTelemetry:
                 Link(SpanContext(*span.link, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)))
             ]
         made = self._tracer.start_span(
-            span.name, context, KINDS[span.kind], span.attributes, links, start_time=span.start_ns
+            span.name, context, SPAN_KINDS[span.kind], span.attributes, links, start_time=span.start_ns
         )
         if span.error is not None and span.attributes[names.WORK_STATUS] != "cancelled":
             made.set_status(Status(StatusCode.ERROR, span.message))
@@ -170,9 +170,9 @@ def build(endpoint: str, metrics: Metrics) -> OpenTelemetry:
     base = endpoint.rstrip("/")
     spans = OTLPSpanExporter(_endpoint("TRACES", f"{base}/v1/traces"))
     numbers = OTLPMetricExporter(_endpoint("METRICS", f"{base}/v1/metrics"))
-    delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else DELAY_MS
+    delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else MAX_BATCH_DELAY_MS
     return OpenTelemetry(
-        BatchSpanProcessor(_Counted(spans, metrics), schedule_delay_millis=delay),
+        BatchSpanProcessor(_CountingExporter(spans, metrics), schedule_delay_millis=delay),
         [PeriodicExportingMetricReader(numbers)],
     )
 
@@ -182,7 +182,7 @@ def _endpoint(signal: str, otherwise: str) -> str | None:
     return None if os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") else otherwise
 
 
-def _named() -> bool:
+def _has_service_name() -> bool:
     return bool(os.environ.get("OTEL_SERVICE_NAME")) or "service.name=" in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )

@@ -20,15 +20,15 @@ from app.base.metrics import Metrics
 from app.base.postgres.database import Database, EndedWork
 from app.base.threads import run_in_thread
 from app.telemetry import store
-from app.telemetry.spans import Span, span_of
+from app.telemetry.spans import Span, span_from_row
 
 log = structlog.get_logger(__name__)
 
-MAX_WAITING: Final = 10_000
-BATCH: Final = 200
-PAUSE_S: Final = 1.0  # while the database is away
-CLOSE_WITHIN_S: Final = 1.5
-LATELY_S: Final = 60.0
+MAX_QUEUED_RECORDS: Final = 10_000
+MAX_BATCH_RECORDS: Final = 200
+OUTAGE_PAUSE_S: Final = 1.0  # while the database is away
+CLOSE_TIMEOUT_S: Final = 1.5
+TAKEOVER_WINDOW_S: Final = 60.0
 
 
 class Exporter(Protocol):
@@ -39,15 +39,15 @@ class Exporter(Protocol):
     def close(self) -> None: ...
 
 
-class Waiting(NamedTuple):
+class QueuedRecord(NamedTuple):
     """A record that is to be told. `again`: by the process that took its query over from the one that ended it."""
 
     tenant: str
     id: str
-    again: bool
+    is_repeat: bool
 
 
-class Spans:
+class SpanReporter:
     """One a process, and only where an exporter is configured."""
 
     def __init__(
@@ -58,11 +58,11 @@ class Spans:
         self._exporter: Exporter | None = None
         self._metrics = metrics
         self._content = content
-        self._waiting: deque[Waiting] = deque()
-        self._again: deque[tuple[str, str]] = deque()  # queries taken over
-        self._heard = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._queue: deque[QueuedRecord] = deque()
+        self._takeovers: deque[tuple[str, str]] = deque()  # queries taken over
+        self._has_work = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -76,36 +76,36 @@ class Spans:
         else:
             self._task = asyncio.create_task(self._run(self._exporter), name="telemetry-spans")
 
-    def ended(self, tenant: str, work: Sequence[EndedWork]) -> None:
+    def enqueue(self, tenant: str, work: Sequence[EndedWork]) -> None:
         """These records are over, durably. Only remembers them; more than `MAX_WAITING` are dropped."""
         if self._exporter is None:
             return
         for one in work:
             if one.kind == "host":  # belongs to no query, so to no trace
                 continue
-            if len(self._waiting) >= MAX_WAITING:
+            if len(self._queue) >= MAX_QUEUED_RECORDS:
                 self._metrics.spans.labels("dropped").inc()
                 continue
-            self._waiting.append(Waiting(tenant, one.id, again=False))
+            self._queue.append(QueuedRecord(tenant, one.id, is_repeat=False))
         self._wake()
 
-    def taken_over(self, tenant: str, query_id: str) -> None:
+    def enqueue_takeover(self, tenant: str, query_id: str) -> None:
         """The process before this one went without a word: what it ended last is told again, under the same ids."""
-        if self._exporter is not None and len(self._again) < MAX_WAITING:
-            self._again.append((tenant, query_id))
+        if self._exporter is not None and len(self._takeovers) < MAX_QUEUED_RECORDS:
+            self._takeovers.append((tenant, query_id))
             self._wake()
 
     def _wake(self) -> None:
-        self._heard.set()
-        self._idle.clear()
+        self._has_work.set()
+        self._is_idle.clear()
 
     async def aclose(self) -> None:
         """Tells what is known, for a moment and no longer."""
         if self._task is None or self._exporter is None:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await self._idle.wait()
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._is_idle.wait()
                 await run_in_thread(self._exporter.close)
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -113,47 +113,47 @@ class Spans:
 
     async def _run(self, exporter: Exporter) -> None:
         while True:
-            await self._heard.wait()
-            self._heard.clear()
-            while self._again or self._waiting:
+            await self._has_work.wait()
+            self._has_work.clear()
+            while self._takeovers or self._queue:
                 try:
-                    await self._tell(exporter)
+                    await self._export_next(exporter)
                 except Unavailable:
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(OUTAGE_PAUSE_S)
                 except Exception:
                     log.exception("telemetry.failed")
-            self._idle.set()
+            self._is_idle.set()
 
-    async def _tell(self, exporter: Exporter) -> None:
-        if self._again:
-            tenant, query_id = self._again.popleft()
+    async def _export_next(self, exporter: Exporter) -> None:
+        if self._takeovers:
+            tenant, query_id = self._takeovers.popleft()
             try:
                 async with self._db.transaction(tenant) as tx:
-                    found = await store.ended_lately(tx, query_id, LATELY_S)
+                    found = await store.recently_ended(tx, query_id, TAKEOVER_WINDOW_S)
             except Unavailable:
-                self._again.appendleft((tenant, query_id))
+                self._takeovers.appendleft((tenant, query_id))
                 raise
-            self._waiting.extend(Waiting(tenant, row["id"], again=True) for row in found)
+            self._queue.extend(QueuedRecord(tenant, row["id"], is_repeat=True) for row in found)
             return
-        tenant, _, again = self._waiting[0]
+        tenant, _, again = self._queue[0]
         ids: list[str] = []
-        while self._waiting and self._waiting[0][::2] == (tenant, again) and len(ids) < BATCH:
-            ids.append(self._waiting.popleft().id)
+        while self._queue and self._queue[0][::2] == (tenant, again) and len(ids) < MAX_BATCH_RECORDS:
+            ids.append(self._queue.popleft().id)
         try:
             async with self._db.transaction(tenant) as tx:
-                rows = await store.ended(tx, ids, content=self._content)
+                rows = await store.ended_records(tx, ids, content=self._content)
         except Unavailable:
-            self._waiting.extendleft(Waiting(tenant, id, again) for id in reversed(ids))
+            self._queue.extendleft(QueuedRecord(tenant, id, again) for id in reversed(ids))
             raise
         except Exception:
             self._metrics.spans.labels("failed").inc(len(ids))
             raise
         for row in rows:
-            self._told(exporter, tenant, row, again)
+            self._export_row(exporter, tenant, row, again)
 
-    def _told(self, exporter: Exporter, tenant: str, row: Any, again: bool) -> None:
+    def _export_row(self, exporter: Exporter, tenant: str, row: Any, is_repeat: bool) -> None:
         try:
-            exporter.export(replace(span_of(tenant, row, content=self._content), again=again))
+            exporter.export(replace(span_from_row(tenant, row, content=self._content), again=is_repeat))
         except Exception:
             self._metrics.spans.labels("failed").inc()
             log.exception("telemetry.span_failed")

@@ -18,9 +18,9 @@ from app.telemetry import names
 
 MAX_NAME_CHARS: Final = 200
 MAX_CONTENT_CHARS: Final = 32 * 1024  # of one text on a span
-CUT: Final = " (cut)"
-CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-FINISH: Final = {
+TRUNCATION_MARK: Final = " (cut)"
+ERROR_CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+FINISH_REASONS: Final = {
     "end_turn": "stop",
     "tool_use": "tool_call",
     "max_tokens": "length",
@@ -46,14 +46,14 @@ class Span:
     message: str | None = None  # content: what the error says
     link: tuple[int, int] | None = None  # the span of the caller that started the query
     model: str | None = None  # that was called, as the price table names it
-    again: bool = False  # another process ended it, and may have told it: two spans of one id are one, two measures are not
+    is_repeat: bool = False  # another process ended it, and may have told it: two spans of one id are one, two measures are not
 
 
-def span_of(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
+def span_from_row(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
     """The span of a record, as `store.ended` reads it. Without `content` nothing on it was said by a person, a model or
     a tool; names of agents, tools, models and runtimes are, as they stand in the spec."""
     kind = row["kind"]
-    error = _error(row)
+    error = _error_type(row)
     attributes: dict[str, Value | None] = {
         names.WORK_ID: row["id"],
         names.WORK_KIND: kind,
@@ -62,7 +62,7 @@ def span_of(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
         names.TENANT: tenant,
         names.CONVERSATION: row["thread_id"],
         names.AGENT: row["agent"] or None,
-        **_OF_KIND.get(kind, _of_other)(row),
+        **_ATTRIBUTES_BY_KIND.get(kind, _other_attributes)(row),
     }
     if row["attempts"] != 1:
         attributes[names.ATTEMPTS] = row["attempts"]
@@ -81,7 +81,7 @@ def span_of(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
         max(start, _ns(row["ended_at"])),
         {k: v for k, v in attributes.items() if v is not None},
         error,
-        cut(_said(row)) if content and error is not None else None,
+        truncate(_error_message(row)) if content and error is not None else None,
         parse_traceparent(row["traceparent"] or "") if kind == "query" else None,
         known_as(row["provider"], row["model"]) if row["price_date"] and row["provider"] else None,
     )
@@ -97,7 +97,7 @@ def _name(row: Mapping[str, Any]) -> str:
     return " ".join(what)[:MAX_NAME_CHARS]
 
 
-def _of_query(row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _query_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
     return {
         names.OPERATION: names.INVOKE_WORKFLOW,
         names.WORKFLOW: row["runtime_name"],
@@ -105,11 +105,11 @@ def _of_query(row: Mapping[str, Any]) -> dict[str, Value | None]:
     }
 
 
-def _of_agent(_row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _agent_attributes(_row: Mapping[str, Any]) -> dict[str, Value | None]:
     return {names.OPERATION: names.INVOKE_AGENT}
 
 
-def _of_model_call(row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _model_call_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
     cached, written = row["cache_read_tokens"], row["cache_write_tokens"]
     reason = row["stop_reason"]
     return {
@@ -117,7 +117,7 @@ def _of_model_call(row: Mapping[str, Any]) -> dict[str, Value | None]:
         names.PROVIDER: provider_name(row["provider"]),
         names.REQUEST_MODEL: row["model"] or row["name"],
         names.REQUEST_STREAM: True,
-        names.FINISH_REASONS: None if reason is None else (FINISH.get(reason, reason),),
+        names.FINISH_REASONS: None if reason is None else (FINISH_REASONS.get(reason, reason),),
         names.INPUT_TOKENS: row["input_tokens"] + cached + written,  # the conventions count cached ones in
         names.OUTPUT_TOKENS: row["output_tokens"],
         names.CACHE_READ_TOKENS: cached or None,
@@ -129,7 +129,7 @@ def _of_model_call(row: Mapping[str, Any]) -> dict[str, Value | None]:
     }
 
 
-def _of_tool_call(row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _tool_call_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
     return {
         names.OPERATION: names.EXECUTE_TOOL,
         names.TOOL: _tool(row),
@@ -140,18 +140,18 @@ def _of_tool_call(row: Mapping[str, Any]) -> dict[str, Value | None]:
 
 def _tool(row: Mapping[str, Any]) -> str:
     """The name of the tool; one that there is not is a text of the model's."""
-    return names.OTHER if _error(row) == "unknown_tool" else str(row["name"])[:MAX_NAME_CHARS]
+    return names.OTHER if _error_type(row) == "unknown_tool" else str(row["name"])[:MAX_NAME_CHARS]
 
 
-def _of_other(_row: Mapping[str, Any]) -> dict[str, Value | None]:
+def _other_attributes(_row: Mapping[str, Any]) -> dict[str, Value | None]:
     return {}
 
 
-_OF_KIND: Final = {
-    "query": _of_query,
-    "agent": _of_agent,
-    "model_call": _of_model_call,
-    "tool_call": _of_tool_call,
+_ATTRIBUTES_BY_KIND: Final = {
+    "query": _query_attributes,
+    "agent": _agent_attributes,
+    "model_call": _model_call_attributes,
+    "tool_call": _tool_call_attributes,
 }
 
 
@@ -163,19 +163,19 @@ def provider_name(kind: str | None) -> str:
 # -- errors ----------------------------------------------------------------------------------------------------
 
 
-def _error(row: Mapping[str, Any]) -> str | None:
+def _error_type(row: Mapping[str, Any]) -> str | None:
     """The `error.type` of a record that did not succeed: a code of this service, never a text of anybody."""
     if row["status"] == "succeeded":
         return None
     if row["status"] == "unknown":
         return "outcome_unknown"
     found = _error_body(row).get("code")
-    if isinstance(found, str) and CODE.fullmatch(found):
+    if isinstance(found, str) and ERROR_CODE.fullmatch(found):
         return found
     return "cancelled" if row["status"] == "cancelled" else names.OTHER
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _error_message(row: Mapping[str, Any]) -> str:
     return str(_error_body(row).get("message", ""))
 
 
@@ -202,7 +202,7 @@ def _content(row: Mapping[str, Any]) -> dict[str, Value | None]:
                 else None,
                 names.OUTPUT_MESSAGES: None
                 if got is None
-                else _messages("assistant", [_part(_unquoted(got))]),
+                else _messages("assistant", [_part(_unquote(got))]),
             }
         case "agent":
             return {
@@ -213,13 +213,13 @@ def _content(row: Mapping[str, Any]) -> dict[str, Value | None]:
             blocks, reason = load_turn(row["output"])
             return {
                 names.OUTPUT_MESSAGES: _messages(
-                    "assistant", [_block(b) for b in blocks], FINISH.get(reason, reason)
+                    "assistant", [_block(b) for b in blocks], FINISH_REASONS.get(reason, reason)
                 )
             }
         case "tool_call" | "action":
             return {
-                names.TOOL_ARGUMENTS: None if given is None else cut(given),
-                names.TOOL_RESULT: None if got is None else cut(got),
+                names.TOOL_ARGUMENTS: None if given is None else truncate(given),
+                names.TOOL_RESULT: None if got is None else truncate(got),
             }
     return {}
 
@@ -228,7 +228,7 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="replace")
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """A query's output is kept as JSON."""
     try:
         value = orjson.loads(text)
@@ -243,7 +243,7 @@ def _messages(role: str, parts: list[dict[str, Any]], finish: str | None = None)
 
 
 def _part(text: str) -> dict[str, Any]:
-    return {"type": "text", "content": cut(text)}
+    return {"type": "text", "content": truncate(text)}
 
 
 def _block(block: Text | Thinking | ToolUse) -> dict[str, Any]:
@@ -251,14 +251,14 @@ def _block(block: Text | Thinking | ToolUse) -> dict[str, Any]:
         case Text(text):
             return _part(text)
         case Thinking(text, _):
-            return {"type": "reasoning", "content": cut(text)}
+            return {"type": "reasoning", "content": truncate(text)}
         case ToolUse(id, name, arguments):
-            return {"type": "tool_call", "id": id, "name": name, "arguments": cut(arguments)}
+            return {"type": "tool_call", "id": id, "name": name, "arguments": truncate(arguments)}
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     """At most so many characters of a text, and a word where some are missing."""
-    return text if len(text) <= MAX_CONTENT_CHARS else text[:MAX_CONTENT_CHARS] + CUT
+    return text if len(text) <= MAX_CONTENT_CHARS else text[:MAX_CONTENT_CHARS] + TRUNCATION_MARK
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -33,11 +33,11 @@ SELECT id, kind, status FROM work_records
 COUNTS = "SELECT name, label, value FROM operator_counts()"
 
 
-async def ended(tx: Tx, work_ids: Sequence[str], *, content: bool) -> list[Any]:
+async def ended_records(tx: Tx, work_ids: Sequence[str], *, content: bool) -> list[Any]:
     return await tx.fetch(ENDED, tx.tenant, list(work_ids), content)
 
 
-async def ended_lately(tx: Tx, query_id: str, within_s: float) -> list[Any]:
+async def recently_ended(tx: Tx, query_id: str, within_s: float) -> list[Any]:
     return await tx.fetch(ENDED_LATELY, tx.tenant, query_id, within_s)
 
 

@@ -329,14 +329,14 @@ async def test_a_process_goes_on_without_an_exporter_that_cannot_be_built(
         assert (await running.api.run())["status"] == "succeeded"
         spans = running.services.spans
         assert spans is not None
-        assert not spans._waiting, "nothing is kept for nobody"
+        assert not spans._queue, "nothing is kept for nobody"
 
 
 async def test_what_ended_while_the_database_was_away_is_told_when_it_is_back(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each span once, and the call is measured once."""
-    read, outages = store.ended, 2
+    read, outages = store.ended_records, 2
     monkeypatch.setattr(service, "PAUSE_S", 0.01)
 
     async def away(*args: Any, **parts: Any) -> list[Any]:
@@ -366,7 +366,7 @@ async def test_more_than_can_wait_is_dropped_and_counted(
         work = (await told.world.api.read(f"/queries/{query['id']}/work"))["items"]
         monkeypatch.setattr(service, "MAX_WAITING", 2)
         ended = [service.EndedWork(w["id"], w["kind"], w["status"]) for w in work] * 2
-        spans.ended("acme", ended)
+        spans.enqueue("acme", ended)
         assert metrics.spans.labels("dropped")._value.get() == len(ended) - 2
 
 

@@ -21,7 +21,7 @@ from app.base import traces
 from app.base.ids import new_id, with_prefix
 from app.base.metrics import Metrics
 from app.telemetry.otel import OpenTelemetry, build
-from app.telemetry.spans import span_of
+from app.telemetry.spans import span_from_row
 from tests.pure.telemetry.test_spans import BEGAN, QUERY, row
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +56,7 @@ def test_ids_times_and_parents_are_those_of_the_record(
         row("model_call", model="m", provider="openai"),
     ]
     for record in records:
-        exporter.export(span_of("acme", record, content=False))
+        exporter.export(span_from_row("acme", record, content=False))
     root, call = memory.get_finished_spans()
     assert root.context.trace_id == call.context.trace_id == traces.trace_id(QUERY)
     assert [s.context.span_id for s in (root, call)] == [traces.span_id(r["id"]) for r in records]
@@ -82,7 +82,7 @@ def test_ids_times_and_parents_are_those_of_the_record(
 def test_what_went_wrong_is_an_error_and_what_was_called_off_is_none(
     exporter: OpenTelemetry, memory: InMemorySpanExporter, status: str, code: StatusCode
 ) -> None:
-    exporter.export(span_of("acme", row(status=status), content=False))
+    exporter.export(span_from_row("acme", row(status=status), content=False))
     (span,) = memory.get_finished_spans()
     assert (span.status.status_code, span.status.description) == (code, None)
 
@@ -95,10 +95,12 @@ def test_tokens_are_measured_by_type_and_only_known_models_by_name(
     priced = {"price_date": "2026-11-21 table", **used}
     # The second is a name that the table knows by how it begins; the third has a price by what its vendor says that answered.
     for model in (known, f"{known}-{new_id('own_')}"):
-        exporter.export(span_of("acme", row("model_call", model=model, **priced), content=False))
+        exporter.export(span_from_row("acme", row("model_call", model=model, **priced), content=False))
     for parts in (priced, used):
-        exporter.export(span_of("acme", row("model_call", model=new_id("own_"), **parts), content=False))
-    exporter.export(span_of("acme", row("agent", **used), content=False))
+        exporter.export(
+            span_from_row("acme", row("model_call", model=new_id("own_"), **parts), content=False)
+        )
+    exporter.export(span_from_row("acme", row("agent", **used), content=False))
     data: Any = reader.get_metrics_data()
     metrics = {m.name: m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
     points = metrics["gen_ai.client.token.usage"].data.data_points

@@ -18,7 +18,7 @@ from app.base.ids import new_id, with_prefix
 from app.llm.codec import dump_turn
 from app.llm.messages import Text, Thinking, ToolUse
 from app.telemetry import names
-from app.telemetry.spans import CUT, MAX_CONTENT_CHARS, MAX_NAME_CHARS, span_of
+from app.telemetry.spans import MAX_CONTENT_CHARS, MAX_NAME_CHARS, TRUNCATION_MARK, span_from_row
 
 QUERY = new_id("qry_")
 BEGAN = datetime(2026, 11, 22, 1, 2, 3, 456789, tzinfo=UTC)
@@ -66,8 +66,8 @@ def row(kind: str = "agent", **parts: Any) -> dict[str, Any]:
 
 
 def test_the_trace_is_the_query_and_the_root_span_shares_its_id() -> None:
-    root = span_of("acme", row("query", id=with_prefix("wrk_", QUERY), parent_id=None), content=False)
-    child = span_of("acme", row(), content=False)
+    root = span_from_row("acme", row("query", id=with_prefix("wrk_", QUERY), parent_id=None), content=False)
+    child = span_from_row("acme", row(), content=False)
     assert traces.query_id_from_trace(root.trace_id) == QUERY
     assert root.trace_id == child.trace_id
     assert root.parent_id is None
@@ -150,13 +150,13 @@ def test_operations_and_providers_are_those_of_the_conventions() -> None:
     ],
 )
 def test_a_span_is_called_by_what_was_done(parts: dict[str, Any], name: str, kind: str) -> None:
-    span = span_of("acme", row(**parts), content=False)
+    span = span_from_row("acme", row(**parts), content=False)
     assert (span.name, span.kind) == (name, kind)
 
 
 def test_every_span_says_whose_work_it_is() -> None:
     record = row(attempts=3)
-    span = span_of("acme", record, content=False)
+    span = span_from_row("acme", record, content=False)
     assert span.attributes == {
         "plangate.work.id": record["id"],
         "plangate.work.kind": "agent",
@@ -187,7 +187,7 @@ def test_a_model_call_says_what_it_used_and_counts_cached_tokens_in() -> None:
         prompt_cache_key="k",
         stop_reason="max_tokens",
     )
-    found = span_of("acme", record, content=False).attributes
+    found = span_from_row("acme", record, content=False).attributes
     assert found["gen_ai.provider.name"] == "aws.bedrock"
     assert found["gen_ai.request.model"] == "claude"
     assert found["gen_ai.usage.input_tokens"] == 142
@@ -201,18 +201,22 @@ def test_a_model_call_says_what_it_used_and_counts_cached_tokens_in() -> None:
 
 
 def test_a_model_whose_price_is_unknown_has_no_cost_never_zero() -> None:
-    found = span_of("acme", row("model_call", model="m", provider="mock", input_tokens=1), content=False)
+    found = span_from_row(
+        "acme", row("model_call", model="m", provider="mock", input_tokens=1), content=False
+    )
     assert "plangate.cost_usd" not in found.attributes
     assert found.attributes["gen_ai.provider.name"] == "mock"
 
 
 def test_clocks_that_disagree_make_no_span_that_ends_before_it_began() -> None:
-    span = span_of("acme", row(ended_at=BEGAN - timedelta(seconds=1)), content=False)
+    span = span_from_row("acme", row(ended_at=BEGAN - timedelta(seconds=1)), content=False)
     assert span.end_ns == span.start_ns
 
 
 def test_names_have_an_end() -> None:
-    span = span_of("acme", row("tool_call", name="n" * 5000, tool_invocation_id="i" * 5000), content=False)
+    span = span_from_row(
+        "acme", row("tool_call", name="n" * 5000, tool_invocation_id="i" * 5000), content=False
+    )
     assert len(span.name) == MAX_NAME_CHARS
     assert all(len(str(value)) <= MAX_NAME_CHARS for value in span.attributes.values())
 
@@ -236,7 +240,7 @@ def test_names_have_an_end() -> None:
 )
 def test_an_error_is_a_code_of_ours(status: str, error: Any, told: str | None) -> None:
     record = row(status=status, error=None if error is None else json.dumps(error).encode())
-    span = span_of("acme", record, content=False)
+    span = span_from_row("acme", record, content=False)
     assert span.error == told
     assert span.attributes.get("error.type") == told
     assert span.message is None
@@ -244,12 +248,12 @@ def test_an_error_is_a_code_of_ours(status: str, error: Any, told: str | None) -
 
 
 def test_an_error_that_is_no_json_is_some_error() -> None:
-    assert span_of("acme", row(status="failed", error=SECRET.encode()), content=False).error == "_OTHER"
+    assert span_from_row("acme", row(status="failed", error=SECRET.encode()), content=False).error == "_OTHER"
 
 
 def test_a_tool_that_a_model_made_up_is_not_named() -> None:
     error = json.dumps({"code": "unknown_tool", "message": "x"}).encode()
-    span = span_of("acme", row("tool_call", name=SECRET, status="failed", error=error), content=False)
+    span = span_from_row("acme", row("tool_call", name=SECRET, status="failed", error=error), content=False)
     assert span.name == "execute_tool _OTHER"
     assert SECRET not in repr(span)
 
@@ -274,13 +278,13 @@ def test_without_content_nothing_that_was_said_is_on_a_span(kind: str) -> None:
         error=json.dumps({"code": "c", "message": SECRET}).encode(),
         **HOSTILE,
     )
-    span = span_of("acme", record, content=False)
+    span = span_from_row("acme", record, content=False)
     assert SECRET not in repr(span)
     assert not names.CONTENT & span.attributes.keys()
 
 
 def test_with_content_an_agent_has_its_prompt_and_its_answer() -> None:
-    found = span_of("acme", row(input=b"Go to Oslo", output=b"Done"), content=True).attributes
+    found = span_from_row("acme", row(input=b"Go to Oslo", output=b"Done"), content=True).attributes
     assert json.loads(str(found["gen_ai.input.messages"])) == [
         {"role": "user", "parts": [{"type": "text", "content": "Go to Oslo"}]}
     ]
@@ -290,7 +294,7 @@ def test_with_content_an_agent_has_its_prompt_and_its_answer() -> None:
 
 
 def test_with_content_a_query_has_what_was_asked_and_answered() -> None:
-    found = span_of("acme", row("query", prompt="Go", output=b'"Done"'), content=True).attributes
+    found = span_from_row("acme", row("query", prompt="Go", output=b'"Done"'), content=True).attributes
     assert json.loads(str(found["gen_ai.input.messages"]))[0]["parts"][0]["content"] == "Go"
     assert json.loads(str(found["gen_ai.output.messages"]))[0]["parts"][0]["content"] == "Done"
 
@@ -298,7 +302,7 @@ def test_with_content_a_query_has_what_was_asked_and_answered() -> None:
 def test_with_content_a_model_call_has_its_turn_and_nothing_opaque() -> None:
     blocks = (Thinking("hm", {"signature": SECRET}), Text("I look"), ToolUse("t1", "find", '{"n":1}'))
     record = row("model_call", model="m", provider="mock", output=dump_turn(blocks, "tool_use"))
-    span = span_of("acme", record, content=True)
+    span = span_from_row("acme", record, content=True)
     assert json.loads(str(span.attributes["gen_ai.output.messages"])) == [
         {
             "role": "assistant",
@@ -315,13 +319,15 @@ def test_with_content_a_model_call_has_its_turn_and_nothing_opaque() -> None:
 
 def test_with_content_a_tool_call_has_its_arguments_and_its_result_and_an_error_its_message() -> None:
     error = json.dumps({"code": "tool_error", "message": "no such flight"}).encode()
-    span = span_of("acme", row("tool_call", status="failed", input=b'{"n":1}', error=error), content=True)
+    span = span_from_row(
+        "acme", row("tool_call", status="failed", input=b'{"n":1}', error=error), content=True
+    )
     assert span.attributes["gen_ai.tool.call.arguments"] == '{"n":1}'
     assert span.message == "no such flight"
-    done = span_of("acme", row("tool_call", input=b"{}", output=b"7"), content=True)
+    done = span_from_row("acme", row("tool_call", input=b"{}", output=b"7"), content=True)
     assert done.attributes["gen_ai.tool.call.result"] == "7"
 
 
 def test_content_that_is_long_is_cut() -> None:
-    found = span_of("acme", row("tool_call", output=b"x" * 10**6), content=True).attributes
-    assert found["gen_ai.tool.call.result"] == "x" * MAX_CONTENT_CHARS + CUT
+    found = span_from_row("acme", row("tool_call", output=b"x" * 10**6), content=True).attributes
+    assert found["gen_ai.tool.call.result"] == "x" * MAX_CONTENT_CHARS + TRUNCATION_MARK
