@@ -9,7 +9,7 @@ from app.base.postgres.database import Tx
 from app.engine import lease_store as queue_store
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
-from app.workspace.service import thread_held
+from app.workspace.service import lock_thread
 
 
 class WorkOver(Conflict):
@@ -21,7 +21,7 @@ class WorkOver(Conflict):
 async def hold(tx: Tx, thread_id: str, query_id: str | None) -> None:
     """Locks the thread, and the query that publishes, if one does. Agents write and publish under the lock of their query:
     who locks anything of a workspace or a chain locks the query before. Raises NotFound."""
-    await thread_held(tx, thread_id)
+    await lock_thread(tx, thread_id)
     if query_id is not None:
         await queue_store.lock(tx, query_id)
 

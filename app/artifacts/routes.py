@@ -49,21 +49,21 @@ from app.tenancy.http import (
 from app.tenancy.models import Caller
 from app.workspace import paths
 from app.workspace.http import (
-    BINARY,
-    IN_PARTS,
-    PART,
-    StreamedRoute,
-    condition_of,
-    media_type_given,
-    received,
-    sent,
-    workspaces_of,
+    BINARY_CONTENT,
+    RANGE_DESCRIPTION,
+    RANGE_RESPONSES,
+    StreamingRoute,
+    get_workspaces,
+    parse_condition,
+    parse_media_type,
+    receive_body,
+    send_body,
 )
-from app.workspace.models import DEFAULT_TYPE, Author
-from app.workspace.service import thread_exists
+from app.workspace.models import DEFAULT_TYPE, FileAuthor
+from app.workspace.service import require_thread
 
 router = APIRouter(route_class=GatedRoute, tags=["artifacts"])
-streamed = APIRouter(route_class=StreamedRoute, tags=["artifacts"])
+streamed = APIRouter(route_class=StreamingRoute, tags=["artifacts"])
 
 ArtifactId = Annotated[str, Path(max_length=100)]
 Id = Annotated[str, Field(max_length=100)]
@@ -178,7 +178,7 @@ async def publish_artifact(
     "none.",
     response_model=ArtifactInfo,
     responses={200: {"model": ArtifactInfo, "description": "This was published already."}},
-    openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY}}},
+    openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY_CONTENT}}},
 )
 async def upload_artifact(
     request: Request,
@@ -199,23 +199,23 @@ async def upload_artifact(
     ] = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
 ) -> Response:
-    artifacts, workspaces = artifacts_of(request), workspaces_of(request)
-    path, media_type = paths.normal(f"artifacts/{channel}/{name}"), media_type_given(request)
-    when = condition_of(request)
+    artifacts, workspaces = artifacts_of(request), get_workspaces(request)
+    path, media_type = paths.normalize(f"artifacts/{channel}/{name}"), parse_media_type(request)
+    when = parse_condition(request)
     asked = Publication(
         channel, path, kind, title, summary, media_type, replaces, tuple(parent or ()), tuple(tag or ())
     )
     async with door_of(request).db.transaction(caller.tenant) as tx:
-        await thread_exists(tx, thread_id)
+        await require_thread(tx, thread_id)
         by = await _unit(tx, artifacts, thread_id, work_id)
         await artifacts.check(tx, asked)
-    body = await received(request, caller.tenant)
+    body = await receive_body(request, caller.tenant)
 
     async def publish(tx: Tx) -> Reply:
         await hold(tx, thread_id, by.query_id if by is not None else None)
         await artifacts.lock(tx, thread_id)
         row, _ = await workspaces.write(
-            tx, thread_id, path, body, Author(caller.principal), media_type=media_type, when=when
+            tx, thread_id, path, body, FileAuthor(caller.principal), media_type=media_type, condition=when
         )
         made = await artifacts.same(tx, thread_id, asked, row, by)
         status = 200
@@ -301,11 +301,14 @@ async def read_artifact(
     "/artifacts/{artifact_id}/content",
     summary="The bytes as they were published",
     description="Of a directory: the list of its files with their SHA-256, as `sha256sum` writes it; with `path`, one of "
-    f"them.\n\n{IN_PARTS}",
+    f"them.\n\n{RANGE_DESCRIPTION}",
     response_class=Response,
     responses={
-        200: {"description": "The bytes; `ETag` is their SHA-256.", "content": {DEFAULT_TYPE: BINARY}},
-        **PART,
+        200: {
+            "description": "The bytes; `ETag` is their SHA-256.",
+            "content": {DEFAULT_TYPE: BINARY_CONTENT},
+        },
+        **RANGE_RESPONSES,
     },
 )
 async def artifact_content(
@@ -317,7 +320,7 @@ async def artifact_content(
     ] = None,
 ) -> Response:
     body = await artifacts_of(request).body(caller.tenant, artifact_id, path)
-    return await sent(request, caller.tenant, body, {})
+    return await send_body(request, caller.tenant, body, {})
 
 
 @router.get(

@@ -13,8 +13,8 @@ from app.base.ids import is_id, new_id
 from app.base.json import strict_json
 from app.base.postgres.database import Database, StatementTimeout, Tx
 from app.workspace import paths
-from app.workspace.models import Body, FileRow
-from app.workspace.service import Workspaces, thread_exists, thread_held
+from app.workspace.models import FileRow, StoredBody
+from app.workspace.service import Workspaces, lock_thread, require_thread
 
 LINEAGE_DEPTH: Final = 50
 LINEAGE_MOST: Final = 500
@@ -52,10 +52,10 @@ class Artifacts:
     async def prepare(self, tenant: str, thread_id: str, path: str) -> Target:
         """What is at a path, with the list of its files in the blob store if it is a directory. Raises NotFound,
         PathNotAllowed."""
-        asked = paths.normal(path)
+        asked = paths.normalize(path)
         async with self._db.transaction(tenant) as tx:
-            await thread_exists(tx, thread_id)
-            row = await self._workspaces.find(tx, thread_id, asked)
+            await require_thread(tx, thread_id)
+            row = await self._workspaces.find_file(tx, thread_id, asked)
             if row is not None:
                 return self.target(row)
             rows = await self._all_below(tx, thread_id, asked)
@@ -71,7 +71,7 @@ class Artifacts:
         rows: list[FileRow] = []
         while True:
             after = rows[-1].path if rows else ""
-            more = await self._workspaces.listed(tx, thread_id, f"{folder}/", after, _PAGE)
+            more = await self._workspaces.list_files(tx, thread_id, f"{folder}/", after, _PAGE)
             rows += more
             if len(more) < _PAGE:
                 return rows
@@ -84,8 +84,8 @@ class Artifacts:
         made = None if producer.call_id is None else await store.of_call(tx, producer.call_id)
         if made is not None:
             return made, False
-        await thread_held(tx, producer.thread_id)
-        path = paths.normal(asked.path)
+        await lock_thread(tx, producer.thread_id)
+        path = paths.normalize(asked.path)
         await self.check(tx, asked, is_directory=target.is_directory)
         head, at = await store.lock(tx, producer.thread_id)
         now = await store.present(tx, producer.thread_id, path, is_directory=target.is_directory)
@@ -168,7 +168,7 @@ class Artifacts:
 
     async def host(self, tx: Tx, thread_id: str) -> Producer:
         """A record of work for a host that publishes. Raises NotFound."""
-        await thread_held(tx, thread_id)
+        await lock_thread(tx, thread_id)
         work_id = new_id("wrk_")
         await store.add_host(tx, work_id, thread_id)
         return Producer(work_id, None, "host", thread_id)
@@ -212,17 +212,17 @@ class Artifacts:
         if shown:
             await store.note_uses(tx, work_id, [(a.id, a.record["sizeBytes"], size) for a, size in shown])
 
-    async def body(self, tenant: str, id: str, within: str | None) -> Body:
+    async def body(self, tenant: str, id: str, within: str | None) -> StoredBody:
         """The bytes as they were published: of a file, of the list of a directory, or of a file in it. Raises NotFound."""
         async with self._db.transaction(tenant) as tx:
             artifact = await self.read(tx, id)
-        body = Body(artifact.digest, artifact.body_bytes)
+        body = StoredBody(artifact.digest, artifact.body_bytes)
         if within is None:
             return body
         if not artifact.record.get("isDirectory"):
             raise NotFound(f"The artifact {id!r} is a file: read it without `path`.")
-        asked = paths.normal(within)
-        listed = (await self._workspaces.whole(tenant, body)).decode()
+        asked = paths.normalize(within)
+        listed = (await self._workspaces.read_body(tenant, body)).decode()
         line = next((line for line in listed.splitlines() if line[66:] == asked), None)
         found = None
         if line is not None:
@@ -237,7 +237,7 @@ class Artifacts:
 
     async def text(self, tenant: str, artifact: Artifact) -> bytes:
         """The whole body, which the caller knows to be small, as it was published. Raises BlobLost."""
-        return await self._workspaces.whole(tenant, Body(artifact.digest, artifact.body_bytes))
+        return await self._workspaces.read_body(tenant, StoredBody(artifact.digest, artifact.body_bytes))
 
     async def lineage(self, tx: Tx, id: str) -> dict[str, Any]:
         """What it came from and what came from it. Raises ArtifactNotFound, Invalid."""

@@ -9,7 +9,7 @@ from app.artifacts.chain import START, Head, Link
 from app.artifacts.models import Artifact, Producer, Target, loaded
 from app.base.postgres.database import Database, Tx
 from app.workspace import store as bodies
-from app.workspace.models import Body
+from app.workspace.models import StoredBody
 
 # Those who publish in one thread wait for each other here: a record's number is its place in the chain.
 LOCK = "SELECT n, mac, now() AS at FROM artifact_chains WHERE tenant_id = $1 AND thread_id = $2 FOR NO KEY UPDATE"
@@ -199,7 +199,7 @@ async def add(
         created_at,
     )
     await tx.run(MOVE, tx.tenant, producer.thread_id, link.n, link.mac)
-    await bodies.named(tx, target.digest)
+    await bodies.mark_named(tx, target.digest)
     if record.get("tags"):
         await tx.run(ADD_TAGS, tx.tenant, record["tags"], link.id)
     if record.get("parentArtifactIds"):
@@ -333,9 +333,9 @@ async def present(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> b
     return found
 
 
-async def version_of(tx: Tx, thread_id: str, path: str, digest: bytes) -> Body | None:
+async def version_of(tx: Tx, thread_id: str, path: str, digest: bytes) -> StoredBody | None:
     row = await tx.row(VERSION_OF, tx.tenant, thread_id, path, digest)
-    return None if row is None else Body(row["digest"], row["size_bytes"])
+    return None if row is None else StoredBody(row["digest"], row["size_bytes"])
 
 
 async def ancestors(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str, int]]:

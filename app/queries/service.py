@@ -33,7 +33,7 @@ from app.runtimes.checks import is_priced
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tenancy.models import Caller
-from app.workspace.service import thread_held
+from app.workspace.service import lock_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class Queries:
     async def thread_for(self, tx: Tx, asked: Submission, runtime: Runtime) -> str:
         """The thread that is named, made on first use of a key; a new one without a name."""
         if asked.thread_id is not None:
-            await thread_held(tx, asked.thread_id)
+            await lock_thread(tx, asked.thread_id)
             return asked.thread_id
         return await queries_store.make_thread(tx, new_id("thr_"), asked.thread_key, runtime.id)
 

@@ -12,7 +12,7 @@ from app.documents import store as store_of_state
 from app.documents.models import Document, DocumentId
 from app.documents.service import Documents
 from app.queries import store
-from app.workspace.service import Workspaces, thread_held
+from app.workspace.service import Workspaces, lock_thread
 
 
 async def named(tx: Tx, thread_id: str | None, key: str | None) -> Any:
@@ -54,7 +54,7 @@ async def fork(
     """A new thread whose state and files begin as those of this one were (the files as of the time of its write `at`),
     with the version of the runtime that this one keeps. Its agents remember nothing: a write is no place in what they
     said. Raises NotFound."""
-    await thread_held(tx, thread_id)
+    await lock_thread(tx, thread_id)
     origin = await read(tx, thread_id)
     made = await store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])
     await documents.begin_from(tx, DocumentId.state(made), begun, glimpse, f"{thread_id}@{begun.head}")

@@ -62,7 +62,7 @@ from app.variables.values import (
     is_text,
     written,
 )
-from app.workspace.text import NotText, text_of
+from app.workspace.text import NotText, decode_text
 
 INPUT: Final = "input"
 REASON_CHARS: Final = 400
@@ -432,7 +432,7 @@ class Variables:
 
 def _as_json(text: bytes) -> bytes:
     """Raises NotText."""
-    return strict_json.dumps(text_of(text))
+    return strict_json.dumps(decode_text(text))
 
 
 def _parsed(body: bytes) -> Any:

@@ -15,24 +15,24 @@ from starlette.types import Send
 from app.base.blobs.store import ByteRange
 from app.base.errors import FieldError, Invalid, Malformed, PlangateError, UnsupportedMediaType
 from app.tenancy.http import refuse_odd_query
-from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Body, Condition, part_of
+from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Condition, StoredBody, parse_range
 from app.workspace.service import FileChanged, Workspaces
 
 log = structlog.get_logger(__name__)
 
-BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
-IN_PARTS: Final = (
+BINARY_CONTENT: Final = {"schema": {"type": "string", "format": "binary"}}
+RANGE_DESCRIPTION: Final = (
     "`HEAD` gives the headers alone. With `Range` one part is given, with `If-Range` only if the body is still the one with "
     "that `ETag`, else all of it, as also where several parts are asked for. All of a body is compared with its digest while "
     "it is sent, and the connection ends early if it differs; a part is not: the `ETag` is the SHA-256 of the whole."
 )
-PART: Final[dict[int | str, dict[str, Any]]] = {
-    206: {"description": "The part that `Content-Range` says.", "content": {DEFAULT_TYPE: BINARY}}
+RANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    206: {"description": "The part that `Content-Range` says.", "content": {DEFAULT_TYPE: BINARY_CONTENT}}
 }
 MAX_TYPE_CHARS: Final = 200
 
 
-class StreamedRoute(APIRoute):
+class StreamingRoute(APIRoute):
     """The body is the caller's to read, in pieces: no gate looks at it. Nobody without a key makes us read."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -45,7 +45,7 @@ class StreamedRoute(APIRoute):
         return checked
 
 
-class Pieces(StreamingResponse):
+class BodyResponse(StreamingResponse):
     """A body in pieces. One that cannot be read to its end ends the connection short of its length."""
 
     async def stream_response(self, send: Send) -> None:
@@ -55,20 +55,20 @@ class Pieces(StreamingResponse):
             log.warning("workspace.reading_cut", error=error)
 
 
-def workspaces_of(request: Request) -> Workspaces:
+def get_workspaces(request: Request) -> Workspaces:
     workspaces: Workspaces = request.app.state.services.workspaces
     return workspaces
 
 
-async def received(request: Request, tenant: str) -> Body:
+async def receive_body(request: Request, tenant: str) -> StoredBody:
     """The body of the request, in the blob store. Raises FileTooLarge, Malformed, UnsupportedMediaType, TooManyRequests,
     StorageFull."""
-    _refuse_parts(request)
-    workspaces = workspaces_of(request)
+    _reject_partial_body(request)
+    workspaces = get_workspaces(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit():
-        workspaces.refuse_size(int(declared))
-    async with workspaces.incoming(tenant) as upload:
+        workspaces.validate_size(int(declared))
+    async with workspaces.open_upload(tenant) as upload:
         try:
             async for chunk in request.stream():
                 await upload.write(chunk)
@@ -77,7 +77,7 @@ async def received(request: Request, tenant: str) -> Body:
         return await upload.keep()
 
 
-def _refuse_parts(request: Request) -> None:
+def _reject_partial_body(request: Request) -> None:
     """A body that is not the file itself would be stored as if it were."""
     headers = request.headers
     if "content-range" in headers:
@@ -94,26 +94,26 @@ def _refuse_parts(request: Request) -> None:
         )
 
 
-def condition_of(request: Request) -> Condition | None:
+def parse_condition(request: Request) -> Condition | None:
     """What `If-Match` or `If-None-Match` asks of the file that is there. Raises Malformed."""
     for name, wanted in (("if-match", True), ("if-none-match", False)):
         given = request.headers.get(name)
         if given is not None:
-            return Condition.parsed(given, wanted=wanted)
+            return Condition.parse(given, must_match=wanted)
     return None
 
 
-async def sent(request: Request, tenant: str, body: Body, headers: dict[str, str]) -> Response:
+async def send_body(request: Request, tenant: str, body: StoredBody, headers: dict[str, str]) -> Response:
     """A stored body, or the part of it that is asked for, as an answer. It is never given as something that a browser would
     show or run."""
     tag = f'"{body.digest.hex()}"'
-    known = condition_of(request)
+    known = parse_condition(request)
     if known is not None and not known.holds(body.digest):
-        if known.wanted:
+        if known.must_match:
             raise FileChanged("The file is not what the request is about: read it without If-Match.")
         return Response(status_code=304, headers={"etag": tag, **headers})
-    part = _part_of(request, tag, body.size)
-    pieces = workspaces_of(request).body(tenant, body, part)
+    part = _requested_range(request, tag, body.size)
+    pieces = get_workspaces(request).stream_body(tenant, body, part)
     first = [await anext(pieces)]  # what is not there is a problem, not an answer cut short
     begin, end = part or (0, body.size)
     told = {
@@ -131,25 +131,25 @@ async def sent(request: Request, tenant: str, body: Body, headers: dict[str, str
         await pieces.aclose()
         return Response(headers=told, media_type=DEFAULT_TYPE)
 
-    return Pieces(_joined(first, pieces), 200 if part is None else 206, told, DEFAULT_TYPE)
+    return BodyResponse(_join(first, pieces), 200 if part is None else 206, told, DEFAULT_TYPE)
 
 
-async def _joined(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _join(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the bytes in `first`, without keeping them in memory afterwards, and then the rest."""
     yield first.pop()
     async for piece in rest:
         yield piece
 
 
-def _part_of(request: Request, tag: str, size: int) -> ByteRange | None:
+def _requested_range(request: Request, tag: str, size: int) -> ByteRange | None:
     """The part of a body that is asked for, with `If-Range` only of the body that the caller knows. Raises
     RangeNotSatisfiable."""
     if request.method != "GET" or request.headers.get("if-range", tag).strip() != tag:
         return None
-    return part_of(request.headers.get("range", ""), size)
+    return parse_range(request.headers.get("range", ""), size)
 
 
-def media_type_given(request: Request) -> str | None:
+def parse_media_type(request: Request) -> str | None:
     """What the caller says that the body is; None where he says nothing of it."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given and (len(given) > MAX_TYPE_CHARS or not MEDIA_TYPE.fullmatch(given)):

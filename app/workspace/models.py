@@ -27,14 +27,14 @@ _OWN_TYPES: Final = {
 }
 
 
-def media_type_of(path: str) -> str:
+def guess_media_type(path: str) -> str:
     """What the name of a file says it is."""
     ending = path[path.rfind(".") :].lower() if "." in path.rsplit("/", 1)[-1] else ""
     return _OWN_TYPES.get(ending) or _TYPES.guess_type(path)[0] or DEFAULT_TYPE
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkspaceLimits:
     """Of one workspace, as it is at present. Sizes in bytes."""
 
     file_bytes: int = 2 * 1024**3
@@ -43,7 +43,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
+class FileAuthor:
     """Who writes: an agent by a call, or the principal of a key."""
 
     name: str
@@ -52,7 +52,7 @@ class Author:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class StoredBody:
     """A body that is in the blob store."""
 
     digest: bytes
@@ -64,25 +64,25 @@ class Condition:
     """What must hold of the file that is there: that it has one of these ETags, or none of them."""
 
     tags: frozenset[str]  # "*" is whatever is there
-    wanted: bool
+    must_match: bool
 
     @classmethod
-    def parsed(cls, header: str, *, wanted: bool) -> Condition:
+    def parse(cls, header: str, *, must_match: bool) -> Condition:
         """`If-Match` if it is wanted, else `If-None-Match`. Raises Malformed."""
-        tags = {tag.strip().removeprefix("" if wanted else "W/") for tag in header.split(",")}
+        tags = {tag.strip().removeprefix("" if must_match else "W/") for tag in header.split(",")}
         if not all(tag == "*" or _ETAG.fullmatch(tag) for tag in tags):
             raise Malformed(
                 'If-Match and If-None-Match take ETags as they were given, such as "1f2e...", or *.'
             )
-        return cls(frozenset(tag.strip('"') for tag in tags), wanted)
+        return cls(frozenset(tag.strip('"') for tag in tags), must_match)
 
     def holds(self, digest: bytes | None) -> bool:
         """`digest` is that of the file, None where there is none."""
         found = digest is not None and not self.tags.isdisjoint(("*", digest.hex()))
-        return found == self.wanted
+        return found == self.must_match
 
 
-def part_of(header: str, size: int) -> ByteRange | None:
+def parse_range(header: str, size: int) -> ByteRange | None:
     """The part of a body of this size that `Range` asks for. None is the whole body: also where several parts are asked for,
     or what cannot be read. Raises RangeNotSatisfiable."""
     asked = _RANGE.fullmatch(header.strip())
@@ -116,9 +116,9 @@ class FileRow:
     at: datetime
 
     @property
-    def body(self) -> Body:
+    def body(self) -> StoredBody:
         assert self.digest is not None
-        return Body(self.digest, self.size_bytes)
+        return StoredBody(self.digest, self.size_bytes)
 
     def wire(self) -> dict[str, Any]:
         return {

@@ -12,15 +12,15 @@ from app.base.errors import Invalid
 
 MAX_PATH_BYTES: Final = 1000
 MAX_NAME_BYTES: Final = 255
-MAX_DEPTH: Final = 32
+MAX_PATH_DEPTH: Final = 32
 
 _SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 """Scripts with letters that look alike: a word is in one of them."""
 
-HERE: Final = ("", ".", "./")
+ROOT_PATHS: Final = ("", ".", "./")
 """The workspace itself."""
 
-_UNSEEN: Final = re.compile(
+_INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 """Letters and marks that leave nothing to be seen, beside those that are no characters to Unicode (C) or spaces (Z)."""
@@ -39,51 +39,55 @@ class PathNotAllowed(Invalid):
     kind, title = "path_not_allowed", "The path is not allowed"
 
 
-def normal(path: str) -> str:
+def normalize(path: str) -> str:
     """The path as it is kept: composed (NFC), without `.`, empty steps and a slash at the end. Raises PathNotAllowed."""
-    return _normal(path, path)
+    return _normalize(path, path)
 
 
-def _normal(path: str, given: str) -> str:
+def _normalize(path: str, original: str) -> str:
     for before, char in zip(" " + path, path, strict=False):
         if not (char in _STYLES and unicodedata.category(before) == "So"):
-            _refuse_char(given, char)
+            _validate_char(original, char)
     if path.startswith("/"):
-        raise refused(given, "it is absolute: paths are relative to the workspace, such as notes/today.md")
+        raise path_error(
+            original, "it is absolute: paths are relative to the workspace, such as notes/today.md"
+        )
     if "\\" in path:
-        raise refused(given, "it contains a backslash: names are separated by /")
+        raise path_error(original, "it contains a backslash: names are separated by /")
     names = [unicodedata.normalize("NFC", name) for name in path.split("/") if name not in ("", ".")]
     if not names:
-        raise refused(given, "it names no file")
-    if len(names) > MAX_DEPTH:
-        raise refused(given, f"it has {len(names)} names, and at most {MAX_DEPTH} are allowed")
+        raise path_error(original, "it names no file")
+    if len(names) > MAX_PATH_DEPTH:
+        raise path_error(original, f"it has {len(names)} names, and at most {MAX_PATH_DEPTH} are allowed")
     for name in names:
-        _refuse_name(given, name)
+        _validate_name(original, name)
     made = "/".join(names)
     if len(made.encode()) > MAX_PATH_BYTES:
-        raise refused(given, f"it has {len(made.encode())} bytes, and at most {MAX_PATH_BYTES} are allowed")
+        raise path_error(
+            original, f"it has {len(made.encode())} bytes, and at most {MAX_PATH_BYTES} are allowed"
+        )
     return made
 
 
-def prefix_of(prefix: str) -> str:
+def normalize_prefix(prefix: str) -> str:
     """The prefix of a listing, by the same rules: a folder ends with a slash, "" is everything. The name that it breaks off
     in may end as no name does: `v1.` begins `v1.0`. Raises PathNotAllowed."""
-    if prefix in HERE:
+    if prefix in ROOT_PATHS:
         return ""
-    return _normal(f"{prefix}0", prefix)[:-1]  # a digit is of no script, and composes with nothing
+    return _normalize(f"{prefix}0", prefix)[:-1]  # a digit is of no script, and composes with nothing
 
 
-def folder_of(path: str | None) -> str:
+def folder_prefix(path: str | None) -> str:
     """The prefix of what is in a folder; "" is the whole workspace. Raises PathNotAllowed."""
-    return "" if path is None or path in HERE else normal(path) + "/"
+    return "" if path is None or path in ROOT_PATHS else normalize(path) + "/"
 
 
 def skeleton(path: str) -> str:
     """Paths that share it look alike. Case tells paths apart, as it does for most who read them."""
-    return "".join(_folded(char) for char in path if char not in _STYLES)
+    return "".join(_fold(char) for char in path if char not in _STYLES)
 
 
-def _folded(char: str) -> str:
+def _fold(char: str) -> str:
     if char.isascii():
         return char
     found = min(skeletons(char))
@@ -96,39 +100,39 @@ def ancestors(path: str) -> list[str]:
     return ["/".join(names[:n]) for n in range(1, len(names))]
 
 
-def refused(path: str, why: str) -> PathNotAllowed:
+def path_error(path: str, why: str) -> PathNotAllowed:
     shown = path if len(path) <= 80 else path[:79] + "…"
     return PathNotAllowed(f"The path {shown!a} is not allowed: {why}.")
 
 
-def _refuse_char(path: str, char: str) -> None:
+def _validate_char(path: str, char: str) -> None:
     kind = unicodedata.category(char)
-    if kind[0] == "C" or char == "�" or (kind[0] == "Z" and char != " ") or _UNSEEN.match(char):
-        raise refused(path, f"it contains {_named(char)}, which cannot be seen or typed")
+    if kind[0] == "C" or char == "�" or (kind[0] == "Z" and char != " ") or _INVISIBLE.match(char):
+        raise path_error(path, f"it contains {_char_name(char)}, which cannot be seen or typed")
 
 
-def _refuse_name(path: str, name: str) -> None:
+def _validate_name(path: str, name: str) -> None:
     if name == "..":
-        raise refused(path, "it contains '..', and nothing leads out of the workspace")
+        raise path_error(path, "it contains '..', and nothing leads out of the workspace")
     if name != name.strip(" ") or name.endswith("."):
-        raise refused(path, "a name in it begins or ends with a space, or ends with a dot")
+        raise path_error(path, "a name in it begins or ends with a space, or ends with a dot")
     if len(name.encode()) > MAX_NAME_BYTES:
-        raise refused(
+        raise path_error(
             path, f"a name in it has {len(name.encode())} bytes, and at most {MAX_NAME_BYTES} are allowed"
         )
     for char in name:
         if unicodedata.normalize("NFKC", char) != unicodedata.normalize("NFC", char) or char in _SLASHES:
-            raise refused(path, f"it contains {_named(char)}, which looks like another character")
+            raise path_error(path, f"it contains {_char_name(char)}, which looks like another character")
     for word in _WORD.findall(name):
-        scripts = {script for char in word for script in _SCRIPTS if _is_of(char, script)}
+        scripts = {script for char in word for script in _SCRIPTS if _is_in_script(char, script)}
         if len(scripts) > 1:
             listed = " and ".join(sorted(script.capitalize() for script in scripts))
-            raise refused(path, f"a word in it mixes {listed} letters, which look alike")
+            raise path_error(path, f"a word in it mixes {listed} letters, which look alike")
 
 
-def _is_of(char: str, script: str) -> bool:
+def _is_in_script(char: str, script: str) -> bool:
     return unicodedata.name(char, "").startswith(script)
 
 
-def _named(char: str) -> str:
+def _char_name(char: str) -> str:
     return f"U+{ord(char):04X} ({unicodedata.name(char, 'control character')})"

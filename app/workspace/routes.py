@@ -12,25 +12,25 @@ from app.tenancy.http import Cursor, GatedRoute, Limit, before, calling, door_of
 from app.tenancy.models import Caller
 from app.workspace import paths, views
 from app.workspace.http import (
-    BINARY,
-    IN_PARTS,
-    PART,
-    StreamedRoute,
-    condition_of,
-    media_type_given,
-    received,
-    sent,
-    workspaces_of,
+    BINARY_CONTENT,
+    RANGE_DESCRIPTION,
+    RANGE_RESPONSES,
+    StreamingRoute,
+    get_workspaces,
+    parse_condition,
+    parse_media_type,
+    receive_body,
+    send_body,
 )
-from app.workspace.models import DEFAULT_TYPE, Author, FileRow
-from app.workspace.service import thread_exists
+from app.workspace.models import DEFAULT_TYPE, FileAuthor, FileRow
+from app.workspace.service import require_thread
 
 ThreadId = Annotated[str, Path(max_length=100)]
 FilePath = Annotated[str, Path(description="Relative to the workspace; it may contain slashes.")]
 
 
 router = APIRouter(route_class=GatedRoute, tags=["files"])
-streamed = APIRouter(route_class=StreamedRoute, tags=["files"])
+streamed = APIRouter(route_class=StreamingRoute, tags=["files"])
 
 
 def place_of(row: FileRow) -> str:
@@ -52,13 +52,13 @@ async def list_files(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    begins = paths.prefix_of(prefix)
+    begins = paths.normalize_prefix(prefix)
     kind = f"files:{thread_id}:{begins}"
     position = before(request, kind, cursor)
 
     async def listed(tx: Tx) -> Any:
         after = str(position[0]) if position else ""
-        rows = await workspaces_of(request).listed(tx, thread_id, begins, after, limit + 1)
+        rows = await get_workspaces(request).list_files(tx, thread_id, begins, after, limit + 1)
         return page(request, kind, [r.wire() for r in rows], limit, lambda r: [r["path"]])
 
     return await reading(request, caller, listed)
@@ -68,14 +68,14 @@ async def list_files(
 @streamed.get(
     "/threads/{thread_id}/files/{path:path}",
     summary="A file of a thread, as it is or as it was in a version",
-    description=IN_PARTS,
+    description=RANGE_DESCRIPTION,
     response_class=Response,
     responses={
         200: {
             "description": "The bytes. `ETag` is their SHA-256, `Plangate-File-Version` the version.",
-            "content": {DEFAULT_TYPE: BINARY},
+            "content": {DEFAULT_TYPE: BINARY_CONTENT},
         },
-        **PART,
+        **RANGE_RESPONSES,
     },
 )
 async def read_file(
@@ -85,11 +85,11 @@ async def read_file(
     caller: Annotated[Caller, calling("read")],
     version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> Response:
-    workspaces = workspaces_of(request)
-    asked = paths.normal(path)
+    workspaces = get_workspaces(request)
+    asked = paths.normalize(path)
     async with door_of(request).db.transaction(caller.tenant) as tx:
-        row = await workspaces.file(tx, thread_id, asked, version)
-    return await sent(request, caller.tenant, row.body, {"plangate-file-version": str(row.version)})
+        row = await workspaces.get_file(tx, thread_id, asked, version)
+    return await send_body(request, caller.tenant, row.body, {"plangate-file-version": str(row.version)})
 
 
 @streamed.put(
@@ -100,19 +100,19 @@ async def read_file(
     "again is no new version. With `If-Match` or `If-None-Match: *` only over the file that you know, or over none.",
     response_model=views.FileView,
     responses={200: {"model": views.FileView, "description": "A file that was there has a new version."}},
-    openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY}}},
+    openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY_CONTENT}}},
 )
 async def write_file(
     request: Request, thread_id: ThreadId, path: FilePath, caller: Annotated[Caller, calling("data:write")]
 ) -> Response:
-    workspaces = workspaces_of(request)
-    asked, kind, when = paths.normal(path), media_type_given(request), condition_of(request)
+    workspaces = get_workspaces(request)
+    asked, kind, when = paths.normalize(path), parse_media_type(request), parse_condition(request)
     async with door_of(request).db.transaction(caller.tenant) as tx:
-        await thread_exists(tx, thread_id)
-    body = await received(request, caller.tenant)
+        await require_thread(tx, thread_id)
+    body = await receive_body(request, caller.tenant)
     async with door_of(request).db.transaction(caller.tenant) as tx:
         row, new = await workspaces.write(
-            tx, thread_id, asked, body, Author(caller.principal), media_type=kind, when=when
+            tx, thread_id, asked, body, FileAuthor(caller.principal), media_type=kind, condition=when
         )
     return json_response(row.wire(), 201 if new else 200, place_of(row))
 
@@ -125,10 +125,10 @@ async def write_file(
 async def delete_file(
     request: Request, thread_id: ThreadId, path: FilePath, caller: Annotated[Caller, calling("data:write")]
 ) -> Response:
-    asked, when = paths.normal(path), condition_of(request)
+    asked, when = paths.normalize(path), parse_condition(request)
 
     async def delete(tx: Tx) -> Any:
-        row = await workspaces_of(request).delete(tx, thread_id, asked, Author(caller.principal), when)
+        row = await get_workspaces(request).delete(tx, thread_id, asked, FileAuthor(caller.principal), when)
         return row.wire()
 
     return await reading(request, caller, delete)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.base.postgres.database import Database, Tx
-from app.workspace.models import Author, FileRow
+from app.workspace.models import FileAuthor, FileRow
 
 # Whoever wants a body says so before it is put into the store: from here on the collector leaves it alone for a day. A
 # collector that is at this very body holds its row: this waits for it, and the body is put there again afterwards.
@@ -123,25 +123,25 @@ SELECT count(*) AS files, coalesce(sum(size_bytes), 0)::bigint AS bytes FROM cop
 """
 
 
-async def want(tx: Tx, digest: bytes, size: int) -> Any:
+async def reserve_body(tx: Tx, digest: bytes, size: int) -> Any:
     """Whether the body is `doubtful`, and whether with it, if it is new, the bodies of the tenant are `too_much`:
     `blob_bytes`, of at `most`."""
     return await tx.row(WANT, tx.tenant, digest, size)
 
 
-async def named(tx: Tx, digest: bytes) -> None:
+async def mark_named(tx: Tx, digest: bytes) -> None:
     await tx.run(NAMED, tx.tenant, digest)
 
 
-async def due(db: Database, limit: int) -> list[tuple[str, str]]:
+async def due_blobs(db: Database, limit: int) -> list[tuple[str, str]]:
     return [(r["tenant_id"], r["digest"]) for r in await db.call(DUE, limit)]
 
 
-async def take(tx: Tx, digest: bytes) -> bool:
+async def lock_unnamed(tx: Tx, digest: bytes) -> bool:
     return await tx.value(TAKE, tx.tenant, digest) is not None
 
 
-async def put_off(tx: Tx, digest: bytes) -> None:
+async def postpone(tx: Tx, digest: bytes) -> None:
     await tx.run(PUT_OFF, tx.tenant, digest)
 
 
@@ -149,7 +149,7 @@ async def is_named(tx: Tx, digest: bytes) -> bool:
     return bool(await tx.value(IS_NAMED, tx.tenant, digest))
 
 
-async def drop(tx: Tx, digest: bytes) -> None:
+async def delete_blob(tx: Tx, digest: bytes) -> None:
     await tx.run(DROP, tx.tenant, digest)
 
 
@@ -162,7 +162,7 @@ async def lock(tx: Tx, thread_id: str) -> Any:
     return row
 
 
-async def count(tx: Tx, thread_id: str, files: int, size: int) -> None:
+async def add_counts(tx: Tx, thread_id: str, files: int, size: int) -> None:
     await tx.run(COUNT, tx.tenant, thread_id, files, size)
 
 
@@ -183,28 +183,28 @@ async def version(tx: Tx, thread_id: str, path: str, number: int) -> FileRow | N
     return _row(await tx.row(VERSION, tx.tenant, thread_id, path, number))
 
 
-async def of_call(tx: Tx, work_id: str) -> FileRow | None:
+async def version_of_call(tx: Tx, work_id: str) -> FileRow | None:
     return _row(await tx.row(OF_CALL, tx.tenant, work_id))
 
 
-async def listed(tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
-    end = end_of(prefix) if prefix else None
+async def list_files(tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
+    end = prefix_end(prefix) if prefix else None
     rows = await tx.fetch(LIST, tx.tenant, thread_id, prefix, end, after, limit)
     return [row for row in map(_row, rows) if row is not None]
 
 
-async def file_among(tx: Tx, thread_id: str, paths: Sequence[str]) -> str | None:
+async def first_file_among(tx: Tx, thread_id: str, paths: Sequence[str]) -> str | None:
     found: str | None = await tx.value(FILES_AMONG, tx.tenant, thread_id, list(paths))
     return found
 
 
-async def below(tx: Tx, thread_id: str, folder: str) -> str | None:
+async def first_file_below(tx: Tx, thread_id: str, folder: str) -> str | None:
     """A file in this folder."""
     found: str | None = await tx.value(BELOW, tx.tenant, thread_id, f"{folder}/", f"{folder}0")
     return found
 
 
-async def alike(
+async def find_lookalike(
     tx: Tx, thread_id: str, names: Sequence[str], skeletons: Sequence[str]
 ) -> tuple[str, str] | None:
     """The first of these names that a file looks like, or a folder, and a file that is that one or in it."""
@@ -212,7 +212,7 @@ async def alike(
     return None if row is None else (row["name"], row["there"])
 
 
-async def add(
+async def add_version(
     tx: Tx,
     thread_id: str,
     path: str,
@@ -220,7 +220,7 @@ async def add(
     digest: bytes | None,
     size: int,
     media_type: str,
-    author: Author,
+    author: FileAuthor,
 ) -> FileRow:
     row = _row(
         await tx.row(
@@ -241,7 +241,7 @@ async def add(
     return row
 
 
-async def point(
+async def set_current_version(
     tx: Tx, thread_id: str, path: str, number: int, skeleton: str, *, deleted: bool = False
 ) -> None:
     await tx.run(POINT, tx.tenant, thread_id, path, number, skeleton, deleted)
@@ -252,7 +252,7 @@ async def fork(tx: Tx, thread_id: str, to: str, at: Any) -> Any:
     return await tx.row(FORK, tx.tenant, thread_id, to, at)
 
 
-def end_of(prefix: str) -> str:
+def prefix_end(prefix: str) -> str:
     """After every path that begins with the prefix, in the order of code points: no path holds the last of them."""
     return prefix + chr(0x10FFFF)
 

@@ -8,11 +8,11 @@ from typing import Final
 
 MAX_LINES: Final = 2000
 MAX_LINE_CHARS: Final = 2000
-MAX_BYTES: Final = 40_000
+MAX_TEXT_BYTES: Final = 40_000
 """Of what is shown at once, but for one line: in bytes, as the room in a prompt is measured."""
 
-LOOKED_AT_BYTES: Final = 8192
-_HELD_BYTES: Final = 4 * MAX_LINE_CHARS + 4
+SNIFF_BYTES: Final = 8192
+_MAX_HELD_BYTES: Final = 4 * MAX_LINE_CHARS + 4
 
 
 class NotText(ValueError):
@@ -25,13 +25,13 @@ def is_text(start: bytes) -> bool:
     if b"\0" in start:
         return False
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(start[:LOOKED_AT_BYTES])
+        codecs.getincrementaldecoder("utf-8")().decode(start[:SNIFF_BYTES])
     except UnicodeDecodeError:
         return False
     return True
 
 
-def text_of(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """All of a body as text. Raises NotText."""
     if b"\0" in data:
         raise NotText
@@ -41,7 +41,7 @@ def text_of(data: bytes) -> str:
         raise NotText from error
 
 
-class Window:
+class LineWindow:
     """Some lines of a body that comes in pieces, in little memory however long its lines are."""
 
     def __init__(self, offset: int = 1, limit: int = MAX_LINES) -> None:
@@ -51,30 +51,30 @@ class Window:
         self._limit = min(limit, MAX_LINES)
         self._lines: list[str] = []
         self._bytes = 0
-        self._held = bytearray()
+        self._line = bytearray()
         self._size = 0  # of the open line
-        self._seen = False
-        self._more = False
+        self._is_sniffed = False
+        self._has_more = False
 
     def feed(self, piece: bytes) -> bool:
         """Takes a piece; whether it wants no more. Raises NotText."""
-        if b"\0" in piece or not (self._seen or is_text(piece)):
+        if b"\0" in piece or not (self._is_sniffed or is_text(piece)):
             raise NotText
-        self._seen = True
-        at = self._skipped(piece)
+        self._is_sniffed = True
+        at = self._skip_lines(piece)
         while at < len(piece):
-            if self.full:
-                self._more = True
+            if self.is_full:
+                self._has_more = True
                 return True
             end = piece.find(b"\n", at)
-            self._hold(piece[at : len(piece) if end < 0 else end])
+            self._append(piece[at : len(piece) if end < 0 else end])
             if end < 0:
                 return False
             self._close()
             at = end + 1
         return False
 
-    def _skipped(self, piece: bytes) -> int:
+    def _skip_lines(self, piece: bytes) -> int:
         """Where in the piece the lines begin that are wanted."""
         if self._skip and (lines := piece.count(b"\n")) < self._skip:
             self._skip -= lines
@@ -86,20 +86,20 @@ class Window:
         return at
 
     @property
-    def full(self) -> bool:
-        return len(self._lines) >= self._limit or self._bytes >= MAX_BYTES
+    def is_full(self) -> bool:
+        return len(self._lines) >= self._limit or self._bytes >= MAX_TEXT_BYTES
 
-    def _hold(self, part: bytes) -> None:
-        self._held += part[: max(0, _HELD_BYTES - len(self._held))]
+    def _append(self, part: bytes) -> None:
+        self._line += part[: max(0, _MAX_HELD_BYTES - len(self._line))]
         self._size += len(part)
 
     def _close(self) -> None:
-        text = bytes(self._held).decode("utf-8", "replace").removesuffix("\r")
+        text = bytes(self._line).decode("utf-8", "replace").removesuffix("\r")
         if len(text) > MAX_LINE_CHARS:
             text = f"{text[:MAX_LINE_CHARS]} [this line is cut: it has {self._size} bytes]"
         self._lines.append(text)
         self._bytes += len(text.encode()) + 1
-        self._held.clear()
+        self._line.clear()
         self._size = 0
 
     def text(self) -> str:
@@ -113,23 +113,23 @@ class Window:
                 else f"[The file has fewer than {self._offset} lines.]"
             )
         shown = "\n".join(self._lines)
-        if not self._more:
+        if not self._has_more:
             return shown
         last = self._offset + len(self._lines) - 1
         return f"{shown}\n[Lines {self._offset} to {last} of more: go on with offset {last + 1}.]"
 
 
-def fitting(lines: Sequence[str], most: int) -> int:
+def count_fitting_lines(lines: Sequence[str], most: int) -> int:
     """How many of the first lines are shown at once, at most so many; at least one."""
     size = 0
     for n, line in enumerate(lines[:most]):
         size += len(line.encode()) + 1
-        if size > MAX_BYTES and n:
+        if size > MAX_TEXT_BYTES and n:
             return n
     return min(len(lines), most)
 
 
-def replaced_once(text: str, old: str, new: str) -> str | int:
+def replace_once(text: str, old: str, new: str) -> str | int:
     """The text with the new one in the place of the old; how often the old one occurs where that is not once. In `aaa`
     there are two `aa`."""
     count = text.count(old)

@@ -16,7 +16,7 @@ from app.artifacts.verify import heads, problems
 from app.queries import store
 from app.queries.service import Submission
 from app.tenancy.models import Caller as KeyHolder
-from app.workspace.models import Author
+from app.workspace.models import FileAuthor
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.sse import follow
@@ -532,7 +532,7 @@ async def submits(plangate: World, tx: Any, full: Full) -> None:
 async def writes_a_file(plangate: World, tx: Any, full: Full) -> None:
     workspaces = plangate.services.workspaces
     body = await workspaces.keep("acme", b"late " + MARK.encode())
-    await workspaces.write(tx, full.id, "late", body, Author("ann"))
+    await workspaces.write(tx, full.id, "late", body, FileAuthor("ann"))
 
 
 async def test_a_query_that_came_before_is_a_409(

@@ -38,7 +38,7 @@ async def test_files_that_were_deleted_cost_lists_nothing(
     await owner.execute("ANALYZE workspace_files, workspace_versions")
     for sql, args in (
         (store.LIST, ("", None, "", 51)),
-        (store.LIST, ("inbox/", store.end_of("inbox/"), "inbox/0", 51)),
+        (store.LIST, ("inbox/", store.prefix_end("inbox/"), "inbox/0", 51)),
         (store.BELOW, ("inbox/00", "inbox/01")),
         (store.ALIKE, (["inbox", "inbox/new"], ["inbox", "inbox/new"])),
         (store.ALIKE, (["іnbox", "іnbox/new"], ["inbox", "inbox/new"])),

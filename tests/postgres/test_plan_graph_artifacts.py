@@ -261,7 +261,7 @@ async def test_no_transaction_is_open_while_a_text_is_read(
     await api.register(flowing())
     plan = await stored(api, note(f"†artifact.{(await published(api))['id']}.content"))
     order = []
-    read, send = plangate.services.workspaces.whole, Execution._send
+    read, send = plangate.services.workspaces.read_body, Execution._send
 
     async def reading(*args: Any) -> bytes:
         order.append("read")

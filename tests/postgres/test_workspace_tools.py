@@ -8,7 +8,7 @@ import pytest
 
 from app.agents.builtin_tools import workspace
 from app.agents.builtin_tools.workspace import WorkspaceTools
-from app.workspace.models import FileRow, Limits
+from app.workspace.models import FileRow, WorkspaceLimits
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
@@ -202,7 +202,9 @@ async def test_what_is_shown_has_room_in_a_prompt(api: Caller) -> None:
 async def test_limits_are_told_to_the_model(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(file_bytes=10, files=1, bytes=100))
+    monkeypatch.setattr(
+        plangate.services.workspaces, "limits", WorkspaceLimits(file_bytes=10, files=1, bytes=100)
+    )
     monkeypatch.setattr(workspace, "EDITED_BYTES", 3)
     results = await at_work(
         api,

@@ -17,7 +17,7 @@ import pytest
 from app.api.http import create_app
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import StoreUnavailable
-from app.workspace.models import Author, Limits
+from app.workspace.models import FileAuthor, WorkspaceLimits
 from app.workspace.service import Workspaces
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.world import World
@@ -245,7 +245,9 @@ async def test_a_body_that_is_cut_off_writes_nothing(plangate: World, api: Calle
 async def test_limits_are_clear_and_leave_everything_as_it_was(
     plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(file_bytes=100, files=2, bytes=150))
+    monkeypatch.setattr(
+        plangate.services.workspaces, "limits", WorkspaceLimits(file_bytes=100, files=2, bytes=150)
+    )
     good(await put(api, f"{at}/a", b"x" * 100))
     body = refused(await put(api, f"{at}/b", b"x" * 101), 413, "file_too_large")
     assert body["detail"] == "A file may have 100 bytes; nothing was written."
@@ -288,14 +290,16 @@ async def test_a_connection_that_ends_in_the_midst_of_a_body_leaves_nothing(
         assert body["detail"] == "The body was not sent to its end; nothing was written."
     assert (await api.read(at))["items"] == []
     assert bodies(plangate) == []
-    assert not plangate.services.workspaces._on_the_way
+    assert not plangate.services.workspaces._upload_bytes
 
 
 async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
     plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is on the disk before it is counted as stored."""
-    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(file_bytes=100, files=9, bytes=150))
+    monkeypatch.setattr(
+        plangate.services.workspaces, "limits", WorkspaceLimits(file_bytes=100, files=9, bytes=150)
+    )
     began, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -321,7 +325,7 @@ async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
     good(await put(api, f"{at}/a", b"z" * 49))
     good(await api.delete(f"{at}/slow"))
     good(await put(api, f"{at}/b", b"z" * 60))
-    assert not plangate.services.workspaces._on_the_way
+    assert not plangate.services.workspaces._upload_bytes
 
 
 async def test_a_tenant_has_room_for_so_many_bytes_all_versions_together(
@@ -578,7 +582,7 @@ def _in_the_way(root: Path) -> None:
 async def test_one_call_writes_one_version(plangate: World, api: Caller, at: str) -> None:
     workspaces, db, thread_id = plangate.services.workspaces, plangate.services.db, at.split("/")[2]
     one, two = [await workspaces.keep("acme", data) for data in (b"one", b"two")]
-    author = Author("solo", "wrk_1", "qry_1")
+    author = FileAuthor("solo", "wrk_1", "qry_1")
     async with db.transaction("acme") as tx:
         first, new = await workspaces.write(tx, thread_id, "a", one, author)
     async with db.transaction("acme") as tx:  # after a crash

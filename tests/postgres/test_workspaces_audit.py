@@ -16,7 +16,7 @@ from app.artifacts.service import Artifacts
 from app.base.blobs.local import SPOOL_FOLDER, LocalBlobs
 from app.base.blobs.store import PIECE_BYTES
 from app.workspace import paths
-from app.workspace.models import Limits
+from app.workspace.models import WorkspaceLimits
 from app.workspace.service import Workspaces
 from tests.postgres.test_workspaces import put, thread
 from tests.support.client import Caller, eventually, good, refused
@@ -65,8 +65,8 @@ async def test_who_began_to_read_a_version_reads_it_to_its_end(plangate: World, 
     good(await put(api, f"{at}/f", old))
     workspaces = plangate.services.workspaces
     async with plangate.services.db.transaction("acme") as tx:
-        row = await workspaces.file(tx, at.split("/")[2], paths.normal("f"))
-    pieces = workspaces.body("acme", row.body)
+        row = await workspaces.get_file(tx, at.split("/")[2], paths.normalize("f"))
+    pieces = workspaces.stream_body("acme", row.body)
     read = [await anext(pieces)]
     good(await put(api, f"{at}/f", new))
     good(await api.delete(f"{at}/f"))
@@ -143,7 +143,7 @@ async def test_a_file_that_is_something_else_now_is_a_new_version(api: Caller, a
 async def test_the_files_of_a_fork_are_counted_and_looked_at_like_others(
     plangate: World, api: Caller, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plangate.services.workspaces, "limits", Limits(files=2, bytes=100))
+    monkeypatch.setattr(plangate.services.workspaces, "limits", WorkspaceLimits(files=2, bytes=100))
     good(await put(api, f"{at}/сору", b"x" * 60))
     fork = (await api.do(f"{at.removesuffix('/files')}/fork", {}))["id"]
     there = f"/threads/{fork}/files"

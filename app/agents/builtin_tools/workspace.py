@@ -16,9 +16,17 @@ from app.calls.toolkit import BuiltinTool, ToolCall
 from app.engine.query_run import QueryRun, through_outages
 from app.tools.results import Answer, Outcome, ToolError
 from app.workspace import paths, store
-from app.workspace.models import Author, Body, FileRow
+from app.workspace.models import FileAuthor, FileRow, StoredBody
 from app.workspace.service import FileChanged, Workspaces
-from app.workspace.text import MAX_LINES, NotText, Window, fitting, is_text, replaced_once, text_of
+from app.workspace.text import (
+    MAX_LINES,
+    LineWindow,
+    NotText,
+    count_fitting_lines,
+    decode_text,
+    is_text,
+    replace_once,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -60,10 +68,10 @@ class WorkspaceTools:
     # -- one file --------------------------------------------------------------------------------------------
 
     async def _read(self, call: ToolCall) -> Outcome:
-        row = await self._file(call, paths.normal(call.args["path"]))
-        window = Window(call.args.get("offset", 1), call.args.get("limit", MAX_LINES))
+        row = await self._file(call, paths.normalize(call.args["path"]))
+        window = LineWindow(call.args.get("offset", 1), call.args.get("limit", MAX_LINES))
         try:
-            async for piece in self._workspaces.body(call.run.lease.tenant, row.body):
+            async for piece in self._workspaces.stream_body(call.run.lease.tenant, row.body):
                 if window.feed(piece):
                     break
         except NotText:
@@ -73,7 +81,7 @@ class WorkspaceTools:
         return Answer(window.text())
 
     async def _write(self, call: ToolCall) -> Outcome:
-        path = paths.normal(call.args["path"])
+        path = paths.normalize(call.args["path"])
         body = await kept(self._workspaces, call.run, call.args["content"].encode())
         row, _ = await call.run.durably(
             lambda tx: self._workspaces.write(tx, call.run.query.thread_id, path, body, author_of(call))
@@ -81,8 +89,8 @@ class WorkspaceTools:
         return Answer(told(row))
 
     async def _edit(self, call: ToolCall) -> Outcome:
-        path, old, new = paths.normal(call.args["path"]), call.args["old"], call.args["new"]
-        done = await call.run.look(lambda tx: store.of_call(tx, call.scope.work_id))
+        path, old, new = paths.normalize(call.args["path"]), call.args["old"], call.args["new"]
+        done = await call.run.look(lambda tx: store.version_of_call(tx, call.scope.work_id))
         if done is not None:  # before a crash
             return Answer(told(done))
         for _ in range(EDITS_TRIED):
@@ -92,12 +100,12 @@ class WorkspaceTools:
                     f"{path} has {row.size_bytes} bytes; files of up to {EDITED_BYTES} can be edited.",
                     "file_too_large",
                 )
-            data = await self._workspaces.whole(call.run.lease.tenant, row.body)
+            data = await self._workspaces.read_body(call.run.lease.tenant, row.body)
             try:
-                text = text_of(data)
+                text = decode_text(data)
             except NotText:
                 return ToolError(f"{path} is not text in UTF-8 and cannot be edited.", "not_text")
-            edited = await asyncio.to_thread(replaced_once, text, old, new)
+            edited = await asyncio.to_thread(replace_once, text, old, new)
             if isinstance(edited, int):
                 return ToolError(_not_once(path, edited), "not_found_once")
             body = await kept(self._workspaces, call.run, edited.encode())
@@ -107,7 +115,7 @@ class WorkspaceTools:
                 continue
         return ToolError(f"{path} changes too often: others write to it. Read it again.", FileChanged.kind)
 
-    async def _replace(self, call: ToolCall, row: FileRow, body: Body) -> FileRow:
+    async def _replace(self, call: ToolCall, row: FileRow, body: StoredBody) -> FileRow:
         written, _ = await call.run.durably(
             lambda tx: self._workspaces.write(
                 tx,
@@ -116,18 +124,18 @@ class WorkspaceTools:
                 body,
                 author_of(call),
                 media_type=row.media_type,
-                over=row.version,
+                expected_version=row.version,
             )
         )
         return written
 
     async def _file(self, call: ToolCall, path: str) -> FileRow:
-        return await call.run.look(lambda tx: self._workspaces.file(tx, call.run.query.thread_id, path))
+        return await call.run.look(lambda tx: self._workspaces.get_file(tx, call.run.query.thread_id, path))
 
     # -- many ------------------------------------------------------------------------------------------------
 
     async def _ls(self, call: ToolCall) -> Outcome:
-        prefix = paths.folder_of(call.args.get("path"))
+        prefix = paths.folder_prefix(call.args.get("path"))
         rows = await self._below(call, prefix)
         if not rows and prefix:
             row = await self._file(call, prefix[:-1])  # says what is there instead
@@ -148,7 +156,7 @@ class WorkspaceTools:
         args = call.args
         pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
         among = regex.compile_glob(args["glob"]) if "glob" in args else None
-        prefix = paths.folder_of(args.get("path"))
+        prefix = paths.folder_prefix(args.get("path"))
         rows = await self._below(call, prefix)
         if not rows and prefix:
             rows = [await self._file(call, prefix[:-1])]
@@ -161,9 +169,9 @@ class WorkspaceTools:
                 skipped += 1
                 continue
             left -= row.size_bytes
-            data = await self._workspaces.whole(call.run.lease.tenant, row.body)
+            data = await self._workspaces.read_body(call.run.lease.tenant, row.body)
             found += await asyncio.to_thread(_matches, pattern, row.path, data, MATCHES + 1 - len(found))
-            if (shown := fitting(found, MATCHES)) < len(found):
+            if (shown := count_fitting_lines(found, MATCHES)) < len(found):
                 found[shown:] = [f"[More lines match than {shown}: make the pattern or the path narrower.]"]
                 break
         if skipped:
@@ -176,7 +184,7 @@ class WorkspaceTools:
         while True:
             after = rows[-1].path if rows else ""
             more = await call.run.look(
-                lambda tx, after=after: self._workspaces.listed(  # type: ignore[misc]
+                lambda tx, after=after: self._workspaces.list_files(  # type: ignore[misc]
                     tx, call.run.query.thread_id, prefix, after, _PAGE
                 )
             )
@@ -204,10 +212,10 @@ def acted_on(verb: BuiltinTool) -> BuiltinTool:
     return told_to_model
 
 
-async def kept(workspaces: Workspaces, run: QueryRun, data: bytes) -> Body:
+async def kept(workspaces: Workspaces, run: QueryRun, data: bytes) -> StoredBody:
     """A small body, in the blob store, through outages of the database. Raises StoreUnavailable, FileTooLarge."""
 
-    async def once() -> Body | StoreUnavailable:
+    async def once() -> StoredBody | StoreUnavailable:
         try:
             return await workspaces.keep(run.lease.tenant, data)
         except StoreUnavailable as error:
@@ -219,8 +227,8 @@ async def kept(workspaces: Workspaces, run: QueryRun, data: bytes) -> Body:
     return body
 
 
-def author_of(call: ToolCall) -> Author:
-    return Author(call.agent.name, call.scope.work_id, call.run.query.id)
+def author_of(call: ToolCall) -> FileAuthor:
+    return FileAuthor(call.agent.name, call.scope.work_id, call.run.query.id)
 
 
 def told(row: FileRow) -> dict[str, Any]:
@@ -235,7 +243,7 @@ def _not_once(path: str, count: int) -> str:
 
 def _cut(lines: Iterable[str]) -> str:
     shown = list(lines)
-    if (fit := fitting(shown, LISTED)) < len(shown):
+    if (fit := count_fitting_lines(shown, LISTED)) < len(shown):
         shown[fit:] = [f"[{len(shown) - fit} more: name a directory, or a narrower pattern.]"]
     return "\n".join(shown)
 

@@ -6,7 +6,15 @@ import unicodedata
 
 import pytest
 
-from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, folder_of, normal, prefix_of, skeleton
+from app.workspace.paths import (
+    MAX_PATH_DEPTH,
+    PathNotAllowed,
+    ancestors,
+    folder_prefix,
+    normalize,
+    normalize_prefix,
+    skeleton,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,12 +32,12 @@ from app.workspace.paths import MAX_DEPTH, PathNotAllowed, ancestors, folder_of,
         ("❤\ufe0f.md", "❤\ufe0f.md"),
         ("한글.md", "한글.md"),
         ("x" * 255, "x" * 255),
-        ("/".join("x" * MAX_DEPTH), "/".join("x" * MAX_DEPTH)),
+        ("/".join("x" * MAX_PATH_DEPTH), "/".join("x" * MAX_PATH_DEPTH)),
     ],
 )
 def test_a_path_is_normalised(given: str, kept: str) -> None:
-    assert normal(given) == kept
-    assert normal(kept) == kept
+    assert normalize(given) == kept
+    assert normalize(kept) == kept
 
 
 ABSOLUTE = "it is absolute: paths are relative to the workspace, such as notes/today.md"
@@ -82,14 +90,14 @@ ALIKE = "which looks like another character"
         ("x" * 256, "a name in it has 256 bytes, and at most 255 are allowed"),
         ("/".join(["x" * 200] * 5), "it has 1004 bytes, and at most 1000 are allowed"),
         (
-            "/".join("x" * (MAX_DEPTH + 1)),
-            f"it has {MAX_DEPTH + 1} names, and at most {MAX_DEPTH} are allowed",
+            "/".join("x" * (MAX_PATH_DEPTH + 1)),
+            f"it has {MAX_PATH_DEPTH + 1} names, and at most {MAX_PATH_DEPTH} are allowed",
         ),
     ],
 )
 def test_what_leads_elsewhere_or_deceives_is_refused(given: str, why: str) -> None:
     with pytest.raises(PathNotAllowed) as error:
-        normal(given)
+        normalize(given)
     assert error.value.kind == "path_not_allowed"
     assert error.value.detail.endswith(f" is not allowed: {why}.")
     assert error.value.detail.isascii() or "…" in given
@@ -103,7 +111,7 @@ def test_paths_that_look_alike_share_a_skeleton_and_case_tells_apart() -> None:
 
 
 def test_prefixes_and_folders() -> None:
-    assert [prefix_of(p) for p in ("", "./", "tasks/", "tasks/a", "a//b/")] == [
+    assert [normalize_prefix(p) for p in ("", "./", "tasks/", "tasks/a", "a//b/")] == [
         "",
         "",
         "tasks/",
@@ -111,7 +119,7 @@ def test_prefixes_and_folders() -> None:
         "a/b/",
     ]
     assert ancestors("a/b/c") == ["a", "a/b"]
-    assert [folder_of(p) for p in (None, "", ".", "./", "a", "a/", "a/.", "./a//b")] == [
+    assert [folder_prefix(p) for p in (None, "", ".", "./", "a", "a/", "a/.", "./a//b")] == [
         *("", "", "", ""),
         *("a/", "a/", "a/", "a/b/"),
     ]
@@ -119,13 +127,13 @@ def test_prefixes_and_folders() -> None:
 
 @pytest.mark.parametrize("prefix", ["v1.", "my ", "a/.", "a/v1.", "отч", "cafe\u0301 "])
 def test_a_prefix_may_end_as_no_name_does(prefix: str) -> None:
-    assert prefix_of(prefix) == unicodedata.normalize("NFC", prefix)
+    assert normalize_prefix(prefix) == unicodedata.normalize("NFC", prefix)
 
 
 @pytest.mark.parametrize("prefix", ["../", "/etc", "/", "a\\", "a\u202e", "a/../b", " a", "x" * 256])
 def test_a_prefix_that_no_path_can_have_is_refused(prefix: str) -> None:
     with pytest.raises(PathNotAllowed) as refused:
-        prefix_of(prefix)
+        normalize_prefix(prefix)
     shown = ascii(prefix if len(prefix) <= 80 else prefix[:79] + "…")
     assert refused.value.detail.startswith(f"The path {shown} is not allowed: ")
 

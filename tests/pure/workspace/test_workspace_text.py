@@ -6,11 +6,11 @@ import pytest
 
 from app.base.regex import Pattern, PatternRejected, compile_glob
 from app.workspace import text
-from app.workspace.text import NotText, Window, replaced_once
+from app.workspace.text import LineWindow, NotText, replace_once
 
 
 def read(data: bytes, offset: int = 1, limit: int = 2000, piece: int = 7) -> str:
-    window = Window(offset, limit)
+    window = LineWindow(offset, limit)
     for at in range(0, len(data), piece):
         if window.feed(data[at : at + piece]):
             break
@@ -39,32 +39,32 @@ def test_long_lines_and_long_files_are_cut_with_a_marker() -> None:
     assert shown == "x" * 2000 + " [this line is cut: it has 5000 bytes]\nnext"
     many = read(b"y" * 1999 + b"\n" + (b"y" * 1999 + b"\n") * 100, piece=4096)
     assert many.endswith("[Lines 1 to 20 of more: go on with offset 21.]")
-    assert len(many) < text.MAX_BYTES + 100
+    assert len(many) < text.MAX_TEXT_BYTES + 100
     wide = read("字".encode() * 20 + b"\n", piece=4096)
     assert wide == "字" * 20
     wide = read(("字" * 1000 + "\n").encode() * 100, piece=4096)
     assert wide.endswith("[Lines 1 to 14 of more: go on with offset 15.]")
-    assert len(wide.encode()) < text.MAX_BYTES + 4 * text.MAX_LINE_CHARS
+    assert len(wide.encode()) < text.MAX_TEXT_BYTES + 4 * text.MAX_LINE_CHARS
 
 
 def test_a_line_without_end_is_not_held() -> None:
-    window = Window()
+    window = LineWindow()
     for _ in range(1000):
         window.feed(b"x" * 100_000)
-    assert len(window._held) < 10_000
+    assert len(window._line) < 10_000
     assert window.text().endswith("[this line is cut: it has 100000000 bytes]")
 
 
 @pytest.mark.parametrize("data", [b"\0", b"ab\0cd", b"\xff\xfe", b"\x89PNG\r\n"])
 def test_what_is_no_text_is_refused(data: bytes) -> None:
     with pytest.raises(NotText):
-        Window().feed(data)
+        LineWindow().feed(data)
 
 
 def test_what_has_nul_anywhere_is_no_text() -> None:
-    data = b"x" * text.LOOKED_AT_BYTES + b"\nNUL: \0\n"
+    data = b"x" * text.SNIFF_BYTES + b"\nNUL: \0\n"
     assert not text.is_text(data)
-    for piece in (7, text.LOOKED_AT_BYTES, len(data)):
+    for piece in (7, text.SNIFF_BYTES, len(data)):
         with pytest.raises(NotText):
             read(data, piece=piece)
         with pytest.raises(NotText):
@@ -73,26 +73,26 @@ def test_what_has_nul_anywhere_is_no_text() -> None:
 
 def test_of_many_or_long_lines_as_many_are_shown_as_fit() -> None:
     lines = ["x" * 999] * 50
-    assert [text.fitting(lines, most) for most in (0, 1, 40, 50)] == [0, 1, 40, 40]
-    assert text.fitting(["字" * 333] * 50, 50) == 40
-    assert text.fitting(["x" * 50_000] * 2, 2) == 1
-    assert text.fitting(["a", "b"], 5) == 2
+    assert [text.count_fitting_lines(lines, most) for most in (0, 1, 40, 50)] == [0, 1, 40, 40]
+    assert text.count_fitting_lines(["字" * 333] * 50, 50) == 40
+    assert text.count_fitting_lines(["x" * 50_000] * 2, 2) == 1
+    assert text.count_fitting_lines(["a", "b"], 5) == 2
 
 
 def test_a_character_at_the_edge_of_what_is_looked_at_is_text() -> None:
-    data = b"x" * (text.LOOKED_AT_BYTES - 1) + "é".encode()
+    data = b"x" * (text.SNIFF_BYTES - 1) + "é".encode()
     assert text.is_text(data)
 
 
 def test_a_text_is_replaced_where_it_occurs_once() -> None:
-    assert replaced_once("a b c", "b", "\\1 $x") == "a \\1 $x c"
-    assert replaced_once("a b b", "b", "x") == 2
-    assert replaced_once("baaab", "aa", "x") == 2  # which of the two?
-    assert replaced_once("baab", "aa", "x") == "bxb"
-    assert replaced_once("abcab", "ab", "x") == 2
+    assert replace_once("a b c", "b", "\\1 $x") == "a \\1 $x c"
+    assert replace_once("a b b", "b", "x") == 2
+    assert replace_once("baaab", "aa", "x") == 2  # which of the two?
+    assert replace_once("baab", "aa", "x") == "bxb"
+    assert replace_once("abcab", "ab", "x") == 2
     many = "a" * 2_000_000
-    assert replaced_once(many, many[:1_200_000], "x") == 2  # at each of 800,000 places
-    assert replaced_once("a", "b", "x") == 0
+    assert replace_once(many, many[:1_200_000], "x") == 2  # at each of 800,000 places
+    assert replace_once("a", "b", "x") == 0
 
 
 @pytest.mark.parametrize(
