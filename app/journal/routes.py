@@ -64,7 +64,7 @@ async def query_events(
     at = cursor_of(request, after)
     if wants_stream(request):
         async with claim_stream(request, caller) as place:
-            async with streams.reads.transaction(caller.tenant, opening=True) as tx:
+            async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
                 position = await streams.position(tx, query_id, at)
             frames = streams.sse(caller.tenant, query_id, position, names, key_check(request))
             return SseResponse(frames, place)
@@ -103,7 +103,7 @@ async def tenant_events(
     at = cursor_of(request, after)
     if wants_stream(request):
         async with claim_stream(request, caller) as place:
-            async with streams.reads.transaction(caller.tenant, opening=True) as tx:
+            async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
                 position = await streams.tenant_position(tx, at)
             frames = streams.tenant_sse(
                 caller.tenant, position, names, runtime_id, thread_id, key_check(request)

@@ -20,7 +20,7 @@ from app.base.sealing import Sealer, secret_context
 from app.runtimes import store
 from app.runtimes.checks import transports
 
-SECRET_PREFIX = "whsec_"
+PREFIX = "whsec_"
 SECRET_BYTES = 32
 OLD_SECRET_VALID_S = 24 * 3600.0
 MAX_INLINE_SIGN_BYTES = (
@@ -78,4 +78,4 @@ class SigningSecrets:
 
 
 def _new_secret() -> str:
-    return SECRET_PREFIX + base64.b64encode(randomness.token_bytes(SECRET_BYTES)).decode()
+    return PREFIX + base64.b64encode(randomness.token_bytes(SECRET_BYTES)).decode()

@@ -434,7 +434,7 @@ async def test_a_stream_that_has_not_read_to_the_end_ends(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it had looked before for what comes next, or not."""
-    monkeypatch.setattr("app.journal.frames.CHECK_KEY_EVERY_S", 0.05)
+    monkeypatch.setattr("app.journal.frames.KEY_CHECK_INTERVAL_S", 0.05)
     await api.register(specs.scripted(LOOK))
     query = await api.submit(specs.script(("look", {})))
     await api.claim("look")

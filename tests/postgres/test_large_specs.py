@@ -30,7 +30,7 @@ def in_processes(plangate: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(body))
         return opened(self, body)
 
-    monkeypatch.setattr(LargeSpecs, "opened", noting)
+    monkeypatch.setattr(LargeSpecs, "open", noting)
     return sizes
 
 

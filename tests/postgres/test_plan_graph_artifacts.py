@@ -271,7 +271,7 @@ async def test_no_transaction_is_open_while_a_text_is_read(
         order.append("send")
         return await send(*args, **named)
 
-    monkeypatch.setattr(plangate.services.workspaces, "whole", reading)
+    monkeypatch.setattr(plangate.services.workspaces, "read_body", reading)
     monkeypatch.setattr(Execution, "_send", sending)
     async with hands(api):
         assert (await executed(api, plan))["status"] == "executed"

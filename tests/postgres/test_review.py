@@ -202,11 +202,11 @@ async def test_a_reader_whose_hint_came_too_early_is_not_left_waiting(
     await asyncio.sleep(1.5)  # the look knows the head
     told = event(Scope(query, "thr", "wrk", None, "solo"), "custom", eventType="x", data={})
     tell, early = hub.invalidate, asyncio.Event()
-    monkeypatch.setattr(hub, "hint", lambda _: early.set())
+    monkeypatch.setattr(hub, "invalidate", lambda _: early.set())
     async with plangate.services.db.transaction("acme") as tx:
         await journal_store.append(tx, query, [told, told])
     await asyncio.wait_for(early.wait(), 5)
-    monkeypatch.setattr(hub, "hint", tell)
+    monkeypatch.setattr(hub, "invalidate", tell)
     hub.publish(query, head + 1, [told])
     await asyncio.sleep(2.5)
     reader.cancel()
@@ -220,7 +220,7 @@ async def test_a_stream_that_waits_asks_the_database_nothing(
     query = (await api.submit(specs.script(("add", {"n": 1}))))["id"]
     await api.until(query, "waiting")
     streams = plangate.services.streams
-    monkeypatch.setattr(streams_module, "LOOK_AROUND_EVERY_S", 0.01)
+    monkeypatch.setattr(streams_module, "IDLE_BATCH_INTERVAL_S", 0.01)
     reads, read = 0, streams._next_page
 
     async def counted(*args: Any) -> Any:
@@ -228,7 +228,7 @@ async def test_a_stream_that_waits_asks_the_database_nothing(
         reads += 1
         return await read(*args)
 
-    monkeypatch.setattr(streams, "_page", counted)
+    monkeypatch.setattr(streams, "_next_page", counted)
     head = len(await api.events(query))
     batches = streams.follow("acme", query, head)
     for _ in range(20):

@@ -337,7 +337,7 @@ async def test_what_ended_while_the_database_was_away_is_told_when_it_is_back(
 ) -> None:
     """Each span once, and the call is measured once."""
     read, outages = store.ended_records, 2
-    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    monkeypatch.setattr(service, "OUTAGE_PAUSE_S", 0.01)
 
     async def away(*args: Any, **parts: Any) -> list[Any]:
         nonlocal outages
@@ -346,7 +346,7 @@ async def test_what_ended_while_the_database_was_away_is_told_when_it_is_back(
             raise Unavailable("The database cannot be reached; try again in a moment.")
         return await read(*args, **parts)
 
-    monkeypatch.setattr(store, "ended", away)
+    monkeypatch.setattr(store, "ended_records", away)
     await told.world.api.register(specs.mock())
     query = await told.world.api.run()
     await told.spans(query["id"], "chat m", "invoke_agent solo", "invoke_workflow default")
@@ -364,7 +364,7 @@ async def test_more_than_can_wait_is_dropped_and_counted(
         query = await told.world.api.run()
         await told.spans(query["id"], "invoke_workflow default")
         work = (await told.world.api.read(f"/queries/{query['id']}/work"))["items"]
-        monkeypatch.setattr(service, "MAX_WAITING", 2)
+        monkeypatch.setattr(service, "MAX_QUEUED_RECORDS", 2)
         ended = [service.EndedWork(w["id"], w["kind"], w["status"]) for w in work] * 2
         spans.enqueue("acme", ended)
         assert metrics.spans.labels("dropped")._value.get() == len(ended) - 2

@@ -277,7 +277,7 @@ async def test_the_rate_of_a_tenant_holds_no_other_one_back() -> None:
 
 
 async def test_the_rates_of_tenants_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.llm.client.MAX_DEBTS", 3)
+    monkeypatch.setattr("app.llm.client.MAX_REMEMBERED_TENANTS", 3)
     traffic = traffic_of()
     for n in range(3):
         await traffic.throttle(f"t{n}", 100)

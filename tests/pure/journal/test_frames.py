@@ -95,7 +95,7 @@ async def test_chunks_of_many_events_stay_small() -> None:
 
 
 async def test_heartbeats_come_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "HEARTBEAT_S", 0)
+    monkeypatch.setattr(frames, "HEARTBEAT_INTERVAL_S", 0)
     event = StoredEvent(1, "text", b'{"type":"text"}')
     chunks = await encoded(SharedBodies(Journal().read, 0), [], [("c1", "qry_1", event)], [])
     assert chunks == [
@@ -106,7 +106,7 @@ async def test_heartbeats_come_between_frames(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_revoked_key_ends_a_stream_within_a_large_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "CHECK_KEY_EVERY_S", 0)
+    monkeypatch.setattr(frames, "KEY_CHECK_INTERVAL_S", 0)
     valid = True
 
     async def allowed() -> bool:
