@@ -1,1 +1,1 @@
-"""What every floor stands on: ids, clock, errors, database, blobs, the JSON gate."""
+"""Foundations of every package: ids, clock, errors, database, blobs, JSON checks."""

@@ -1,4 +1,4 @@
-"""Times on the wire: RFC 3339 UTC with milliseconds, and the waits that answers ask for."""
+"""Format RFC 3339 timestamps and parse `retry-after` headers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from email.utils import parsedate_to_datetime
 
 
 def rfc3339(moment: datetime) -> str:
-    """`2026-11-21T17:32:34.000Z` for an aware datetime."""
+    """Format an aware datetime as UTC with milliseconds: `2026-11-21T17:32:34.000Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def now_text() -> str:
-    """The present moment of this process's clock; for events only: leases and deadlines are the database's."""
+    """Return this process's current time as RFC 3339 text. For events only: leases and deadlines use the
+    database's clock."""
     seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanos // 1_000_000:03d}Z"
 
 
 def uptime_s() -> float:
-    """Seconds that pass whatever happens to this process or its machine: also while it is stopped or suspended."""
+    """Return a monotonic clock in seconds that also advances while the process is stopped or the machine is
+    suspended."""
     return time.clock_gettime(_UPTIME)
 
 
@@ -29,7 +31,8 @@ _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The wait that an answer asks for, in seconds; `retry-after` is a number or a date."""
+    """Return the wait that a response asks for, in seconds, or None. `retry-after` is a number of seconds or
+    an HTTP date."""
     milliseconds = _parse_wait(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000

@@ -1,8 +1,7 @@
-"""Opaque, signed cursors: where a page of a list ended.
+"""Opaque, signed cursors: the position where a page of a list ended.
 
-A cursor is signed so that a position comes from us or not at all: nobody pages by a place of their own
-making, and its content may change between releases without becoming API. It is not encrypted; put nothing
-secret in it.
+The signature rejects positions that the service did not issue, so the content of a cursor can change between
+releases without being API. Cursors are not encrypted; put nothing secret in them.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ _MAX_CURSOR_CHARS: Final = 4096
 
 
 class CursorSigner:
-    """Makes and reads cursors under one key. Every process of a deployment needs the same key."""
+    """Encode and decode cursors under one key. All processes of a deployment need the same key."""
 
     def __init__(self, key: bytes) -> None:
-        """`key` is at least 16 bytes, from `sealing.derive`; ValueError else."""
+        """Take a key of at least 16 bytes, from `sealing.derive_key`. Raise ValueError for a shorter one."""
         if len(key) < _MIN_KEY_BYTES:
             raise ValueError(f"a cursor key needs at least {_MIN_KEY_BYTES} bytes")
         self._key = key
 
     def encode(self, kind: str, position: Sequence[str | int]) -> str:
-        """The cursor of `position` in the list `kind`; it opens for that kind only.
+        """Return the cursor for `position` in the list `kind`; it is valid for that kind only.
 
-        Put into `kind` whatever else must not change between pages, such as the filter. The text is of the
-        alphabet of base64url, without padding. Raises TypeError when the position holds anything else than
-        strings and integers, NotJson when one of them has no JSON.
+        Include in `kind` everything that must not change between pages, such as the filter. The text uses the
+        alphabet of base64url, without padding. Raise TypeError if the position holds anything but strings and
+        integers, and NotJson if one of them cannot be encoded as JSON.
         """
         if not all(type(item) in (str, int) for item in position):
             raise TypeError("a position holds strings and integers")
@@ -46,7 +45,7 @@ class CursorSigner:
         return urlsafe_b64encode(self._mac(kind, payload) + payload).rstrip(b"=").decode("ascii")
 
     def decode(self, kind: str, text: str) -> list[str | int]:
-        """The position in a cursor that `encode` made for `kind` under this key. Raises Malformed."""
+        """Return the position in a cursor that `encode` issued for `kind` under this key. Raise Malformed."""
         if len(text) > _MAX_CURSOR_CHARS or not text.isascii():
             _reject()
         try:
@@ -56,7 +55,7 @@ class CursorSigner:
         mac, payload = blob[:_MAC_BYTES], blob[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(kind, payload)):
             _reject()
-        # base64 has several texts for the same bytes; only the one that we wrote is ours.
+        # Several base64 texts decode to the same bytes; accept only the one that `encode` writes.
         if urlsafe_b64encode(blob).rstrip(b"=").decode("ascii") != text:
             _reject()
         position: list[str | int] = orjson.loads(payload)
@@ -70,6 +69,6 @@ class CursorSigner:
 
 def _reject() -> NoReturn:
     raise Malformed(
-        "The cursor is not one that this service issued for this list; "
-        "take nextCursor from the last page, with the same filters, or start without a cursor."
+        "The cursor was not issued for this list. Send nextCursor of the previous page with the same filters, "
+        "or start without a cursor."
     )

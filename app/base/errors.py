@@ -1,7 +1,7 @@
-"""The tree of errors that a caller can meet. api/errors.py maps each kind to HTTP in one table.
+"""Errors that callers can act on. api/errors.py maps each kind to an HTTP status in one table.
 
-An error carries a `kind` (the stable slug of the problem's `type`), a `detail` that tells the reader what to
-do next, and, for validation, the list of what is wrong with a JSON pointer each.
+An error has a `kind` (the stable slug in the problem's `type`) and a `detail` that says what to do next. A
+validation error also lists what is wrong, each with a JSON pointer.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 MAX_LISTED_ERRORS: Final = 20
-"""The errors that one answer lists."""
+"""Maximum number of errors in one response."""
 
 MAX_COLLECTED_ERRORS: Final = MAX_LISTED_ERRORS + 1
-"""Errors to look for: with one more than are listed it is known that there are more."""
+"""Where to stop collecting errors: one more than are listed shows that there are more."""
 
 MAX_POINTER_CHARS: Final = 1000
 MAX_MESSAGE_CHARS: Final = 1000
@@ -24,14 +24,14 @@ MAX_DETAIL_CHARS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing wrong with an input: `pointer` is an RFC 6901 JSON pointer into the body."""
+    """One error in an input. `pointer` is an RFC 6901 JSON pointer into the body."""
 
     pointer: str
     message: str
 
 
 def list_errors(errors: Iterable[FieldError]) -> dict[str, Any]:
-    """Return the fields of a response that lists errors: the first ones, and whether there are more."""
+    """Return the response fields that list errors: the first ones, and whether there are more."""
     first = list(islice(errors, MAX_COLLECTED_ERRORS))
     return {
         "errors": [
@@ -46,12 +46,13 @@ def list_errors(errors: Iterable[FieldError]) -> dict[str, Any]:
 
 
 def truncate(text: str, chars: int) -> str:
-    """Return the text, shortened if it is longer."""
+    """Return the text, shortened to `chars` characters if it is longer."""
     return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
 
 class PlangateError(Exception):
-    """Something a caller can act on. Subclasses name what happened; `kind` is part of the API."""
+    """Base of the errors that a caller can act on. Subclasses name what happened; `kind` is part of the
+    API."""
 
     kind: ClassVar[str]
     title: ClassVar[str]
@@ -63,37 +64,37 @@ class PlangateError(Exception):
 
 
 class Malformed(PlangateError):
-    """The bytes are not what they claim to be."""
+    """The bytes are not valid in the format that they claim to be."""
 
     kind, title = "malformed", "The request is malformed"
 
 
 class Unauthenticated(PlangateError):
-    kind, title = "unauthenticated", "A valid API key is needed"
+    kind, title = "unauthenticated", "A valid API key is required"
 
 
 class Forbidden(PlangateError):
-    kind, title = "forbidden", "The key may not do this"
+    kind, title = "forbidden", "The key lacks permission for this"
 
 
 class NotFound(PlangateError):
-    """It does not exist, or belongs to another tenant: nobody learns which."""
+    """The resource does not exist or belongs to another tenant. The response does not say which."""
 
-    kind, title = "not_found", "There is no such thing"
+    kind, title = "not_found", "Not found"
 
 
 class Conflict(PlangateError):
-    kind, title = "conflict", "The request conflicts with the present state"
+    kind, title = "conflict", "The request conflicts with the current state"
 
 
 class PreconditionFailed(PlangateError):
-    """What the request says must hold does not."""
+    """A precondition of the request (`If-Match`, `If-None-Match`) failed."""
 
-    kind, title = "precondition_failed", "What the request is about is not what it says"
+    kind, title = "precondition_failed", "Precondition failed"
 
 
 class Gone(PlangateError):
-    kind, title = "gone", "It existed and has expired"
+    kind, title = "gone", "The resource existed and has expired"
 
 
 class TooLarge(PlangateError):
@@ -101,21 +102,21 @@ class TooLarge(PlangateError):
 
 
 class UnsupportedMediaType(PlangateError):
-    kind, title = "unsupported_media_type", "The body is not of a kind that is taken here"
+    kind, title = "unsupported_media_type", "The media type of the body is not supported"
 
 
 class RangeNotSatisfiable(PlangateError):
-    """Nothing of the body is in the part that was asked for."""
+    """The requested range contains no byte of the body."""
 
-    kind, title = "range_not_satisfiable", "The body has no such part"
+    kind, title = "range_not_satisfiable", "The range is outside the body"
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"The body has {size} bytes: ask for some of these, or for all without Range.")
+        super().__init__(f"The body has {size} bytes. Request a range within it, or omit Range.")
         self.headers = {"content-range": f"bytes */{size}"}
 
 
 class Invalid(PlangateError):
-    """Well-formed but not acceptable; `flaws` says where."""
+    """The request is well-formed but not acceptable; `errors` says where."""
 
     kind, title = "invalid", "The request is not valid"
 
@@ -127,7 +128,7 @@ class Invalid(PlangateError):
 
 
 class TooManyRequests(PlangateError):
-    kind, title = "too_many_requests", "A limit of the tenant is reached"
+    kind, title = "too_many_requests", "A limit of the tenant was reached"
 
     def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
         super().__init__(detail)
@@ -135,9 +136,9 @@ class TooManyRequests(PlangateError):
 
 
 class Unavailable(PlangateError):
-    """The service is draining or its database cannot be reached; the same request may work later."""
+    """The service is draining or its database cannot be reached. The same request may succeed later."""
 
-    kind, title = "unavailable", "The service is not available at the moment"
+    kind, title = "unavailable", "The service is temporarily unavailable"
 
     def __init__(self, detail: str, *, retry_after_s: int = 1) -> None:
         super().__init__(detail)
@@ -145,6 +146,7 @@ class Unavailable(PlangateError):
 
 
 class TransactionConflict(Unavailable):
-    """Two transactions waited for each other, and the database ended this one: nothing of it was done."""
+    """The database rolled back this transaction because it deadlocked with another one. Nothing was
+    changed."""
 
-    kind, title = "transaction_conflict", "Another request was in the way"
+    kind, title = "transaction_conflict", "The transaction conflicted with another one"

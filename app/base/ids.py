@@ -1,10 +1,10 @@
-"""Prefixed, time-ordered ids: `qry_` and 26 characters that sort, as text, by the time they were made.
+"""Prefixed, time-ordered ids: `qry_` and 26 characters that sort, as text, by creation time.
 
 The 26 characters are 128 bits in lower-case Crockford base32: 48 bits of Unix milliseconds (10 characters), a
-counter of 20 bits that starts anywhere in the lower half in each millisecond (4), and 60 random bits (12).
-Crockford's digits stand before its letters in ASCII, so the order holds in the C collation. The layout is
-UUIDv7's idea without its version bits, cut so that each part falls on a character. An id costs about 0.9 µs.
-An id is a name and no secret: what it names is guarded by the tenant's key.
+20-bit counter that starts at a random value in the lower half each millisecond (4), and 60 random bits (12).
+Crockford's digits precede its letters in ASCII, so the order holds in the C collation. The layout follows
+UUIDv7 without its version bits, so that each part ends on a character. Creating an id takes about 0.9 µs. Ids
+are not secrets: the tenant's key guards what they name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _END_COUNTER: Final = 2**20
 
 
 class _Ticker:
-    """Gives (time, counter) texts, each greater than the one before within its millisecond.
+    """Generate (time, counter) texts, each greater than the previous one within its millisecond.
 
-    A steady ticker never goes back: while the clock does, it stays at the last millisecond.
+    A steady ticker never goes back: if the clock does, it stays at the last millisecond.
     """
 
     def __init__(self, *, steady: bool) -> None:
@@ -52,27 +52,26 @@ class _Ticker:
 
     def _begin(self, ms: int) -> int:
         if not 0 <= ms < _END_MS:
-            raise ValueError(f"{ms} ms is not a time an id can carry")
+            raise ValueError(f"the time {ms} ms does not fit into the 48 bits of an id")
         self._ms = ms
         self._ms_text = "".join(_PAIRS[ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
         return int.from_bytes(os.urandom(3)) % (_END_COUNTER // 2)
 
 
-# Order within a process needs state that the process shares. It holds nothing that a test would want to
-# replace: whoever needs a certain time passes `clock_ms`. A fork copies it, which the 60 random bits make
-# harmless.
+# Ordering within a process needs state that the process shares. Tests never need to replace it: they pass
+# `clock_ms` for a certain time. A fork copies the state, which is harmless because of the 60 random bits.
 _clock_ticker = _Ticker(steady=True)
 _explicit_ticker = _Ticker(steady=False)
 
 
 def new_id(prefix: str, clock_ms: int | None = None) -> str:
-    """A new id: `prefix` ("qry_"; the underscore may be left out) and 26 characters.
+    """Return a new id: `prefix` ("qry_"; the underscore is optional) and 26 characters.
 
-    Without `clock_ms` (Unix milliseconds) the ids of a process are strictly increasing, also when its clock
-    goes back. With it, the id carries exactly that time, and ids of one time are increasing as long as no
-    other time comes between; these and the ids of the clock do not order each other within a millisecond.
+    Without `clock_ms` (Unix milliseconds), the ids of a process strictly increase, even if its clock goes
+    back. With it, the id carries exactly that time, and ids of one time increase as long as no other time
+    comes between. Ids of the two kinds are not ordered among each other within a millisecond.
 
-    Raises ValueError for a time outside of 48 bits, or more than half a million ids at one `clock_ms`.
+    Raise ValueError for a time outside of 48 bits, or after half a million ids with the same `clock_ms`.
     """
     if prefix[-1:] != "_":
         prefix += "_"
@@ -85,25 +84,25 @@ def new_id(prefix: str, clock_ms: int | None = None) -> str:
 
 
 def min_id(prefix: str, clock_ms: int) -> str:
-    """Below every id that carries this time (Unix milliseconds) or a later one, and above all earlier ones.
+    """Return a lower bound for ids of this time (Unix milliseconds) or later, which is above all earlier ids.
 
-    Raises ValueError for a time outside of 48 bits.
+    Raise ValueError for a time outside of 48 bits.
     """
     if not 0 <= clock_ms < _END_MS:
-        raise ValueError(f"{clock_ms} ms is not a time an id can carry")
+        raise ValueError(f"the time {clock_ms} ms does not fit into the 48 bits of an id")
     stamp = "".join(_PAIRS[clock_ms >> shift & 1023] for shift in (40, 30, 20, 10, 0))
     return f"{prefix}{stamp}{'0' * (SUFFIX_CHARS - len(stamp))}"
 
 
 def is_id(prefix: str, text: str) -> bool:
-    """Whether `text` has the shape of an id with this prefix; it says nothing about whether it exists."""
+    """Return whether `text` has the shape of an id with this prefix, whether or not such an object exists."""
     if prefix[-1:] != "_":
         prefix += "_"
     return text.startswith(prefix) and _SUFFIX.fullmatch(text, len(prefix)) is not None
 
 
 def suffix(id: str) -> str:
-    """The 26 characters after the prefix. Raises ValueError when `id` is not an id."""
+    """Return the 26 characters after the prefix. Raise ValueError if `id` is not an id."""
     prefix, tail = id[:-SUFFIX_CHARS], id[-SUFFIX_CHARS:]
     if not _PREFIX.fullmatch(prefix) or not _SUFFIX.fullmatch(tail):
         raise ValueError("not an id: a prefix such as qry_ and 26 characters are expected")
@@ -111,15 +110,15 @@ def suffix(id: str) -> str:
 
 
 def with_prefix(prefix: str, id: str) -> str:
-    """The id that shares its suffix with `id`: the root work record of a query is named after the query.
+    """Return `id` with another prefix: the root work record of a query has the query's suffix.
 
-    Raises ValueError when `id` is not an id.
+    Raise ValueError if `id` is not an id.
     """
     return f"{prefix.removesuffix('_')}_{suffix(id)}"
 
 
 def time_ms(id: str) -> int:
-    """When the id was made, in Unix milliseconds. Raises ValueError when `id` is not an id."""
+    """Return when the id was created, in Unix milliseconds. Raise ValueError if `id` is not an id."""
     value = 0
     for char in suffix(id)[:10]:
         value = value << 5 | _ALPHABET.index(char)
@@ -127,5 +126,6 @@ def time_ms(id: str) -> int:
 
 
 def age_ms(id: str) -> int:
-    """How long ago the id was made, in milliseconds by this process's clock; 0 if that is behind the maker's."""
+    """Return the age of the id in milliseconds by this process's clock, or 0 if the clock is behind its
+    creator's."""
     return max(time.time_ns() // 1_000_000 - time_ms(id), 0)

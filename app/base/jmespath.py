@@ -1,9 +1,10 @@
-"""JMESPath expressions of tenants, evaluated within a budget.
+"""Evaluate JMESPath expressions of tenants within a budget of steps.
 
-The stock interpreter has no bound: `[@,@]` piped into itself 40 times is a value of 2**40 parts that takes no
-memory until it is written, `join` doubles a text in the same way, and what a value does not allow comes out as
-TypeError, OverflowError or RecursionError. So here every step is paid for, and what copies, compares or reads a
-whole value is paid for by the value's size. The budget is about two seconds of one core at worst.
+The stock interpreter is unbounded: `[@,@]` piped into itself 40 times is a value of 2**40 parts that takes no
+memory until it is written, and `join` doubles a text in the same way. It also raises TypeError, OverflowError
+or RecursionError for values that do not fit. Here, every step costs one unit, and whatever copies, compares
+or reads a whole value costs as much as the value's size. The default budget is at most about two seconds of
+one core.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from jmespath.visitor import TreeInterpreter
 
 from app.base.json import strict_json
 
-MAX_EXPRESSION_CHARS: Final = 10_000  # of an expression
-MAX_STEPS: Final = 2_000_000  # steps of not quite 1 µs
-_NODES_PER_STEP: Final = 8  # looking at a part of a value is that much cheaper than a step
+MAX_EXPRESSION_CHARS: Final = 10_000
+MAX_STEPS: Final = 2_000_000  # each takes just under 1 µs
+_NODES_PER_STEP: Final = 8  # reading one node of a value is this much cheaper than a step
 _CHARS_PER_NODE: Final = 8
 _SHALLOW_FUNCTIONS: Final = frozenset(
     {"length", "type", "not_null", "to_array", "keys", "values"}
-)  # read no elements
+)  # these read no elements
 _EVALUATION_ERRORS: Final = (
     RecursionError,
     ValueError,
@@ -36,13 +37,13 @@ _EVALUATION_ERRORS: Final = (
 
 
 class ExpressionRejected(JMESPathError):
-    """The expression costs too much, or gives what JSON cannot hold."""
+    """The expression is invalid or too expensive, or its value cannot be written as JSON."""
 
 
 def compile_expression(expression: str) -> Any:
-    """The parsed expression. Raises JMESPathError, and nothing else."""
+    """Parse the expression. Raise JMESPathError and no other error."""
     if len(expression) > MAX_EXPRESSION_CHARS:
-        raise ExpressionRejected(f"an expression has at most {MAX_EXPRESSION_CHARS} characters")
+        raise ExpressionRejected(f"an expression may have at most {MAX_EXPRESSION_CHARS} characters")
     try:
         return jmespath.compile(expression)
     except JMESPathError:
@@ -54,8 +55,11 @@ def compile_expression(expression: str) -> Any:
 
 
 def validate_calls(expression: str) -> None:
-    """Raises JMESPathError for an expression that is none, and for one that calls what works with no value: a function
-    that there is not, or one with too few or too many arguments. The interpreter says so when it comes to the call."""
+    """Raise JMESPathError if the expression is invalid or if one of its function calls can never work.
+
+    Such a call names an unknown function or has the wrong number of arguments. The interpreter would raise
+    only when it reaches the call.
+    """
     stack = [compile_expression(expression).parsed]
     while stack:
         node = stack.pop()
@@ -65,19 +69,20 @@ def validate_calls(expression: str) -> None:
         name, count = node["value"], len(node["children"])
         function = Functions.FUNCTION_TABLE.get(name)
         if function is None:
-            raise ExpressionRejected(f"there is no function {name}()")
+            raise ExpressionRejected(f"unknown function {name}()")
         arity = len(function["signature"])
         if count < arity or (count > arity and not function["signature"][-1].get("variadic")):
-            raise ExpressionRejected(f"{name}() takes {arity}, and has {count} arguments")
+            raise ExpressionRejected(f"{name}() takes {arity} arguments, not {count}")
 
 
 def search(expression: str, value: Any, *, max_steps: int = MAX_STEPS) -> Any:
-    """The value of `expression` over `value`: JSON again. Raises JMESPathError, and nothing else."""
+    """Return the value of `expression` over `value`, as JSON. Raise JMESPathError and no other error."""
     return search_all({"": expression}, value, max_steps=max_steps)[""]
 
 
 def search_all(expressions: Mapping[str, str], value: Any, *, max_steps: int = MAX_STEPS) -> dict[str, Any]:
-    """The value of each expression over `value`, within one budget. Raises JMESPathError, and nothing else."""
+    """Return the value of each expression over `value`, within one budget. Raise JMESPathError and no other
+    error."""
     interpreter = _BoundedInterpreter(max_steps)
     results: dict[str, Any] = {}
     for name, expression in expressions.items():
@@ -96,7 +101,7 @@ def search_all(expressions: Mapping[str, str], value: Any, *, max_steps: int = M
 
 
 class _BoundedInterpreter(TreeInterpreter):
-    """The stock interpreter, counting."""
+    """The stock interpreter with a budget of steps."""
 
     def __init__(self, max_steps: int) -> None:
         super().__init__()
@@ -108,7 +113,7 @@ class _BoundedInterpreter(TreeInterpreter):
         return super().visit(node, *args, **kwargs)
 
     def charge_values(self, *values: Any) -> None:
-        """Pays for reading values to their last part, shared parts as often as they stand there."""
+        """Charge for reading values completely; a shared part counts each time it occurs."""
         stack = list(values)
         while stack:
             item = stack.pop()
@@ -162,11 +167,11 @@ class _BoundedInterpreter(TreeInterpreter):
     def _spend(self, cost: int) -> None:
         self._remaining -= cost
         if self._remaining < 0:
-            raise ExpressionRejected("the expression takes too much work over this value: ask for less")
+            raise ExpressionRejected("the expression needs too many steps for this value; simplify it")
 
 
 def _are_comparable(left: Any, right: Any) -> bool:
-    """Whether one of two values can be said to come first."""
+    """Return whether two values can be ordered."""
     if isinstance(left, str) or isinstance(right, str):
         return isinstance(left, str) and isinstance(right, str)
     return all(isinstance(one, int | float) and not isinstance(one, bool) for one in (left, right))

@@ -1,8 +1,8 @@
-"""API keys: `plg_`, 43 characters of randomness, 6 of checksum.
+"""API keys: `plg_`, 43 random characters, and a checksum of 6.
 
-The prefix lets people and secret scanners recognise a key; the checksum lets the service refuse a typo, or a
-scanner drop a false alarm, without a look-up. Only the SHA-256 is stored: 256 random bits cannot be guessed,
-so a slow hash would add cost and no safety.
+The prefix lets people and secret scanners recognize a key. The checksum lets the service reject a typo, and a
+scanner drop a false alarm, without a lookup. Only the SHA-256 is stored: 256 random bits cannot be guessed,
+so a slow hash would add cost but no safety.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ _SHAPE: Final = re.compile(rf"{KEY_PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARS + _CHECK_C
 
 
 def new_key() -> tuple[str, bytes]:
-    """(the key as it is shown once, its hash as it is stored: 32 bytes)."""
+    """Return a new key, which is shown to its owner once, and its hash to store (32 bytes)."""
     body = KEY_PREFIX + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES)), _RANDOM_CHARS)
     key = body + _checksum(body)
     return key, hash_key(key)
 
 
 def has_key_shape(text: str) -> bool:
-    """Whether `text` could be a key: prefix, length, alphabet and checksum. It says nothing about validity.
+    """Return whether `text` has the prefix, length, alphabet and checksum of a key. The key may still be
+    unknown.
 
-    A typo of up to 32 bits in a row is always noticed, any other with a chance of 1 in 4 billion missed.
+    The checksum detects every error of up to 32 consecutive bits, and misses others with a chance of 1 in 4
+    billion.
     """
     return _SHAPE.fullmatch(text) is not None and _checksum(text[:-_CHECK_CHARS]) == text[-_CHECK_CHARS:]
 
 
 def hash_key(text: str) -> bytes:
-    """SHA-256 of the key, 32 bytes: what is stored and looked up."""
+    """Return the SHA-256 of the key (32 bytes), which is stored and looked up."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -1,4 +1,4 @@
-"""Modules that are loaded when something of them is first used: a command line should not wait for what it does not need."""
+"""Load modules on first use, so that the command line starts fast."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 
 
 class _UninterruptedLoader(importlib.abc.Loader):
-    """Loads a module whole or ends the process: Python clears an interrupt that comes while `from` loads a module late,
-    and goes on with half of it. Nothing is held yet that had to be given back."""
+    """Load a module completely or end the process.
+
+    Python clears an interrupt that arrives while `from` loads a module lazily, and continues with half of the
+    module. Nothing that would have to be released is held at this point.
+    """
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
@@ -25,7 +28,7 @@ class _UninterruptedLoader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        main = threading.current_thread() is threading.main_thread()  # others hear no signals
+        main = threading.current_thread() is threading.main_thread()  # other threads receive no signals
         is_default = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if is_default:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -37,8 +40,10 @@ class _UninterruptedLoader(importlib.abc.Loader):
 
 
 def lazy_module(name: str) -> ModuleType:
-    """The module of this name, which is loaded at the first look at one of its attributes. For types, import it under
-    `TYPE_CHECKING` by the same name."""
+    """Return the module of this name, which is loaded when one of its attributes is first read.
+
+    For types, import it under `TYPE_CHECKING` by the same name.
+    """
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.find_spec(name)

@@ -1,7 +1,8 @@
-"""Every number that this process counts for `GET /metrics`, in one place.
+"""All metrics that this process serves at `GET /metrics`.
 
-Labels are words of this service alone: kinds, statuses, transports. Nothing that a tenant may choose (tenants, agents,
-tools, models) is a label: their number has no bound. What is counted in the database is in app/telemetry/store.py.
+Label values come from this service only: kinds, statuses, transports. Nothing that a tenant can choose
+(tenants, agents, tools, models) is a label, because the number of values would be unbounded. Counts from the
+database are in app/telemetry/store.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ MODEL_CALL_BUCKETS_S: Final = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
 
 @dataclass(frozen=True, slots=True)
 class ModelCallUsage:
-    """What one finished model call took. `cost_usd` None: its price is not known."""
+    """Duration, attempts, tokens and cost of a finished model call. `cost_usd` is None if the price is
+    unknown."""
 
     provider: str
     status: str
@@ -30,7 +32,8 @@ class ModelCallUsage:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The instruments of a process. Each is cheap enough for the hot path: some hundred nanoseconds."""
+    """The instruments of a process. Using one takes a few hundred nanoseconds, cheap enough for the hot
+    path."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     work_ended: Counter = field(init=False)
@@ -181,11 +184,11 @@ class Metrics:
             object.__setattr__(self, name, instrument)
 
     def count_work_record(self, kind: str, status: str) -> None:
-        """Counts a work record that is over."""
+        """Count a work record that has ended."""
         self._labeled(self.work_ended, kind, status).inc()
 
     def count_model_call(self, usage: ModelCallUsage) -> None:
-        """Counts a model call that is over."""
+        """Count a model call that has ended."""
         count = self._labeled
         count(self.model_calls, usage.provider, usage.status).inc()
         count(self.model_attempts, usage.provider).inc(usage.attempts)
@@ -199,7 +202,8 @@ class Metrics:
             count(self.model_unpriced, usage.provider).inc()
 
     def _labeled(self, instrument: Any, *labels: str) -> Any:
-        """The counter or histogram with these labels. Looking it up costs five counts, so it is kept."""
+        """Return the instrument with these labels, cached because looking it up costs as much as five
+        increments."""
         child = self._children.get((instrument, *labels))
         if child is None:
             child = self._children[instrument, *labels] = instrument.labels(*labels)

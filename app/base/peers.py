@@ -1,4 +1,4 @@
-"""Client addresses and the peers that they count as."""
+"""Client addresses, and the peers they are counted as."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ MAX_PEER_CHARS: Final = 64
 
 
 def parse_address(host: str) -> Address | None:
-    """Parse an IP address, with an IPv4 address that is mapped to IPv6 as IPv4. Return None if the text is no address."""
+    """Return the IP address in `host`, an IPv4-mapped IPv6 address as IPv4, or None if it is not an
+    address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -22,8 +23,10 @@ def parse_address(host: str) -> Address | None:
 
 @functools.lru_cache(maxsize=4096)
 def peer_for_host(host: str) -> str:
-    """Return the peer that an address counts as: each IPv4 address is one; IPv6 addresses count by their /64, because one
-    machine may have a whole /64."""
+    """Return the peer that an address is counted as.
+
+    Each IPv4 address is a peer. An IPv6 address counts by its /64, because one machine may own a whole /64.
+    """
     address = parse_address(host)
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
         return str(ipaddress.ip_network((address, 64), strict=False))

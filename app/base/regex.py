@@ -1,5 +1,7 @@
-"""Regular expressions of tenants and models, on the engine that is linear in the text: no lookaround, no
-back-references, and no pattern that stalls. Pure."""
+"""Regular expressions of tenants and models, on an engine with linear time. Pure.
+
+It has no lookaround and no backreferences, so no pattern can stall it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ import jsonschema_rs
 
 
 class PatternRejected(ValueError):
-    """It is no regular expression, or one that this engine does not know."""
+    """The pattern is not a regular expression, or the engine does not support it."""
 
 
 class Pattern:
-    """A regular expression that is looked for anywhere in a text."""
+    """A regular expression that may match anywhere in a text."""
 
     def __init__(self, text: str, *, ignore_case: bool = False) -> None:
-        """Raises PatternRefused, also for one that takes too much memory."""
+        """Compile the pattern. Raise PatternRejected, also if it would need too much memory."""
         schema = {"pattern": f"(?i){text}" if ignore_case else text}
         try:
             self._validator = jsonschema_rs.Draft202012Validator(
@@ -22,16 +24,20 @@ class Pattern:
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             raise PatternRejected(
-                "it is not a regular expression, or uses lookaround or back-references, which are not known here"
+                "it is not a valid regular expression, or it uses lookaround or backreferences, which are not supported"
             ) from error
 
     def matches(self, text: str) -> bool:
+        """Return whether the pattern matches anywhere in the text."""
         return bool(self._validator.is_valid(text))
 
 
 def compile_glob(pattern: str) -> Pattern:
-    """Matches whole paths: `*` and `?` within a name, `**` any number of directories, `[abc]` one of these, `[!abc]` one
-    of the others. Raises PatternRefused."""
+    """Return a pattern that matches whole paths. Raise PatternRejected.
+
+    `*` and `?` match within a name, `**` matches any number of directories, `[abc]` one of these characters,
+    `[!abc]` any other one.
+    """
     out, at = [], 0
     while at < len(pattern):
         char = pattern[at]
@@ -55,5 +61,5 @@ def compile_glob(pattern: str) -> Pattern:
 
 
 def escape(text: str) -> str:
-    """The text as a pattern that matches it alone."""
+    """Return a pattern that matches exactly this text."""
     return "".join(f"\\{char}" if char in "\\.+*?()|[]{}^$/-" else char for char in text)

@@ -1,8 +1,8 @@
-"""Encryption at rest for what tenants entrust to us: provider keys, webhook secrets, headers of tools.
+"""Encryption at rest of tenants' secrets: provider keys, webhook secrets, tool headers.
 
-AES-256-GCM with a random nonce. The context (whose secret, which name) is authenticated with it, so that a
-sealed value copied to another row does not open there. A random nonce of 96 bits is good for 2**32 seals
-under one key.
+AES-256-GCM with a random nonce. The context (the tenant and the secret's name) is authenticated too, so a
+sealed value that is copied to another row cannot be opened there. Random nonces of 96 bits are safe for 2**32
+seals under one key.
 """
 
 from __future__ import annotations
@@ -23,50 +23,54 @@ _TAG_BYTES: Final = 16
 
 
 class UnsealError(Exception):
-    """A sealed value does not open: another key, another context, or other bytes. It does not say which."""
+    """A sealed value cannot be opened: wrong key, wrong context or damaged bytes. The error does not say
+    which."""
 
 
 class Sealer:
-    """Seals and opens under one key. A sealed value is version (1 byte), nonce (12), ciphertext, tag (16)."""
+    """Seal and open values under one key. A sealed value is version (1 byte), nonce (12), ciphertext, tag
+    (16)."""
 
     def __init__(self, key: bytes) -> None:
-        """`key` is 32 bytes, from `derive`; ValueError else."""
+        """Take a key of 32 bytes, from `derive_key`. Raise ValueError for another length."""
         if len(key) != KEY_BYTES:
-            raise ValueError(f"a sealing key is {KEY_BYTES} bytes long")
+            raise ValueError(f"a sealing key must have {KEY_BYTES} bytes")
         self._cipher = AESGCM(key)
 
     def seal(self, plain: bytes, context: str) -> bytes:
-        """`plain` encrypted for `context` (see `context_of`). Two seals of the same value differ."""
+        """Encrypt `plain` for `context` (see `secret_context`). Sealing the same value twice gives different
+        bytes."""
         nonce = os.urandom(_NONCE_BYTES)
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _associated(context))
 
     def open(self, sealed: bytes, context: str) -> bytes:
-        """What was sealed for `context`. Raises SealBroken on anything wrong."""
+        """Return the value that was sealed for `context`. Raise UnsealError."""
         if len(sealed) < len(_VERSION) + _NONCE_BYTES + _TAG_BYTES or sealed[:1] != _VERSION:
             raise UnsealError(
-                "the sealed value is cut short, or of a version that this release does not know"
+                "the sealed value is truncated, or of a version that this release does not support"
             )
         nonce, ciphertext = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
         try:
             return self._cipher.decrypt(nonce, ciphertext, _associated(context))
         except (InvalidTag, UnicodeEncodeError):
-            raise UnsealError("the sealed value does not open with this key in this place") from None
+            raise UnsealError("the sealed value cannot be opened with this key and context") from None
 
 
 def secret_context(tenant: str, name: str) -> str:
-    """The context of a tenant's secret; the length in front keeps any two pairs apart."""
+    """Return the context of a tenant's secret. The length prefix makes contexts unambiguous."""
     return f"{len(tenant)}:{tenant}/{name}"
 
 
 def derive_key(master: bytes, purpose: str) -> bytes:
-    """A key of 32 bytes for one purpose ("secrets", "cursors"): HKDF-SHA256 of the operator's master key.
+    """Return a 32-byte key for one purpose ("secrets", "cursors"): HKDF-SHA256 of the operator's master key.
 
-    The master key is random and at least 32 bytes long (HKDF does not stretch passwords); ValueError else.
+    The master key must be random and have at least 32 bytes (HKDF does not stretch passwords). Raise
+    ValueError otherwise.
     """
     if len(master) < KEY_BYTES:
         raise ValueError(f"the master key needs at least {KEY_BYTES} random bytes")
     if not purpose:
-        raise ValueError("a derived key needs a purpose")
+        raise ValueError("the purpose of a derived key must not be empty")
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=b"plangate/" + purpose.encode()).derive(master)
 
 

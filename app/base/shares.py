@@ -1,4 +1,4 @@
-"""Places that all tenants use, of which each tenant has a share: a busy tenant delays its own work only."""
+"""Slots that all tenants share fairly: a busy tenant delays only its own work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 
 class TenantShares:
-    """At most `total` places in use at once, and at most `per_tenant` of them by one tenant.
+    """At most `max_total` slots in use, and at most `max_per_tenant` of them by one tenant.
 
-    Besides, a tenant gets another place only while more places are free than it holds. So some are always left for a
+    A tenant gets another slot only while more slots are free than it holds, so some are always left for a
     tenant that holds none, however many tenants are busy. Not thread-safe.
     """
 
@@ -23,7 +23,7 @@ class TenantShares:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def try_acquire(self, tenant: str) -> bool:
-        """Take a place if the tenant may have another one now."""
+        """Acquire a slot if the tenant may have another one now; return whether it was acquired."""
         held = self._slots_by_tenant.get(tenant, 0)
         if held >= min(self.max_per_tenant, self.max_total - self.in_use):
             return False
@@ -32,7 +32,7 @@ class TenantShares:
         return True
 
     async def acquire(self, tenant: str) -> None:
-        """Take a place as soon as the tenant may have another one, in the order of asking."""
+        """Wait until the tenant may have another slot, in the order of the calls, and acquire it."""
         if tenant not in self._waiting and self.try_acquire(tenant):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -47,7 +47,7 @@ class TenantShares:
             raise
 
     def release(self, tenant: str) -> None:
-        """Release a place. Of the tenants that wait, those that hold the fewest places go first."""
+        """Release a slot. Among waiting tenants, those with the fewest slots go first."""
         self.in_use -= 1
         self._slots_by_tenant[tenant] -= 1
         if not self._slots_by_tenant[tenant]:
@@ -62,6 +62,7 @@ class TenantShares:
 
     @asynccontextmanager
     async def slot(self, tenant: str) -> AsyncIterator[None]:
+        """Hold a slot while the block runs."""
         await self.acquire(tenant)
         try:
             yield

@@ -1,5 +1,7 @@
-"""Blocking work in a thread of its own, which ends with the process: one that hangs takes no place that others need, and
-holds up no shutdown."""
+"""Run blocking work in a daemon thread of its own.
+
+Work that hangs occupies no slot of a shared executor and does not delay shutdown.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises. It goes on to its end when nobody waits any more."""
+    """Return or raise what `work` returns or raises. If the caller is canceled, `work` still runs to its
+    end."""
     loop = asyncio.get_running_loop()
     outcome_future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
 

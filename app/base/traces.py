@@ -1,7 +1,7 @@
-"""The identity of spans: computed from the ids of queries and work records, kept nowhere (docs/decisions/0013).
+"""Ids of spans, computed from the ids of queries and work records and never stored (docs/decisions/0013).
 
-Whoever ends a piece of work, in whatever process and after how many days, gives its span the same ids, and whoever has
-a trace id has the query's id.
+Any process that ends a piece of work, even days later, gives its span the same ids, and a trace id leads to
+its query.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ _SPAN_BITS: Final = 64
 
 
 def trace_id(query_id: str) -> int:
-    """The 128 bits of the query's id; the last 60 are random, as samplers and W3C Trace Context want them."""
+    """Return the 128 bits of the query's id. Its last 60 are random, as samplers and W3C Trace Context
+    require."""
     return _number(query_id)
 
 
 def span_id(work_id: str) -> int:
-    """The last 64 bits of the record's id, 60 of them random; never the 0 that means no span."""
+    """Return the last 64 bits of the record's id, 60 of them random. Never 0, which means "no span"."""
     return _number(work_id) % 2**_SPAN_BITS or 1
 
 
 def query_id_from_trace(trace: int) -> str:
-    """The query of a trace: the inverse of `trace_id`."""
+    """Return the query id of a trace: the inverse of `trace_id`."""
     return "qry_" + "".join(_ALPHABET[trace >> shift & 31] for shift in range(125, -1, -5))
 
 
 def traceparent(query: str, work: str) -> str:
-    """The header of W3C Trace Context that makes what is called a child of this work."""
+    """Return the W3C Trace Context header that makes the callee a child of this work record."""
     return f"00-{trace_id(query):032x}-{span_id(work):016x}-01"
 
 
 def parse_traceparent(header: str) -> tuple[int, int] | None:
-    """Trace id and span id that a caller sent, or None where the header is none that this service understands."""
+    """Return the trace id and span id that a caller sent, or None if the header is invalid."""
     found = _PARENT.fullmatch(header)
     if found is None:
         return None

@@ -1,11 +1,12 @@
-"""The lag of the event loop: a metric, and a log line with the stack of whatever blocked the loop.
+"""Measure the lag of the event loop, and log the stack of whatever blocks it.
 
-A timer on the loop records how late it runs. A thread wakes when the timer is later than the threshold and reads the
-stack of the loop's thread, which is that of the callback that runs at this moment. C code that holds the interpreter
-holds up this thread too; the stack is then read as soon as that code returns, usually in the function that called it.
+A timer on the loop records how late it runs. A thread wakes when the timer is later than the threshold and
+reads the stack of the loop's thread, which shows the callback that is running. C code that holds the
+interpreter delays this thread too; the stack is then read as soon as that code returns, usually in the
+function that called it.
 
-If the loop's thread used little CPU time, it waited: for the system, for a lock, or for another thread that held the
-interpreter. The line then has the stacks of the other threads that were at work, too.
+If the loop's thread used little CPU time, it was waiting: for the system, for a lock, or for another thread
+that held the interpreter. The log line then also has the stacks of other active threads.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ log = structlog.get_logger(__name__)
 
 BEATS_PER_THRESHOLD: Final = 2
 STILL_BLOCKED_S: Final = 5.0
-"""A loop that is blocked for this long is logged before it continues: it may never continue."""
+"""Log a blocked loop after this time even if it has not continued: it may never do so."""
 MAX_OTHER_THREADS: Final = 3
 IDLE_FRAME_PREFIXES: Final = ("concurrent.futures.thread:", f"{__name__}:")
-"""Where the innermost frame of a thread without work is: an executor's worker waits, and so does the watchdog."""
+"""Innermost frames of idle threads: workers of executors, and the watchdog itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Beat:
-    """One run of the timer: when the next one is due, how late this one was, and the CPU time of the loop's thread
-    since the one before."""
+    """One run of the timer: when the next run is due, how late this one was, and the CPU time of the loop's
+    thread since the previous one."""
 
     next_due: float
     lag_s: float = 0.0
@@ -43,7 +44,7 @@ class _Beat:
 
 
 class LoopWatchdog:
-    """Measures the lag of one event loop, from `start`, which is called on it, until `stop`."""
+    """Measure the lag of one event loop. Call `start` on that loop; `stop` ends the measurement."""
 
     def __init__(self, metrics: Metrics, threshold_s: float, log_every_s: float = 30.0) -> None:
         self._metrics = metrics
@@ -101,7 +102,7 @@ class LoopWatchdog:
                 self._report(last, loop_thread)
 
     def _report(self, last: _Beat, loop_thread: int) -> None:
-        """Log what blocks the loop: when it continues, or after `STILL_BLOCKED_S`."""
+        """Log what blocks the loop, when it continues or after `STILL_BLOCKED_S`."""
         logs = self._throttle.allow()
         of_loop, of_others = _thread_stacks(loop_thread) if logs else ([], [])
         while self._last is last:
@@ -120,7 +121,7 @@ class LoopWatchdog:
 
 
 def _thread_stacks(loop_thread: int) -> tuple[list[str], list[str]]:
-    """Return the stack of the loop's thread, and the stacks of some other active threads, each below its own heading."""
+    """Return the stack of the loop's thread, and stacks of other active threads, each below a heading."""
     of_loop: list[str] = []
     of_others: list[str] = []
     threads = 0

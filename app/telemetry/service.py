@@ -153,7 +153,7 @@ class SpanReporter:
 
     def _export_row(self, exporter: Exporter, tenant: str, row: Any, is_repeat: bool) -> None:
         try:
-            exporter.export(replace(span_from_row(tenant, row, content=self._content), again=is_repeat))
+            exporter.export(replace(span_from_row(tenant, row, content=self._content), is_repeat=is_repeat))
         except Exception:
             self._metrics.spans.labels("failed").inc()
             log.exception("telemetry.span_failed")

@@ -119,10 +119,10 @@ async def test_the_operator_hears_of_bodies_that_are_lost_or_cannot_be_kept(
         ("blobs.failed", "warning", "GET", "/threads/{thread_id}/files/{path:path}"),
         ("blobs.failed", "warning", "PUT", "/threads/{thread_id}/files/{path:path}"),
     ]
-    assert lines[0]["error"].startswith(f"BlobLost: The stored body {digest} is not there.")
+    assert lines[0]["error"].startswith(f"BlobLost: The stored body {digest} is missing.")
     for line in lines[1:]:
         assert line["error"].startswith(
-            "StoreUnavailable: The blob store cannot be used: No such file or directory."
+            "StoreUnavailable: The blob store is unavailable: No such file or directory."
         )
     assert SECRET not in json.dumps(lines)
 

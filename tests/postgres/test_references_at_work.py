@@ -87,7 +87,7 @@ async def test_parts_of_very_large_values_and_paths_that_cost_too_much(api: Call
     )
     assert answers[0] == "item 49999"
     assert answers[1]["glimpse"] == {"count": 50_000, "sample": ["item 0", "item 1", "item 2"]}
-    assert "the expression takes too much work over this value" in answers[2]
+    assert "the expression needs too many steps for this value" in answers[2]
     assert "not a JMESPath expression that works here" in answers[3]
     assert [use["promptBytes"] for use in await used(api, query)] == [len('"item 49999"'), 0]
 

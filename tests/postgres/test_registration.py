@@ -138,11 +138,11 @@ async def test_a_glimpse_that_no_value_could_have_is_refused(api: Caller) -> Non
     assert {e["pointer"].removeprefix("/references/0/glimpse/"): e["message"] for e in body["errors"]} == {
         name: f"is not a JMESPath expression: {why}"
         for name, why in {
-            "a": "there is no function lenght()",
-            "b": "there is no function upper()",
-            "c": "length() takes 1, and has 2 arguments",
-            "d": "join() takes 2, and has 1 arguments",
-            "e": "merge() takes 1, and has 0 arguments",
+            "a": "unknown function lenght()",
+            "b": "unknown function upper()",
+            "c": "length() takes 1 arguments, not 2",
+            "d": "join() takes 2 arguments, not 1",
+            "e": "merge() takes 1 arguments, not 0",
             "h": "Invalid jmespath expression: Incomplete expression",
         }.items()
     }

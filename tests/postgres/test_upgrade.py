@@ -114,7 +114,7 @@ async def test_a_process_older_than_the_schema_says_so_in_a_line(before: Site) -
         await connection.execute("UPDATE alembic_version SET version_num = '9999'")
     finally:
         await connection.close()
-    with pytest.raises(SchemaIsNewer, match=r"newer version of Plangate: start that version"):
+    with pytest.raises(SchemaIsNewer, match=r"newer version of Plangate; start that version"):
         await migrate(before.migrate_dsn)
 
 

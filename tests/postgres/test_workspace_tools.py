@@ -286,7 +286,7 @@ async def test_a_body_that_is_lost_is_told_to_the_model(plangate: World, api: Ca
     for tool, args in (("read", {}), ("edit", {"old": "x", "new": "y"})):
         ((code, message),) = await at_work(api, (tool, {"path": "a", **args}))
         assert code == "blob_lost"
-        assert "is not there" in message
+        assert "is missing" in message
 
 
 async def test_a_refused_path_is_the_same_over_http_and_for_agents(api: Caller) -> None:

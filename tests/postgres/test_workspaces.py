@@ -507,7 +507,7 @@ class NoAnswer(LocalBlobs):
 
     async def delete(self, tenant: str, digest: bytes) -> None:
         if digest == self.late:
-            raise StoreUnavailable("The blob store cannot be used: it does not answer.")
+            raise StoreUnavailable("The blob store is unavailable: it does not answer.")
         await super().delete(tenant, digest)
 
 
@@ -568,7 +568,7 @@ async def test_a_store_that_cannot_be_used_is_a_503(plangate: World, api: Caller
     good(await put(api, f"{at}/a", b"body"))
     _in_the_way(Path(plangate.site.blobs))
     body = refused(await put(api, f"{at}/b", b"x"), 503, "store_unavailable")
-    assert body["detail"].startswith("The blob store cannot be used: ")
+    assert body["detail"].startswith("The blob store is unavailable: ")
     refused(await api.get(f"{at}/a"), 503, "store_unavailable")
     refused(await api.get(f"{at}/b"), 404)
 

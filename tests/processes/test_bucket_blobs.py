@@ -64,7 +64,7 @@ async def test_a_body_comes_out_as_it_went_in(blobs: BlobStore, s3: str, size: i
     await blobs.delete("other", digest)
     await blobs.delete("acme", digest)
     await blobs.delete("acme", digest)
-    with pytest.raises(BlobLost, match="is not there"):
+    with pytest.raises(BlobLost, match="is missing"):
         await whole(blobs, digest, size)
 
 
@@ -88,7 +88,7 @@ async def test_other_bytes_are_not_given(blobs: BlobStore, s3: str) -> None:
     async with httpx.AsyncClient() as http:
         for data in (b"something else", b"What was kept"):
             await http.put(f"{s3}/files/{key(digest)}", content=data)
-            with pytest.raises(BlobLost, match="is not what was kept"):
+            with pytest.raises(BlobLost, match="has changed"):
                 await whole(blobs, digest, 13)
 
 
@@ -98,8 +98,8 @@ async def test_a_bucket_that_is_not_there_says_so(blobs: BlobStore) -> None:
     with pytest.raises(StoreUnavailable) as caught:
         await kept(other, b"x")
     assert caught.value.detail == (
-        "The blob store cannot be used: the bucket cannot be reached, or refuses. "
-        "If this lasts, the operator must look at it."
+        "The blob store is unavailable: the bucket is unreachable or rejects the request. "
+        "If this persists, the operator must check it."
     )
     assert " not found: Error performing " in error_names(caught.value)
 

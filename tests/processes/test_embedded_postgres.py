@@ -318,7 +318,7 @@ def test_it_runs_unprivileged_and_in_a_session_of_its_own(running: EmbeddedPostg
 
 
 def test_what_is_not_there_is_made_only_for_who_wants_it(seeded: Lab) -> None:
-    with pytest.raises(EmbeddedPostgresError, match="none is gone, and with it what the service knew"):
+    with pytest.raises(EmbeddedPostgresError, match="none is missing, and the data of the service with it"):
         start(seeded.folder / "none", create=False, settings=FAST, state_dir=seeded.state)
     assert not (seeded.folder / "none").exists()
     start(seeded.folder / "data", create=False, settings=FAST, state_dir=seeded.state).release()

@@ -1,7 +1,8 @@
-"""Bodies of files in a bucket of an S3-compatible store.
+"""Store bodies in a bucket of an S3-compatible store.
 
-Where it is and how one gets in is in the variables that AWS's own tools read (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_REGION, roles of machines). What comes in waits on the local disk for its digest to be known.
+Address and credentials come from the variables that AWS's own tools read (AWS_ENDPOINT_URL,
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, machine roles). An incoming body waits on the local disk
+until its digest is known.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ from app.base.blobs.store import (
 PART_BYTES: Final = 8 * 1024 * 1024
 MAX_CONCURRENT_PARTS: Final = 2
 MAX_SILENCE_S: Final = 4.0
-"""So long a bucket may be silent, where nothing else is said."""
+"""How long a bucket may stay silent, unless another limit applies."""
 
 MIN_UPLOAD_BYTES_PER_S: Final = 256 * 1024
-"""One that takes a body more slowly than this does not take it."""
+"""A slower upload is aborted."""
 
 DELETE_TIMEOUT_S: Final = 3.0
-"""Less than a transaction has: one is open meanwhile."""
+"""Less than the limit of a transaction: one is open during the deletion."""
 
 NOT_FOUND_ERRORS: Final = (NotFoundError, FileNotFoundError)
 RETRY_CONFIG: Final = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
 
 
 class BucketBlobs:
-    """`s3://bucket` or `s3://bucket/prefix`."""
+    """Blobs in `s3://bucket` or `s3://bucket/prefix`."""
 
     def __init__(self, url: str) -> None:
-        """Nothing connects before the first body. Raises ValueError."""
+        """Take the bucket's URL. Connect with the first body. Raise ValueError."""
         parts = urlsplit(url)
         if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
-            raise ValueError("a bucket is named as s3://bucket or s3://bucket/prefix")
+            raise ValueError("the URL of a bucket must be s3://bucket or s3://bucket/prefix")
         self._prefix = parts.path.strip("/")
         endpoint = os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", ""))
         self._store = S3Store(
@@ -67,7 +68,7 @@ class BucketBlobs:
     def spool(self) -> Spool:
         def opened() -> int:
             fd, name = tempfile.mkstemp(prefix="plangate-")
-            os.unlink(name)  # it goes with its descriptor
+            os.unlink(name)  # it disappears when its descriptor is closed
             return fd
 
         return Spool(opened, lambda: None)
@@ -96,12 +97,12 @@ class BucketBlobs:
                         options=None if part is None else {"range": part},
                     )
         except NOT_FOUND_ERRORS as error:
-            raise BlobLost(digest, "is not there") from error
-        # Take the body out of the result. obstore releases a result that it handed over from a thread of its own
-        # with its next call only, and until then the connection of an unread body would stay open.
+            raise BlobLost(digest, "is missing") from error
+        # Take the body out of the result: obstore releases a result from its thread only with its next call, and
+        # until then the connection of an unread body would stay open.
         pieces = aiter(found.stream(min_chunk_size=PIECE_BYTES))
         if found.meta["size"] != size:
-            raise BlobLost(digest, "is not what was kept")
+            raise BlobLost(digest, "has changed")
         checker, (at, end) = DigestChecker(digest, whole=part is None), part or (0, size)
         if size == 0:
             yield checker.check(b"", last=True)
@@ -111,7 +112,7 @@ class BucketBlobs:
                 async with asyncio.timeout(MAX_SILENCE_S):
                     data = bytes(await anext(pieces, b""))
             if not data:
-                raise BlobLost(digest, "was cut short")
+                raise BlobLost(digest, "is truncated")
             at += len(data)
             yield checker.check(data, last=at >= end)
 
@@ -121,7 +122,8 @@ class BucketBlobs:
                 await obstore.delete_async(self._store, self._key(tenant, digest))
 
     async def sweep(self, older_than_s: float) -> int:
-        """Nothing to do: uploads that were cut off are in no directory, and the bucket's own rules end their parts."""
+        """Do nothing: interrupted uploads are in no directory, and the bucket's own rules remove their
+        parts."""
         return 0
 
     async def aclose(self) -> None:
@@ -140,15 +142,16 @@ async def _pieces(spool: Spool) -> AsyncIterator[bytes]:
 
 @contextmanager
 def translate_bucket_errors(*through: type[Exception]) -> Iterator[None]:
-    """What the bucket says, as an error that a caller can act on; but for those that the caller takes himself."""
+    """Raise StoreUnavailable for errors of the bucket, except those in `through`, which the caller
+    handles."""
     try:
         yield
     except (BaseError, OSError, TimeoutError) as error:
         if isinstance(error, through):
             raise
         message = (str(error).splitlines() or [""])[0][:300]
-        why = "the bucket cannot be reached, or refuses" if message else "it does not answer"
+        why = "the bucket is unreachable or rejects the request" if message else "the bucket does not respond"
         raise StoreUnavailable(
-            f"The blob store cannot be used: {why}. If this lasts, the operator must look at it.",
+            f"The blob store is unavailable: {why}. If this persists, the operator must check it.",
             client_message=message,
         ) from error

@@ -1,8 +1,8 @@
-"""Bodies of files in a directory of this machine, or in one that several machines share.
+"""Store bodies in a directory of this machine, or in one that several machines share.
 
-Every step into the directory is relative to an open descriptor and follows no link, and what is read must be a plain
-file with one name and the digest it is looked up by: a link, a pipe or a changed file that somebody planted there
-leads nowhere. The directory itself may be a link: the operator named it.
+Each step into the directory is relative to an open descriptor and follows no link. A file that is read must
+be a regular file with one name and the digest it is looked up by, so links, pipes and changed files that
+someone planted are rejected. The directory itself may be a link, because the operator named it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ _MAX_FILES_PER_SWEEP: Final = 10_000
 
 
 class LocalBlobs:
-    """A directory, which `prepare` makes, for its owner alone. One that is removed later, or another one in its place since it was
-    unmounted, is not made again: what would be kept there would be lost."""
+    """A directory that `prepare` creates, readable by its owner only.
+
+    If it disappears later, or is replaced because it was unmounted, it is not created again: bodies stored
+    there would be lost.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def prepare(self) -> None:
-        """Makes the directory. Raises OSError if this process cannot write into it."""
+        """Create the directory. Raise OSError if this process cannot write to it."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._open_folder(SPOOL_FOLDER, create=True) as folder:
             if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
@@ -73,7 +76,7 @@ class LocalBlobs:
                 self._open_folder(SPOOL_FOLDER) as source,
                 self._open_folder(*folders, create=True) as target,
             ):
-                # It takes the place of whatever has the name, and follows nothing.
+                # The rename replaces whatever has the name, and follows no link.
                 os.rename(spool.name, name, src_dir_fd=source, dst_dir_fd=target)
                 os.fsync(target)
 
@@ -93,7 +96,7 @@ class LocalBlobs:
                     piece = await file.use(lambda fd, at=at, most=most: os.pread(fd, most, at))  # type: ignore[misc]
                 at += len(piece)
                 if not piece and at < end:
-                    raise BlobLost(digest, "was cut short")
+                    raise BlobLost(digest, "is truncated")
                 yield checker.check(piece, last=at >= end)
                 if at >= end:
                     return
@@ -104,19 +107,19 @@ class LocalBlobs:
         *folders, name = blob_path(tenant, digest)
         try:
             with self._open_folder(*folders) as folder:
-                # Not blocking: a pipe would wait for a writer.
+                # Non-blocking: opening a pipe would wait for a writer.
                 fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _FILE_FLAGS, dir_fd=folder)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
                 self._require_root()
-                raise BlobLost(digest, "is not there") from error
+                raise BlobLost(digest, "is missing") from error
             with translate_disk_errors():
                 raise
         status = os.fstat(fd)
-        # Without a name it is still what was kept: it was kept again, or deleted, this very moment.
+        # A file without a name is still valid: it was just stored again, or deleted.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size != size:
             os.close(fd)
-            raise BlobLost(digest, "is not what was kept")
+            raise BlobLost(digest, "has changed")
         return fd
 
     async def delete(self, tenant: str, digest: bytes) -> None:
@@ -149,13 +152,13 @@ class LocalBlobs:
         return None
 
     def _require_root(self) -> None:
-        """What is not found may be where it was, and the whole directory away. Raises StoreUnavailable then."""
+        """Raise StoreUnavailable if the whole directory is missing, not just one body."""
         with translate_disk_errors(), self._open_folder(SPOOL_FOLDER):
             pass
 
     @contextmanager
     def _open_folder(self, *names: str, create: bool = False) -> Iterator[int]:
-        """A descriptor of a folder, reached without following a link."""
+        """Yield a descriptor of a folder, opened without following links."""
         fd = os.open(self._root, _FOLDER_FLAGS)
         try:
             for name in names:
@@ -177,7 +180,7 @@ class LocalBlobs:
 
 
 class LocalSpool(Spool):
-    """A file in the folder of what comes in."""
+    """A spool file in the folder of incoming bodies."""
 
     def __init__(self, name: str, *parts: object) -> None:
         super().__init__(*parts)  # type: ignore[arg-type]

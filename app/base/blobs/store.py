@@ -1,7 +1,7 @@
-"""Bodies of files: immutable, by tenant and content. One small interface, a local directory or a bucket behind it.
+"""Store immutable bodies by tenant and content, in a local directory or a bucket.
 
-A body comes in through a spool, on disk, so that it is never in memory as a whole; once its digest is known it is kept
-under it. No name that a tenant chose reaches a store: every name in it is a hash that we computed.
+An incoming body is spooled to disk, so that it is never in memory as a whole. Once its digest is known, it is
+stored under that digest. Stores never see a name that a tenant chose: every name is a hash that we computed.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from app.base.errors import Unavailable
 
 T = TypeVar("T")
 ByteRange = tuple[int, int]
-"""Where it begins in a body, and the first byte after it. It is not empty."""
+"""The offset of the first byte and of the byte after the last one; never empty."""
 
-PIECE_BYTES: Final = 64 * 1024  # what a download holds for a client that reads slowly
-"""What one reader holds of a body."""
+PIECE_BYTES: Final = 64 * 1024
+"""How much of a body one reader holds in memory, such as a download for a slow client."""
 
 BUFFER_BYTES: Final = 1024 * 1024
 SYNC_INTERVAL_BYTES: Final = 64 * 1024 * 1024
-"""So much is on its way to the disk at most: the end of a large body does not wait for all of it."""
+"""Sync a large body in steps of this size, so that its end does not wait for all of it."""
 
 
 class BlobStoreError(Unavailable):
-    """Something is wrong with where bodies are, which the operator must hear of."""
+    """The blob store is broken or unavailable, and the operator must know."""
 
-    kind, title = "blobs_failed", "Stored bodies cannot be used"
+    kind, title = "blobs_failed", "Stored files are unavailable"
 
 
 class BlobLost(BlobStoreError):
-    """A body that should be there is not, or is not the one that was kept."""
+    """A stored body is missing or has changed."""
 
-    kind, title = "blob_lost", "A stored body cannot be read"
+    kind, title = "blob_lost", "A stored file cannot be read"
 
     def __init__(self, digest: bytes, why: str) -> None:
         super().__init__(
@@ -47,10 +47,13 @@ class BlobLost(BlobStoreError):
 
 
 class StoreUnavailable(BlobStoreError):
-    """The blob store cannot be used at the moment. `said`: what a bucket's client said of it, which may tell where the bucket
-    is and how one gets in: for the log, and for no caller."""
+    """The blob store is temporarily unavailable.
 
-    kind, title = "store_unavailable", "The blob store cannot be used at the moment"
+    `client_message` is the message of the bucket's client. It may reveal the address or credentials of the
+    bucket, so it is logged and never sent to callers.
+    """
+
+    kind, title = "store_unavailable", "The blob store is temporarily unavailable"
 
     def __init__(self, detail: str, *, client_message: str = "", retry_after_s: int = 1) -> None:
         super().__init__(detail, retry_after_s=retry_after_s)
@@ -61,37 +64,42 @@ class StoreUnavailable(BlobStoreError):
 
 
 class BlobStore(Protocol):
-    """Where bodies are. Every method may raise StoreUnavailable."""
+    """Storage of bodies. Every method may raise StoreUnavailable."""
 
     def spool(self) -> Spool:
-        """For a body on its way in; an async context manager."""
+        """Return an async context manager for an incoming body."""
         ...
 
     async def keep(self, tenant: str, spool: Spool) -> None:
-        """Makes the spooled body durable under its digest; one that is there already is replaced by the same bytes."""
+        """Store the spooled body durably under its digest. Storing the same bytes again replaces them."""
         ...
 
     def read(
         self, tenant: str, digest: bytes, size: int, part: ByteRange | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The body in pieces, its last one only once all of it is known to be what was kept. Of a part that is known only
-        for the size of the body. Raises BlobLost."""
+        """Yield the body, or a part of it, in pieces. Raise BlobLost.
+
+        The last piece of a whole body is yielded only after its digest was verified. For a part, only the
+        body's size is verified.
+        """
         ...
 
     async def delete(self, tenant: str, digest: bytes) -> None:
-        """Nothing happens if it is not there."""
+        """Delete a body. Do nothing if it does not exist."""
         ...
 
     async def sweep(self, older_than_s: float) -> int:
-        """Removes what uploads that were cut off left behind; gives how many."""
+        """Remove what interrupted uploads left behind. Return the number of removed files."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class BlobFile:
-    """A file descriptor that threads use and the event loop closes, never both at once: a number that was closed may
-    be another file's by then."""
+    """A file descriptor that is used in threads and closed once.
+
+    The lock keeps `use` and `aclose` apart: the number of a closed descriptor may belong to another file.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -99,7 +107,7 @@ class BlobFile:
 
     @classmethod
     async def open(cls, work: Callable[[], int]) -> BlobFile:
-        """What `work` opens, in a thread. Who is cancelled meanwhile leaves nothing open."""
+        """Open a file in a thread with `work`. If the caller is canceled meanwhile, the file is closed."""
         opening = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return cls(await asyncio.shield(opening))
@@ -108,7 +116,7 @@ class BlobFile:
             raise
 
     async def use(self, work: Callable[[int], T]) -> T:
-        """What `work` gives for the descriptor, in a thread."""
+        """Run `work` with the descriptor in a thread and return its result."""
 
         def locked() -> T:
             with self._lock:
@@ -134,7 +142,8 @@ def _close_file(opened: asyncio.Future[int]) -> None:
 
 
 class Spool:
-    """A body on its way in: on disk, with its size and its digest so far. `done` removes what was not kept."""
+    """An incoming body on disk, with its size and digest so far. `remove_file` removes a body that was not
+    stored."""
 
     def __init__(self, open_file: Callable[[], int], remove_file: Callable[[], None]) -> None:
         self.size = 0
@@ -160,14 +169,14 @@ class Spool:
             await asyncio.shield(asyncio.to_thread(self._remove_file))
 
     async def write(self, data: bytes) -> None:
-        """Adds to the body."""
+        """Append to the body."""
         self._buffer += data
         self.size += len(data)
         if len(self._buffer) >= BUFFER_BYTES:
             await self._flush()
 
     async def end(self) -> bytes:
-        """The SHA-256 of the body, all of it durable in the spool."""
+        """Return the SHA-256 of the body, once all of it is durable in the spool."""
         await self._flush()
         await self.use(os.fsync)
         return self.digest
@@ -200,24 +209,23 @@ class Spool:
 
 @contextlib.contextmanager
 def translate_disk_errors() -> Iterator[None]:
-    """What the disk says, as an error that a caller can act on."""
+    """Raise StoreUnavailable for errors of the disk."""
     try:
         yield
     except OSError as error:
         raise StoreUnavailable(
-            f"The blob store cannot be used: {error.strerror or error}. If this lasts, the operator must look at it."
+            f"The blob store is unavailable: {error.strerror or error}. If this persists, the operator must check it."
         ) from error
 
 
 def blob_path(tenant: str, digest: bytes) -> tuple[str, str, str]:
-    """Folder, folder in it, name: hashes, all of them."""
+    """Return two nested folders and the file name of a body, all of them hashes."""
     text = digest.hex()
     return hashlib.sha256(tenant.encode()).hexdigest()[:32], text[:2], text
 
 
 class DigestChecker:
-    """Lets the pieces of a body through, the last one only if all of it is what its digest says. Without the whole of it
-    nobody knows."""
+    """Pass the pieces of a body on, and verify its digest before the last one. A part cannot be verified."""
 
     def __init__(self, digest: bytes, *, whole: bool) -> None:
         self._digest = digest
@@ -225,10 +233,10 @@ class DigestChecker:
         self._whole = whole
 
     def check(self, piece: bytes, *, last: bool) -> bytes:
-        """Raises BlobLost."""
+        """Return the piece. Raise BlobLost before the last piece if the digest differs."""
         if not self._whole:
             return piece
         self._hash.update(piece)
         if last and self._hash.digest() != self._digest:
-            raise BlobLost(self._digest, "is not what was kept")
+            raise BlobLost(self._digest, "has changed")
         return piece

@@ -1,15 +1,15 @@
-"""The Postgres that the service brings along: started in a data directory, shared by all who use it.
+"""The Postgres that ships with the service: started in a data directory and shared by its users.
 
-Who can connect: the socket lies in a directory of mode 0700 that belongs to the account that runs Postgres, and
-Postgres lets only that account and root log in, by peer authentication (access.py). The service logs in as
-`plangate_owner`, which is no superuser. For a service that is not root the account is its own. For root it is
-`postgres`, else `nobody`; a daemon that shares `nobody` could then connect, so a system without the account
-`postgres` does well to have it added. Nothing listens on TCP.
+Access: the socket is in a directory of mode 0700 that belongs to the account that runs Postgres, and Postgres
+lets only that account and root log in, by peer authentication (access.py). The service logs in as
+`plangate_owner`, which is not a superuser. If the service is not root, the account is its own. For root, it
+is `postgres`, or else `nobody`; a daemon that shares `nobody` could then connect, so add an account
+`postgres` on such systems. Nothing listens on TCP.
 
-Who keeps it running: every user holds a shared lock that the kernel drops when the process ends, however
-that happens. The last one to release it stops the server. When all were killed, the server stays: nobody
-else can reach it, it ends by itself within a minute once its directory is deleted, and the next start takes
-it over, or replaces it when its programs or settings are no longer the ones asked for.
+Lifetime: every user holds a shared lock, which the kernel releases when the process ends in any way. The last
+user that releases it stops the server. If all users were killed, the server keeps running: nobody else can
+reach it, it ends within a minute once its directory is deleted, and the next start takes it over, or replaces
+it if its programs or settings have changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "start",
 ]
 
-# Longer than another starter may rightly take: making the cluster, then waiting until it is ready.
+# Longer than another process may need to create the cluster and wait until it is ready.
 _START_LOCK_TIMEOUT_SECONDS = cluster.INITDB_TIMEOUT_SECONDS + server.START_TIMEOUT_SECONDS
 
 
@@ -78,9 +78,9 @@ class EmbeddedPostgres:
         return f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={host}&port={self.port}"
 
     def release(self) -> None:
-        """Use the server no longer. The last user stops it and waits for that, so this blocks. Idempotent.
+        """Stop using the server. The last user stops it and waits for that, so this may block. Idempotent.
 
-        Close every connection first: a fast shutdown ends those that are open.
+        Close all connections first: a fast shutdown ends those that are open.
         """
         lock, self._use.lock = self._use.lock, None
         if lock is None:
@@ -97,7 +97,7 @@ class EmbeddedPostgres:
 
 
 def cluster_exists(data_dir: Path) -> bool:
-    """Whether a cluster was ever made for this data directory. Makes nothing."""
+    """Return whether a cluster was ever created for this data directory. Create nothing."""
     return any((data_dir.expanduser() / name).exists() for name in ("cluster", "location"))
 
 
@@ -109,17 +109,17 @@ def start(
     log: Callable[[str], object] | None = None,
     state_dir: Path = places.SYSTEM_STATE_DIR,
 ) -> EmbeddedPostgres:
-    """Use the Postgres of this data directory: made if there is none, started if it is not running.
+    """Use the Postgres of this data directory; create it if there is none, and start it if it is not running.
 
-    Blocks for milliseconds when it runs and about a second when it must be made: call it before the event
-    loop starts, or in a thread. Any number of processes may call it at the same time.
+    Blocks for milliseconds if it runs and for about a second if it must be created, so call it before the
+    event loop starts, or in a thread. Any number of processes may call it at the same time.
 
     Args:
-        data_dir: made when missing; one that exists keeps its mode and owner.
-        make: without it what is not there is an error: a directory that was lost is not begun anew.
-        settings: configuration parameters over the defaults, such as `{"fsync": "off"}` for tests. They count
+        data_dir: created if missing; an existing one keeps its mode and owner.
+        create: if False, a missing cluster is an error, so that a lost directory is not silently replaced.
+        settings: configuration parameters on top of the defaults, such as `{"fsync": "off"}` for tests. They apply
             when this call starts the server, not when others already use it.
-        log: gets a line for each thing that is done; the logger of this module when not given.
+        log: called with a line for each step; the default is the logger of this module.
         state_dir: where root keeps what the account that runs Postgres cannot reach in `data_dir`.
 
     Raises:

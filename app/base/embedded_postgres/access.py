@@ -1,8 +1,8 @@
-"""Who may log in to the embedded Postgres, and as whom: roles, pg_hba.conf and pg_ident.conf.
+"""Login rules of the embedded Postgres: roles, pg_hba.conf and pg_ident.conf.
 
-The service logs in as `plangate_owner`, which owns the schema, may create roles, and is no superuser. Only this package
-logs in as the superuser. Both need peer authentication: the kernel says which account asks, and pg_ident.conf names the
-account that runs Postgres and root. Every other role needs a password.
+The service logs in as `plangate_owner`, which owns the schema, may create roles, and is not a superuser. Only
+this package logs in as the superuser. Both use peer authentication: the kernel says which account connects,
+and pg_ident.conf names the account that runs Postgres and root. Every other role needs a password.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ END $$
 
 
 def write_files(server: ServerSpec) -> bool:
-    """Write pg_hba.conf and pg_ident.conf if they differ. Return whether a file changed: then Postgres must reload."""
+    """Write pg_hba.conf and pg_ident.conf if they differ. Return whether Postgres must reload them."""
     cluster = server.places.cluster
     return any(
         [

@@ -1,4 +1,4 @@
-"""The account that Postgres runs under: this process's own, or an unprivileged one when it is root."""
+"""The account that runs Postgres: this process's own, or an unprivileged one if this process is root."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 
-# In this order: made for the purpose (Linux, macOS), then the account that every system has.
+# In order of preference: accounts made for Postgres (Linux, macOS), then one that every system has.
 _UNPRIVILEGED_NAMES = ("postgres", "_postgres", "nobody")
 
 READ_BIT, TRAVERSE_BIT = 4, 1
@@ -17,7 +17,8 @@ READ_BIT, TRAVERSE_BIT = 4, 1
 
 @dataclass(frozen=True)
 class Account:
-    """Who runs Postgres. `switched` says that this process is root and becomes it for a child."""
+    """The account that runs Postgres. `needs_switch`: this process is root and starts children as the
+    account."""
 
     uid: int
     gid: int
@@ -40,31 +41,34 @@ class Account:
 
     @property
     def child_groups(self) -> list[int] | None:
-        """No further groups: what the account may do is then told by its uid and gid alone."""
+        """Return no supplementary groups, so that uid and gid alone decide what the account may do."""
         return [] if self.needs_switch else None
 
     def permits(self, path: Path, bits: int) -> bool:
-        """Whether the modes of `path` let it do `bits` (READ, PASS). os.access asks for this process."""
+        """Return whether the mode of `path` grants the account `bits` (READ_BIT, TRAVERSE_BIT).
+
+        os.access would answer for this process.
+        """
         status = path.stat()
         shift = 6 if status.st_uid == self.uid else 3 if status.st_gid == self.gid else 0
         return (status.st_mode >> shift) & bits == bits
 
     def reaches(self, folder: Path) -> bool:
-        """Whether it may pass through `folder` and everything above it."""
+        """Return whether the account can traverse `folder` and all its parents."""
         folder = folder.resolve()
         return all(self.permits(part, TRAVERSE_BIT) for part in (folder, *folder.parents))
 
     def take_ownership(self, path: Path) -> None:
-        """Give a file or directory that the launcher made to the account."""
+        """Make the account the owner of a file or directory that the launcher created."""
         if self.needs_switch:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
 def choose_account(cluster: Path) -> Account:
-    """The owner of the cluster when there is one, so that an account created later changes nothing.
+    """Return the owner of the cluster if it exists, so that an account that is added later changes nothing.
 
     Raises:
-        EmbeddedPostgresError: the cluster belongs to someone that this process cannot become.
+        EmbeddedPostgresError: the cluster belongs to an account that this process cannot become.
     """
     owner = cluster.stat() if cluster.exists() else None
     me = os.geteuid()

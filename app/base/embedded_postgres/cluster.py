@@ -1,4 +1,4 @@
-"""The cluster on disk: made whole or not at all, and never run by programs of another major version."""
+"""Create the cluster on disk atomically, and never run it with programs of another major version."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from app.base.embedded_postgres.binaries import Binaries
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 from app.base.embedded_postgres.spec import ServerSpec
 
-INITDB_TIMEOUT_SECONDS = 300.0  # a slow disk syncs for long
+INITDB_TIMEOUT_SECONDS = 300.0  # syncing takes long on slow disks
 _BUILTIN_LOCALES_SINCE = 17
 
 
 def check_version(cluster: Path, found: Binaries) -> None:
-    """Refuse a cluster of another major version: Postgres reads only its own.
+    """Reject a cluster of another major version: Postgres reads only its own.
 
     Raises:
-        EmbeddedPostgresError: says how to upgrade; nothing was changed.
+        EmbeddedPostgresError: the message says how to upgrade; nothing was changed.
     """
     try:
         made_by = int((cluster / "PG_VERSION").read_text("ascii").strip())
@@ -43,18 +43,18 @@ def check_version(cluster: Path, found: Binaries) -> None:
 
 
 def create_cluster(server: ServerSpec, found: Binaries, lock: int) -> None:
-    """Run `initdb` under another name and rename, so that one that was killed leaves no half a cluster.
+    """Run `initdb` under another name and rename, so that a killed process leaves no partial cluster.
 
     Raises:
-        EmbeddedPostgresError: `initdb` failed, with what it said.
+        EmbeddedPostgresError: `initdb` failed; the message has its output.
     """
     places = server.places
     partial = places.home / "cluster.partial"
     if partial.exists():
-        shutil.rmtree(partial)  # its initdb is dead: we hold the lock that it would hold
+        shutil.rmtree(partial)  # its initdb is dead: we hold its lock
     partial.mkdir(mode=0o700)
     server.account.take_ownership(partial)
-    server.log(f"making a PostgreSQL {found.major} cluster in {places.cluster} as {server.account.name}")
+    server.log(f"creating a PostgreSQL {found.major} cluster in {places.cluster} as {server.account.name}")
     with server.run(_initdb_command(server, found, partial), lock) as child:
         try:
             code = child.wait(INITDB_TIMEOUT_SECONDS)
@@ -66,7 +66,7 @@ def create_cluster(server: ServerSpec, found: Binaries, lock: int) -> None:
             child.kill()
             raise
     if code != 0:
-        shutil.rmtree(partial, ignore_errors=True)  # on a full disk this gives the space back
+        shutil.rmtree(partial, ignore_errors=True)  # frees space on a full disk
         raise faults.error_with_log(f"initdb failed (exit {code})", places.home, [places.start_log])
     partial.rename(places.cluster)
     _sync(places.home)
@@ -76,11 +76,11 @@ def _initdb_command(server: ServerSpec, found: Binaries, folder: Path) -> list[s
     command = [
         *(str(found.folder / "initdb"), "-D", str(folder), "--username", wire.SUPERUSER),
         *("--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"),
-        # access.py replaces pg_hba.conf before the first start; were TCP ever on, nobody could enter by it.
+        # access.py replaces pg_hba.conf before the first start; if TCP were on, it would reject everyone.
         *("--auth-local=peer", "--auth-host=reject"),
     ]
     if found.major >= _BUILTIN_LOCALES_SINCE:
-        # Sorts by code point, knows upper and lower case beyond ASCII, and no library upgrade changes it.
+        # Sorts by code point, has case mapping beyond ASCII, and is independent of library upgrades.
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     if server.settings.get("fsync") == "off":
         command += ["--no-sync"]

@@ -1,4 +1,4 @@
-"""What can go wrong with the embedded Postgres, told with the last log lines and what to do next."""
+"""Errors of the embedded Postgres, with the last log lines and what to do next."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class EmbeddedPostgresError(Exception):
 
 
 class ListableDataDir(EmbeddedPostgresError):
-    """Other accounts can list the data directory: logged as a warning, never raised."""
+    """Other accounts can list the data directory. Logged as a warning, never raised."""
 
 
-# What the log says, and what helps. The first match wins.
+# Text in the log, and the advice for it. The first match wins.
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("No space left on device", "The disk is full: free some space below {home} and start again"),
     ("Disk quota exceeded", "The disk quota is used up: free some space below {home} and start again"),
@@ -49,7 +49,7 @@ _ERRNO_ADVICE: dict[int, str] = {
 
 
 def last_lines(files: Iterable[Path]) -> list[str]:
-    """The last lines of each of these logs, in order; one that is missing or unreadable has none."""
+    """Return the last lines of these logs, in order; a missing or unreadable log has none."""
     lines: list[str] = []
     for file in files:
         try:
@@ -63,7 +63,7 @@ def last_lines(files: Iterable[Path]) -> list[str]:
 
 
 def error_with_log(what: str, home: Path, files: Iterable[Path]) -> EmbeddedPostgresError:
-    """The error for `what`, with the advice that fits the logs and their last lines."""
+    """Return the error for `what`, with the advice that matches the logs and their last lines."""
     files = list(files)
     lines = last_lines(files)
     text = "\n".join(lines)
@@ -76,14 +76,14 @@ def error_with_log(what: str, home: Path, files: Iterable[Path]) -> EmbeddedPost
 
 
 def missing_data_error(folder: Path) -> EmbeddedPostgresError:
-    """What a service kept its data in was deleted, moved or unmounted under it."""
+    """Return the error for a directory that was deleted, moved or unmounted while the service used it."""
     return EmbeddedPostgresError(
-        f"{folder} is gone, and with it what the service knew. Put it back or mount it: the service goes on by itself. To "
-        "begin with an empty one, restart the service."
+        f"{folder} is missing, and the data of the service with it. Restore or mount it: the service continues by "
+        "itself. To start with an empty one, restart the service."
     )
 
 
 def error_from_os(error: OSError, what: str) -> EmbeddedPostgresError:
-    """The error for a call of the operating system that failed while doing `what`."""
+    """Return the error for an operating system call that failed while doing `what`."""
     advice = _ERRNO_ADVICE.get(error.errno or 0, "Choose another data directory")
     return EmbeddedPostgresError(f"{what}: {error}. {advice}, {DATABASE_URL_ADVICE}.")

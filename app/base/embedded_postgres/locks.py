@@ -1,9 +1,10 @@
-"""`flock` for the embedded Postgres: the kernel drops a lock with its last holder, so kill -9 leaks none.
+"""`flock` locks of the embedded Postgres. The kernel releases a lock with its last holder, so kill -9 leaks
+none.
 
-Three files lie in the data directory. `start.lock` is held while someone starts or stops the server.
-`users.lock` is shared by every process that uses it. `server.lock` is inherited by `initdb`, the postmaster
-and all their children: while it is taken, some process of the server lives, whatever a pid file says, and
-also when that process is in another container on the same volume.
+The data directory has three lock files. A process holds `start.lock` while it starts or stops the server. All
+processes that use the server share `users.lock`. `initdb`, the postmaster and all their children inherit
+`server.lock`: while it is held, some process of the server is alive, whatever a pid file says, even in
+another container on the same volume.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ POLL_INTERVAL_SECONDS = 0.01
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of the lock file, made when missing. It is not inherited unless a child is given it."""
+    """Return a descriptor of the lock file, created if missing. Children inherit it only if it is passed to
+    them."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def try_exclusive(lock: int) -> bool:
-    """Take the lock alone if nobody holds it; a lock that this descriptor shared is given up for the try."""
+    """Take the lock exclusively if it is free, and return whether that worked. A shared hold is given up in
+    any case."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -35,12 +38,12 @@ def try_exclusive(lock: int) -> bool:
 
 
 def share(lock: int) -> None:
-    """Hold the lock with others. Only called under `start.lock`, so nobody holds it alone for long."""
+    """Share the lock. Call it only under `start.lock`, so that no exclusive holder keeps it for long."""
     fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 def wait_exclusive(lock: int, seconds: float) -> bool:
-    """Wait for the lock, at most `seconds`."""
+    """Wait for the lock at most `seconds`; return whether it was taken."""
     deadline = time.monotonic() + seconds
     while not try_exclusive(lock):
         if time.monotonic() >= deadline:
@@ -50,17 +53,17 @@ def wait_exclusive(lock: int, seconds: float) -> bool:
 
 
 def release(lock: int) -> None:
-    """Give the lock up and close it. A child that was forked meanwhile does not keep it."""
+    """Release the lock and close it. A child that was forked meanwhile does not keep it."""
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
 
 
 @contextmanager
 def hold(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock alone for the block.
+    """Hold the lock exclusively while the block runs.
 
     Raises:
-        EmbeddedPostgresError: someone else held it for all of `seconds`.
+        EmbeddedPostgresError: another process held it for all of `seconds`.
     """
     lock = open_lock(path)
     try:

@@ -1,7 +1,7 @@
-"""Where the embedded Postgres keeps what: in the data directory, or where the account that runs it can reach.
+"""Paths of the embedded Postgres: in the data directory, or where the account that runs it can reach them.
 
-The data directory holds the locks, and either the cluster itself or a file `location` that names the
-directory below the system's state directory where the cluster is. That one names its data directory in turn.
+The data directory has the locks, and either the cluster or a file `location`, which names a directory below
+the system's state directory with the cluster. That directory names its data directory in turn.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from app.base.embedded_postgres.accounts import Account
 from app.base.embedded_postgres.faults import EmbeddedPostgresError
 
 SYSTEM_STATE_DIR = Path("/var/lib/plangate")
-PRIVATE_MODE, TRAVERSABLE_MODE = 0o700, 0o711  # only its owner enters; others pass through but do not list
+PRIVATE_MODE, TRAVERSABLE_MODE = 0o700, 0o711  # owner only; others may traverse but not list
 START_LOCK = "start.lock"
 PORT = 5432  # names the socket only: nothing listens on TCP
-_MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # bytes: sun_path without the final zero
-# What a connection string and Postgres's list of directories carry without being split.
+_MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # sun_path without the final zero
+# Paths that are not split in a connection string and in Postgres's list of directories.
 _SAFE_PATH = re.compile(r"[^,:;\"'\\%?#&\x00-\x1f]+")
 
 
 @dataclass(frozen=True)
 class ClusterPaths:
-    """The paths of one embedded Postgres. `home` is the data directory or its stand-in."""
+    """The paths of one embedded Postgres. `home` is the data directory or its substitute."""
 
     data_dir: Path
     home: Path
@@ -43,17 +43,17 @@ class ClusterPaths:
 
     @property
     def start_log(self) -> Path:
-        """What `initdb` and the server say before the server's own log begins."""
+        """Return the log of `initdb` and of the server before its own log begins."""
         return self.home / "start.log"
 
     @property
     def fingerprint_file(self) -> Path:
-        """What the running server was started with."""
+        """Return the file that records the programs and settings of the running server."""
         return self.home / "started-with"
 
     @property
     def logs(self) -> list[Path]:
-        """The start log, then the server's own if it came to write one since it was started."""
+        """Return the start log, and the server's own log if it has written one since its start."""
         started = self.fingerprint_file.stat().st_mtime_ns if self.fingerprint_file.exists() else 0
         written = {path: path.stat().st_mtime_ns for path in self.cluster.glob("log/*.log")}
         own = sorted((path for path in written if written[path] >= started), key=written.__getitem__)
@@ -73,12 +73,13 @@ class ClusterPaths:
 
 
 def prepare_data_dir(data_dir: Path) -> Path:
-    """Make the directory when it is missing, and resolve it. One that exists keeps its mode and owner.
+    """Create the directory if it is missing, and resolve it. An existing one keeps its mode and owner.
 
-    Call it before anything else writes there: a directory made under the umask could be listed by everybody.
+    Call it before anything else writes there: a directory created under the umask might be listable by
+    everyone.
 
     Raises:
-        OSError: it cannot be made, or a file has its name.
+        OSError: it cannot be created, or a file has its name.
     """
     data_dir = data_dir.expanduser().resolve()
     if not data_dir.exists():
@@ -102,10 +103,11 @@ def listing_warning(data_dir: Path) -> faults.ListableDataDir | None:
 
 
 def locate(data_dir: Path, state_dir: Path) -> tuple[ClusterPaths, Account]:
-    """Where the cluster of `data_dir` is or will be, and who runs it. Called under `start.lock`.
+    """Return where the cluster of `data_dir` is or will be, and the account that runs it. Call it under
+    `start.lock`.
 
     Raises:
-        EmbeddedPostgresError: the data directory is a copy of another, or its cluster is out of reach.
+        EmbeddedPostgresError: the data directory is a copy of another one, or its cluster is unreachable.
     """
     location = data_dir / "location"
     if location.exists():
@@ -136,9 +138,9 @@ def locate(data_dir: Path, state_dir: Path) -> tuple[ClusterPaths, Account]:
 
 
 def make_directory(folder: Path, mode: int) -> None:
-    """Make a directory of this mode, whatever the umask, if it is missing. One that exists stays as it is.
+    """Create a directory of this mode, whatever the umask, if it is missing. An existing one is not changed.
 
-    It appears with its mode: another starter never sees it closed and looks for a place elsewhere.
+    It appears with its final mode, so that no other process sees it closed and chooses another place.
     """
     if folder.exists():
         return
@@ -148,12 +150,15 @@ def make_directory(folder: Path, mode: int) -> None:
         made.rename(folder)
     except OSError:
         made.rmdir()
-        if not folder.is_dir():  # else another starter was faster
+        if not folder.is_dir():  # else another process was faster
             raise
 
 
 def _check_not_copied(data_dir: Path, home: Path) -> None:
-    """Two data directories must not share a cluster: one that was moved takes it along, a copy is refused."""
+    """Raise an error if the data directory is a copy: two data directories must not share a cluster.
+
+    A directory that was moved keeps its cluster.
+    """
     note = home / "data-directory"
     if not note.exists():
         raise EmbeddedPostgresError(
@@ -173,10 +178,11 @@ def _check_not_copied(data_dir: Path, home: Path) -> None:
 
 
 def socket_dir(places: ClusterPaths, account: Account) -> Path:
-    """The private directory of the socket: it belongs to the account that runs Postgres; it and root enter.
+    """Return the private directory of the socket, which only root and the account that runs Postgres can
+    enter.
 
-    It lies in `home`, or in the temporary directory where a path to the socket would be too long or have
-    characters that a connection string splits at; then `home` names it.
+    It is in `home`, or in the temporary directory if the socket's path would be too long or contain
+    characters that split a connection string; a file in `home` then names it.
     """
     near = places.home / "socket"
     if _is_usable_socket_dir(near):
@@ -190,7 +196,7 @@ def socket_dir(places: ClusterPaths, account: Account) -> Path:
             return recorded
     for parent in dict.fromkeys((Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve())):  # noqa: S108
         if account.reaches(parent) and _is_usable_socket_dir(parent / "plangate-12345678"):
-            # A new name each time: nobody can have put a directory of theirs there first.
+            # A new name each time, so that nobody can create the directory first.
             made = Path(tempfile.mkdtemp(prefix="plangate-", dir=parent))
             account.take_ownership(made)
             write_atomically(record, f"{made}\n")
@@ -207,7 +213,7 @@ def _is_usable_socket_dir(folder: Path) -> bool:
 
 
 def _make_private(folder: Path, account: Account) -> None:
-    """Make it, also where an empty one was left halfway. One with something in it is not ours to change."""
+    """Create the directory, or replace an empty one that was left behind. Do not touch one with content."""
     with suppress(OSError):
         folder.rmdir()
     try:

@@ -1,4 +1,4 @@
-"""Starting the server, waiting for it and stopping it: by one process at a time, which holds `start.lock`."""
+"""Start the server, wait for it and stop it: one process at a time, which holds `start.lock`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from app.base.embedded_postgres.wire import ServerState
 START_TIMEOUT_SECONDS = 60.0  # crash recovery of a busy cluster takes a while
 FAST_SHUTDOWN_SECONDS = 60.0  # a fast shutdown writes a checkpoint
 IMMEDIATE_SHUTDOWN_SECONDS = 10.0
-_RETRY_INTERVAL_SECONDS = 0.1  # between tries while backends of a killed postmaster end
+_RETRY_INTERVAL_SECONDS = 0.1  # while backends of a killed postmaster end
 
 
 def ensure_running(server: ServerSpec, *, alone: bool) -> None:
-    """Make sure that the server answers and has its database: find it running, wait for it, or start it.
+    """Make sure that the server responds and has its database: find it running, wait for it, or start it.
 
-    `alone` says that no other process uses it. A server that nobody uses was left behind by processes that
-    were killed: it is taken over if it was started like this one would be, and replaced otherwise.
+    `alone`: no other process uses it. An unused server was left behind by killed processes: it is taken over
+    if it has the current programs and settings, and replaced otherwise.
 
     Raises:
-        EmbeddedPostgresError: it does not come up, with the last lines of its log.
+        EmbeddedPostgresError: it does not start; the message has the last lines of its log.
     """
     state = _probe(server)
     if alone and state is not ServerState.SILENT and _is_outdated(server):
-        server.log("the Postgres that was left running has other programs or settings: starting it anew")
+        server.log("the Postgres that was left running has other programs or settings: restarting it")
         stop(server)
         state = ServerState.SILENT
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
@@ -58,7 +58,7 @@ def ensure_running(server: ServerSpec, *, alone: bool) -> None:
 
 
 def _probe(server: ServerSpec) -> ServerState:
-    """Return the state of the server. Create the roles, and the database if only that is missing."""
+    """Return the state of the server. Create the roles, and the database if it is missing."""
     state = wire.query_status(server.socket, DATABASE, access.PREPARE).state
     if state is ServerState.NO_DATABASE:
         state = wire.query_status(server.socket, "postgres", f'CREATE DATABASE "{DATABASE}"').state
@@ -75,9 +75,9 @@ def _is_outdated(server: ServerSpec) -> bool:
 
 
 def _launch_if_free(server: ServerSpec) -> tuple[subprocess.Popen[bytes] | None, float]:
-    """Start the server unless some process of an earlier one still lives.
+    """Start the server unless a process of an earlier one is still alive.
 
-    Returns the child, or None, and the seconds that preparing took: they do not count as waiting.
+    Return the child, or None, and the seconds of preparation, which do not count as waiting.
     """
     began = time.monotonic()
     lock = locks.open_lock(server.places.server_lock)
@@ -100,13 +100,13 @@ def _launch_if_free(server: ServerSpec) -> tuple[subprocess.Popen[bytes] | None,
 
 
 def _clear_leftovers(server: ServerSpec) -> None:
-    """Remove the pid and socket files of a server that is dead, as its free `server.lock` proves.
+    """Remove the pid and socket files of a dead server; its free `server.lock` proves that it is dead.
 
-    Postgres itself looks only whether a process has the pid, and refuses to start when that is a zombie or
+    Postgres itself only checks whether a process has the pid, and refuses to start if that is a zombie or
     another program of the same account.
 
     Raises:
-        EmbeddedPostgresError: a Postgres that someone else started runs on the cluster.
+        EmbeddedPostgresError: a Postgres that this service did not start runs on the cluster.
     """
     pid_file = server.places.cluster / "postmaster.pid"
     if pid_file.exists():
@@ -122,7 +122,7 @@ def _clear_leftovers(server: ServerSpec) -> None:
 
 
 def _is_postgres(pid: int, cluster: Path) -> bool:
-    """Whether that process is a living Postgres of the cluster, as far as this process can see."""
+    """Return whether the process is a running Postgres of the cluster, as far as this process can see."""
     if sys.platform == "linux":
         process = Path("/proc", str(pid))
         try:
@@ -135,7 +135,7 @@ def _is_postgres(pid: int, cluster: Path) -> bool:
         try:
             return process.joinpath("cwd").samefile(cluster)  # a postmaster works in its cluster
         except OSError:
-            return True  # it is not shown to us: rather refuse than have two
+            return True  # not visible to us: an error is better than two servers
     ps = ["ps", "-o", "stat=,comm=", "-p", str(pid)]
     result = subprocess.run(ps, capture_output=True, text=True, check=False)
     state, _, command = result.stdout.strip().partition(" ")
@@ -143,7 +143,8 @@ def _is_postgres(pid: int, cluster: Path) -> bool:
 
 
 def _check_exit(server: ServerSpec, code: int, deadline: float) -> None:
-    """The server ended while starting. It is tried again while backends of a killed one are still ending."""
+    """Raise an error unless the server may be started again because backends of a killed one are still
+    ending."""
     lines = "\n".join(faults.last_lines([server.places.start_log]))
     if "is still in use" not in lines or time.monotonic() >= deadline:
         what = f"Postgres ended while starting (exit {code})"
@@ -154,9 +155,12 @@ def _check_exit(server: ServerSpec, code: int, deadline: float) -> None:
 def _startup_timeout_error(
     server: ServerSpec, state: ServerState, child: subprocess.Popen[bytes] | None
 ) -> EmbeddedPostgresError:
-    """A server that recovers is left at it, so that the next start finds it further; a stuck one is ended."""
+    """Return the error for a server that is not ready in time.
+
+    One that recovers keeps running, so that the next start finds it further; one that hangs is killed.
+    """
     if state is not ServerState.SILENT:
-        what = f"Postgres was not ready within {START_TIMEOUT_SECONDS:.0f} s; it goes on recovering"
+        what = f"Postgres was not ready within {START_TIMEOUT_SECONDS:.0f} s; it continues to recover"
     elif child is not None:
         child.kill()
         what = f"Postgres did not open its socket {server.socket} within {START_TIMEOUT_SECONDS:.0f} s"
@@ -169,12 +173,12 @@ def _startup_timeout_error(
 
 
 def _reap_later(child: subprocess.Popen[bytes]) -> None:
-    """Wait for the child aside, so that it is no zombie after another process stopped it."""
+    """Wait for the child in a thread, so that it is no zombie after another process stopped it."""
     threading.Thread(target=child.wait, name="embedded-postgres-reaper", daemon=True).start()
 
 
 def stop(server: ServerSpec) -> None:
-    """Stop the server and wait until all its processes are gone: fast shutdown first, then immediate."""
+    """Stop the server and wait until all its processes have ended: fast shutdown first, then immediate."""
     lock = locks.open_lock(server.places.server_lock)
     try:
         gone = locks.try_exclusive(lock)
@@ -183,7 +187,7 @@ def stop(server: ServerSpec) -> None:
             (signal.SIGQUIT, IMMEDIATE_SHUTDOWN_SECONDS),
         ):
             if not gone:
-                # The pid comes from the kernel, by way of the socket: a pid file may name any process.
+                # Take the pid from the kernel through the socket: a pid file may name any process.
                 pid = wire.query_status(server.socket, DATABASE).pid
                 if pid is not None:
                     with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What one server is made of: its places, account and settings, and how a program of it is started."""
+"""The definition of one server (paths, account, settings), and how its programs are started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.base.embedded_postgres.places import PORT, ClusterPaths
 
 DATABASE = "plangate"
 
-# For one small service on one machine. What callers give goes over these; where the socket is, over all.
+# For one small service on one machine. Callers' settings override these; the location of the socket overrides all.
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "shared_buffers": "128MB",
     "max_connections": "100",
@@ -39,7 +39,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """Everything that starting and stopping one server needs to know."""
+    """Everything that is needed to start and stop one server."""
 
     places: ClusterPaths
     account: Account
@@ -65,16 +65,17 @@ class ServerSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Tells whether a server that was left behind is the one that would be started now."""
+        """Return a text that shows whether a server that was left behind is the one that would be started
+        now."""
         return "\n".join([binaries.wheel_fingerprint(), *self.arguments, ""])
 
     def run(self, command: list[str], lock: int) -> subprocess.Popen[bytes]:
         """Start a program as the account. It writes to the start log and holds `server.lock` while it lives.
 
-        It gets a session of its own, so that Ctrl-C in the terminal of the service does not reach it.
+        It gets its own session, so that Ctrl-C in the service's terminal does not reach it.
 
         Raises:
-            EmbeddedPostgresError: the system does not let this process run it so.
+            EmbeddedPostgresError: the system does not allow this process to run it.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         log = os.open(self.places.start_log, flags, 0o600)
@@ -102,6 +103,7 @@ class ServerSpec:
 
 
 def _environment() -> dict[str, str]:
-    """No PG* variables of the service, and messages in English, because they are read here."""
+    """Return an environment without PG* variables, and with English messages, because this package parses
+    them."""
     kept = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
     return {"LC_ALL": "C", **{name: os.environ[name] for name in kept if name in os.environ}}

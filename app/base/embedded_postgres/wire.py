@@ -1,4 +1,5 @@
-"""Just enough of the Postgres protocol to ask a server on a unix socket how it is, and to make a database."""
+"""The part of the Postgres protocol that is needed to query a server's state on a Unix socket and create a
+database."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from app.base.embedded_postgres.faults import EmbeddedPostgresError
 SUPERUSER = "plangate"
 REPLY_TIMEOUT_SECONDS = 5.0
 _UNNAMED_ACCOUNT_ADVICE = (
-    " It admits root and the account that runs it, by the name that /etc/passwd has for it: "
-    "add one if there is none."
+    " Only root and the account that runs it can log in, by the name in /etc/passwd: "
+    "add an entry if there is none."
 )
 _PROTOCOL = 196608  # 3.0
 _SOL_LOCAL, _LOCAL_PEERPID = 0, 2  # <sys/un.h> of macOS
 
 
 class ServerState(Enum):
-    """What a server said. BUSY is alive, but starting, recovering, stopping or too slow to answer."""
+    """The state of a server. BUSY: alive, but starting, recovering, stopping or too slow to respond."""
 
     SILENT = "silent"
     BUSY = "busy"
@@ -46,22 +47,23 @@ _STATES = {
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """`pid` is the postmaster's, from the kernel; None if nobody listens or it is not seen from here."""
+    """The state of a server, and the postmaster's pid from the kernel: None if nobody listens or it is not
+    visible."""
 
     state: ServerState
     pid: int | None = None
 
 
 def socket_path(socket_dir: Path, port: int) -> Path:
-    """Where a server on this port puts its socket."""
+    """Return the path of the socket of a server on this port."""
     return socket_dir / f".s.PGSQL.{port}"
 
 
 def query_status(path: Path, database: str, statement: str | None = None) -> ServerStatus:
-    """Open a session like any client, run one statement if given, and tell the state of the server.
+    """Open a session, run one statement if given, and return the state of the server.
 
     Raises:
-        EmbeddedPostgresError: the server refuses the session or the statement for good.
+        EmbeddedPostgresError: the server rejects the session or the statement permanently.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(REPLY_TIMEOUT_SECONDS)
@@ -85,15 +87,15 @@ def query_status(path: Path, database: str, statement: str | None = None) -> Ser
                 peer.sendall(b"Q" + struct.pack("!i", len(text) + 4) + text)
                 state = _read_until_ready(peer)
         except (TimeoutError, ConnectionError):
-            # It took the connection and then went away or got stuck: whoever asks again will know more.
+            # It accepted the connection and then ended or hung: the next query will show which.
             return ServerStatus(ServerState.BUSY, pid)
         with suppress(OSError):
-            peer.sendall(b"X" + struct.pack("!i", 4))  # or the server's log calls it a lost connection
+            peer.sendall(b"X" + struct.pack("!i", 4))  # otherwise the server logs a lost connection
         return ServerStatus(state, pid)
 
 
 def _listener_pid(peer: socket.socket) -> int | None:
-    """The process that listens at the other end: the kernel keeps the pid of who called listen()."""
+    """Return the pid of the process that listens at the other end: the kernel keeps who called listen()."""
     try:
         if sys.platform == "darwin":
             pid = int(peer.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID))

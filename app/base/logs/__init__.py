@@ -1,1 +1,1 @@
-"""Structured logs that hold no payloads and no secrets."""
+"""Structured logs without payloads and secrets."""

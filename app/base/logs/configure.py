@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on standard error. No secrets, no payloads: app/base/logs/processors.py."""
+"""Configure structured logs: one JSON object per line on standard error, without secrets and payloads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.base.logs.processors import PROCESSORS, LibraryLogHandler
 
 
 def configure(level: str) -> None:
-    """Called once, by the process that serves or works."""
+    """Configure logging of this process. Call it once, in processes that serve or work."""
     number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
     structlog.configure(
         processors=[structlog.processors.add_log_level, *PROCESSORS, structlog.processors.JSONRenderer()],

@@ -1,5 +1,6 @@
-"""What a line of the log may say: which piece of work, what kind of error, where in the code. Nothing that came from
-outside: messages of errors quote values, so they are left out, and a field that nobody allowed does not get in.
+"""Processors that keep log lines free of payloads: ids of the work, kinds of errors, places in the code.
+
+Error messages quote values, so they are omitted. A field that is not on the lists below is dropped.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ HTTP_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
 MAX_FIELD_CHARS: Final = 300
 MAX_FRAMES: Final = 30
 MAX_CHAINED_ERRORS: Final = 8  # of a chain
-# Their messages are for who operates the machine, and written from nothing that a request brought: here, or by the client
-# of a bucket.
+# Errors whose messages are logged: they are for the operator and contain nothing from a request, only text of this
+# service or of the bucket client.
 OPERATOR_ERRORS: Final = (EmbeddedPostgresError, BlobStoreError)
-# Libraries whose lines without arguments begin with words of their own.
+# Libraries whose messages without arguments begin with constant words.
 LITERAL_MESSAGE_LOGGERS: Final = ("asyncio", "uvicorn")
 _FIRST_WORDS: Final = re.compile(r"[A-Za-z ]*")
 
 
 @contextlib.contextmanager
 def bind_work_id(work_id: str) -> Iterator[None]:
-    """Every line that is logged inside says which work it is about, and so does an error that leaves it."""
+    """Add `work_id` to each line that is logged in the block, and to an exception that leaves it."""
     before = bind_contextvars(work_id=work_id)
     try:
         yield
@@ -62,13 +63,14 @@ def bind_work_id(work_id: str) -> Iterator[None]:
 
 
 class Throttle:
-    """Whether a line of something that goes on is due: the first of it is, and then one in so many seconds."""
+    """Limit a repeated log line to one per interval."""
 
     def __init__(self, interval_s: float = 30.0) -> None:
         self._every_s = interval_s
         self._next: float | None = None
 
     def allow(self) -> bool:
+        """Return whether a line is due: the first one is, then one per interval."""
         now = time.monotonic()
         if self._next is not None and now < self._next:
             return False
@@ -76,13 +78,13 @@ class Throttle:
         return True
 
     def reset(self) -> bool:
-        """Whether there was any of it. What comes now is the first again."""
+        """Return whether `allow` was called since the last reset. The next line counts as the first again."""
         was, self._next = self._next is not None, None
         return was
 
 
 def log_ids(*values: object) -> dict[str, str]:
-    """Those of the values that are ids of this service, by the names that they have in a line."""
+    """Return the values that are ids of this service, keyed by their log fields."""
     return {
         name: value
         for value in values
@@ -93,7 +95,7 @@ def log_ids(*values: object) -> dict[str, str]:
 
 
 def describe_errors(_logger: object, _method: str, fields: LogFields) -> LogFields:
-    """Puts kinds of errors, and places in the code, where errors stood. A processor of structlog."""
+    """Replace exceptions by their kinds and their places in the code. A structlog processor."""
     exc_info = fields.pop("exc_info", None)
     error = (
         exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1] if exc_info is True else None
@@ -112,7 +114,8 @@ def describe_errors(_logger: object, _method: str, fields: LogFields) -> LogFiel
 
 
 def drop_unknown_fields(_logger: object, _method: str, fields: LogFields) -> LogFields:
-    """Leaves in a line what this module knows, each in its form. A processor of structlog, the last but the writer."""
+    """Drop fields that are not allowed or have the wrong form. A structlog processor, the last before the
+    writer."""
     kept: dict[str, Any] = {}
     left_out: list[str] = []
     for name, value in fields.items():
@@ -153,7 +156,7 @@ def _is_address(text: str) -> bool:
 
 
 def error_names(error: BaseException) -> str:
-    """The kinds of an error and of what caused it, with the codes of Postgres and of the operating system."""
+    """Return the kinds of an error and its causes, with the codes of Postgres and the operating system."""
     return " <- ".join(_error_name(e) for e in _chain(error))
 
 
@@ -166,7 +169,7 @@ def _error_name(error: BaseException) -> str:
 
 
 def error_trace(error: BaseException) -> list[str]:
-    """Where an error came from, the innermost place last, its causes behind it."""
+    """Return where an error was raised, innermost frame last, followed by its causes."""
     lines: list[str] = []
     for one in _chain(error):
         lines.append(_error_name(one))
@@ -218,8 +221,11 @@ def _work_id_in(error: BaseException) -> str | None:
 
 
 class LibraryLogHandler(logging.Handler):
-    """What libraries log, as lines like our own. They may put anything into their texts, so of a text only what stands
-    in their code is kept: the form without its arguments."""
+    """Log the records of libraries as lines like our own.
+
+    Library messages may contain anything, so only the constant part is logged: the format without its
+    arguments.
+    """
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
@@ -237,11 +243,11 @@ class LibraryLogHandler(logging.Handler):
             for step in PROCESSORS:
                 line = step(None, record.levelname.lower(), line)
             self._write(str(structlog.processors.JSONRenderer()(None, "", line)))
-        except Exception:  # noqa: BLE001 - a line that cannot be written ends nothing
+        except Exception:  # noqa: BLE001 - a failure to log must not stop anything
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """The way of `logging` itself would print the arguments."""
+        """Ignore errors while logging: the default of `logging` would print the arguments."""
 
 
 def _message_template(record: logging.LogRecord) -> str:

@@ -1,9 +1,9 @@
-"""One pool, and one way to open a transaction and set its tenant.
+"""One connection pool, and one way to open a transaction and set its tenant.
 
-The pool is SQLAlchemy's, in autocommit, so that only `transaction` below ever begins one; statements are named SQL
-that the stores send over the pool's asyncpg connection (docs/decisions/0002). BEGIN, role and tenant travel in one
-message and end with the transaction, so they hold behind a pooler in transaction mode too. A transaction works as
-the role `plangate_app`, which owns nothing and bypasses nothing, whatever the login may do.
+The pool is SQLAlchemy's, in autocommit mode, so that only `transaction` below begins transactions. Stores
+send named SQL over the pool's asyncpg connection (docs/decisions/0002). BEGIN, role and tenant are sent in
+one message and end with the transaction, so they also work behind a pooler in transaction mode. A transaction
+runs as the role `plangate_app`, which owns nothing and bypasses nothing, whatever the login may do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
-MAX_TRANSACTION_S = 4.0  # so that a request is answered within five seconds, whatever the database does
+MAX_TRANSACTION_S = 4.0  # so that a request is answered within five seconds even if the database hangs
 
 OUTAGE_LOG_INTERVAL_S = 30.0
 
@@ -39,49 +39,50 @@ SESSION_PARAMETERS = {
     "lock_timeout": "4000",
     "tcp_keepalives_idle": "10",
     "jit": "off",
-    "random_page_cost": "1.1",  # no disk that turns: a page of a list must not become a scan of the table
+    "random_page_cost": "1.1",  # SSDs: a page of a list must not become a sequential scan
 }
 
-# What the database says when it, or the way to it, is not there: worth asking again later.
+# Errors that mean that the database or the network is unavailable: a later attempt may succeed.
 OUTAGE_ERRORS = (
     OSError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server said goodbye to a connection that was just taken
+    asyncpg.InternalClientError,  # the server closed a connection that was just acquired
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
     asyncpg.exceptions.InsufficientResourcesError,
     asyncpg.exceptions.InternalServerError,
     asyncpg.exceptions.CannotConnectNowError,
     asyncpg.exceptions.ReadOnlySQLTransactionError,
-    asyncpg.exceptions.LockNotAvailableError,  # somebody holds a row for too long: a frozen process, until it is cut
+    asyncpg.exceptions.LockNotAvailableError,  # a frozen process holds a row, until its session is ended
     asyncpg.exceptions.DeadlockDetectedError,
     asyncpg.exceptions.PostgresIOError,
     PoolTimeout,
     asyncio.TimeoutError,
 )
 
-# What it says to a process that DATABASE_URL sends to the wrong place, or with a wrong name or password.
+# Errors for a DATABASE_URL with a wrong database, user or password.
 ACCESS_ERRORS = (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError)
 
 
 def driver_error(error: BaseException) -> BaseException:
-    """What the driver said, where SQLAlchemy wrapped it."""
+    """Return the driver's error where SQLAlchemy wrapped it."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         return error.orig.__cause__ or error.orig
     return error
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether this error says that the database cannot be used now, rather than that a statement was wrong."""
+    """Return whether the error means that the database is unavailable, rather than that a statement is
+    wrong."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         return error.connection_invalidated or isinstance(driver_error(error), OUTAGE_ERRORS)
-    if isinstance(error, asyncpg.InterfaceError):  # also what a wrong argument raises
+    if isinstance(error, asyncpg.InterfaceError):  # asyncpg raises it for wrong arguments too
         return "clos" in str(error) or "not connected" in str(error)
     return isinstance(error, OUTAGE_ERRORS)
 
 
 class EndedWork(NamedTuple):
-    """A work record that is over; of a model call, what it took."""
+    """A work record that has ended. `use` is the usage of a model call."""
 
     id: str
     kind: str
@@ -93,18 +94,18 @@ EndedWorkListener = Callable[[str, Sequence[EndedWork]], None]
 
 
 class StatementTimeout(Exception):
-    """A statement was given so much time, and was not done in it. Its transaction is over."""
+    """A statement exceeded its time limit and its transaction was rolled back."""
 
 
 class Tx:
-    """An open transaction of one tenant. Functions that take one join their caller's."""
+    """An open transaction of one tenant. Functions that take one join their caller's transaction."""
 
     __slots__ = ("_commit_hooks", "_rollback_hooks", "ended_work", "raw", "tenant")
 
     def __init__(self, raw: Any, tenant: str) -> None:
         self.raw = raw
         self.tenant = tenant
-        self.ended_work: list[EndedWork] = []  # by this transaction: told once it is durable
+        self.ended_work: list[EndedWork] = []  # reported once the transaction is durable
         self._commit_hooks: list[Callable[[], None]] = []
         self._rollback_hooks: list[Callable[[], None]] = []
 
@@ -112,7 +113,7 @@ class Tx:
         return list(await self.raw.fetch(sql, *args))
 
     async def fetch_within(self, seconds: float, sql: str, *args: Any) -> list[Any]:
-        """What a statement gives whose cost is the asker's choice. Raises StatementTimeout."""
+        """Return the rows of a statement whose cost the caller can choose. Raise StatementTimeout."""
         await self.raw.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
         try:
             return await self.fetch(sql, *args)
@@ -120,8 +121,8 @@ class Tx:
             raise StatementTimeout from error
 
     async def set_repeatable_read(self) -> None:
-        """What follows sees the database as it is now, whatever commits meanwhile. The first statement of a
-        transaction that only reads."""
+        """Make all statements of this transaction see the same snapshot. Call it first, in a read-only
+        transaction."""
         await self.raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
     async def row(self, sql: str, *args: Any) -> Any:
@@ -131,24 +132,25 @@ class Tx:
         return await self.raw.fetchval(sql, *args)
 
     async def run(self, sql: str, *args: Any) -> str:
-        """Executes and gives the command tag, such as `UPDATE 1`."""
+        """Execute a statement and return its command tag, such as `UPDATE 1`."""
         return str(await self.raw.execute(sql, *args))
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Runs `call` once the transaction is durable; not at all if it is not."""
+        """Call `call` once the transaction is durable, and never if it fails."""
         self._commit_hooks.append(call)
 
     def after_rollback(self, call: Callable[[], None]) -> None:
-        """Runs `call` if the transaction did not become durable, as far as this process knows."""
+        """Call `call` if the transaction did not become durable, as far as this process knows."""
         self._rollback_hooks.append(call)
 
     def run_hooks(self, *, durable: bool) -> None:
+        """Call the functions that were registered for this outcome of the transaction."""
         for call in self._commit_hooks if durable else self._rollback_hooks:
             call()
 
 
 class Database:
-    """The pool of a process."""
+    """The connection pool of a process."""
 
     def __init__(self, engine: AsyncEngine, metrics: Metrics) -> None:
         self._engine = engine
@@ -157,12 +159,16 @@ class Database:
         self._next_outage_log = 0.0
 
     def on_ended_work(self, listener: EndedWorkListener) -> None:
-        """From now on told, with the tenant, of every work record that this process ended, once that is durable.
-        Must return at once and raise nothing."""
+        """Register a listener for work records that this process ended, called with the tenant once they are
+        durable.
+
+        It must return immediately and must not raise.
+        """
         self._ended_work_listeners.append(listener)
 
     def record_ended_work(self, tenant: str, work: Sequence[EndedWork]) -> None:
-        """The one place through which every end of a work record goes, whoever recorded it."""
+        """Count ended work records and notify the listeners. Every end of a work record passes through
+        here."""
         for one in work:
             self.metrics.count_work_record(one.kind, one.status)
             if one.use is not None:
@@ -172,8 +178,11 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Tx]:
-        """A transaction under `tenant` ('' for functions that span tenants). Commits at the end of the block,
-        rolls back on any error. An unreachable database is `Unavailable`."""
+        """Open a transaction for `tenant` ('' for functions that span tenants).
+
+        Commit at the end of the block and roll back on any error. Raise Unavailable if the database is
+        unreachable.
+        """
         if tenant and not TENANT_ID.match(tenant):
             raise ValueError(f"not a tenant id: {tenant!r}")
         async with self._acquire_connection() as raw:
@@ -192,15 +201,20 @@ class Database:
                 self.record_ended_work(tenant, tx.ended_work)
 
     async def call(self, statement: str, *args: Any) -> list[Any]:
-        """One statement as a transaction of its own, for the functions that span tenants: without BEGIN, tenant
-        and COMMIT around it, it is one message. An unreachable database is `Unavailable`."""
+        """Run one statement as its own transaction, for functions that span tenants.
+
+        It is one message, without BEGIN, tenant and COMMIT around it. Raise Unavailable if the database is
+        unreachable.
+        """
         async with self._acquire_connection() as raw:
             return list(await raw.fetch(statement, *args))
 
     @asynccontextmanager
     async def _acquire_connection(self) -> AsyncIterator[Any]:
-        """A connection of the pool for TRANSACTION_S at most, the wait for it included; it goes back clean, or not
-        at all."""
+        """Yield a pooled connection for at most MAX_TRANSACTION_S, including the wait for it.
+
+        It returns to the pool clean, or not at all.
+        """
         deadline = asyncio.timeout(MAX_TRANSACTION_S)
         requested_at = time.perf_counter()
         try:
@@ -211,7 +225,7 @@ class Database:
                     yield raw
                 except BaseException:
                     if deadline.expired():
-                        raw.terminate()  # a server that does not answer would not roll back either
+                        raw.terminate()  # a server that does not respond would not roll back either
                     await _roll_back(connection, raw)
                     raise
         except (DBAPIError, *OUTAGE_ERRORS) as error:
@@ -219,7 +233,7 @@ class Database:
                 raise
             if isinstance(driver_error(error), asyncpg.exceptions.DeadlockDetectedError):
                 raise TransactionConflict(
-                    "Another request was in the way, and nothing was done; send it again."
+                    "The transaction conflicted with another one and was rolled back; retry it."
                 ) from error
             self.metrics.database_unavailable.inc()
             now = time.monotonic()
@@ -229,7 +243,7 @@ class Database:
             raise Unavailable("The database cannot be reached; try again in a moment.") from error
 
     def connection_counts(self) -> tuple[int, int]:
-        """How many the pool may have, and how many are in use."""
+        """Return the size of the pool and the number of connections in use."""
         pool: Any = self._engine.pool
         return pool.size(), pool.checkedout()
 
@@ -242,7 +256,7 @@ async def _execute(raw: Any, sql: str) -> None:
 
 
 async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
-    """Leaves the connection clean, or out of the pool: a cancelled statement may still be on its way."""
+    """Clean the connection or remove it from the pool: a canceled statement may still be in flight."""
 
     async def roll_back() -> None:
         async with asyncio.timeout(2):
@@ -251,23 +265,23 @@ async def _roll_back(connection: AsyncConnection, raw: Any) -> None:
     rollback = asyncio.ensure_future(roll_back())
     rollback.add_done_callback(
         lambda done: done.cancelled() or done.exception()
-    )  # nobody may be left to hear it
+    )  # retrieve the error even if no caller is left
     try:
         await asyncio.shield(rollback)
     except asyncio.CancelledError:
         await connection.invalidate()
         raise
-    except Exception:  # noqa: BLE001 - whatever it is, this connection is not used again
+    except Exception:  # noqa: BLE001 - after any error, this connection is not used again
         await connection.invalidate()
 
 
 async def connect_session(dsn: str) -> Any:
-    """Return a connection as the pool opens it, with the parameters of the service's sessions."""
+    """Return a connection as the pool opens it, with the session parameters of the service."""
     return await asyncpg.connect(dsn, timeout=5, command_timeout=5, server_settings=SESSION_PARAMETERS)
 
 
 def open_database(dsn: str, *, size: int = 10, metrics: Metrics | None = None) -> Database:
-    """The pool for a `postgresql://` address. Nothing connects before the first transaction."""
+    """Create the pool for a `postgresql://` address. It connects with the first transaction."""
     if not dsn.startswith(("postgresql://", "postgres://")):
         raise ValueError("DATABASE_URL must begin with postgresql://")
 
@@ -287,6 +301,7 @@ def open_database(dsn: str, *, size: int = 10, metrics: Metrics | None = None) -
 
 
 def _reject_closed(adapted: Any, _record: Any, _proxy: Any) -> None:
-    """A server that went away took every connection with it: none that lay in the pool meanwhile is handed out."""
+    """Invalidate the whole pool if a checked-out connection is closed: a server that restarts closes all of
+    them."""
     if adapted.driver_connection.is_closed():
         raise InvalidatePoolError

@@ -30,9 +30,12 @@ ALLOCATE: Final = "SELECT count(*) FROM generate_series(1, 10000)"
 
 
 class HealthMonitor:
-    """The state of a process and of its database. `draining` is set when the process was told to stop: it still serves,
-    and should get no more requests. Reads are checked when somebody asks; writes at most once a second, in the
-    background, and only while somebody asks."""
+    """The state of a process and its database.
+
+    `draining` is set when the process was asked to stop: it still serves but should get no more requests.
+    Reads are checked on request; writes at most once a second, in the background, and only while there are
+    requests.
+    """
 
     def __init__(self, db: Database) -> None:
         self.draining = False
@@ -43,16 +46,16 @@ class HealthMonitor:
         self._next_write_check = 0.0
 
     async def check_reads(self) -> None:
-        """Raise Unavailable unless the database answers and has the schema of this version. Callers that come during a
-        check share its result."""
+        """Raise Unavailable unless the database responds and has this version's schema. Concurrent callers
+        share one check."""
         if self._schema_check is None or self._schema_check.done():
             self._schema_check = asyncio.create_task(self._check_schema(), name="health-reads")
             self._schema_check.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._schema_check)
 
     async def accepts_writes(self) -> bool:
-        """Return whether the database took a write when that was last checked. A check that takes longer than a second
-        is not waited for, unless it is the first."""
+        """Return whether the last check could write. Wait at most a second for a check, except for the first
+        one."""
         now = time.monotonic()
         if (self._write_check is None or self._write_check.done()) and now >= self._next_write_check:
             self._next_write_check = now + WRITE_CHECK_INTERVAL_S
@@ -79,8 +82,8 @@ class HealthMonitor:
             raise
         if not current:
             raise Unavailable(
-                "The database's schema is not that of this version: if it is older, run `plangate migrate`; if it is newer, "
-                "replace this process by one of the newer version."
+                "The database schema does not match this version. If it is older, run `plangate migrate`; if it is newer, "
+                "replace this process with the newer version."
             )
 
     async def _check_writes(self) -> None:

@@ -1,4 +1,4 @@
-"""The one direct connection of a process that hears NOTIFY. Hints only: whoever hears nothing still looks."""
+"""The one direct connection of a process for LISTEN. Notifications are hints: the process also polls."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ CONNECTION_ERRORS = (
     OSError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # used in the moment in which the server said goodbye
+    asyncpg.InternalClientError,  # used at the moment when the server closed it
     TimeoutError,
 )
 
 
 class Listener:
-    """Keeps LISTEN alive through outages. `on_gap` is called after every (re)connect: hints may have been lost."""
+    """Keep LISTEN alive through outages. `on_gap` is called after each (re)connect: notifications may have
+    been lost."""
 
     def __init__(self, dsn: str, channels: Mapping[str, NotifyCallback], on_gap: Callable[[], None]) -> None:
         self._dsn = dsn
@@ -75,7 +76,7 @@ class Listener:
                     async with asyncio.timeout(10):
                         await closed.wait()
                     return
-                async with asyncio.timeout(5):  # a half-open connection says nothing
+                async with asyncio.timeout(5):  # detect half-open connections
                     await connection.execute("SELECT 1")
         except CONNECTION_ERRORS as error:
             if self._outage_throttle.allow():

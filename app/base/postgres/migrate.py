@@ -1,4 +1,4 @@
-"""Brings the schema up to date. Many processes may start at once: one migrates, the others wait for it."""
+"""Upgrade the database schema. If several processes start at once, one migrates and the others wait."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sqlalchemy.util import await_only
 
 from app.base.errors import Unavailable
 
-MIGRATION_LOCK = 7_046_029_254  # any number that nobody else in this database uses
+MIGRATION_LOCK = 7_046_029_254  # any number that is unused in this database
 
 
 class SchemaIsNewer(Unavailable):
-    """This version cannot work with the database any more."""
+    """The database schema is newer than this version supports."""
 
-    kind, title = "schema_is_newer", "The schema is of a newer version"
+    kind, title = "schema_is_newer", "The database schema is newer than this version"
 
 
 def migrations_folder() -> Path:
-    """Beside the package in a checkout, inside it in an installed wheel."""
+    """Return the migrations folder: next to the package in a checkout, inside it in an installed wheel."""
     app = Path(__file__).resolve().parents[2]
     installed = app / "_migrations"
     return installed if installed.is_dir() else app.parent / "migrations"
@@ -44,13 +44,14 @@ def _upgrade(connection: Connection, revision: str) -> None:
         if "Can't locate revision" not in str(error):
             raise
         raise SchemaIsNewer(
-            "The database has the schema of a newer version of Plangate: start that version. Processes of this one that run go "
-            "on, and no more of them can be started."
+            "The database has the schema of a newer version of Plangate; start that version. "
+            "Running processes of this version keep working; new ones cannot start."
         ) from error
 
 
 async def migrate(dsn: str, revision: str = "head") -> None:
-    """Applies every migration that this database has not seen, up to that revision. The login must own the schema."""
+    """Apply all migrations up to `revision` that this database does not have. The login must own the
+    schema."""
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
     )
@@ -62,8 +63,10 @@ async def migrate(dsn: str, revision: str = "head") -> None:
 
 
 def execute_sql_file(name: str) -> None:
-    """For migrations: sends migrations/sql/`name` as it is, in the migration's transaction. asyncpg prepares single
-    statements only, so it goes over the simple protocol."""
+    """Execute migrations/sql/`name` in the migration's transaction.
+
+    asyncpg prepares single statements only, so the file is sent over the simple protocol.
+    """
     connection = op.get_bind()
     connection.exec_driver_sql("SELECT 1")  # asyncpg begins lazily: make sure that the transaction is open
     raw: Any = connection.connection.driver_connection
@@ -71,12 +74,12 @@ def execute_sql_file(name: str) -> None:
 
 
 def schema_revisions() -> list[str]:
-    """Return the revisions of the schema that this code knows, oldest first."""
+    """Return the schema revisions that this code knows, oldest first."""
     return sorted(p.name.split("_")[0] for p in (migrations_folder() / "versions").glob("[0-9]*.py"))
 
 
 async def schema_is_current(raw: Any) -> bool:
-    """Whether the database has the newest migration that this code knows."""
+    """Return whether the database has the newest migration that this code knows."""
     known = schema_revisions()
     found = await raw.fetchval("SELECT version_num FROM alembic_version")
     return bool(known) and found == known[-1]

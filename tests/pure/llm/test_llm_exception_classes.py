@@ -47,11 +47,11 @@ def load_all(package: ModuleType) -> None:
 
 
 def mapped(kind: type[Exception], adapter: ModuleType) -> bool:
-    return kind.__name__ in adapter.CLASS_FAULTS or getattr(kind, "status_code", None) in STATUS_FAULTS
+    return kind.__name__ in adapter.SDK_CLASS_FAULTS or getattr(kind, "status_code", None) in STATUS_FAULTS
 
 
 def fault_of(error: Exception, adapter: ModuleType = anthropic_adapter) -> ProviderFault:
-    return fault_from_sdk(error, adapter.CLASS_FAULTS)
+    return fault_from_sdk(error, adapter.SDK_CLASS_FAULTS)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,10 @@ def test_every_exception_class_is_mapped(
     kinds = {kind for kind in subclasses(root) if kind.__module__.startswith(sdk.__name__)}
     assert len(kinds) >= least
     missing = sorted(f"{k.__module__}.{k.__name__}" for k in kinds if not mapped(k, adapter))
-    assert not missing, f"map these in {adapter.__name__}.CLASS_FAULTS or in faults.STATUS_FAULTS: {missing}"
-    stale = sorted(set(adapter.CLASS_FAULTS) - {kind.__name__ for kind in kinds})
+    assert not missing, (
+        f"map these in {adapter.__name__}.SDK_CLASS_FAULTS or in faults.STATUS_FAULTS: {missing}"
+    )
+    stale = sorted(set(adapter.SDK_CLASS_FAULTS) - {kind.__name__ for kind in kinds})
     assert not stale, f"the SDK has these no longer: {stale}"
 
 

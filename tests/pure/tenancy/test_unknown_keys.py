@@ -33,7 +33,7 @@ def test_an_unknown_key_is_remembered_for_a_while() -> None:
 
 
 def test_no_more_keys_are_remembered_than_the_bound_the_newest_stay() -> None:
-    keys, _, _ = made(remembered=100)
+    keys, _, _ = made(max_remembered=100)
     for n in range(1000):
         keys.remember(n.to_bytes(4))
     assert len(keys) == 100
