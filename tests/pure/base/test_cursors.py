@@ -18,7 +18,7 @@ positions = st.lists(
 
 
 def refused(kind: str, text: str, by: CursorSigner = signer) -> None:
-    with pytest.raises(Malformed, match="not one that this service issued for this list"):
+    with pytest.raises(Malformed, match="was not issued for this list"):
         by.decode(kind, text)
 
 
