@@ -1,9 +1,9 @@
-"""The adapter for Anthropic's messages API and servers compatible with it.
+"""The adapter for Anthropic's messages API and compatible servers.
 
-The SDK, which takes a second to import (see registry.py), is imported here and by the adapters of the
-platforms that speak the same, bedrock.py and vertex.py. The SDK does HTTP and SSE; the
-stream is read as plain JSON and checked here, because the SDK's typed events are built without validation,
-its parsed tool input hides invalid JSON behind `{}`, and a stream that was cut raises nothing.
+Only this file and the adapters of platforms with the same API (bedrock.py, vertex.py) import the SDK, which
+takes a second (see registry.py). The SDK does HTTP and SSE. The stream is read as plain JSON and checked
+here, because the SDK builds its typed events without validation, hides invalid tool input behind `{}`, and
+raises nothing for a truncated stream.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeo
 AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 
 MAX_OUTPUT_TOKENS: Final = 16_384
-"""The API wants a limit for every turn; where there is a thinking budget, it comes on top."""
+"""The API requires a limit for each turn. A thinking budget is added to it."""
 
 _CACHE_BREAKPOINT: Final = {"type": "ephemeral"}
 
 SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
-    # Told apart by their status, by the words of their body, or by their cause; not by the class.
+    # Distinguished by status, by the codes in the body, or by their cause, not by class.
     "APIError": None,
     "APIStatusError": None,
     "InternalServerError": None,
     "APIConnectionError": None,
     "APITimeoutError": Unreachable,
-    # 200 with something else than a stream.
+    # Status 200 without a stream.
     "APIResponseValidationError": BrokenTurn,
     "StreamAlreadyConsumed": BrokenTurn,
-    # The SDK's own reading of credentials, which is not used: the key is always handed in.
+    # The SDK's own search for credentials, which is not used: the key is always passed in.
     "CredentialsError": NotAuthorized,
     "IdentityTokenFileError": NotAuthorized,
     "WorkloadIdentityError": NotAuthorized,
@@ -69,7 +69,7 @@ def build(
     http_client: ModelClient | None,
     idle_timeout_s: float | None = None,
 ) -> AnthropicProvider:
-    """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
+    """Build the provider for app.llm.registry.build_provider, which documents the arguments."""
     return AnthropicProvider(
         AsyncAnthropic,
         http_client,
@@ -80,10 +80,11 @@ def build(
 
 
 class AnthropicProvider(VendorProvider):
-    """Anthropic's messages, through whichever client of its SDK: the platforms of others differ in address,
-    credentials and framing alone. The SDK's retries are off, and its spans, as the service makes its own.
+    """Anthropic's messages API, through any client of its SDK: the platforms differ in address, credentials
+    and framing only.
 
-    Credentials and the address are always handed in, so that the SDK looks for none in the environment.
+    The SDK's retries and spans are off: the service has its own. Credentials and address are always passed
+    in, so that the SDK does not look for them in the environment.
     """
 
     sdk_error = anthropic.AnthropicError
@@ -105,7 +106,7 @@ class AnthropicProvider(VendorProvider):
             timeout=stream_timeout(idle_timeout_s),
             open_telemetry=False,
         )
-        # ANTHROPIC_CUSTOM_HEADERS would send the operator's headers to whatever host a tenant chose.
+        # ANTHROPIC_CUSTOM_HEADERS would send the operator's headers to any host that a tenant chose.
         self._client._custom_headers = {}
         self._client._make_sse_decoder = self._decoder  # type: ignore[method-assign]
 
@@ -116,12 +117,12 @@ class AnthropicProvider(VendorProvider):
         return get_int(request.extra, "max_tokens") or _max_tokens(request)
 
     def _decoder(self) -> Any:
-        """Create the decoder that the SDK uses to parse events. Only the asynchronous half of the SDK's protocol is
+        """Create the decoder that the SDK uses for events. Only the async half of the SDK's protocol is
         implemented."""
         return _AnthropicDecoder(self._line_bytes)
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
-        # `messages.create` would build typed events and warn of models that it finds old.
+        # `messages.create` would build typed events and warn about models that it considers old.
         return await self._client.post(
             "/v1/messages",
             cast_to=object,
@@ -138,7 +139,7 @@ class AnthropicEvent(ServerSentEvent):
 
 
 class _AnthropicDecoder:
-    """Replacement for the SDK's decoder, which bounds nothing."""
+    """Replacement for the SDK's decoder, which has no limits."""
 
     def __init__(self, limit: int) -> None:
         self._events = SseReader(limit)
@@ -150,7 +151,8 @@ class _AnthropicDecoder:
 
 
 def request_body(request: ModelRequest) -> dict[str, Any]:
-    """The body of a request, with breakpoints of the prompt cache after the tools and after the system."""
+    """Return the body of a request, with prompt cache breakpoints after the tools and after the system
+    prompt."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": _max_tokens(request),
@@ -181,7 +183,8 @@ def _max_tokens(request: ModelRequest) -> int:
 
 
 def _message(message: Message) -> dict[str, Any] | None:
-    """A message without content is left out: the API refuses it. Tool results go first, as it demands."""
+    """Return a message as the API expects it, tool results first, or None if it is empty: the API rejects
+    empty messages."""
     blocks: Sequence[Block] = sorted(message.blocks, key=lambda block: not isinstance(block, ToolResult))
     content = [rendered for block in blocks if (rendered := _block(block)) is not None]
     return {"role": message.role, "content": content} if content else None
@@ -205,7 +208,8 @@ def _block(block: Block) -> dict[str, Any] | None:
 
 
 def _thinking(block: Thinking) -> dict[str, Any] | None:
-    """Thinking goes back as it came. What has no signature, such as another vendor's, stays here."""
+    """Return thinking as it was received. Thinking without a signature, such as another vendor's, is not
+    sent."""
     if "redacted" in block.opaque:
         return {"type": "redacted_thinking", "data": block.opaque["redacted"]}
     if "signature" in block.opaque:

@@ -1,7 +1,7 @@
-"""One turn of Anthropic's stream put together from its events. Pure: no SDK, no I/O.
+"""Assemble one turn from the events of Anthropic's stream. Pure: no SDK, no I/O.
 
-Every event is checked before it is used: what is not as the API describes it raises, and nothing of a turn
-that did not come to its `message_stop` is handed on as one.
+Each event is validated before it is used: an unexpected one raises, and a turn without `message_stop` is
+never returned.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _ThinkingDetails(BaseModel):
 
 
 class _TokenCounts(BaseModel):
-    """Of `message_delta` they are running totals: the last one that is there counts."""
+    """Token counts. Those of `message_delta` are running totals: the last value of each counts."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -87,7 +87,7 @@ class _TurnEvent(BaseModel):
 
 @dataclass(slots=True)
 class _PartialBlock:
-    """A content block while it grows. `json` is the tool JSON exactly as it came."""
+    """A content block that is still growing. `json` is the tool JSON exactly as received."""
 
     start: _ContentBlock
     text: list[str] = field(default_factory=list)
@@ -97,9 +97,9 @@ class _PartialBlock:
 
 
 class AnthropicTurn:
-    """Takes events, gives deltas, and the whole turn when the vendor said that it is complete.
+    """Takes events and yields deltas; returns the turn once the vendor reported its end.
 
-    `own_name`: the model is called what it was asked for as, not what the stream calls it.
+    With `keep_requested_name`, the turn has the requested model's name, not the stream's.
     """
 
     def __init__(self, model: str, *, keep_requested_name: bool = False) -> None:
@@ -112,7 +112,8 @@ class AnthropicTurn:
         self._parts: dict[int, _PartialBlock] = {}
 
     def feed(self, event: object) -> Iterator[StreamPart]:
-        """The deltas of one event. Raises pydantic.ValidationError or a ProviderFault for a malformed one."""
+        """Yield the deltas of one event. Raise pydantic.ValidationError or a ProviderFault for a malformed
+        one."""
         parsed = _TurnEvent.model_validate(event)
         if parsed.type == "message_start":
             self._has_started = True
@@ -138,10 +139,10 @@ class AnthropicTurn:
             self.is_complete = True
 
     def feed_trailing(self, event: object) -> None:
-        """Nothing that comes after `message_stop` is a part of the turn."""
+        """Ignore an event after `message_stop`: it is not part of the turn."""
 
     def result(self) -> TurnDone:
-        """The whole turn. Raises BrokenTurn where the stream ended without its end."""
+        """Return the whole turn. Raise BrokenTurn if the stream ended early."""
         if not (self.is_complete and self._has_started and self._stop_reason):
             raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
         stop_reason = _STOP_REASONS.get(self._stop_reason)
@@ -234,11 +235,11 @@ class AnthropicTurn:
 
 
 def _arguments(part: _PartialBlock, stop_reason: StopReason) -> str:
-    """The tool JSON as it came.
+    """Return the tool JSON as received.
 
-    Nothing at all is how the API writes a call without arguments, but only in a turn that came to its own
-    end: in one that was cut off it stays nothing, which is no JSON and so is never dispatched. Some servers
-    send the input whole, in the block's start.
+    The API sends nothing for a call without arguments, which is valid only if the turn is complete: in a
+    truncated turn the text stays empty, which is invalid JSON and so never dispatched. Some servers send the
+    whole input in the block's start.
     """
     written = "".join(part.json)
     if written or stop_reason not in ("end_turn", "tool_use"):

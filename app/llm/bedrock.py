@@ -1,7 +1,7 @@
-"""The adapter for Claude on Amazon Bedrock: Anthropic's messages behind Amazon's address, key and frames.
+"""The adapter for Claude on Amazon Bedrock: Anthropic's messages API with Amazon's address, key and framing.
 
-The credential is a Bedrock API key, sent as a bearer token. Keys of IAM would need boto3 to sign requests,
-whose search for credentials finds the operator's.
+The credential is a Bedrock API key, sent as a bearer token. IAM keys would need boto3 to sign requests, which
+would find the operator's credentials.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def build(
     idle_timeout_s: float | None = None,
     region: str | None = None,
 ) -> BedrockProvider:
-    """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
+    """Build the provider for app.llm.registry.build_provider, which documents the arguments."""
     if base_url is None and not region:
         raise ProviderNotBuilt("A provider of kind 'bedrock' needs a region, such as us-east-1.")
     return BedrockProvider(
@@ -46,7 +46,8 @@ def build(
 
 
 class BedrockProvider(AnthropicProvider):
-    """A turn is named as it was asked for: the same model has several prices, by the prefix of its id."""
+    """Claude on Bedrock. Turns keep the requested name: one model has several prices, by the prefix of its
+    id."""
 
     def _turn(self, request: ModelRequest) -> AnthropicTurn:
         return AnthropicTurn(request.model, keep_requested_name=True)
@@ -56,7 +57,7 @@ class BedrockProvider(AnthropicProvider):
 
     async def _open(self, request: ModelRequest) -> AsyncStream[object]:
         if not request.model.partition(";")[0].strip("."):
-            raise Refused(f"The model id {request.model!r} cannot stand in an address; use one of Bedrock's.")
+            raise Refused(f"The model id {request.model!r} cannot be part of a URL; use a Bedrock model id.")
         return await super()._open(request)
 
 
@@ -75,7 +76,7 @@ class _BedrockDecoder(AWSEventStreamDecoder):
 
 
 def _event_from_frame(frame: Frame) -> AnthropicEvent | None:
-    """The event of Anthropic's that a frame carries, as it would have come in SSE; None for other frames."""
+    """Return the Anthropic event in a frame as if it had arrived over SSE, or None for other frames."""
     headers = frame.headers
     kind = headers.get(":message-type")
     if kind == "event":
@@ -84,15 +85,16 @@ def _event_from_frame(frame: Frame) -> AnthropicEvent | None:
         return _error_event(headers.get(":exception-type"), _error_message(frame.payload))
     if kind == "error":
         return _error_event(headers.get(":error-code"), headers.get(":error-message"))
-    raise InvalidFrame("it does not say what it is")
+    raise InvalidFrame("it has no known message type")
 
 
 def _event_from_payload(payload: bytes) -> AnthropicEvent:
-    """`{"bytes": <base64 of the event's JSON>}`; what is wrong with that JSON is told by whoever reads it."""
+    """Decode `{"bytes": <base64 of the event's JSON>}`. The reader of the event reports invalid JSON in
+    it."""
     try:
         data = base64.b64decode(json.loads(payload)["bytes"], validate=True).decode()
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidFrame("it holds no bytes of an event") from error
+        raise InvalidFrame("it contains no bytes of an event") from error
     event = loads_event(data)
     kind = event.get("type") if isinstance(event, dict) else None
     return AnthropicEvent(event="error" if kind == "error" else "message", data=data)

@@ -1,6 +1,7 @@
-"""The HTTP clients of providers: what a provider sends is bounded, whoever it is and whatever it speaks.
+"""The HTTP clients of providers, which limit what any provider can send.
 
-Streams of all clients share one `ModelTraffic`: how many are open, and how fast the bytes of one tenant are read.
+The streams of all clients share one `ModelTraffic`, which limits the open streams and the rate at which one
+tenant's bytes are read.
 """
 
 from __future__ import annotations
@@ -31,22 +32,20 @@ from app.base.shares import TenantShares
 from app.llm.provider import TooMuchSent
 
 STREAMS_PER_SLOT: Final = 16
-"""Twice the calls that a query makes at once by default, because one tenant gets at most half of the streams."""
+"""Twice the concurrent calls of a query by default, because one tenant gets at most half of the streams."""
 
 MIN_LINE_COST_BYTES: Final = 64
-"""A line counts as this many bytes at least: each is work, and may be one byte."""
+"""A line counts as at least this many bytes: each costs work, even if it has one byte."""
 
-MAX_REMEMBERED_TENANTS: Final = (
-    10_000  # tenants whose rate is remembered although none of their streams is open
-)
+MAX_REMEMBERED_TENANTS: Final = 10_000  # tenants whose rate is kept although they have no open stream
 
 _turn_bytes: ContextVar[int | None] = ContextVar("turn_bytes", default=None)
-"""The most bytes that the response to the request under way may have."""
+"""Maximum bytes of the response to the current request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelBounds:
-    """How much providers may send. The settings of the service say what each bound is for."""
+    """Limits for what providers may send. The settings of the service document each one."""
 
     streams: int = 1024
     keepalive: int = 100
@@ -55,14 +54,15 @@ class ModelBounds:
     tenant_bytes_per_s: int = 4 * 1024 * 1024
 
     def turn_bytes(self, max_tokens: int | None) -> int:
-        """Return the maximum bytes of a turn for which `max_tokens` were requested; None if the request does not say."""
+        """Return the maximum bytes of a turn with `max_tokens` requested tokens; None if the request has no
+        limit."""
         if max_tokens is None:
             return MAX_RESPONSE_BYTES
         return min(MAX_RESPONSE_BYTES, self.line_bytes + max(0, max_tokens) * self.bytes_per_token)
 
 
 class ModelTraffic:
-    """The streams of providers that are open in a process."""
+    """The open provider streams of a process."""
 
     def __init__(
         self,
@@ -85,14 +85,15 @@ class ModelTraffic:
 
     @asynccontextmanager
     async def stream_slot(self) -> AsyncIterator[None]:
-        """Hold a place for one stream of the current tenant; wait until one is free."""
+        """Hold a slot for one stream of the current tenant; wait until one is free."""
         began = time.monotonic()
         async with self._shares.slot(requesting_tenant()):
             self.metrics.model_stream_wait.observe(time.monotonic() - began)
             yield
 
     async def throttle(self, tenant: str, cost: int) -> None:
-        """Wait as long as the tenant's rate requires after its streams have received this much. The first second is free."""
+        """Wait as long as the tenant's rate requires after its streams received this much. The first second
+        is free."""
         now = self._clock()
         paid_until = max(self._paid_until.get(tenant, 0.0), now - 1) + cost / self.bounds.tenant_bytes_per_s
         if tenant not in self._paid_until and len(self._paid_until) >= MAX_REMEMBERED_TENANTS:
@@ -104,8 +105,11 @@ class ModelTraffic:
 
 
 class ModelClient(httpx2.AsyncClient):
-    """A client for requests to providers. It reads no proxy and no .netrc of the environment, follows no redirect,
-    keeps no cookies, accepts no compression, and bounds every response."""
+    """A client for requests to providers.
+
+    It ignores proxies and .netrc in the environment, follows no redirects, keeps no cookies, accepts no
+    compression, and limits every response.
+    """
 
     def __init__(self, transport: httpx2.AsyncBaseTransport, traffic: ModelTraffic) -> None:
         super().__init__(
@@ -120,7 +124,7 @@ class ModelClient(httpx2.AsyncClient):
 
     @contextmanager
     def bound_response(self, max_tokens: int | None) -> Iterator[None]:
-        """Bound the response to the request in the block by the number of tokens that it asks for."""
+        """Limit the response to the request in the block by the number of tokens that it asks for."""
         before = _turn_bytes.set(self.traffic.bounds.turn_bytes(max_tokens))
         try:
             yield
@@ -129,7 +133,7 @@ class ModelClient(httpx2.AsyncClient):
 
     async def _bound_body(self, response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            why = "its answer is compressed, which nobody asked for"
+            why = "its response is compressed although the request did not allow it"
             raise EgressRefused(response.request.url.host, why, allowable=False)
         bounds = self.traffic.bounds
         limit = (_turn_bytes.get() or MAX_RESPONSE_BYTES) if response.is_success else bounds.line_bytes
@@ -137,7 +141,7 @@ class ModelClient(httpx2.AsyncClient):
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """The body of a response, up to a number of bytes and at the rate of its tenant."""
+    """A response body with a maximum size, read at the rate of its tenant."""
 
     def __init__(self, inner: Any, limit: int, traffic: ModelTraffic, tenant: str) -> None:
         self._inner = inner
@@ -165,7 +169,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 
 def open_client(traffic: ModelTraffic) -> ModelClient:
-    """Return a client for the vendors' own addresses and those that the operator chose."""
+    """Return a client for the vendors' own addresses and those that the operator configured."""
     bounds = traffic.bounds
     transport = OpenTransport2(keepalive=bounds.keepalive, connections=bounds.streams)
     return ModelClient(transport, traffic)

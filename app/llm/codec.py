@@ -1,4 +1,4 @@
-"""Turns as they are kept on work records: JSON, readable by people. Pure."""
+"""Encode turns for work records as readable JSON. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from app.llm.messages import Block, StopReason, Text, Thinking, ToolResult, Tool
 
 
 def dump_turn(blocks: tuple[Text | Thinking | ToolUse, ...], stop_reason: StopReason) -> bytes:
-    """`{"blocks": [...], "stopReason": ...}`; a tool's arguments stay the text that the model wrote."""
+    """Return `{"blocks": [...], "stopReason": ...}`. A tool's arguments stay the text that the model
+    wrote."""
     return orjson.dumps({"blocks": [_dump(b) for b in blocks], "stopReason": stop_reason})
 
 
 def load_turn(data: bytes) -> tuple[tuple[Text | Thinking | ToolUse, ...], StopReason]:
-    """The inverse of `dump_turn`."""
+    """Decode what `dump_turn` returned."""
     raw = orjson.loads(data)
     return tuple(_load(b) for b in raw["blocks"]), raw["stopReason"]
 
 
 def block_wire(block: Block) -> dict[str, Any]:
-    """A block of any message, for people to read."""
+    """Return a block of any message in a readable form."""
     if isinstance(block, ToolResult):
         return {
             "type": "tool_result",
@@ -51,4 +52,4 @@ def _load(raw: dict[str, Any]) -> Text | Thinking | ToolUse:
         case "tool_use":
             return ToolUse(raw["id"], raw["name"], raw["arguments"])
         case other:
-            raise ValueError(f"a work record holds a block of the unknown type {other!r}")
+            raise ValueError(f"a work record has a block of the unknown type {other!r}")

@@ -1,7 +1,7 @@
-"""The frames of `application/vnd.amazon.eventstream`, in which Bedrock streams. Pure: bytes in, frames out.
+"""Decode frames of `application/vnd.amazon.eventstream`, which Bedrock streams. Pure: bytes in, frames out.
 
-The SDK would decode them with botocore, which is large, reads files of the operator's account, and is needed
-for nothing else.
+The SDK would decode them with botocore, which is large, reads the operator's AWS files, and is needed for
+nothing else.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ _CRC: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">H")
 _STRING: Final = 7
 _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 6: None, _STRING: None, 8: 8, 9: 16}
-"""Bytes of a header's value by its type; None: its length stands in front of it."""
+"""Bytes of a header's value by its type; None: the length precedes the value."""
 
 
 class InvalidFrame(ValueError):
-    """The bytes are not frames, or were damaged on their way; what follows cannot be read any more."""
+    """The bytes are not frames, or are damaged; the rest of the stream cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message. `headers` are those whose values are strings, which is all that Bedrock sends."""
+    """One message. `headers` has only headers with string values: Bedrock sends no others."""
 
     headers: dict[str, str]
     payload: bytes
 
 
 class FrameReader:
-    """Takes the bytes of a stream as they come and gives the frames that are whole. `limit` is the most bytes of one."""
+    """Takes the bytes of a stream in chunks and yields complete frames. `limit` is the maximum bytes of a
+    frame."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Return the frames that this chunk completes; keep the rest for the next chunk. Raises FrameBroken and
-        TooMuchSent."""
+        """Yield the frames that this chunk completes; keep the rest for the next chunk. Raise InvalidFrame
+        and TooMuchSent."""
         self._buffer += data
         while len(self._buffer) >= _PRELUDE.size:
             length, headers_length, crc = _PRELUDE.unpack_from(self._buffer)
@@ -54,7 +55,7 @@ class FrameReader:
                     "line", f"a frame of more than {self._limit} bytes", "PLANGATE_MODEL_LINE_BYTES"
                 )
             if _PRELUDE.size + headers_length + _CRC.size > length:
-                raise InvalidFrame("its lengths cannot be true")
+                raise InvalidFrame("its lengths are inconsistent")
             if len(self._buffer) < length:
                 return
             frame = bytes(self._buffer[:length])

@@ -1,7 +1,7 @@
-"""From what a vendor answers, or a connection does, to the faults of the protocol; shared by the vendors.
+"""Map vendors' responses and connection errors to provider faults, for all vendors.
 
-A vendor's SDK is never imported here: its exceptions are told apart by status, by the word in the error body,
-and by the names of their classes, which each vendor's file lists.
+This module never imports a vendor's SDK: it distinguishes SDK exceptions by status, by the codes in the error
+body, and by class names, which each vendor's file lists.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from app.llm.provider import (
 )
 
 MAX_MESSAGE_CHARS: Final = 500
-"""How much of a vendor's message a fault repeats."""
+"""Maximum characters of a vendor's message in a fault."""
 
 STATUS_FAULTS: Final[Mapping[int, type[ProviderFault]]] = {
     400: Refused,
@@ -43,7 +43,7 @@ STATUS_FAULTS: Final[Mapping[int, type[ProviderFault]]] = {
     403: NotAuthorized,
     404: Refused,
     408: Unreachable,
-    409: Overloaded,  # a lock of the vendor's that timed out; the SDKs would retry it too
+    409: Overloaded,  # a lock at the vendor timed out; the SDKs would retry it too
     412: Refused,
     413: Refused,
     422: Refused,
@@ -94,7 +94,7 @@ KIND_FAULTS: Final[Mapping[str, type[ProviderFault]]] = {
 BUDGET_CODES: Final = frozenset(
     {"insufficient_quota", "enforced_spend_limit_reached", "contract_spend_limit_reached"}
 )
-"""Codes that come with 429 although waiting does not help: a budget at the vendor is spent."""
+"""Codes of 429 responses for which waiting does not help: a budget at the vendor is used up."""
 
 _OVERFLOW = re.compile(
     r"prompt is too long|context[ _-]?length|context window|maximum context|exceeds? (the )?(available )?context"
@@ -109,7 +109,7 @@ CONNECTION_ERRORS: Final = (
     anyio.EndOfStream,
     EgressRefused,
 )
-"""What a broken or refused connection raises. httpx2 lets errors of TLS through: OSErrors, too."""
+"""Errors of broken or refused connections. httpx2 does not wrap TLS errors, which are OSErrors."""
 
 CHUNK_ERRORS: Final = (
     json.JSONDecodeError,
@@ -118,16 +118,16 @@ CHUNK_ERRORS: Final = (
     RecursionError,
     InvalidFrame,
 )
-"""What a chunk raises that is not what it should be."""
+"""Errors of malformed chunks."""
 
 
 def fault_from_sdk(
     error: Exception, classes: Mapping[str, type[ProviderFault] | None], usage: Usage | None = None
 ) -> ProviderFault:
-    """The fault of an exception of an SDK.
+    """Return the fault for an exception of an SDK.
 
-    Told by its class where `classes`, the vendor's table, says which; else by the answer it carries (an error
-    in the middle of a stream has a body, and the status 200 or none); else by its cause.
+    Use its class if `classes`, the vendor's table, has an entry for it; else the response that it carries (an
+    error in the middle of a stream has a body, and status 200 or none); else its cause.
     """
     named = classes.get(type(error).__name__)
     if named is not None and named is not Unreachable:
@@ -156,25 +156,25 @@ def fault_from_status(
     headers: Mapping[str, str],
     usage: Usage | None = None,
 ) -> ProviderFault:
-    """The fault of an error answer. `kind` and `code` are the words of its body.
+    """Return the fault for an error response. `kind` and `code` come from its body.
 
-    A status below 400 is either an error event in a stream that began well, where the words decide, or a
+    A status below 400 is either an error event in a stream that began well, where the codes decide, or a
     redirect, which is never followed.
     """
     shown = clip_message(message)
     if code in BUDGET_CODES:
-        return Refused(f"The budget at the provider is spent: {shown}", usage=usage)
+        return Refused(f"The budget at the provider is used up: {shown}", usage=usage)
     limited = any(KIND_FAULTS.get(word or "") is RateLimited for word in (kind, code))
     of_the_prompt = status in (400, 413, 422) or (status < 300 and not limited)
     if of_the_prompt and (code == "context_length_exceeded" or _OVERFLOW.search(message)):
         return ContextOverflow(f"The prompt is larger than the model's window: {shown}", usage=usage)
     if 300 <= status < 400:
         return Refused(
-            f"The provider redirects ({status}), which is not followed; set baseUrl to the final address.",
+            f"The provider redirects ({status}). Redirects are not followed; set baseUrl to the final address.",
             usage=usage,
         )
     fault = _fault_type(status, kind, code)
-    prefix = f"The provider answered {status}" if status >= 400 else "The provider broke off"
+    prefix = f"The provider returned {status}" if status >= 400 else "The provider aborted the stream"
     return fault(f"{prefix}: {shown}", retry_after_s=retry_after_s(headers), usage=usage)
 
 
@@ -192,10 +192,10 @@ def _fault_type(status: int, kind: str | None, code: str | None) -> type[Provide
 
 
 def fault_from_connection(error: BaseException, usage: Usage | None = None) -> ProviderFault:
-    """The fault of an exception that came with no answer, or in the middle of one.
+    """Return the fault for an exception without a response, or in the middle of one.
 
-    An EgressRefused below it is a refusal with its message. The words of other errors are not repeated where
-    they may hold a header, such as the key.
+    An EgressRefused among the causes becomes a refusal with its message. Messages of other errors are not
+    repeated, because they may contain a header, such as the key.
     """
     for cause in _cause_chain(error):
         if isinstance(cause, EgressRefused | TooMuchSent):
@@ -208,7 +208,7 @@ def fault_from_connection(error: BaseException, usage: Usage | None = None) -> P
             return BrokenTurn("The provider's answer could not be decompressed.", usage=usage)
         if isinstance(cause, httpx2.TimeoutException | TimeoutError):
             return Unreachable(
-                f"The provider stayed silent for too long ({type(cause).__name__}).", usage=usage
+                f"The provider sent nothing for too long ({type(cause).__name__}).", usage=usage
             )
         if isinstance(cause, ssl.SSLCertVerificationError):
             return Unreachable(
@@ -218,7 +218,7 @@ def fault_from_connection(error: BaseException, usage: Usage | None = None) -> P
 
 
 def fault_from_chunk(error: Exception, usage: Usage | None = None) -> BrokenTurn:
-    """The fault of a chunk that cannot be read."""
+    """Return the fault for a chunk that cannot be parsed."""
     if isinstance(error, pydantic.ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -231,10 +231,11 @@ def fault_from_chunk(error: Exception, usage: Usage | None = None) -> BrokenTurn
 
 
 def parse_error_body(body: object) -> tuple[str | None, str | None, str | None]:
-    """`(type, code, message)` of an error body, `{"error": {...}}` or what is inside; each where it is there.
+    """Return `(type, code, message)` of an error body, `{"error": {...}}` or its inner object; None for what
+    is missing.
 
-    Anthropic keeps its stable code at `details.error_code`; OpenAI's `code` may be a number; Google may wrap
-    the body in a list, and Amazon may write `Message`.
+    Anthropic's stable code is at `details.error_code`; OpenAI's `code` may be a number; Google may wrap the
+    body in a list; Amazon may write `Message`.
     """
     if isinstance(body, list) and body:
         body = body[0]
@@ -252,7 +253,7 @@ def parse_error_body(body: object) -> tuple[str | None, str | None, str | None]:
 
 
 def clip_message(message: str) -> str:
-    """One line, of a length that can be shown."""
+    """Return the message as one line, shortened for display."""
     line = " ".join(message.split())
     return line if len(line) <= MAX_MESSAGE_CHARS else line[: MAX_MESSAGE_CHARS - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""Neutral messages: what the loop speaks, whichever vendor answers. Pure."""
+"""Messages that are the same for all vendors. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A vendor's reasoning; `opaque` is what it wants back unchanged (a signature, redacted data)."""
+    """A vendor's reasoning. `opaque` must be sent back unchanged (a signature, redacted data)."""
 
     text: str
     opaque: dict[str, Any] = field(default_factory=dict)
@@ -21,7 +21,8 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call the model asks for. `arguments` is the JSON text exactly as the model wrote it, valid or not."""
+    """A call that the model requests. `arguments` is the JSON text exactly as the model wrote it, valid or
+    not."""
 
     id: str
     name: str
@@ -30,7 +31,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The answer to a ToolUse, as the text that the model reads."""
+    """The result of a ToolUse, as the text that the model reads."""
 
     tool_use_id: str
     content: str
@@ -47,15 +48,15 @@ class Message:
 
 
 MAX_TOKENS_PER_CALL: Final = 10**12
-"""Of one call: sums of such numbers still have a place in the database."""
+"""Maximum token count of one call, so that sums still fit into the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call or of many added up.
+    """Tokens of one call or the sum of several.
 
-    `input_tokens` are those that no cache was read or written for; the whole prompt is the sum of the three.
-    `reasoning_tokens` are a part of `output_tokens`.
+    `input_tokens` excludes tokens that were read from or written to a cache; the whole prompt is the sum of
+    the three. `reasoning_tokens` are part of `output_tokens`.
     """
 
     input_tokens: int = 0
@@ -66,7 +67,8 @@ class Usage:
 
     @classmethod
     def from_server(cls, **counts: int) -> Usage:
-        """What a server counted, as far as it can be: one of a tenant's says what it likes."""
+        """Return the counts of a server, limited to a valid range: a tenant's own server may report
+        anything."""
         return cls(**{name: min(max(count, 0), MAX_TOKENS_PER_CALL) for name, count in counts.items()})
 
     def __add__(self, other: Usage) -> Usage:
@@ -81,7 +83,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as the model is told of it."""
+    """A tool as it is described to the model."""
 
     name: str
     description: str
@@ -90,12 +92,12 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Everything one model turn needs.
+    """Everything that one model turn needs.
 
-    `notes` are said after the system prompt, and not in it: they are another run's other ones, and the system prompt
-    stays in the vendor's cache.
-    `model` is the vendor's id. `thinking` and `extra` go into the vendor's request body as they are. The last
-    user message of `messages` that is text and carries no tool result is the prompt of this run.
+    `notes` follow the system prompt and are not part of it: they differ between runs, and so the system
+    prompt stays in the vendor's cache. `model` is the vendor's id. `thinking` and `extra` are added to the
+    vendor's request body unchanged. The last user message in `messages` that is text and has no tool result
+    is the prompt of this run.
     """
 
     model: str
@@ -123,7 +125,7 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class TurnDone:
-    """The whole turn: the last thing a stream yields, and only when the vendor said that it is complete."""
+    """The whole turn: the last item of a stream, yielded only if the vendor reported that it is complete."""
 
     blocks: tuple[Text | Thinking | ToolUse, ...]
     stop_reason: StopReason

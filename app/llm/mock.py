@@ -1,4 +1,4 @@
-"""The `mock` interpreter: every turn is answered with the same text, nothing is ever called."""
+"""The `mock` interpreter: it returns the same text for each turn and calls nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DEFAULT_TEXT = "This is a mock response."
 
 
 class MockProvider:
-    """Answers with `text`.
+    """Returns `text` in each turn.
 
-    `tokens` says how the text is streamed: a number of deltas of about the same length, or the deltas
-    themselves, whose concatenation then is the text. Without it a text is cut into pieces of a fixed size.
+    `tokens` says how the text is streamed: the number of deltas of similar length, or the deltas themselves,
+    whose concatenation then is the text. Without it, the text is split into pieces of a fixed size.
     """
 
     def __init__(self, text: str = DEFAULT_TEXT, *, tokens: int | Sequence[str] | None = None) -> None:
@@ -33,4 +33,4 @@ class MockProvider:
         yield TurnDone(blocks, "end_turn", Usage(), request.model)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""

@@ -1,4 +1,4 @@
-"""The `noop` interpreter: every turn echoes the last text of the user, nothing is ever called."""
+"""The `noop` interpreter: it echoes the last user text in each turn and calls nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.llm.pieces import message_text, prompt_index, split_text
 
 
 class NoopProvider:
-    """Echoes. A run without any text of the user is answered with an empty turn."""
+    """Echoes the prompt. A run without user text gets an empty turn."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         at = prompt_index(request.messages)
@@ -19,4 +19,4 @@ class NoopProvider:
         yield TurnDone((Text(text),) if text else (), "end_turn", Usage(), request.model)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""

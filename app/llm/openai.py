@@ -1,6 +1,6 @@
-"""The adapter for OpenAI's chat completions and the many servers compatible with them.
+"""The adapter for OpenAI's chat completions and compatible servers.
 
-The only file that imports the SDK: see registry.py. As for Anthropic, the SDK does HTTP and SSE, and the
+Only this file imports the SDK (see registry.py). As in anthropic.py, the SDK does HTTP and SSE, and the
 stream is read as plain JSON and checked here.
 """
 
@@ -23,16 +23,16 @@ from app.llm.sse import SseReader, loads_event
 from app.llm.wire import VendorProvider, arguments_object, get_int, stream_timeout, validate_key
 
 SDK_CLASS_FAULTS: Final[dict[str, type[ProviderFault] | None]] = {
-    # Told apart by their status, by the words of their body, or by their cause; not by the class.
+    # Distinguished by status, by the codes in the body, or by their cause, not by class.
     "APIError": None,
     "APIStatusError": None,
     "InternalServerError": None,
     "APIConnectionError": None,
     "APITimeoutError": Unreachable,
-    # 200 with something else than a stream.
+    # Status 200 without a stream.
     "APIResponseValidationError": BrokenTurn,
     "StreamAlreadyConsumed": BrokenTurn,
-    # The SDK's other ways to a key, which are not used: the key is always handed in.
+    # The SDK's other sources of a key, which are not used: the key is always passed in.
     "OAuthError": NotAuthorized,
     "SubjectTokenProviderError": NotAuthorized,
     "MutuallyExclusiveAuthError": NotAuthorized,
@@ -59,13 +59,13 @@ def build(
     http_client: ModelClient | None,
     idle_timeout_s: float | None = None,
 ) -> OpenAIProvider:
-    """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
+    """Build the provider for app.llm.registry.build_provider, which documents the arguments."""
     key = validate_key(api_key, is_required=base_url is None)
     return OpenAIProvider(key, base_url, http_client, idle_timeout_s)
 
 
 class OpenAIProvider(VendorProvider):
-    """Chat completions. The SDK's retries are off."""
+    """Chat completions, without the SDK's retries."""
 
     sdk_error = openai.OpenAIError
     class_faults = SDK_CLASS_FAULTS
@@ -78,7 +78,7 @@ class OpenAIProvider(VendorProvider):
         idle_timeout_s: float | None,
     ) -> None:
         super().__init__(http_client)
-        # OpenAI's own models refuse `max_tokens`; most compatible servers know nothing else.
+        # OpenAI's own models reject `max_tokens`; most compatible servers support nothing else.
         self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
         self._client = AsyncOpenAI(
             api_key=api_key,
@@ -87,7 +87,7 @@ class OpenAIProvider(VendorProvider):
             max_retries=0,
             timeout=stream_timeout(idle_timeout_s),
         )
-        # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS would go to whatever host a tenant chose.
+        # OPENAI_ORG_ID, OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS would be sent to any host that a tenant chose.
         self._client.organization = self._client.project = self._client.admin_api_key = None
         self._client._custom_headers = {}
         self._client._make_sse_decoder = self._decoder  # type: ignore[method-assign]
@@ -96,7 +96,7 @@ class OpenAIProvider(VendorProvider):
         return OpenAITurn(request.model)
 
     def _decoder(self) -> Any:
-        """Create the decoder that the SDK uses to parse events. Only the asynchronous half of the SDK's protocol is
+        """Create the decoder that the SDK uses for events. Only the async half of the SDK's protocol is
         implemented."""
         return _OpenAIDecoder(self._line_bytes)
 
@@ -121,7 +121,7 @@ class _OpenAIEvent(ServerSentEvent):
 
 
 class _OpenAIDecoder:
-    """Replacement for the SDK's decoder, which bounds nothing."""
+    """Replacement for the SDK's decoder, which has no limits."""
 
     def __init__(self, limit: int) -> None:
         self._events = SseReader(limit)
@@ -133,7 +133,7 @@ class _OpenAIDecoder:
 
 
 def request_body(request: ModelRequest, limit_name: str) -> dict[str, Any]:
-    """The body of a request. Of `thinking`, only `effort` has a counterpart here."""
+    """Return the body of a request. Only `effort` of `thinking` has a counterpart here."""
     body: dict[str, Any] = {
         "model": request.model,
         "messages": list(_messages(request)),
@@ -170,7 +170,7 @@ def _messages(request: ModelRequest) -> Iterator[dict[str, Any]]:
 
 
 def _assistant(message: Message) -> Iterator[dict[str, Any]]:
-    """Thinking stays here: there is no field for it that all servers take."""
+    """Yield an assistant message. Thinking is not sent: no field for it works on all servers."""
     text = "".join(block.text for block in message.blocks if isinstance(block, Text))
     calls = [
         {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": _arguments(block)}}
@@ -185,7 +185,7 @@ def _assistant(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _user(message: Message) -> Iterator[dict[str, Any]]:
-    """The results of calls are messages of their own and stand right after the calls."""
+    """Yield the results of calls as messages of their own, right after the calls, then the text."""
     for block in message.blocks:
         if isinstance(block, ToolResult):
             yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": block.content}
@@ -195,6 +195,7 @@ def _user(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _arguments(call: ToolUse) -> str:
-    """What is valid goes back byte for byte; servers that parse the history would fail over anything else."""
+    """Return valid arguments byte for byte, others wrapped: servers that parse the history would fail on
+    them."""
     wrapped = arguments_object(call.arguments)
     return json.dumps(wrapped, ensure_ascii=False) if "INVALID_JSON" in wrapped else call.arguments

@@ -1,7 +1,7 @@
-"""One turn of a chat-completions stream put together from its chunks. Pure: no SDK, no I/O.
+"""Assemble one turn from the chunks of a chat-completions stream. Pure: no SDK, no I/O.
 
-Compatible servers differ in what they leave out: usage, ids and indexes of calls, `[DONE]`. All of that is
-borne; a turn without a `finish_reason` is not one.
+Compatible servers may omit usage, ids and indexes of calls, or `[DONE]`. All of that is accepted; a turn
+without a `finish_reason` is not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from app.llm.messages import (
 from app.llm.provider import BrokenTurn, Refused
 
 MAX_CALLS_PER_TURN: Final = 1000
-"""Of a turn: every piece of a call is compared with those before it."""
+"""Limits the cost of matching each piece of a call with earlier calls."""
 
 _STOP_REASONS: Final[dict[str, StopReason]] = {
     "stop": "end_turn",
@@ -92,7 +92,7 @@ class _Chunk(BaseModel):
 
 @dataclass(slots=True)
 class _PartialCall:
-    """A call while it grows. `json` is its arguments exactly as they came."""
+    """A call that is still growing. `json` is its arguments exactly as received."""
 
     index: int | None
     id: str = ""
@@ -101,7 +101,7 @@ class _PartialCall:
 
 
 class OpenAITurn:
-    """Takes chunks, gives deltas, and the whole turn when the server said why it ended."""
+    """Takes chunks and yields deltas; returns the turn once the server gave a finish reason."""
 
     def __init__(self, model: str) -> None:
         self.usage = Usage()
@@ -115,11 +115,12 @@ class OpenAITurn:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the server said why the turn ended; its usage may still come."""
+        """Return whether the server gave a finish reason; its usage may still follow."""
         return self._finish_reason is not None
 
     def feed(self, chunk: object) -> Iterator[StreamPart]:
-        """The deltas of one chunk. Raises pydantic.ValidationError or a ProviderFault for a malformed one."""
+        """Yield the deltas of one chunk. Raise pydantic.ValidationError or a ProviderFault for a malformed
+        one."""
         parsed = _Chunk.model_validate(chunk)
         self._model = parsed.model or self._model
         self._update_usage(parsed.usage)
@@ -131,18 +132,18 @@ class OpenAITurn:
             self._finish_reason = choice.finish_reason or self._finish_reason
 
     def feed_trailing(self, chunk: object) -> None:
-        """A chunk after the end: the usage, as a rule. One that goes on with the turn spoils it."""
+        """Read a chunk after the end, usually the usage. One that continues the turn invalidates it."""
         parsed = _Chunk.model_validate(chunk)
         self._update_usage(parsed.usage)
         if any(choice.delta is not None and choice.delta.has_content for choice in parsed.choices):
             self._has_trailing_content = True
 
     def result(self) -> TurnDone:
-        """The whole turn. Raises BrokenTurn where the stream ended without its end."""
+        """Return the whole turn. Raise BrokenTurn if the stream ended early."""
         if self._finish_reason is None:
             raise BrokenTurn("The provider's stream ended in the middle of the turn.", usage=self.usage)
         if self._has_trailing_content:
-            raise BrokenTurn("The provider's stream went on after its end.", usage=self.usage)
+            raise BrokenTurn("The provider's stream continued after its end.", usage=self.usage)
         stop_reason = _STOP_REASONS.get(self._finish_reason)
         if stop_reason is None:
             raise BrokenTurn(
@@ -163,7 +164,7 @@ class OpenAITurn:
 
     def _apply_delta(self, delta: _ChoiceDelta) -> Iterator[StreamPart]:
         if delta.function_call is not None:
-            raise Refused("The server calls functions in a way that is long gone; it must know `tool_calls`.")
+            raise Refused("The server uses the deprecated `function_call`; it must support `tool_calls`.")
         thinking = delta.reasoning_content or delta.reasoning
         if thinking:
             self._thinking.append(thinking)
@@ -184,22 +185,24 @@ class OpenAITurn:
             call.json.append(piece.function.arguments or "")
 
     def _call_for(self, piece: _CallDelta) -> _PartialCall:
-        """The call a piece belongs to: by index, where another id does not say that it begins a new one.
+        """Return the call that a piece belongs to: the one with its index, unless another id shows a new
+        call.
 
-        Some servers leave the index out, and some give every parallel call the index 0.
+        Some servers omit the index, and some give all parallel calls the index 0.
         """
         same = [call for call in self._calls if piece.index is None or call.index == piece.index][-1:]
         if same and not (piece.id and same[0].id and piece.id != same[0].id):
             return same[0]
         if len(self._calls) >= MAX_CALLS_PER_TURN:
             raise BrokenTurn(
-                f"The model asked for more than {MAX_CALLS_PER_TURN} calls in one turn.", usage=self.usage
+                f"The model requested more than {MAX_CALLS_PER_TURN} calls in one turn.", usage=self.usage
             )
         self._calls.append(_PartialCall(piece.index))
         return self._calls[-1]
 
     def _tool_use(self, call: _PartialCall, ended_itself: bool) -> ToolUse:
-        """A call without arguments is written as nothing; in a turn that was cut off it stays no JSON."""
+        """Return a complete call. Empty arguments mean `{}`, but stay invalid JSON in a turn that was
+        truncated."""
         if not call.name:
             raise BrokenTurn("The provider sent a tool call without a name.", usage=self.usage)
         written = "".join(call.json)

@@ -1,4 +1,5 @@
-"""What the interpreters without a model share: the prompt of a run, and a text cut into deltas. Pure."""
+"""Helpers of the interpreters without a model: finding the prompt of a run, and splitting a text into deltas.
+Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from itertools import pairwise
 from app.llm.messages import Message, Text, ToolResult
 
 MAX_PIECE_CHARS = 256
-"""Length of one delta of a long text, in characters."""
+"""Maximum characters of one delta."""
 
 
 def split_text(text: str, *, count: int | None = None) -> tuple[str, ...]:
-    """Cut `text` into `count` parts of about the same length, or into parts of PIECE_CHARS.
+    """Split `text` into `count` parts of similar length, or into parts of MAX_PIECE_CHARS.
 
-    Never more parts than characters; no part is empty; their concatenation is the text.
+    There are never more parts than characters, no part is empty, and their concatenation is the text.
     """
     if not text:
         return ()
@@ -26,7 +27,7 @@ def split_text(text: str, *, count: int | None = None) -> tuple[str, ...]:
 
 
 def prompt_index(messages: Sequence[Message]) -> int | None:
-    """Where the prompt of this run stands: the last user message that is text and carries no tool result."""
+    """Return the index of this run's prompt: the last user message with text and without a tool result."""
     for at in range(len(messages) - 1, -1, -1):
         message = messages[at]
         if message.role != "user" or any(isinstance(block, ToolResult) for block in message.blocks):
@@ -37,5 +38,5 @@ def prompt_index(messages: Sequence[Message]) -> int | None:
 
 
 def message_text(message: Message) -> str:
-    """The text of a message, its text blocks on lines of their own."""
+    """Return the text blocks of a message, one per line."""
     return "\n".join(block.text for block in message.blocks if isinstance(block, Text))

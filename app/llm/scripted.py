@@ -1,16 +1,16 @@
-"""The `scripted` interpreter: the prompt itself says which tools are called, so that no model is needed.
+"""The `scripted` interpreter: the prompt says which tools to call, so no model is needed.
 
 The prompt of a run is JSON, `{"tool": name, "args": {...}}` or `{"script": [{"tool", "args"}, ...]}`. The
-calls are made one a turn, with the ids `scripted-tool-1`, `scripted-tool-2`, ...; a call that failed does not
-end the script. The last turn is the text `{"results": [{"tool", "result"} or {"tool", "error"}, ...]}`.
+interpreter makes one call per turn, with the ids `scripted-tool-1`, `scripted-tool-2`, ...; a failed call
+does not end the script. The last turn is the text `{"results": [{"tool", "result"} or {"tool", "error"},
+...]}`.
 
 Anywhere in `args`, an object whose only key is `$result` is replaced by the value of its JMESPath expression
 over the list of this run's earlier results, in the order of the calls: `{"$result": "[0].id"}` is the `id` of
-the first one. A result that is JSON is that JSON, another is its text, one that failed is null. `prompt`,
-where it is an object, is replaced and then serialised, so that the script of a sub-agent can be written as it
-is.
+the first one. A JSON result is used as JSON, other results as text, and a failed one is null. If `prompt` is
+an object, it is replaced and then serialized, so that the script of a sub-agent can be written inline.
 
-The provider keeps nothing: what has been called is read from the messages after the prompt.
+The provider keeps no state: it reads from the messages after the prompt which calls were made.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from app.llm.pieces import message_text, prompt_index, split_text
 from app.llm.provider import Refused
 
 MAX_ARGUMENT_DEPTH = 100
-"""Levels of nesting that the arguments of one call may have."""
+"""Maximum nesting depth of the arguments of one call."""
 
 MAX_SEARCH_STEPS = 100_000
-"""What one expression may cost: it is evaluated between the events of other queries."""
+"""Limit of one expression, which is evaluated on the event loop."""
 
 FORMAT_HELP = (
     'The scripted interpreter expects a prompt that is JSON: {"tool": "name", "args": {...}} for one call or '
@@ -52,7 +52,7 @@ FORMAT_HELP = (
 
 @dataclass(frozen=True, slots=True)
 class ScriptStep:
-    """One call of a script. `pointer` is the JSON pointer of its arguments in the prompt."""
+    """One call of a script. `pointer` is the JSON pointer to its arguments in the prompt."""
 
     tool: str
     args: dict[str, Any]
@@ -61,13 +61,13 @@ class ScriptStep:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The calls, and the final text if the prompt gives one: a str as it is, another value as JSON."""
+    """The calls, and the final text if the prompt has one: a string as it is, another value as JSON."""
 
     steps: tuple[ScriptStep, ...]
     answer: Any = None
 
     def text(self, done: Sequence[ToolResult]) -> str:
-        """The answer with its expressions over the results replaced; without one a summary of the results."""
+        """Return the answer with its expressions replaced, or a summary of the results if there is none."""
         if self.answer is None:
             results = [_entry(step, result) for step, result in zip(self.steps, done, strict=False)]
             return _json({"results": results})
@@ -76,7 +76,8 @@ class Script:
 
 
 class ScriptedProvider:
-    """Follows the script in the prompt. A prompt that is none is Refused, before anything is called."""
+    """Follows the script in the prompt. Raises Refused for a prompt without a script, before anything is
+    called."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         at = prompt_index(request.messages)
@@ -96,11 +97,11 @@ class ScriptedProvider:
         yield TurnDone((Text(text),), "end_turn", Usage(), request.model)
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
 
 def parse_script(prompt: str) -> Script:
-    """The script in a prompt. Raises Refused, with the place, for anything that is not a script."""
+    """Parse the script in a prompt. Raise Refused, with the location, if it is invalid."""
     try:
         document = _strict_loads(prompt)
     except (ValueError, RecursionError) as error:
@@ -133,7 +134,7 @@ def _step(item: Any, pointer: str) -> ScriptStep:
 
 
 def _validate(value: Any, pointer: str, depth: int) -> None:
-    """Compile every expression, so that a script with a malformed one does nothing at all."""
+    """Validate every expression, so that a script with an invalid one does nothing at all."""
     if depth > MAX_ARGUMENT_DEPTH:
         raise Refused(f"The script nests deeper than {MAX_ARGUMENT_DEPTH} levels at {pointer[:200]}.")
     if isinstance(value, list):
@@ -194,7 +195,7 @@ def _replace(value: Any, earlier: list[Any], pointer: str) -> Any:
 
 
 def _results_after(messages: Sequence[Message]) -> list[ToolResult]:
-    """The results of this run's calls, in the order of the calls."""
+    """Return the results of this run's calls, in the order of the calls."""
     answered = {
         block.tool_use_id: block
         for message in messages
@@ -209,7 +210,7 @@ def _results_after(messages: Sequence[Message]) -> list[ToolResult]:
 
 
 def _value(result: ToolResult) -> Any:
-    """What `$result` sees: the JSON of a result, else its text; null for one that failed."""
+    """Return what `$result` sees: the JSON of a result, else its text, or None if it failed."""
     return None if result.is_error else _parse_or_text(result.content)
 
 
@@ -227,7 +228,7 @@ def _parse_or_text(content: str) -> Any:
 
 
 def _strict_loads(text: str) -> Any:
-    """JSON without NaN, infinities, numbers that become one, and lone surrogates."""
+    """Parse JSON. Reject NaN, infinities, numbers that overflow, and lone surrogates."""
     value = json.loads(text, parse_constant=_reject_constant, parse_float=_parse_float)
     if "\\u" in text:
         _json(value).encode()

@@ -1,7 +1,7 @@
-"""Bearer tokens from the key of a service account of Google Cloud, signed here.
+"""Create bearer tokens, signed with the key of a Google Cloud service account.
 
-Google's APIs take such a self-signed token as it is (https://google.aip.dev/auth/4111): nothing is fetched,
-so the key, which a tenant wrote, names no address that the service would call.
+Google's APIs accept self-signed tokens (https://google.aip.dev/auth/4111). Nothing is fetched, so the service
+calls no address from the key, which a tenant wrote.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from app.llm.provider import ProviderNotBuilt
 
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 LIFETIME_S: Final = 3600
-"""The longest that Google accepts."""
+"""Google's maximum."""
 
 MAX_PRIME_BITS: Final = 1024
-"""Of the two primes of a key: those that Google gives have 2048 bits together."""
+"""Maximum size of each of the key's two primes. Google's keys have 2048 bits in total."""
 
 _PEM: Final = re.compile(
     r"\s*-----BEGIN PRIVATE KEY-----([A-Za-z0-9+/=\s]{1,8000})-----END PRIVATE KEY-----\s*"
 )
 _RSA: Final = bytes.fromhex("020100300d06092a864886f70d0101010500")
-"""What PKCS#8 writes after its length: the version, and that the key is for RSA."""
+"""The bytes after the length in PKCS#8: the version, and RSA as the algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccount:
-    """The account that a key file speaks for."""
+    """A service account, with its key."""
 
     email: str
     key_id: str
@@ -45,7 +45,7 @@ class ServiceAccount:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the JSON of a key file. Raises ProviderNotBuilt, without a word of it."""
+        """Read the JSON of a key file. Raise ProviderNotBuilt; the message contains nothing of the file."""
         try:
             info = json.loads(text)
             email, key_id, pem = info["client_email"], info["private_key_id"], info["private_key"]
@@ -54,13 +54,13 @@ class ServiceAccount:
             key = None
         if key is None or not isinstance(email, str) or not isinstance(key_id, str):
             raise ProviderNotBuilt(
-                "The provider's key begins like the JSON of a service account but is not a whole one: store "
-                "the key file as Google gave it, with client_email, private_key_id and private_key."
+                "The provider's key looks like the JSON of a service account but is invalid. Store the key file "
+                "as downloaded from Google, with client_email, private_key_id and private_key."
             )
         return cls(email, key_id, key)
 
     def token(self) -> str:
-        """A token for Google Cloud, from now on for an hour. Costs about a millisecond."""
+        """Return a token for Google Cloud that is valid for an hour. Takes about a millisecond."""
         now = int(time.time())
         head = {"alg": "RS256", "typ": "JWT", "kid": self.key_id}
         claims = {"iss": self.email, "sub": self.email, "scope": SCOPE, "iat": now, "exp": now + LIFETIME_S}
@@ -70,8 +70,11 @@ class ServiceAccount:
 
 
 def _load_key(pem: str) -> RSAPrivateKey | None:
-    """The key in a PEM, if it is as Google makes them. OpenSSL tests for primes while the interpreter's lock is held:
-    half a minute for one of 10,000 bits. So their size is looked at first, and no other kind of key is loaded at all."""
+    """Return the key in a PEM, or None if it is not like Google's keys.
+
+    OpenSSL tests for primes while holding the interpreter's lock: half a minute for a prime of 10,000 bits.
+    So their size is checked first, and no other type of key is loaded at all.
+    """
     found = _PEM.fullmatch(pem)
     data = base64.b64decode(found.group(1)) if found else b""
     if data[4 : 4 + len(_RSA)] != _RSA:

@@ -1,6 +1,6 @@
-"""Server-sent events from bytes, with bounds. Pure: bytes in, events out.
+"""Parse server-sent events with size limits. Pure: bytes in, events out.
 
-The decoders of the SDKs bound neither lines nor events, and one of them copies what it has of an event with every line.
+The SDKs' decoders limit neither lines nor events, and one of them copies the partial event with each line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def loads_event(data: str) -> Any:
-    """Parse the JSON of an event. Raise JSONDecodeError, also for an integer of more digits than Python reads."""
+    """Parse the JSON of an event. Raise JSONDecodeError, also for an integer with too many digits for
+    Python."""
     try:
         return json.loads(data)
     except json.JSONDecodeError:
@@ -27,7 +28,7 @@ def loads_event(data: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SseEvent:
-    """`type` is None where the stream does not name one."""
+    """A server-sent event. `type` is None if the stream does not name one."""
 
     type: str | None
     data: str
@@ -35,13 +36,13 @@ class SseEvent:
 
 @dataclass(slots=True)
 class SseReader:
-    """Takes the bytes of a stream as they come and gives the events that are complete.
+    """Takes the bytes of a stream in chunks and yields complete events.
 
-    `limit` is the most bytes of one line, and of the data of one event.
+    `limit` is the maximum bytes of one line, and of the data of one event.
     """
 
     limit: int
-    _line: list[bytes] = field(default_factory=list)  # pieces of a line whose end has not come
+    _line: list[bytes] = field(default_factory=list)  # pieces of an incomplete line
     _line_bytes: int = 0
     _type: str | None = None
     _data: list[str] = field(default_factory=list)
@@ -50,7 +51,8 @@ class SseReader:
     _has_begun: bool = False
 
     def feed(self, chunk: bytes) -> Iterator[SseEvent]:
-        """Yield the events that end in this chunk. Raise TooMuchSent, and UnicodeDecodeError for a line that is not UTF-8."""
+        """Yield the events that end in this chunk. Raise TooMuchSent, and UnicodeDecodeError for a line that
+        is not UTF-8."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False

@@ -1,7 +1,7 @@
-"""The adapter for Claude on Google's Vertex AI: Anthropic's messages behind Google's address and tokens.
+"""The adapter for Claude on Google's Vertex AI: Anthropic's messages API with Google's address and tokens.
 
-The credential is an access token, or the key of a service account, from which a token is signed for each
-turn. Google's own library is not used: it would look for the operator's account where the spec has none.
+The credential is an access token, or the key of a service account, which signs a token for each turn.
+Google's own library is not used: it would look for the operator's account if the spec has none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def build(
     region: str | None = None,
     project: str | None = None,
 ) -> VertexProvider:
-    """The provider behind app.llm.registry.build_provider, which says what the arguments mean."""
+    """Build the provider for app.llm.registry.build_provider, which documents the arguments."""
     if not (region and project):
         raise ProviderNotBuilt("A provider of kind 'vertex' needs a project and a region.")
     token = _token_source(api_key, is_required=base_url is None)
@@ -39,7 +39,7 @@ def build(
 
 
 class VertexProvider(AnthropicProvider):
-    """`token` gives the one to send, for each turn anew."""
+    """Claude on Vertex AI. `token` returns the access token and is called for each turn."""
 
     _client: AsyncAnthropicVertex
 

@@ -1,4 +1,4 @@
-"""What the adapters of the vendors share: connections, keys, tool JSON, and the course of a turn."""
+"""Shared code of the vendor adapters: connections, keys, tool JSON, and the course of a turn."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from app.llm.provider import ProviderFault, ProviderNotBuilt, Refused, TooMuchSe
 IDLE_TIMEOUT_S: Final = 120.0
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_TAIL_S: Final = 2.0
-"""How long to wait for the end of a body after the turn was complete, to keep the connection for reuse."""
+"""How long to wait for the end of a body after a complete turn, so that the connection can be reused."""
 
 NO_KEY: Final = "none"
-"""Sent to a server of the tenant's own that asks for no key."""
+"""Placeholder for a tenant's own server that needs no key."""
 
 
 MAX_EVENTS_PER_SLICE: Final = 100
-"""Then others have their turn."""
+"""Events to process before yielding to the event loop."""
 
 STREAM_END: Final = object()
-"""What `anext` gives at the end of a stream. An `async for` that is left early leaves a generator open."""
+"""Default of `anext` at the end of a stream. Leaving an `async for` early would leave a generator open."""
 
 
 class VendorTurn(Protocol):
-    """A turn put together from a vendor's events, each of them checked."""
+    """A turn that is assembled from a vendor's events, each of them validated."""
 
     @property
     def usage(self) -> Usage: ...
 
     @property
     def is_complete(self) -> bool:
-        """Whether the vendor said that the turn has ended."""
+        """Return whether the vendor reported the end of the turn."""
 
     def feed(self, event: object) -> Iterator[StreamPart]: ...
 
     def feed_trailing(self, event: object) -> None:
-        """An event after the end."""
+        """Process an event after the end."""
 
     def result(self) -> TurnDone: ...
 
 
 class VendorStream(Protocol):
-    """The open stream of an SDK: events of JSON, and the connection behind them."""
+    """The open stream of an SDK: JSON events, and the connection behind them."""
 
     async def __anext__(self) -> object: ...
 
@@ -70,17 +70,18 @@ class VendorStream(Protocol):
 
 
 class VendorProvider(ABC):
-    """One attempt a turn, through the SDK of a vendor: it does HTTP and cuts the stream into events of JSON.
+    """One attempt per turn through the SDK of a vendor, which does HTTP and splits the stream into JSON
+    events.
 
-    `http_client` stays the caller's; without one the provider opens its own, for the vendor's own address. What a
-    provider sends is bounded by it, and by the decoder of the stream.
+    `http_client` belongs to the caller; without one, the provider opens its own for the vendor's address. The
+    client and the decoder of the stream limit what a provider sends.
     """
 
     sdk_error: ClassVar[type[Exception]]
     """The root of the SDK's exceptions."""
 
     class_faults: ClassVar[Mapping[str, type[ProviderFault] | None]]
-    """Every exception of the SDK that has no status of its own; None: see faults.fault_of_sdk."""
+    """All SDK exceptions without a status of their own; for None see faults.fault_from_sdk."""
 
     def __init__(self, http_client: ModelClient | None) -> None:
         self._owns_client = http_client is None
@@ -91,7 +92,7 @@ class VendorProvider(ABC):
 
     @abstractmethod
     def _output_tokens(self, request: ModelRequest) -> int | None:
-        """Return the most tokens that the request asks for; None if it does not say."""
+        """Return the maximum tokens that the request asks for; None if it has no limit."""
 
     @abstractmethod
     async def _open(self, request: ModelRequest) -> VendorStream: ...
@@ -130,7 +131,7 @@ class VendorProvider(ABC):
         return self._http_client.traffic.bounds.line_bytes
 
     def _redact_key(self, fault: ProviderFault) -> ProviderFault:
-        """Without the key that was sent: some servers repeat it where they refuse it."""
+        """Remove the key from the fault's message: some servers repeat the key that they reject."""
         for name in ("api_key", "access_token"):
             key = getattr(getattr(self, "_client", None), name, None)
             if isinstance(key, str) and key != NO_KEY:
@@ -139,7 +140,7 @@ class VendorProvider(ABC):
         return fault
 
     async def _drain(self, stream: VendorStream, turn: VendorTurn) -> None:
-        """Read a stream to its end after the turn was complete. Whatever happens then is no fault of it."""
+        """Read a stream to its end after a complete turn, ignoring errors."""
         with suppress(TimeoutError, TooMuchSent, self.sdk_error, *CONNECTION_ERRORS, *CHUNK_ERRORS):
             async with asyncio.timeout(MAX_TAIL_S):
                 while (event := await anext(stream, STREAM_END)) is not STREAM_END:
@@ -152,29 +153,27 @@ class VendorProvider(ABC):
 
 
 def validate_key(api_key: str | None, *, is_required: bool) -> str:
-    """The key to send. `needed`: the address is the vendor's own, where nothing works without one."""
+    """Return the key to send. `is_required`: the vendor's own address needs one. Raise ProviderNotBuilt."""
     if not api_key:
         if is_required:
             raise ProviderNotBuilt('The provider has no key: set apiKey to {"secret": name}, or apiKeyEnv.')
         return NO_KEY
     if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-        raise ProviderNotBuilt(
-            "The provider's key holds spaces or characters that no key has; store it again."
-        )
+        raise ProviderNotBuilt("The provider's key contains spaces or invalid characters; store it again.")
     return api_key
 
 
 def stream_timeout(idle_s: float | None) -> httpx2.Timeout:
-    """`idle_s` is the longest silence between two reads of a stream, in seconds."""
+    """Return timeouts with `idle_s` seconds as the longest silence between two reads of a stream."""
     idle_s = idle_s or IDLE_TIMEOUT_S
     return httpx2.Timeout(idle_s, connect=min(CONNECT_TIMEOUT_S, idle_s))
 
 
 def arguments_object(arguments: str) -> dict[str, Any]:
-    """Tool arguments as the object that a vendor wants in the history.
+    """Return tool arguments as the object that a vendor expects in the history.
 
-    What the model wrote malformed goes back in the wrapping that Anthropic recommends for it, so that the
-    model sees its own words beside the error.
+    Malformed arguments are wrapped as Anthropic recommends, so that the model sees its own text next to the
+    error.
     """
     try:
         value = json.loads(arguments)
@@ -184,6 +183,6 @@ def arguments_object(arguments: str) -> dict[str, Any]:
 
 
 def get_int(parts: Mapping[str, Any], name: str) -> int | None:
-    """Return the integer of this name, if there is one."""
+    """Return the integer of this name, or None."""
     value = parts.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

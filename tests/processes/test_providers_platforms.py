@@ -129,14 +129,14 @@ CHUNK = {":event-type": "chunk", ":message-type": "event"}
         (damaged(b_chunk(a_text(0, "x")[1]), 3), "the checksum of its prelude is wrong"),
         (damaged(b_chunk(a_text(0, "x")[1]), -9), "its checksum is wrong"),
         (b"<html>Who are you?</html>", "the checksum of its prelude is wrong"),
-        (frame({":event-type": "chunk"}, b"{}"), "it does not say what it is"),
-        (frame(CHUNK, b"{}"), "it holds no bytes of an event"),
-        (frame(CHUNK, b"[1]"), "it holds no bytes of an event"),
-        (frame(CHUNK, b"no JSON"), "it holds no bytes of an event"),
-        (frame(CHUNK, b'{"bytes": 17}'), "it holds no bytes of an event"),
-        (frame(CHUNK, b'{"bytes": "\xc3\xbc"}'), "it holds no bytes of an event"),
-        (frame(CHUNK, b'{"bytes": "a"}'), "it holds no bytes of an event"),
-        (frame(CHUNK, b'{"bytes": "/w=="}'), "it holds no bytes of an event"),
+        (frame({":event-type": "chunk"}, b"{}"), "it has no known message type"),
+        (frame(CHUNK, b"{}"), "it contains no bytes of an event"),
+        (frame(CHUNK, b"[1]"), "it contains no bytes of an event"),
+        (frame(CHUNK, b"no JSON"), "it contains no bytes of an event"),
+        (frame(CHUNK, b'{"bytes": 17}'), "it contains no bytes of an event"),
+        (frame(CHUNK, b'{"bytes": "\xc3\xbc"}'), "it contains no bytes of an event"),
+        (frame(CHUNK, b'{"bytes": "a"}'), "it contains no bytes of an event"),
+        (frame(CHUNK, b'{"bytes": "/w=="}'), "it contains no bytes of an event"),
     ],
 )
 async def test_a_spoilt_frame_breaks_the_turn_and_what_was_used_is_known(
@@ -178,12 +178,12 @@ async def test_an_exception_in_the_middle_of_bedrocks_stream(
     [
         (
             frame({":message-type": "error", ":error-code": "Failure", ":error-message": "It broke"}, b""),
-            "The provider broke off: It broke",
+            "The provider aborted the stream: It broke",
         ),
-        (frame({":message-type": "error"}, b""), "The provider broke off: no message"),
-        (frame({":message-type": "exception"}, b"\xff"), "The provider broke off: no message"),
-        (frame({":message-type": "exception"}, b"[]"), "The provider broke off: no message"),
-        (frame({":message-type": "exception"}, b'{"Message": "So"}'), "The provider broke off: So"),
+        (frame({":message-type": "error"}, b""), "The provider aborted the stream: no message"),
+        (frame({":message-type": "exception"}, b"\xff"), "The provider aborted the stream: no message"),
+        (frame({":message-type": "exception"}, b"[]"), "The provider aborted the stream: no message"),
+        (frame({":message-type": "exception"}, b'{"Message": "So"}'), "The provider aborted the stream: So"),
     ],
 )
 async def test_an_error_frame_is_a_fault_of_the_server(
@@ -206,7 +206,7 @@ async def test_an_error_frame_is_a_fault_of_the_server(
             429,
             {"message": "Too many tokens, please wait before trying again."},
             RateLimited,
-            "The provider answered 429: Too many tokens, please wait before trying again.",
+            "The provider returned 429: Too many tokens, please wait before trying again.",
         ),
         (
             "bedrock",
@@ -220,46 +220,46 @@ async def test_an_error_frame_is_a_fault_of_the_server(
             400,
             {"message": "The provided model identifier is invalid."},
             Refused,
-            "The provider answered 400: The provided model identifier is invalid.",
+            "The provider returned 400: The provided model identifier is invalid.",
         ),
         (
             "bedrock",
             403,
             {"Message": "Authentication failed: Please make sure your API Key is valid."},
             NotAuthorized,
-            "The provider answered 403: Authentication failed: Please make sure your API Key is valid.",
+            "The provider returned 403: Authentication failed: Please make sure your API Key is valid.",
         ),
-        ("bedrock", 408, {"message": "late"}, Unreachable, "The provider answered 408: late"),
-        ("bedrock", 424, {"message": "fell"}, ServerFault, "The provider answered 424: fell"),
-        ("bedrock", 503, {"message": "full"}, Overloaded, "The provider answered 503: full"),
+        ("bedrock", 408, {"message": "late"}, Unreachable, "The provider returned 408: late"),
+        ("bedrock", 424, {"message": "fell"}, ServerFault, "The provider returned 424: fell"),
+        ("bedrock", 503, {"message": "full"}, Overloaded, "The provider returned 503: full"),
         (
             "vertex",
             429,
             {"error": {"code": 429, "message": "Quota exceeded", "status": "RESOURCE_EXHAUSTED"}},
             RateLimited,
-            "The provider answered 429: Quota exceeded",
+            "The provider returned 429: Quota exceeded",
         ),
         (
             "vertex",
             403,
             [{"error": {"code": 403, "message": "Permission denied", "status": "PERMISSION_DENIED"}}],
             NotAuthorized,
-            "The provider answered 403: Permission denied",
+            "The provider returned 403: Permission denied",
         ),
-        ("vertex", 400, [], Refused, "The provider answered 400: Error code: 400 - []"),
+        ("vertex", 400, [], Refused, "The provider returned 400: Error code: 400 - []"),
         (
             "vertex",
             401,
             {"error": {"code": 401, "message": "Token expired", "status": "UNAUTHENTICATED"}},
             NotAuthorized,
-            "The provider answered 401: Token expired",
+            "The provider returned 401: Token expired",
         ),
         (
             "vertex",
             529,
             {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
             Overloaded,
-            "The provider answered 529: Overloaded",
+            "The provider returned 529: Overloaded",
         ),
     ],
 )
@@ -302,7 +302,7 @@ async def test_a_model_id_is_one_segment_of_the_path(
 async def test_a_model_id_that_would_leave_its_path_is_refused(model: str, server: VendorServer) -> None:
     with pytest.raises(Refused) as refused:
         await parts_of(provider_for("bedrock", server), request(model=model))
-    says = f"The model id {model!r} cannot stand in an address; use one of Bedrock's."
+    says = f"The model id {model!r} cannot be part of a URL; use a Bedrock model id."
     assert refused.value.message == says
     assert not server.seen
 

@@ -80,7 +80,7 @@ async def test_a_query_is_answered_after_a_fault_and_has_its_price(
     assert cost is not None
     assert query["costUsd"] == pytest.approx(cost.usd)
     (retry,) = await service.api.events(query["id"], "step-retry")
-    assert retry["reason"] == "provider_rate_limited: The provider answered 429: slow"
+    assert retry["reason"] == "provider_rate_limited: The provider returned 429: slow"
     texts = await service.api.events(query["id"], "text")
     assert "".join(event["text"] for event in texts) == "Hello there"
     assert [seen.headers["authorization"] for seen in server.seen] == [f"Bearer {LITERAL}"] * 2

@@ -145,8 +145,8 @@ def test_a_key_file_that_is_not_one_is_refused_without_its_words(text: str) -> N
     with pytest.raises(ProviderNotBuilt) as refused:
         ServiceAccount.from_json(text)
     assert str(refused.value) == (
-        "The provider's key begins like the JSON of a service account but is not a whole one: store the key "
-        "file as Google gave it, with client_email, private_key_id and private_key."
+        "The provider's key looks like the JSON of a service account but is invalid. Store the key file "
+        "as downloaded from Google, with client_email, private_key_id and private_key."
     )
     assert "PRIVATE KEY" not in repr(ServiceAccount.from_json(key_file()))
 
