@@ -104,7 +104,7 @@ async def revoke_key(
     async def revoke(tx: Tx) -> Any:
         if not await store.revoke_key(tx, key_id):
             raise NotFound(f"There is no key {key_id!r}.")
-        tx.after_commit(request.app.state.services.tenancy.forget_keys)
+        tx.after_commit(request.app.state.services.tenancy.expire_cached_keys)
         return {"id": key_id, "revoked": True}
 
     return await reading(request, caller, revoke)

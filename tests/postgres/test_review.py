@@ -177,7 +177,7 @@ async def test_a_limit_that_was_just_raised_fails_nobody(
             await api.do(f"/queries/{query}/resume", {"limits": {"maxTurns": 5}})
         return rows
 
-    monkeypatch.setattr(store, "due_limits", due)
+    monkeypatch.setattr(queries_store, "due_limits", due)
     await plangate.services.queries.fail_due_limits()
     assert (await api.ended(query))["status"] == "succeeded"
 

@@ -557,7 +557,7 @@ async def test_a_body_that_is_lost_is_said_to_be(plangate: World, api: Caller, a
     os.symlink(outside, path)
     body = refused(await api.get(f"{at}/a"), 503, "blob_lost")
     name = hashlib.sha256(b"body").hexdigest()
-    assert body["detail"].startswith(f"The stored body {name} is not there. The operator must restore it")
+    assert body["detail"].startswith(f"The stored body {name} is missing. The operator must restore it")
     good(await put(api, f"{at}/b", b"body"))  # written again it is there again, and the link is gone
     assert (await api.get(f"{at}/a")).content == b"body"
     assert not path.is_symlink()
