@@ -356,7 +356,7 @@ class AdmittedConnection(HttpToolsProtocol):
         """End a connection that got no place in time."""
         self.admission.reject(self)
         if self.has_request:
-            self._close_with(503, "unavailable", "The service is not available at the moment", FULL)
+            self._close_with(503, "unavailable", "The service is temporarily unavailable", FULL)
         else:
             self._ending = True
             self.transport.abort()

@@ -99,7 +99,7 @@ async def validation_error_response(request: Request, error: Exception) -> Respo
 
 
 def field_pointer(loc: tuple[int | str, ...]) -> str:
-    """A JSON pointer into the body; parameters are named as they are: `query:limit`."""
+    """Return a JSON pointer into the body, or `query:limit` for a parameter."""
     where, *rest = loc
     if where != "body":
         return f"{where}:{'.'.join(str(p) for p in rest)}"
@@ -176,7 +176,7 @@ class ShutdownResponder:
 
 
 def request_log_fields(request: Request) -> dict[str, str]:
-    """Where a request went, without what its sender wrote: the route as the API declares it, and ids that are ids."""
+    """Return log fields of a request without the sender's text: its method, its declared route, and valid ids."""
     route = getattr(request.scope.get("route"), "path", None)
     named = log_ids(*request.scope.get("path_params", {}).values())
     return {"method": request.method, "route": route or "none", **named}

@@ -50,7 +50,7 @@ ROUTERS = (
 
 
 def create_app(services: Services | None = None) -> FastAPI:
-    """The application over these services; without any it only knows its own description."""
+    """Return the application over these services. Without services, it can only describe its API."""
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
@@ -85,7 +85,7 @@ def create_app(services: Services | None = None) -> FastAPI:
 
 
 def create_operations_app(services: Services) -> FastAPI:
-    """What a worker answers: whether it runs and can work, and its numbers. Its life is the process's."""
+    """Return the application of a worker: health, readiness and metrics. The process owns its lifespan."""
     api = FastAPI(
         title="Plangate worker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )

@@ -98,7 +98,7 @@ class MetricsEndpoint:
         self._lock = asyncio.Lock()
 
     async def allow(self, request: Request) -> None:
-        """Lets in the operator: by the token for this route, which needs no database, or by the operator's key."""
+        """Allow the operator: by the token for this route, which needs no database, or by the operator's key."""
         authorization = request.headers.get("authorization", "")
         if self._token is not None and hmac.compare_digest(
             authorization.encode(), f"Bearer {self._token}".encode()

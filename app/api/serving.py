@@ -108,7 +108,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 async def _run_beside_database(site: Site, services: Services, work: Coroutine[Any, Any, None]) -> None:
-    """Does the work of the process; beside it, starts the embedded Postgres again should it die."""
+    """Run the work of the process, and restart the embedded Postgres if it ends."""
     keeper = asyncio.create_task(_keep_postgres(site, services), name="keep-postgres")
     try:
         await work
@@ -144,7 +144,7 @@ def _install_signal_handlers() -> None:
 
 
 def _exit(_number: int, _frame: object) -> None:
-    """Unwinds the process, so that what it holds is given back: outside its own loop uvicorn leaves signals to us."""
+    """Unwind the process, so that it releases what it holds. Outside its own loop, uvicorn leaves signals to us."""
     raise SystemExit(0)
 
 
@@ -207,7 +207,7 @@ class _OperationsServer(uvicorn.Server):
 
 
 def _listen(host: str, port: int, setting: str = "--port", backlog: int = 2048) -> socket.socket:
-    """A socket there. `choose` is what another port is chosen with."""
+    """Return a socket that listens at the address. `setting` names what chooses another port, for the error."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -253,7 +253,7 @@ def _notify_data_location(site: Site) -> None:
 
 
 async def check_master_key(site: Site) -> None:
-    """Another master key could open nothing that this database holds: better said at the start than at each use."""
+    """Exit if the master key cannot open what this database holds, rather than fail at each use."""
     sealer = Sealer(derive_key(site.master, "installation"))
     connection = await asyncpg.connect(site.migrate_dsn)
     try:
@@ -277,7 +277,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _ensure_local_key(settings: Settings, site: Site) -> Path | None:
-    """On a loopback address with the embedded database: the operator's key, made once, readable by its owner."""
+    """Return the file of the operator's key, created if needed; None unless local with the embedded database."""
     if site.postgres is None or not is_loopback(settings.host):
         return None
     path = settings.data_dir / "local-key"
@@ -320,7 +320,7 @@ def _require_keys(site: Site) -> None:
 
 
 def _require_blobs(settings: Settings) -> None:
-    """A default of each machine's own would lose the files of the others."""
+    """Exit if DATABASE_URL is set without PLANGATE_BLOBS: with a default per machine, bodies on other machines would be lost."""
     if settings.database_url is not None and settings.blobs is None:
         raise SystemExit(
             "PLANGATE_BLOBS is needed with DATABASE_URL: where the bodies of files are, the same for every process of "

@@ -32,14 +32,14 @@ NO_TENANT = "There is no tenant {!r}; make it with `plangate tenants create`."
 
 
 def openapi_text() -> str:
-    """The document of openapi/openapi.json, to the byte."""
+    """Return the text of openapi/openapi.json, to the byte."""
     return json.dumps(create_app().openapi(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 async def create_tenant(
     settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
 ) -> bool:
-    """Makes a tenant; False if it exists, and then nothing changes."""
+    """Create a tenant. Return False, and change nothing, if it exists."""
     async with open_services(settings) as services, services.db.transaction("") as tx:
         return await services.tenancy.create_tenant(tx, tenant, limits, floor)
 
@@ -47,8 +47,11 @@ async def create_tenant(
 async def set_tenant(
     settings: Settings, tenant: str, limits: dict[str, Any] | None, floor: dict[str, Any] | None
 ) -> None:
-    """Replaces the limits of a tenant, its approval floor, or both; what is None stays. Raises NotFound. The login
-    must own the schema: the service's role cannot change a tenant."""
+    """Replace the limits of a tenant, its approval floor, or both; None leaves a value as it is.
+
+    The login must own the schema, because the service's role cannot change a tenant. Raise NotFound if there
+    is no such tenant.
+    """
     site = find_site(settings)
     try:
         await migrate_database(site, wait_s=0)
@@ -72,9 +75,11 @@ class VerificationReport:
 
 
 async def verify(settings: Settings, export: Path | None, against: Path | None) -> VerificationReport:
-    """Checks every record of an artifact. Only what is sound is exported. Raises Invalid for a file that `export` did
-    not write, OSError for one that cannot be read or written, NotFound where there is no database: one that was made to
-    be verified would be sound."""
+    """Check every artifact record, and export the chain heads to `export` only if all are sound.
+
+    Raise Invalid if `against` was not written by `export`, OSError if a file cannot be read or written, and
+    NotFound if there is no database: a database created for the check would always be sound.
+    """
     expected = {} if against is None else exported_heads(await asyncio.to_thread(against.read_bytes))
     require_database(settings, " to verify")
     async with open_services(settings) as services:
@@ -86,7 +91,10 @@ async def verify(settings: Settings, export: Path | None, against: Path | None) 
 
 
 def write_atomically(file: Path, data: bytes) -> None:
-    """All of it or what was there: an export may be the only witness of what was cut off since. Raises OSError."""
+    """Write the whole file or leave it unchanged. Raise OSError.
+
+    An export may be the only evidence of records that were cut off since.
+    """
     if file.exists() and not file.is_file():  # a pipe, a terminal
         file.write_bytes(data)
         return
@@ -104,7 +112,7 @@ def write_atomically(file: Path, data: bytes) -> None:
 
 
 def require_database(settings: Settings, what_for: str = "") -> None:
-    """Raises NotFound where none is, before an empty one is made in a directory that nobody meant."""
+    """Raise NotFound if there is no database, before an empty one is created in the wrong directory."""
     if settings.database_url is None and not embedded_postgres.cluster_exists(settings.data_dir):
         raise NotFound(
             f"There is no database in {settings.data_dir}{what_for}. Say with --data-dir where the service keeps its "
@@ -114,7 +122,7 @@ def require_database(settings: Settings, what_for: str = "") -> None:
 
 @contextlib.asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """The services of the database that the settings name, its schema up to date, without a process that works."""
+    """Yield the services of the configured database, its schema up to date, without running work."""
     site = find_site(settings)
     try:
         await prepare_database(site, wait_s=0)
@@ -148,7 +156,7 @@ async def create_key(
 
 
 async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[str, Any]]:
-    """The newest keys of a tenant, as `GET /keys` gives them. Raises NotFound for a tenant that there is not."""
+    """Return the newest keys of a tenant, in the form of `GET /keys`. Raise NotFound for an unknown tenant."""
     require_database(settings)
     async with open_services(settings) as services:
         await _require_tenant(services, tenant)
@@ -157,7 +165,7 @@ async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[st
 
 
 async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:
-    """Has a key stop working within five seconds. Raises NotFound."""
+    """Revoke a key: it stops working within five seconds. Raise NotFound."""
     require_database(settings)
     async with open_services(settings) as services:
         await _require_tenant(services, tenant)

@@ -70,7 +70,7 @@ ApprovalFloor = Annotated[
 
 
 def settings(**given: object) -> configuration.Settings:
-    """The environment's settings, with what the command line says laid over them."""
+    """Return the settings of the environment, overridden by the options that are given."""
     found = configuration.Settings()
     said = {k: v.expanduser() if isinstance(v, Path) else v for k, v in given.items() if v is not None}
     return found.model_copy(update=said)
@@ -141,7 +141,7 @@ def set_tenant(
 
 
 def parse_limits(text: str | None) -> dict[str, Any] | None:
-    """The limits of an option, each a known one: a slip would take a limit away."""
+    """Return the limits of an option. Raise Invalid for an unknown name: a typo would remove a limit."""
     if text is None:
         return None
     limits = parse_json("--limits", text)
@@ -285,7 +285,7 @@ def openapi() -> None:
 
 
 def setting_variable(field: int | str) -> str:
-    """The environment variable of a setting, by which whoever set it knows it."""
+    """Return the environment variable of a setting, for messages."""
     name = str(field)
     return name if name.isupper() else f"PLANGATE_{name.upper()}"
 

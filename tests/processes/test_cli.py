@@ -200,7 +200,7 @@ def test_nothing_is_approved_when_there_is_nobody_to_ask(commands: Commands, htt
     approval = pending(http, paying(commands))
     for more in ((), ("--json",)):
         found = commands.result("approvals", "approve", approval["id"], *more)
-        told = "plangate: There is nobody to ask: give --digest of what was read, or --yes.\n"
+        told = "plangate: Not a terminal: pass --digest (the digest you reviewed) or --yes.\n"
         assert (found.exit_code, found.stderr) == (2, told)
     assert http.get(f"/approvals/{approval['id']}").json()["status"] == "pending"
     decided = commands.json("approvals", "approve", approval["id"], "--yes")

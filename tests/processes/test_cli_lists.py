@@ -115,7 +115,7 @@ def test_more_than_is_shown_is_said_and_so_is_nothing(commands: Commands) -> Non
         assert (none.exit_code, none.stdout, none.stderr) == (
             0,
             "",
-            f"Nothing to list: there is no {of} like that.\n",
+            f"No {of} matches.\n",
         )
         assert commands.json(*words) == []
     for words, line in ((("--tag", "x"), "No artifacts match.\n"), ((), "No artifacts yet.\n")):
@@ -265,7 +265,7 @@ def operator(data: Path, *words: str) -> tuple[int, str, str]:
 def test_keys_are_listed_and_revoked(service: Service, data: Path) -> None:
     scopes = ("--scope", "tools:serve", "--scope", "read", "--tool", "pay")
     assert operator(data, "tenants", "create", "acme")[0] == 0
-    assert operator(data, "keys", "list", "acme") == (0, "", "Nothing to list: there is no key like that.\n")
+    assert operator(data, "keys", "list", "acme") == (0, "", "No key matches.\n")
     code, text, _ = operator(data, "keys", "create", "acme", "--principal", "ann\u202e", *scopes)
     assert code == 0
     code, said, _ = operator(data, "keys", "list", "acme")

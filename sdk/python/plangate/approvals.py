@@ -26,7 +26,7 @@ class ApprovalMethods(RuntimeSession):
         query_id: str | None = None,
         limit: int = 50,
     ) -> list[dict[str, Any]]:
-        """The approvals of the tenant, newest first: the inbox of its approvers.
+        """List the approvals of the tenant, newest first: the inbox of its approvers.
 
         Args:
             status: None gives all.
@@ -49,7 +49,7 @@ class ApprovalMethods(RuntimeSession):
         return await self._list("/approvals", {"status": status, "queryId": query_id}, limit)
 
     async def approval_subject(self, id: str) -> dict[str, Any]:
-        """What exactly is approved, and carried out: the call with its arguments, or the plan.
+        """Return exactly what is approved and carried out: the call with its arguments, or the plan.
 
         Args:
             id: The approval's.
@@ -77,7 +77,7 @@ class ApprovalMethods(RuntimeSession):
         args: Mapping[str, Any] | None = None,
         scope: Literal["thread"] | None = None,
     ) -> dict[str, Any]:
-        """Decides about an approval, and gives it as it stands then. It needs a key with `approvals:decide`.
+        """Decide an approval and return it as it is then. The key needs the scope `approvals:decide`.
 
         Args:
             id: The approval's, from an `approval-required` event's `data` or from `approvals`.
@@ -125,7 +125,7 @@ class ApprovalMethods(RuntimeSession):
         return answer
 
     async def respond_to_approvals(self, decisions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Decides about several approvals, all or none, and gives them in the same order.
+        """Decide several approvals, all or none, and return them in the same order.
 
         Args:
             decisions: Up to a hundred mappings, each with `id` and `decision` and, where they are wanted,
@@ -162,7 +162,7 @@ class ApprovalMethods(RuntimeSession):
         active: bool | None = True,
         limit: int = 50,
     ) -> list[dict[str, Any]]:
-        """The approvals of the tenant that are remembered (`scope="thread"`), newest first.
+        """List the remembered approvals of the tenant (`scope="thread"`), newest first.
 
         Each has `id`, `threadId`, `agent`, `tool`, the `args` it holds for, and in `free` the arguments that may
         have any value.
@@ -183,7 +183,7 @@ class ApprovalMethods(RuntimeSession):
         return await self._list("/grants", {"agent": agent, "tool": tool, "active": active}, limit)
 
     async def revoke_grant(self, id: str) -> dict[str, Any]:
-        """Ends a remembered approval, and gives it: the next such call asks again. One that is over stays so.
+        """Revoke a remembered approval and return it: the next such call asks again. Idempotent.
 
         Args:
             id: The grant's, from `grants`, or from the `grantId` of an approval.
@@ -201,7 +201,7 @@ class ApprovalMethods(RuntimeSession):
         return answer
 
     async def _list(self, where: str, wanted: Mapping[str, Any], limit: int) -> list[dict[str, Any]]:
-        """The newest of a list, over as many pages as it takes."""
+        """Return the newest items of a list, over as many pages as needed."""
         return await list_items(self._client, where, wanted, limit)
 
 
@@ -227,7 +227,7 @@ def _validate_decisions(decisions: Any) -> list[dict[str, Any]]:
 
 
 def _decision_body(place: str, one: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a decision. `place` stands before what is refused."""
+    """Return the request body of a decision. `place` begins the message of an error."""
     decision, args, scope = one.get("decision"), one.get("args"), one.get("scope")
     if decision not in DECISIONS:
         raise ValueError(f"{place}a decision is one of {', '.join(DECISIONS)}, not {decision!r}")

@@ -30,7 +30,7 @@ class Artifacts:
     """
 
     def __init__(self, client: ServiceClient, work_id: str | None = None) -> None:
-        """`work_id` is the call that publishes; without one a host does."""
+        """Set `work_id` to the call that publishes; without it, a host publishes."""
         self._client = client
         self._work_id = work_id
         self._keys = None if work_id is None else IdempotencyKeys(work_id)
@@ -50,7 +50,7 @@ class Artifacts:
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> Record:
-        """Publishes a file or a directory of a thread's workspace as it is now, and gives the record.
+        """Publish a file or a directory of a thread's workspace as it is now, and return the record.
 
         Args:
             thread_id: As for `Runtime.query`. A string of yours that no query had yet makes its thread.
@@ -112,7 +112,7 @@ class Artifacts:
         parent_artifact_ids: Iterable[str] = (),
         tags: Iterable[str] = (),
     ) -> Record:
-        """Writes a body to `artifacts/<channel>/<name>` of a thread's workspace and publishes it, in one step.
+        """Write a body to `artifacts/<channel>/<name>` of a thread's workspace and publish it, in one step.
 
         The same body again, with the same arguments, is no new artifact.
 
@@ -156,7 +156,7 @@ class Artifacts:
         return record
 
     async def get(self, id: str) -> Record:
-        """The record of an artifact.
+        """Return the record of an artifact.
 
         Args:
             id: From an event `artifact-published`, or from `list`.
@@ -186,7 +186,7 @@ class Artifacts:
         include_superseded: bool = False,
         limit: int = 50,
     ) -> Records:
-        """Records that pass all of the filters, newest first.
+        """List the records that match all filters, newest first.
 
         Args:
             thread_id: As for `Runtime.query`.
@@ -218,7 +218,7 @@ class Artifacts:
         return await list_items(self._client, "/artifacts", wanted, limit)
 
     async def read(self, id: str, within: str | None = None) -> bytes:
-        """The bytes as they were published, whatever became of the file since; all of them are in memory.
+        """Return the bytes as they were published, even if the file has changed since; all are held in memory.
 
         Args:
             id: The artifact's. Of a directory its list is given, in the form of `sha256sum`.
@@ -238,7 +238,7 @@ class Artifacts:
         return data
 
     async def lineage(self, id: str) -> dict[str, Any]:
-        """What an artifact came from and what came from it: `{"artifact", "ancestors", "descendants"}`.
+        """Return the sources and the results of an artifact: `{"artifact", "ancestors", "descendants"}`.
 
         Each step is `{"depth", "artifact"}`, the nearest first.
 
@@ -268,27 +268,27 @@ class CallArtifacts:
         self._bridge = bridge
 
     def publish(self, channel: str, path: str, **parts: Any) -> Any:
-        """As `Artifacts.publish`. A call that is made again after a crash gets the same record."""
+        """Publish as `Artifacts.publish` does. A call that is repeated after a crash gets the same record."""
         return self._bridge.run(self._artifacts.publish(self._thread_id, channel, path, **parts))
 
     def upload(self, channel: str, name: str, body: bytes | str, **parts: Any) -> Any:
-        """As `Artifacts.upload`. A call that is made again after a crash gets the same record."""
+        """Upload as `Artifacts.upload` does. A call that is repeated after a crash gets the same record."""
         return self._bridge.run(self._artifacts.upload(self._thread_id, channel, name, body, **parts))
 
     def get(self, id: str) -> Any:
-        """As `Artifacts.get`."""
+        """Return a record, as `Artifacts.get` does."""
         return self._bridge.run(self._artifacts.get(id))
 
     def list(self, **filters: Any) -> Any:
-        """As `Artifacts.list`; those of the thread, unless `thread_id` says otherwise (None: of all threads)."""
+        """List as `Artifacts.list` does, within the thread unless `thread_id` is given (None: all threads)."""
         return self._bridge.run(self._artifacts.list(**{"thread_id": self._thread_id, **filters}))
 
     def read(self, id: str, within: str | None = None) -> Any:
-        """As `Artifacts.read`."""
+        """Return the bytes, as `Artifacts.read` does."""
         return self._bridge.run(self._artifacts.read(id, within))
 
     def lineage(self, id: str) -> Any:
-        """As `Artifacts.lineage`."""
+        """Return the lineage, as `Artifacts.lineage` does."""
         return self._bridge.run(self._artifacts.lineage(id))
 
 

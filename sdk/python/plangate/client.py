@@ -42,16 +42,16 @@ class Outage:
         self.over()
 
     def over(self) -> None:
-        """The service does its work again."""
+        """Note that the service makes progress again."""
         self.answered()
         self._pause_s = 0.05
 
     def answered(self) -> None:
-        """The service is there; what it answered may still be of no use."""
+        """Note that the service has answered; the answer may still be an error."""
         self._since: float | None = None
 
     async def wait(self, cause: Exception) -> None:
-        """Pauses, where the same call may work later.
+        """Pause if the same call may succeed later.
 
         Raises:
             ApiError: the cause itself, if it is a refusal.
@@ -93,7 +93,7 @@ class ServiceClient:
         ended: Callable[[], str | None] = lambda: None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """`tenant` may be None where the key says which. `ended` tells why the service will not come back, if known."""
+        """Leave `tenant` None if the key names it. `ended` returns why the service will not come back, if known."""
         self.url = url.rstrip("/")
         self._ended = ended
         self._closed = False
@@ -113,7 +113,7 @@ class ServiceClient:
         await self._http.aclose()
 
     def ended(self) -> str | None:
-        """Why there will be no answer any more; None where nobody knows of a reason."""
+        """Return why there will be no more answers, or None if no reason is known."""
         return (
             "The runtime was closed. Its queries go on; open it again to follow them."
             if self._closed
@@ -136,7 +136,7 @@ class ServiceClient:
         patience_s: float = REQUEST_PATIENCE_S,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> Any:
-        """Sends a request and gives the JSON of its answer, or its text where another type is asked for.
+        """Send a request and return the JSON of its response, or its text if another type is accepted.
 
         It is sent again, under the same Idempotency-Key, while the service cannot be reached or is not ready.
 
@@ -184,7 +184,7 @@ class ServiceClient:
     async def stream(
         self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[ServerSentEvent]]]:
-        """One connection of server-sent events. Raises ApiError, or httpx.TransportError when it is lost."""
+        """Open one connection of server-sent events. Raise ApiError, or httpx.TransportError when it is lost."""
         self._check_open()
         sent = {**(headers or {}), "Accept": _EVENT_STREAM, "Cache-Control": "no-store"}
         if body is not None:
@@ -208,7 +208,7 @@ async def list_items(
     limit: int,
     patience_s: float = REQUEST_PATIENCE_S,
 ) -> list[dict[str, Any]]:
-    """The newest of a list, over as many pages as it takes."""
+    """Return the newest items of a list, over as many pages as needed."""
     params = {key: value for key, value in wanted.items() if value is not None}
     found: list[dict[str, Any]] = []
     while len(found) < limit:
@@ -232,7 +232,7 @@ async def _events(response: httpx.Response) -> AsyncGenerator[ServerSentEvent, N
 
 
 def path(*segments: str) -> str:
-    """The path of segments, each quoted. Raises ValueError for one that cannot be a segment."""
+    """Return the path of segments, each quoted. Raise ValueError for an invalid segment."""
     for segment in segments:
         if not isinstance(segment, str) or segment in ("", ".", ".."):
             raise ValueError(f"{segment!r} is no id: an id is a string such as 'qry_...', alone")
@@ -259,7 +259,7 @@ def _content(answer: httpx.Response, accept: str) -> Any:
 
 
 def _unexpected_response_message(answer: httpx.Response) -> str:
-    """What is said of an answer that no service gives; mostly the address is that of something else."""
+    """Return the message about a response that is not from a Plangate service; mostly the address is wrong."""
     where = f"{answer.url.scheme}://{answer.url.netloc.decode()}"
     if "location" in answer.headers:
         return f"{where} sends callers on to {answer.headers['location']}: give the address of the service itself as url."
@@ -281,7 +281,7 @@ def _error_from_response(answer: httpx.Response) -> ApiError:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same call may work later."""
+    """Return whether the same call may succeed later."""
     if isinstance(error, ApiError):
         return error.status in _TRANSIENT_STATUSES or error.type == "in_progress"
     return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
@@ -292,7 +292,7 @@ def _reason(error: Exception) -> str:
 
 
 def _is_loopback(url: str) -> bool:
-    """A proxy of the environment is not for this machine."""
+    """Return whether the URL is of this machine, for which the proxies of the environment do not apply."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

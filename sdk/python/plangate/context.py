@@ -30,7 +30,7 @@ CHECK_INTERVAL_S: Final = 0.5
 
 
 def check_services(services: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A copy of the services. Raises TypeError for what is no mapping of names, ValueError for a reserved name."""
+    """Return a copy of the services. Raise TypeError if it is not a mapping of names, ValueError for a reserved name."""
     if services is None:
         return {}
     if not isinstance(services, Mapping) or not all(isinstance(name, str) for name in services):
@@ -73,7 +73,7 @@ class Services(Mapping[str, Any]):
 
 
 def to_jsonable(value: Any) -> Any:
-    """A value of a handler as JSON: Decimals as strings, dates in ISO 8601, models and dataclasses as objects.
+    """Return a value of a handler as JSON: Decimals as strings, dates in ISO 8601, models and dataclasses as objects.
 
     Raises:
         ValueError: if the value contains itself.
@@ -94,7 +94,7 @@ class Bridge:
         self._open: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Starts the work at once. On an event loop it gives something to await; in a thread, the result."""
+        """Start the work at once. Return an awaitable on an event loop, and the result in a thread."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -107,7 +107,7 @@ class Bridge:
         return task
 
     def _wait_in_thread(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """In a thread. Its program may end meanwhile, and waits for the thread: then nobody would do the work."""
+        """Wait for the work in a thread. Raise ServiceUnavailable if the event loop of the program ends meanwhile."""
         if not self._home.is_closed():
             done = asyncio.run_coroutine_threadsafe(work, self._home)
             while not self._home.is_closed():
@@ -118,7 +118,7 @@ class Bridge:
         raise ServiceUnavailable("The event loop of the runtime has ended: nothing can be asked any more.")
 
     async def drain(self) -> None:
-        """What was started and not awaited has had its time."""
+        """Wait for work that was started and not awaited, for at most `PROGRESS_PATIENCE_S`."""
         if self._open:
             await asyncio.wait(self._open, timeout=PROGRESS_PATIENCE_S)
 
@@ -131,7 +131,7 @@ class IdempotencyKeys:
         self._asked: Counter[str] = Counter()
 
     def next_key(self, where: str, body: Any) -> str:
-        """Of the n-th request of the call that says just this."""
+        """Return the key of the n-th identical request of the call."""
         digest = hashlib.sha256(where.encode() + b"\n" + to_json(body)).hexdigest()[:32]
         self._asked[digest] += 1
         return f"{self._work_id}.{digest}.{self._asked[digest]}"
@@ -193,15 +193,15 @@ class References:
         self._bridge = bridge
 
     def create(self, spec: ReferenceSpec | str, payload: Any) -> Any:
-        """Stores a value: `{"kind", "id", "glimpse"}`. Raises as `Runtime.create_reference`."""
+        """Store a value and return `{"kind", "id", "glimpse"}`. Raises as `Runtime.create_reference`."""
         return self._bridge.run(self._calls.create(spec, payload))
 
     def resolve(self, kind: str, id: str) -> Any:
-        """The value. Raises as `Runtime.resolve_reference`."""
+        """Return the value. Raises as `Runtime.resolve_reference`."""
         return self._bridge.run(self._calls.resolve(kind, id))
 
     def glimpse(self, kind: str, id: str) -> Any:
-        """Its glimpse. Raises as `Runtime.reference_glimpse`."""
+        """Return the glimpse. Raises as `Runtime.reference_glimpse`."""
         return self._bridge.run(self._calls.glimpse(kind, id))
 
 
@@ -283,7 +283,7 @@ class Progress:
         total_phases: int | None = None,
         milestone: str | None = None,
     ) -> Any:
-        """Tells the readers of the query how far the call is, as an event `tool-progress`.
+        """Report to the readers of the query how far the call is, as an event `tool-progress`.
 
         It may be awaited in an async handler, and need not be. What cannot be told is logged and forgotten.
 

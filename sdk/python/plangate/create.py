@@ -38,7 +38,7 @@ def create_runtime(
     testing: Mapping[str, str] | None = None,
     interpreter: Literal["scripted", "mock", "noop"] | None = None,
 ) -> Runtime:
-    """Prepares a runtime; `await` it, or enter it with `async with`, to register the spec and open it.
+    """Prepare a runtime; `await` it, or enter it with `async with`, to register the spec and open it.
 
     While it is open, calls for the spec's local tools and its dispatcher are taken and run in this process.
 
@@ -103,7 +103,7 @@ def _is_address(url: str) -> bool:
 
 
 def _key(address: str | None, given: Any) -> str | None:
-    """The key as a header takes it: without the line end that it has in a file."""
+    """Return the key as a header takes it, without the line end that it has in a file."""
     if given is None:
         if address is None:
             return None
@@ -196,7 +196,7 @@ def _check_mock_response(written: str | None, mock_response: str | None) -> None
 def _resolve_dispatcher(
     written: Mapping[str, Any] | None, dispatcher: ActionDispatcher | None
 ) -> ActionDispatcher | None:
-    """The dispatcher to register. One that is written as data stays; of kind client, it is served here."""
+    """Return the dispatcher to register. A dispatcher in the spec wins; one of kind `client` runs in this process."""
     if written is None or dispatcher is None:
         return dispatcher
     if written["kind"] != "client":

@@ -231,7 +231,7 @@ _BY_STATUS = {kind.status_code: kind for kind in ApiError.__subclasses__()}
 
 
 def api_error(status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> ApiError:
-    """The error of an answer's status.
+    """Return the error for the status of a response.
 
     Example:
         >>> api_error(404, {"type": "not_found", "detail": "There is no query 'qry_1'."})

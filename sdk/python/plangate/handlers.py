@@ -33,7 +33,7 @@ def local_handlers(
     dispatcher: ActionDispatcher | None,
     dispatchers: Mapping[str, ActionDispatcher],
 ) -> list[LocalHandler]:
-    """What the functions of a program serve of a registered spec. Digests are those of what is registered."""
+    """Return the handlers of this program for a registered spec. Digests are those of the registered spec."""
     served = [
         LocalHandler(tool["name"], _definition_digest(tool), handler)
         for tool in wire.get("tools", ())
@@ -80,7 +80,7 @@ def _definition_digest(tool: Mapping[str, Any]) -> str:
 
 
 def _digest(value: Any) -> str:
-    """As the service computes it: SHA-256 of compact UTF-8 JSON with the keys of every object sorted."""
+    """Return the digest as the service computes it: SHA-256 of compact UTF-8 JSON with sorted object keys."""
     return hashlib.sha256(compact_json(_sort_keys(value))).hexdigest()
 
 

@@ -42,7 +42,7 @@ class Journal:
     _cursor: str | None = None
 
     async def events(self, client: ServiceClient) -> AsyncGenerator[dict[str, Any], None]:
-        """Each event after `seen`, until the terminal one.
+        """Yield each event after `seen`, until the terminal one.
 
         Raises:
             ApiError: if the service refuses the query or the reader.
@@ -81,12 +81,12 @@ class Journal:
         return {"Last-Event-ID": self._cursor} if self._cursor else {}
 
     def _record_query_id(self, answer: httpx.Response) -> None:
-        """From here on the query is read, and not started again."""
+        """Record the id of the started query, which is read from here on and not started again."""
         if self.query_id is None and "location" in answer.headers:
             self.query_id = answer.headers["location"].rsplit("/", 1)[1]
 
     def _decode_new_event(self, one: ServerSentEvent) -> dict[str, Any] | None:
-        """The event, if it was not seen yet. A gap, which no service should leave, is read again."""
+        """Return the event if it is new, else None. Raise RemoteProtocolError for a gap, so that it is read again."""
         event: dict[str, Any] = json.loads(one.data)
         if event["seq"] > self.seen + 1 and self._cursor is not None:
             raise httpx.RemoteProtocolError(f"event {self.seen + 1} is missing from the stream")
@@ -120,7 +120,7 @@ class QueryEvents:
         client: ServiceClient,
         tell: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
-        """`tell` is awaited with each event before it is given."""
+        """Await `tell` with each event before it is returned."""
         self._journal = journal
         self._client = client
         self._tell = tell
@@ -147,7 +147,7 @@ class QueryEvents:
         raise found
 
     async def aclose(self) -> None:
-        """Reads no further, and ends a loop that is going on. The query goes on.
+        """Stop reading, and end a running loop. The query keeps running.
 
         Example:
             >>> async def first(runtime):
@@ -172,7 +172,7 @@ class QueryEvents:
 async def _read(
     journal: Journal, client: ServiceClient, into: asyncio.Queue[dict[str, Any] | Exception | None]
 ) -> None:
-    """Knows the queue and not the iterator: one that nobody holds any more can end it."""
+    """Read events into the queue. It holds no reference to the iterator, so that an abandoned one can end it."""
     try:
         async with aclosing(journal.events(client)) as events:
             async for event in events:

@@ -56,12 +56,12 @@ _DISPATCH_FIELDS: Final = {
 
 
 def dispatch_fields(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dispatcher finds in its `ctx` beside the fields of every call, from the request as it goes over the wire."""
+    """Return what a dispatcher has in its `ctx` besides the fields of every call, from the request on the wire."""
     return {name: request.get(field) for name, field in _DISPATCH_FIELDS.items()}
 
 
 def new_claim_token() -> str:
-    """What proves that a claimed call is ours: 192 random bits."""
+    """Return a random token of 192 bits, which proves that this process claimed a call."""
     return secrets.token_urlsafe(24)
 
 
@@ -94,7 +94,7 @@ class LocalCalls:
         self._outage_logged = False
 
     async def start(self) -> None:
-        """Takes what is open already, then listens. It may be cancelled: `aclose` gives back what it had taken.
+        """Claim the calls that are open, then listen for more. On cancellation, `aclose` releases what was claimed.
 
         Raises:
             ApiError: if the key may not serve these calls.
@@ -108,8 +108,11 @@ class LocalCalls:
         self._claim_task = asyncio.create_task(self._claim_on_hints(), name="plangate-take")
 
     async def aclose(self) -> None:
-        """Takes nothing more, gives back what has not begun, and waits for what has; what then still runs is
-        cancelled and not answered, since nobody knows what it did. A cancellation ends the waiting."""
+        """Stop claiming, release the calls that have not started, and wait for those that have.
+
+        A call that still runs then is cancelled and gets no result, since its effects are unknown. A
+        cancellation ends the wait.
+        """
         self._closing = True
         self._hint.set()
         if self._listen_task is not None:
@@ -174,7 +177,7 @@ class LocalCalls:
         self._outage_logged = True
 
     async def _claim_and_start(self, limit: int, patience_s: float) -> int:
-        """Claims open calls and begins them, so many at most; how many there were."""
+        """Claim at most `limit` open calls, start them, and return how many there were."""
         names = [{"name": name, "definitionDigest": digest} for name, digest in self._handlers]
         taken = 0
         for at in range(0, len(names), MAX_NAMES_PER_CLAIM):
@@ -261,7 +264,7 @@ class LocalCalls:
         return await result if inspect.isawaitable(result) else result
 
     def _context(self, call: Mapping[str, Any], bridge: Bridge) -> CallContext | dict[str, Any]:
-        """The `ctx` of a call. That of a predicate is data, the same that a CEL expression has."""
+        """Return the `ctx` of a call. The `ctx` of a predicate is data, the same as for a CEL expression."""
         if call["purpose"] == "predicate":
             return dict(call["predicate"])
         work_id, asked = call["workId"], call.get("context") or {}
@@ -287,7 +290,7 @@ class LocalCalls:
         return {"error": error_text(error)}
 
     async def _renew_claim(self, call: Mapping[str, Any]) -> None:
-        """Holds the claim while the handler runs and its result is on its way, through outages too."""
+        """Renew the claim while the handler runs and its result is being posted, through outages too."""
         beat_s = self._lease_ms / 3000
         pause_s = beat_s
         while True:
@@ -325,7 +328,7 @@ class LocalCalls:
             log.warning("a call of %s could not be given back: %s", call["name"], error)
 
     async def _abandon(self, call: Mapping[str, Any]) -> None:
-        """There will be no result: the claim is to lapse now and not with its lease, so that `replay` decides."""
+        """Shorten the lease of a call that gets no result, so that the claim lapses now and `replay` decides."""
         try:
             await self._post(call, "heartbeat", {"leaseMs": MIN_LEASE_MS}, 0, RELEASE_WITHIN_S)
         except PlangateError as error:
@@ -350,7 +353,7 @@ class LocalCalls:
 
 
 def _capture(handler: Handler, given: Any, ctx: Any) -> tuple[Any, BaseException | None]:
-    """A future cannot carry every exception (StopIteration), so that they come as values."""
+    """Return the result or the exception as values: a future cannot carry every exception (StopIteration)."""
     try:
         return handler(given, ctx), None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - raised again where the result is awaited
@@ -358,7 +361,7 @@ def _capture(handler: Handler, given: Any, ctx: Any) -> tuple[Any, BaseException
 
 
 def _predicate_result(call: Mapping[str, Any], result: Any) -> bool:
-    """Whether the predicate wants an approval. Nothing but a bool counts: a slip must not open a gate."""
+    """Return whether the predicate requires an approval. Only a bool counts: a mistake must not open a gate."""
     if isinstance(result, bool):
         return result
     name = call["name"].removeprefix("predicates.")
@@ -369,7 +372,7 @@ def _predicate_result(call: Mapping[str, Any], result: Any) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """What the model is told of an exception: its type and message, never a traceback.
+    """Return what the model is told of an exception: its type and message, never a traceback.
 
     Example:
         >>> error_text(ValueError("no such flight"))

@@ -63,8 +63,9 @@ class LocalService:
 
     @classmethod
     def acquire(cls) -> LocalService:
-        """The service of this process on the data of the environment, started if it does not run. Blocks until it
-        listens.
+        """Return the service of this process for the data of the environment, started if needed.
+
+        Blocks until it listens.
 
         Raises:
             ServiceNotInstalled: if there is nothing to start.
@@ -99,12 +100,12 @@ class LocalService:
         atexit.unregister(self._end)
 
     def release(self) -> None:
-        """Uses it no longer."""
+        """Release one use of the service."""
         with self._lock:
             self._users -= 1
 
     def exit_reason(self) -> str | None:
-        """Why the child is not there any more; None while it is."""
+        """Return why the child ended, or None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -162,7 +163,7 @@ class LocalService:
 
 
 def _service_folder() -> Path:
-    """Where the package of the service is. A package `app` of somebody else is passed over."""
+    """Return the folder with the package of the service. A package `app` of another project is ignored."""
     for entry in sys.path:
         folder = Path(entry or os.curdir)
         if (folder / "app" / "api" / "serving.py").is_file():
@@ -179,6 +180,8 @@ def _data_dir() -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    """The child's: its own database in PLANGATE_DATA_DIR or the default place, never that of DATABASE_URL,
-    which may be the program's."""
+    """Return the environment of the child, without DATABASE_URL, which may be the program's.
+
+    Its database is in PLANGATE_DATA_DIR or the default place.
+    """
     return {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}

@@ -21,7 +21,7 @@ class PlanMethods(ThreadMethods):
     async def store_plan(
         self, plan: PlanSpec | str, body: Any, thread_id: str | None = None, *, plan_id: str | None = None
     ) -> dict[str, Any]:
-        """Stores a plan as a draft, without a model, and gives it: `{"id", "revision", "status", ...}`.
+        """Store a plan as a draft, without a model, and return it: `{"id", "revision", "status", ...}`.
 
         Nothing happens before it is executed, with `execute_plan`, and approved. It needs a key with `plans:write`.
 
@@ -67,7 +67,7 @@ class PlanMethods(ThreadMethods):
         return answer
 
     async def get_plan(self, plan_id: str) -> dict[str, Any]:
-        """A plan at its current revision.
+        """Return a plan at its current revision.
 
         Args:
             plan_id: Its `pln_` id, which events and approvals have.
@@ -84,7 +84,7 @@ class PlanMethods(ThreadMethods):
         return answer
 
     async def plan_actions(self, plan_id: str) -> list[dict[str, Any]]:
-        """The actions of a plan, in order: status, attempts, results.
+        """List the actions of a plan, in order: status, attempts, results.
 
         Args:
             plan_id: Its `pln_` id.
@@ -101,7 +101,7 @@ class PlanMethods(ThreadMethods):
         return await self._items(path("plans", plan_id, "actions"))
 
     async def plan_graph(self, plan_id: str) -> dict[str, Any]:
-        """A plan as a graph: `{"nodes", "edges", ...}`.
+        """Return a plan as a graph: `{"nodes", "edges", ...}`.
 
         A node is an action: `index`, `kind`, the paths it `reads` and `writes`, its `status` (None before the
         plan was approved) and how many `attempts` there were. An edge leads `from` an action to one that waits
@@ -124,7 +124,7 @@ class PlanMethods(ThreadMethods):
         return answer
 
     async def plan_mermaid(self, plan_id: str) -> str:
-        """The graph of a plan as a flowchart in Mermaid, for people: each action with its status.
+        """Return the graph of a plan as a Mermaid flowchart: each action with its status.
 
         Args:
             plan_id: Its `pln_` id.

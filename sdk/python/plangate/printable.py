@@ -49,12 +49,12 @@ def escape_invisible(text: str, is_seen: Callable[[str], bool], escape: Callable
 
 
 def to_printable(text: str) -> str:
-    """A line that shows the whole of a text: two texts that differ never look the same. A backslash is two."""
+    """Return a line that shows all of a text: different texts never look the same. Backslashes are doubled."""
     return _escape_line(text.replace("\\", "\\\\"))
 
 
 def to_printable_json(text: str) -> str:
-    """A JSON text as it stands there, but for what cannot be seen in its strings: it still means the same."""
+    """Return a JSON text with the invisible characters of its strings escaped. Its meaning stays the same."""
     return _STRING.sub(lambda string: f'"{_escape_line(string[0][1:-1])}"', text)
 
 

@@ -48,7 +48,7 @@ class Runtime(PlanMethods):
         *,
         data: Mapping[str, Any] | None = None,
     ) -> QueryEvents:
-        """Starts a query with the coordinator and gives its events, until the terminal `finish` or `error`.
+        """Start a query with the coordinator and return its events, until the terminal `finish` or `error`.
 
         Each event is a dict with the envelope of the journal (`seq`, `type`, `queryId`, ...) and comes once, in
         order: lost connections and restarts of the service are bridged. Leaving the loop does not end the query.
@@ -90,7 +90,7 @@ class Runtime(PlanMethods):
         inputs: Mapping[str, Any] | None = None,
         data: Mapping[str, Any] | None = None,
     ) -> QueryEvents:
-        """Starts a query with one agent, and gives its events as `query` does.
+        """Start a query with one agent, and return its events as `query` does.
 
         Args:
             specialist: An agent of the spec, or its name. Any role will do.
@@ -113,7 +113,7 @@ class Runtime(PlanMethods):
     def execute_plan(
         self, plan_id: str, inputs: Mapping[str, Any] | None = None, thread_id: str | None = None
     ) -> QueryEvents:
-        """Starts a query that executes a plan through its gate, without a model; gives its events as `query` does.
+        """Start a query that executes a plan through its gate, without a model; return its events as `query` does.
 
         A plan runs once: of one that was ever approved, or in another thread, a copy is executed, with an
         approval and a life of its own. The events have its id, as `planId`, and the approval as `target`.
@@ -172,7 +172,7 @@ class Runtime(PlanMethods):
                 log.exception("the event hook for %r failed", kind)
 
     async def get_query(self, query_id: str, *, wait_ms: int = 0) -> dict[str, Any]:
-        """A query: status, output, usage, open approvals.
+        """Return a query: status, output, usage, open approvals.
 
         Args:
             query_id: From an event's `queryId`.
@@ -195,7 +195,7 @@ class Runtime(PlanMethods):
         return answer
 
     async def cancel(self, query_id: str) -> dict[str, Any]:
-        """Cancels a query at once, with everything that it called; gives the query. One that is over stays.
+        """Cancel a query at once, with everything that it called, and return it. A finished query stays as it is.
 
         Args:
             query_id: From an event's `queryId`.
@@ -212,7 +212,7 @@ class Runtime(PlanMethods):
         return answer
 
     async def work(self, query_id: str) -> list[dict[str, Any]]:
-        """The work records of a query, oldest first: agents, model calls, tool calls, actions, with parents.
+        """List the work records of a query, oldest first: agents, model calls, tool calls, actions, with parents.
 
         Args:
             query_id: From an event's `queryId`.
@@ -230,7 +230,7 @@ class Runtime(PlanMethods):
     # -- references ------------------------------------------------------------------------------------------
 
     async def create_reference(self, spec: ReferenceSpec | str, payload: Any) -> dict[str, Any]:
-        """Stores a value outside of every prompt, and gives its handle: `{"kind", "id", "glimpse"}`.
+        """Store a value outside of every prompt, and return its handle: `{"kind", "id", "glimpse"}`.
 
         Args:
             spec: From `define_reference`, or the name of a kind of the runtime's.
@@ -249,7 +249,7 @@ class Runtime(PlanMethods):
         return await self._references.create(spec, payload)
 
     async def resolve_reference(self, kind: str, id: str) -> Any:
-        """The value behind a handle, as JSON.
+        """Return the value behind a handle, as JSON.
 
         Args:
             kind, id: Of the handle.
@@ -266,7 +266,7 @@ class Runtime(PlanMethods):
         return await self._references.resolve(kind, id)
 
     async def reference_glimpse(self, kind: str, id: str) -> Any:
-        """The glimpse of a handle, as JSON.
+        """Return the glimpse of a handle, as JSON.
 
         Args:
             kind, id: Of the handle.

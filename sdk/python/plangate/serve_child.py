@@ -22,7 +22,7 @@ END_WITHIN_S = 20.0
 
 
 def end_with_parent(parent: int) -> None:
-    """Ends this process when its input does, or when it has another parent: a killed program says nothing."""
+    """End this process when its input closes or its parent changes: a killed program cannot notify it."""
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], CHECK_INTERVAL_S)
         if readable and not os.read(0, 1):

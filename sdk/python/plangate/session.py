@@ -69,7 +69,7 @@ class RuntimeSession:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes it. Queries go on in the service. Closing twice is once.
+        """Close the runtime. Queries keep running in the service. Idempotent.
 
         No more calls are taken, and those that were taken and have not begun are given back. Handlers that run
         have ten seconds to end. What then still runs is cancelled and gives no result: the call is made again,
@@ -152,7 +152,7 @@ class RuntimeSession:
 
     @property
     def version(self) -> int:
-        """Its number in the line of versions of its name."""
+        """Return its number among the versions of its name."""
         return int(self._registration["version"])
 
     @property
@@ -185,7 +185,7 @@ class RuntimeSession:
         return self._signing_secret
 
     async def rotate_signing_secret(self) -> str:
-        """Makes another secret for every version of the runtime's name, and gives it: `"whsec_..."`.
+        """Create a new secret for every version of the runtime's name, and return it: `"whsec_..."`.
 
         Requests are signed with the one before too, for a day: give the new one to the tools until then. It is
         shown this once, and is `signing_secret` from here on.
@@ -207,7 +207,7 @@ class RuntimeSession:
 
     @property
     def url(self) -> str:
-        """Where the service is."""
+        """Return the address of the service."""
         return self._client.url
 
     @property

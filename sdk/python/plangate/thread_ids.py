@@ -11,7 +11,7 @@ SERVICE_ID_PREFIX: Final = "thr_"
 
 
 def thread_fields(thread_id: Any) -> dict[str, str]:
-    """How a body names a thread: by the service's id, or by a key of the caller's.
+    """Return the body fields that name a thread: the service's id, or your key.
 
     Raises:
         ValueError: for anything else.
@@ -28,7 +28,7 @@ def thread_fields(thread_id: Any) -> dict[str, str]:
 
 
 async def resolve_thread_id(client: ServiceClient, thread_id: str) -> str:
-    """The service's id of a thread, which is made if a string of the caller's is new."""
+    """Return the service's id of a thread, which is created if your key is new."""
     fields = thread_fields(thread_id)
     if not fields:
         raise ValueError("thread_id is missing: it is a string of yours, or an id such as 'thr_...'")

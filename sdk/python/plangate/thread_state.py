@@ -20,7 +20,7 @@ STATE: Final = f"{DAGGER}state"
 
 
 def state_path(place: str) -> VariablePath:
-    """The variable of a place in the state.
+    """Return the variable of a place in the state.
 
     Raises:
         ValueError: for what is no path.
@@ -86,7 +86,7 @@ class State:
         self._bridge = bridge
 
     def get(self, place: str | None = None, default: Any = None) -> Any:
-        """The value at a place, as it is now.
+        """Return the current value at a place.
 
         Args:
             place: None is the whole document.
@@ -103,7 +103,7 @@ class State:
         return self._bridge.run(self._calls.get(place, default))
 
     def set(self, place: str, value: Any) -> Any:
-        """Puts a value in the place of what is there.
+        """Replace the value at a place.
 
         Args:
             place: Objects on the way to it are made.
@@ -123,7 +123,7 @@ class State:
         return self._write("set", place, value)
 
     def merge(self, place: str, value: Any) -> Any:
-        """Puts the keys of an object into the one that is there, and so for the objects inside of it.
+        """Merge an object into the object at a place, including nested objects.
 
         Args:
             place, value: As for `set`; the value is an object.
@@ -138,7 +138,7 @@ class State:
         return self._write("merge", place, value)
 
     def assign(self, place: str, value: Any) -> Any:
-        """Puts the keys of an object into the one that is there; what is inside of them is replaced.
+        """Assign the keys of an object to the object at a place; nested values are replaced.
 
         Args:
             place, value: As for `set`; the value is an object.
@@ -153,7 +153,7 @@ class State:
         return self._write("assign", place, value)
 
     def push(self, place: str, value: Any) -> Any:
-        """Appends a value to the array that is there, or begins one.
+        """Append a value to the array at a place, or start one.
 
         Args:
             place, value: As for `set`.
@@ -168,7 +168,7 @@ class State:
         return self._write("push", place, value)
 
     def concat(self, place: str, value: Any) -> Any:
-        """Appends an array, or a text, to the one that is there.
+        """Append an array or a text to the array or text at a place.
 
         Args:
             place, value: As for `set`; the value is an array or a text.

@@ -13,7 +13,7 @@ class ThreadMethods(ApprovalMethods):
     """The verbs of threads."""
 
     async def thread_state(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
-        """The state of a thread: `{"threadId", "write", "document"}`. `write` is the number of its last write.
+        """Return the state of a thread: `{"threadId", "write", "document"}`. `write` is the number of its last write.
 
         Args:
             thread_id: As for `query`. A string of yours that no query had yet makes its thread.
@@ -36,7 +36,7 @@ class ThreadMethods(ApprovalMethods):
         return answer
 
     async def thread_state_log(self, thread_id: str, *, limit: int = 50) -> list[dict[str, Any]]:
-        """The writes to the state of a thread, newest first.
+        """List the writes to the state of a thread, newest first.
 
         Each has `write`, its number, `path`, `method`, `value` (without it where that is large), `glimpse`,
         `sizeBytes`, `failed` (the error of a call was written), `workId`, the call that wrote it, `queryId`,
@@ -60,7 +60,7 @@ class ThreadMethods(ApprovalMethods):
         return await self._list(where, {}, limit)
 
     async def fork_thread(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
-        """Makes a thread whose state begins as that of another is, or was, and gives it: `{"id", "runtimeId", ...}`.
+        """Create a thread whose state begins as a copy of another's, and return it: `{"id", "runtimeId", ...}`.
 
         It takes the state, the files and the version of the runtime, and not the memory: its agents begin anew.
         Its `id` is what `query` takes as `thread_id`.
@@ -85,7 +85,7 @@ class ThreadMethods(ApprovalMethods):
         return answer
 
     async def delete_thread(self, thread_id: str) -> None:
-        """Deletes a thread for good, with its queries, events, plans, state, files and artifacts.
+        """Delete a thread permanently, with its queries, events, plans, state, files and artifacts.
 
         What was used and what it cost stays, and who decided on approvals. The same string of yours names a new
         thread afterwards.

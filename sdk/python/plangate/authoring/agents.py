@@ -81,7 +81,7 @@ Prompt = str | LayeredPrompt | Mapping[str, Any]
 def define_coordinator(
     name: str, model: Model, prompt: Prompt, **options: Unpack[AgentOptions]
 ) -> DefinedAgent:
-    """Declares the coordinator: the agent that a query enters by and that calls the others.
+    """Declare the coordinator: the agent that receives a query and calls the others.
 
     Args:
         name: Its name, unique in the runtime.
@@ -104,7 +104,7 @@ def define_coordinator(
 def define_planner(
     name: str, model: Model, prompt: Prompt, plan: str | PlanSpec, **options: Unpack[AgentOptions]
 ) -> DefinedAgent:
-    """Declares a planner: it stores plans, and carries nothing out.
+    """Declare a planner: it stores plans and carries nothing out.
 
     Args:
         name, model, prompt, options: As for `define_coordinator`.
@@ -123,7 +123,7 @@ def define_planner(
 def define_executor(
     name: str, model: Model, prompt: Prompt, plan: str | PlanSpec, **options: Unpack[AgentOptions]
 ) -> DefinedAgent:
-    """Declares an executor: it has stored plans executed, once they are approved.
+    """Declare an executor: it has stored plans executed once they are approved.
 
     Args:
         name, model, prompt, options: As for `define_coordinator`.
@@ -142,7 +142,7 @@ def define_executor(
 def define_specialist(
     name: str, model: Model, prompt: Prompt, **options: Unpack[AgentOptions]
 ) -> DefinedAgent:
-    """Declares a specialist: an agent with one task, called by a coordinator or directly.
+    """Declare a specialist: an agent with one task, called by a coordinator or directly.
 
     Args:
         name, model, prompt, options: As for `define_coordinator`.

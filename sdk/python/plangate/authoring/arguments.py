@@ -18,12 +18,12 @@ Policies = Mapping[str, Rule] | ApprovalPolicies | Literal["default"] | None
 
 
 def drop_unset(written: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are not None."""
+    """Return the arguments that are not None."""
     return {key: value for key, value in written.items() if value is not None}
 
 
 def parse_schema(value: Any, what: str) -> dict[str, Any]:
-    """`normalize_schema`, with `what` in its TypeError."""
+    """Return `normalize_schema(value)`, with `what` in its TypeError."""
     try:
         return normalize_schema(value)
     except TypeError as error:
@@ -31,7 +31,7 @@ def parse_schema(value: Any, what: str) -> dict[str, Any]:
 
 
 def parse_list(who: str, what: str, values: Any, model: type[SpecModel] | None = None) -> tuple[Any, ...]:
-    """A list of the author's, as a tuple; of models of one kind, if there is a `model`. Raises TypeError."""
+    """Return the author's list as a tuple. Raise TypeError if it is not a list, or an item is not a `model`."""
     if isinstance(values, str | Mapping | SpecModel) or not isinstance(values, Iterable):
         raise TypeError(f"the {what} of {who} are a list, not {describe_type(values)}")
     listed = tuple(values)
@@ -43,7 +43,7 @@ def parse_list(who: str, what: str, values: Any, model: type[SpecModel] | None =
 
 
 def parse_name(who: str, what: str, value: Any, model: type[ToolSpec] | type[AgentSpec]) -> str:
-    """The name of a tool or agent that is given by name or as what it is. Raises TypeError."""
+    """Return the name of a tool or agent that is given by name or as an object. Raise TypeError otherwise."""
     if isinstance(value, str):
         return value
     if isinstance(value, model):
@@ -54,7 +54,7 @@ def parse_name(who: str, what: str, value: Any, model: type[ToolSpec] | type[Age
 
 
 def check_callable(value: Any, what: str, parameters: str, also: str = "") -> None:
-    """Raises TypeError for what is no function of two arguments; `parameters` are what it is told to take."""
+    """Raise TypeError unless the value is a function of two arguments. `parameters` names them in the message."""
     if not callable(value):
         raise TypeError(f"{what} is {also}a function ({parameters}), not {describe_type(value)}")
     try:
@@ -68,7 +68,7 @@ def check_callable(value: Any, what: str, parameters: str, also: str = "") -> No
 
 
 def parse_policies(who: str, approval: Policies) -> Any:
-    """Rules for the two channels, or None where they are not set. Raises TypeError."""
+    """Return the rules for the two channels, or None if they are not set. Raise TypeError."""
     if approval is None or approval == "default":
         return None
     if not isinstance(approval, Mapping | ApprovalPolicies):
@@ -80,5 +80,5 @@ def parse_policies(who: str, approval: Policies) -> Any:
 
 
 def describe_type(value: Any) -> str:
-    """What a message calls a value of the wrong kind."""
+    """Return how a message describes a value of the wrong type."""
     return "None" if value is None else f"a {type(value).__name__}"

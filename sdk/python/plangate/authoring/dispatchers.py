@@ -37,13 +37,13 @@ class ActionDispatcher:
 
 
 def dispatcher_to_wire(value: Any) -> Any:
-    """A dispatcher as data."""
+    """Return the wire form of a dispatcher."""
     own = as_dispatcher(value)
     return value if own is None else {"kind": "client", "replay": own.replay}
 
 
 def as_dispatcher(value: Any) -> ActionDispatcher | None:
-    """The function that a dispatcher is, or None where it is data."""
+    """Return the ActionDispatcher of a function, or None if the dispatcher is data."""
     if isinstance(value, ActionDispatcher):
         return value
     return ActionDispatcher(value) if callable(value) else None

@@ -17,7 +17,7 @@ def define_plan(
     *,
     variables: bool = False,
 ) -> PlanSpec:
-    """Declares a kind of plan.
+    """Declare a kind of plan.
 
     Args:
         name: Its name; planners store plans under it.

@@ -13,7 +13,7 @@ PredicateFunction = Callable[[Any, Any], bool | Awaitable[bool]]
 
 
 def parse_predicates(given: Any) -> dict[str, Any]:
-    """The predicates that were given, by id.
+    """Return the given predicates by id.
 
     Raises:
         TypeError: for what is no mapping of ids to CEL expressions and functions `(args, ctx)`.
@@ -32,7 +32,7 @@ def parse_predicates(given: Any) -> dict[str, Any]:
 
 
 def predicates_to_wire(predicates: Mapping[str, Any]) -> dict[str, Any]:
-    """What is registered: a function is a predicate that a process of the author answers."""
+    """Return the predicates to register. A function becomes a predicate that a process of the author answers."""
     return {
         id_: ClientPredicate(kind="client") if callable(rule) else rule for id_, rule in predicates.items()
     }
@@ -44,7 +44,7 @@ def predicate_functions(predicates: Mapping[str, Any]) -> dict[str, PredicateFun
 
 
 def check_functions(wire: Mapping[str, Any], functions: Mapping[str, PredicateFunction]) -> None:
-    """Raises ValueError for a predicate of a spec that a function has to answer, and none was given."""
+    """Raise ValueError if the spec has a predicate that a function must answer and no function is given."""
     for id_, rule in wire.get("approvalPredicates", {}).items():
         if not isinstance(rule, str) and id_ not in functions:
             raise ValueError(
@@ -54,7 +54,7 @@ def check_functions(wire: Mapping[str, Any], functions: Mapping[str, PredicateFu
 
 
 def missing_predicates(spec: RuntimeSpec) -> tuple[str, ...]:
-    """Ids that rules of an assembled spec name and that nobody has provided."""
+    """Return the ids that rules of an assembled spec name and that no predicate has."""
     overrides = spec.approval_overrides or ApprovalOverrides()
     policies = (spec.approval_policies or ApprovalPolicies(), *overrides.agents.values())
     rules = [

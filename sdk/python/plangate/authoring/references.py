@@ -45,7 +45,7 @@ class DefinedReference(ReferenceSpec):
         return self._model
 
     def pack(self, payload: Any) -> PackedReference:
-        """Validates a value and makes it ready to be stored; `create_reference` does it by itself.
+        """Validate a value and prepare it for storing; `create_reference` does this for you.
 
         Args:
             payload: A model, a dataclass or plain data.
@@ -91,7 +91,7 @@ class DefinedReference(ReferenceSpec):
 
 
 def _unwrap(held: Any) -> Any:
-    """Of what the writer of JSON does not know, what may have numbers in it."""
+    """Unwrap a value that the JSON writer does not know and that may contain numbers."""
     return list(held) if isinstance(held, set | frozenset) else None
 
 
@@ -101,7 +101,7 @@ def define_reference(
     ttl_ms: int | None = None,
     glimpse: Mapping[str, str] | Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> DefinedReference:
-    """Declares a kind of reference.
+    """Declare a kind of reference.
 
     Args:
         name: The kind.

@@ -37,7 +37,7 @@ from plangate.spec.models import (
 
 
 def define_tenant(resource_id: str, version: str = "") -> TenantSpec:
-    """Names the tenant a runtime belongs to.
+    """Name the tenant that a runtime belongs to.
 
     Args:
         resource_id: The tenant's id; it must be the caller's.
@@ -91,7 +91,7 @@ class DefinedRuntime:
         interpreter: str | None = None,
         mock_response: str | None = None,
     ) -> DefinedRuntime:
-        """The same runtime with what is only known when it is opened, assembled again.
+        """Return the same runtime with the parts that are known only when it is opened, assembled again.
 
         Args:
             approval_predicates: In addition to those that it has; of one id, the one that is given here.
@@ -142,7 +142,7 @@ def define_runtime(
     limits: Mapping[str, Any] | None = None,
     storage_factories: Mapping[str, None] | None = None,
 ) -> DefinedRuntime:
-    """Assembles a runtime from its parts, and validates it with the code that the service uses.
+    """Assemble a runtime from its parts, and validate it with the code that the service uses.
 
     Tools, plans and references that agents carry are collected; `tools`, `plans` and `references` add more.
 
@@ -203,7 +203,7 @@ def define_runtime(
 
 
 def _assemble(written: Mapping[str, Any]) -> DefinedRuntime:
-    """`written` are the arguments of `define_runtime`; the functions in them are replaced by data here."""
+    """Assemble the arguments of `define_runtime`, with the functions in them replaced by data."""
     tools = _collect_tools(written["tools"], written["agents"])
     predicates = parse_predicates(written["approval_predicates"])
     shared, by_kind = written["action_dispatcher"], written["action_dispatchers"] or {}

@@ -80,7 +80,7 @@ def define_tool(
     replay: Literal["safe", "never"] | None = None,
     transport: Any = None,
 ) -> DefinedTool:
-    """Declares a tool, as a call or as a decorator of the function that runs it.
+    """Declare a tool, as a call or as a decorator of the function that runs it.
 
     Args:
         name: What the model calls it.

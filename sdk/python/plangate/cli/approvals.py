@@ -14,7 +14,7 @@ from plangate.cli.listing import format_minute, list_newest, print_table
 from plangate.cli.options import ApprovalId, DataDir, Feedback, Json, KeyFile, Limit, Tenant, Url, parse_json
 from plangate.cli.terminal_text import escape_text, printable_json, truncate
 
-approvals = typer.Typer(no_args_is_help=True, help="What waits for a person: list it and decide.")
+approvals = typer.Typer(no_args_is_help=True, help="Approvals: list and decide them.")
 
 WIDTHS = [0, 10, 40, 20, 0, 30]
 
@@ -85,7 +85,7 @@ def approve(
             print_lines(*_print_subject(found, subject, seen))
         if digest is None and not yes:
             if as_json or not sys.stdin.isatty():
-                raise CommandError("There is nobody to ask: give --digest of what was read, or --yes.", USAGE)
+                raise CommandError("Not a terminal: pass --digest (the digest you reviewed) or --yes.", USAGE)
             if not _confirm():
                 raise CommandError("Nothing was decided.")
         return await _decide(remote, approval, "approve", as_json, digest=seen, feedback=feedback)
@@ -94,7 +94,7 @@ def approve(
 
 
 def _confirm() -> bool:
-    """What the person at the terminal says. An interrupt is a no, at once: asyncio would only hear it after the answer."""
+    """Ask the user at the terminal. An interrupt is a no, at once: asyncio would handle it only after the answer."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return typer.confirm("Approve exactly this?")
@@ -115,7 +115,7 @@ def reject(
     tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
-    """Reject: what was asked for is not done."""
+    """Reject the call or plan; it is not carried out."""
     target = Target.from_options(url, key_file, data_dir, tenant)
     run(target, lambda remote: _decide(remote, approval, "reject", as_json, feedback=feedback))
 

@@ -60,7 +60,7 @@ class Target:
     def from_options(
         cls, url: str | None, key_file: Path | None, data_dir: Path | None, tenant: str | None
     ) -> Target:
-        """What the options say, else the environment, else the service of this machine. Raises Stop."""
+        """Return the target of the options, else of the environment, else of this machine. Raise CommandError."""
         address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{_local_port()}"
         if not _is_address(address):
             raise CommandError(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
@@ -116,7 +116,7 @@ def _check_key(text: str, where: str) -> str:
 
 
 def _is_address(text: str) -> bool:
-    """Of a service and nothing else: a name in it would be sent in the place of the key."""
+    """Return whether the text is the address of a service alone: a user name in it would replace the key."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -146,7 +146,7 @@ class Remote:
         return await self.client.request("GET", path(*segments), params=given or None, patience_s=PATIENCE_S)
 
     async def get_bytes(self, *segments: str) -> bytes:
-        """The very bytes of an answer."""
+        """Return the bytes of a response."""
         found: bytes = await self.client.request("GET", path(*segments), raw=True, patience_s=PATIENCE_S)
         return found
 
@@ -154,7 +154,7 @@ class Remote:
         return await self.client.request("POST", path(*segments), body, patience_s=PATIENCE_S)
 
     async def list_items(self, limit: int, *segments: str, **params: Any) -> list[dict[str, Any]]:
-        """Entries of a list, newest first, over as many pages as it takes."""
+        """Return the entries of a list, newest first, over as many pages as needed."""
         return await list_items(self.client, path(*segments), params, limit, PATIENCE_S)
 
 
@@ -180,7 +180,7 @@ def print_outages() -> Iterator[None]:
 
 
 def run(target: Target, command: Callable[[Remote], Awaitable[int]]) -> None:
-    """Runs a command to its exit code. What a person can act on is a line on stderr."""
+    """Run a command and exit with its code. Print an error that the user can act on to stderr."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 

@@ -12,24 +12,24 @@ from plangate.cli.terminal_text import escape_text, table
 
 
 async def list_newest(remote: Remote, limit: int, *segments: str, **filters: Any) -> list[dict[str, Any]]:
-    """At most so many entries, newest first."""
+    """Return the newest entries, at most `limit`."""
     return drop_excess(await remote.list_items(limit + 1, *segments, **filters), limit)
 
 
 def drop_excess(found: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """The first of what was found by looking for one more. That there are more is said where no program reads it."""
+    """Return the first `limit` items. Note on stderr, where no program reads it, that there are more."""
     if len(found) > limit:
         typer.echo(f"There are more than {limit}: --limit shows more of them.", err=True)
     return found[:limit]
 
 
 def print_table(rows: Sequence[Sequence[str]], widths: Sequence[int], of: str) -> None:
-    """The lines of a list. That there are none is said where no program reads it."""
+    """Print the lines of a list. Note on stderr, where no program reads it, that it is empty."""
     if not rows:
-        typer.echo(f"Nothing to list: there is no {of} like that.", err=True)
+        typer.echo(f"No {of} matches.", err=True)
     print_lines(*table([[escape_text(cell) for cell in row] for row in rows], widths))
 
 
 def format_minute(at: str) -> str:
-    """A time of the API, to the minute."""
+    """Format a time of the API to the minute."""
     return f"{at[:16].replace('T', ' ')} UTC"

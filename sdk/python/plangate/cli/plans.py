@@ -1,4 +1,4 @@
-"""The commands `plans`: which there are, and what became of an action that nobody knows of."""
+"""The commands `plans`: list plans, and settle actions whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from plangate.cli.listing import format_minute, list_newest, print_table
 from plangate.cli.options import DataDir, Json, KeyFile, Limit, Tenant, Url, parse_json
 from plangate.cli.terminal_text import escape_text
 
-plans = typer.Typer(
-    no_args_is_help=True, help="Plans: list them, say what became of an action that nobody knows of."
-)
+plans = typer.Typer(no_args_is_help=True, help="Plans: list them, settle actions whose outcome is unknown.")
 
 WIDTHS = [0, 10, 40, 0, 0]
 

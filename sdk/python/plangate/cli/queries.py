@@ -11,7 +11,7 @@ from plangate.cli.listing import drop_excess, format_minute, print_table
 from plangate.cli.options import DataDir, Json, KeyFile, Limit, QueryId, Tenant, Url
 from plangate.cli.terminal_text import escape_text
 
-queries = typer.Typer(no_args_is_help=True, help="Queries: list them, end one, have one go on.")
+queries = typer.Typer(no_args_is_help=True, help="Queries: list, cancel or resume them.")
 
 WIDTHS = [0, 26, 16, 0, 40]
 
@@ -52,7 +52,7 @@ def list_queries(
 
 
 async def _versions(remote: Remote, runtime: str | None) -> list[str | None]:
-    """The versions of a runtime, newest first; no particular one where none is named."""
+    """Return the versions of a runtime, newest first, or `[None]` if no runtime is named."""
     if runtime is None or runtime.startswith("rt_"):
         return [runtime]
     found = await remote.list_items(500, "runtimes", name=runtime)
@@ -99,7 +99,7 @@ def resume(
     tenant: Tenant = None,
     as_json: Json = False,
 ) -> None:
-    """Raise limits of a query that waits at one, so that it goes on."""
+    """Raise limits of a query that waits at one, and resume it."""
     given = {
         "maxTurns": max_turns,
         "maxTokens": max_tokens,
@@ -117,7 +117,7 @@ def resume(
 
 
 async def _post_and_print(remote: Remote, printed_as_json: bool, body: Any, query: str, verb: str) -> int:
-    """What became of a query by this."""
+    """Send the request and print the status of the query that results."""
     answer = await remote.post(body, "queries", query, verb)
     if printed_as_json:
         print_json(answer)

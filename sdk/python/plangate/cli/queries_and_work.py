@@ -118,7 +118,7 @@ def watch(
 
 
 async def _follow(remote: Remote, journal: Journal, as_events: bool) -> int:
-    """Prints a query as it happens; one JSON object a line where that is wanted."""
+    """Print a query as it runs; with `as_events`, one JSON object a line."""
     watcher = Watcher()
     last = ""
     with print_outages():
@@ -181,14 +181,14 @@ def work(
 
 
 async def _limit(remote: Remote, query: str) -> str | None:
-    """The limit at which a query stands, as its journal says."""
+    """Return the limit at which a query waits, from its journal."""
     events = await list_events(remote, query, "query-status")
     limits = [event.get("limit") for event in events if event["to"] == "waiting"]
     return limits[-1] if limits else None
 
 
 async def _calls(remote: Remote, query: str) -> list[dict[str, Any]]:
-    """The calls for processes of users; none where the key may not see them."""
+    """Return the query's calls for client processes, or none if the key may not see them."""
     try:
         return await remote.list_items(100, "tool-calls", queryId=query)
     except PlangateError:
@@ -196,7 +196,7 @@ async def _calls(remote: Remote, query: str) -> list[dict[str, Any]]:
 
 
 def _actions(changes: list[dict[str, Any]]) -> dict[str, list[work_tree.Action]]:
-    """The actions of plans by the work record that carries them out."""
+    """Return the actions of plans by the work record that carries them out."""
     found: dict[str, dict[work_tree.Action, None]] = {}
     for event in changes:
         if event["type"] == "action-status-change":
@@ -206,7 +206,7 @@ def _actions(changes: list[dict[str, Any]]) -> dict[str, list[work_tree.Action]]
 
 
 def _unknown(changes: list[dict[str, Any]]) -> list[tuple[str, list[work_tree.Action]]]:
-    """The actions whose outcome nobody knows by now, by plan and dispatch."""
+    """Return the actions whose outcome is still unknown, by plan and dispatch."""
     last = {
         (event["data"]["planId"], event["data"]["index"]): event
         for event in changes
@@ -220,7 +220,7 @@ def _unknown(changes: list[dict[str, Any]]) -> list[tuple[str, list[work_tree.Ac
 
 
 async def list_events(remote: Remote, query: str, types: str) -> list[dict[str, Any]]:
-    """All events of some types that the journal has by now."""
+    """Return all events of these types that the journal has so far."""
     found: list[dict[str, Any]] = []
     after = None
     while True:
@@ -232,7 +232,7 @@ async def list_events(remote: Remote, query: str, types: str) -> list[dict[str, 
 
 
 async def list_artifacts(remote: Remote, query: str) -> list[dict[str, Any]]:
-    """What a query published, also what was replaced, newest first."""
+    """Return the artifacts that a query published, superseded ones included, newest first."""
     try:
         return await remote.list_items(MAX_ARTIFACTS, "artifacts", queryId=query, includeSuperseded="true")
     except NotFound:  # the query is there, so it is the route that is not: a service without artifacts

@@ -25,8 +25,10 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')
 
 
 def escape_text(text: object) -> str:
-    """One line: white space is a space, and what nobody would see is written out (`\\x1b`, `\\u202e`). Texts that differ
-    may look the same: where somebody decides about one, `printable_json`."""
+    """Return one line with white space as spaces and invisible characters escaped (`\\x1b`, `\\u202e`).
+
+    Different texts may look the same; where a person decides about a text, use `printable_json`.
+    """
     return _escape_invisible(" ".join(str(text).split()))
 
 
@@ -42,14 +44,17 @@ def _escape_char(char: str) -> str:
 
 
 def escape_lines(text: str) -> list[str]:
-    """The lines of a text, each safe, with its blanks."""
+    """Return the lines of a text, each escaped, with its blanks."""
     lines = text.replace("\r\n", "\n").split("\n")
     return [_escape_invisible(re.sub(r"\s", " ", line.expandtabs(4))).rstrip() for line in lines]
 
 
 def printable_json(text: str) -> list[str]:
-    """A JSON text for somebody who decides about it, in lines: each of its strings and numbers as it stands there, but
-    what cannot be seen as JSON's escapes. The lines together are JSON that means the same. What is no JSON is a line."""
+    """Return a JSON text in lines, for a person who decides about it.
+
+    Strings and numbers stay as they are written; characters that cannot be seen become JSON escapes. The
+    lines together are JSON with the same meaning. A text that is not JSON is one line.
+    """
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -66,7 +71,7 @@ def printable_json(text: str) -> list[str]:
 
 
 def truncate(text: object, width: int) -> str:
-    """One safe line of at most so many characters."""
+    """Return one escaped line of at most `width` characters."""
     return _fit(escape_text(text), width)
 
 
@@ -97,8 +102,7 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_money(usd: float | None) -> str:
-    """Dollars, with as many digits as it takes to say something; empty where no price is known. What is not zero does not
-    look like it."""
+    """Format dollars with enough digits that a nonzero amount never looks like zero; empty if the price is unknown."""
     if usd is None:
         return ""
     if 0 < usd < 0.0001:
@@ -118,7 +122,7 @@ def format_size(count: int) -> str:
 
 
 def total_tokens(usage: dict[str, int]) -> int:
-    """All of them, in and out; those of reasoning are a part of those out."""
+    """Return the input and output tokens. Reasoning tokens are part of the output."""
     return sum(count for name, count in usage.items() if name != "reasoningTokens")
 
 

@@ -52,7 +52,7 @@ class Watcher:
     _runs: dict[str, RunTotals] = field(default_factory=dict)
 
     def lines(self, event: Event) -> list[str]:
-        """What is printed of an event, if anything. What this version does not know is passed over."""
+        """Return the lines to print for an event. An event of an unknown type has none."""
         tell = getattr(self, "_" + event["type"].replace("-", "_"), None)
         if event["type"] not in PRINTED_TYPES or tell is None:
             return []
@@ -204,18 +204,18 @@ def _error(of: Any, width: int = TEXT_WIDTH) -> str:
 
 
 def resume_command(query: object, limit: object) -> str:
-    """The command that has a query go on from a limit, such as `maxTurns`."""
+    """Return the command that resumes a query from a limit, such as `maxTurns`."""
     option = re.sub("([A-Z])", r"-\1", escape_text(limit)).lower()
     return f"plangate queries resume {escape_text(query)} --{option} N, higher than it was"
 
 
 def settle_command(plan: object, index: int) -> str:
-    """The command that says what became of an action that nobody knows of."""
+    """Return the command that settles an action whose outcome is unknown."""
     return f"plangate plans settle {escape_text(plan)} {index} OUTCOME, once somebody has looked"
 
 
 def output_lines(output: Any) -> list[str]:
-    """What a query answered, as it may be printed."""
+    """Return the lines of a query's output."""
     if output is None:
         return []
     return escape_lines(output if isinstance(output, str) else as_json(output))

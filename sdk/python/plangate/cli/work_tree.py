@@ -68,7 +68,10 @@ class Line:
 
 
 def join_names(actions: Sequence[Action]) -> str:
-    """`action 3 notify`, `actions 0-7 notify, 8 refund`: by index and kind, as the API and `plangate watch` name them."""
+    """Return actions by index and kind, as the API and `plangate watch` name them.
+
+    Such as `action 3 notify`, or `actions 0-7 notify, 8 refund`.
+    """
     parts = []
     for (_, kind), run in groupby(
         enumerate(sorted(actions)), key=lambda found: (found[1][0] - found[0], found[1][1])
@@ -100,7 +103,7 @@ class Tree:
         return [r for r in self.children.get(record["id"], ()) if not kinds or r["kind"] in kinds]
 
     def lines(self) -> list[Line]:
-        """Each record that is not a model call, depth first. A call of an agent and the agent's run are one line."""
+        """Return each record that is not a model call, depth first. A call of an agent and its run share a line."""
         out: list[Line] = []
         stack = [(r, 0) for r in reversed(self.below(self.top))]
         while stack:
@@ -128,8 +131,11 @@ class Tree:
 
 
 def fold(lines: Sequence[Line], room: int) -> list[Line]:
-    """The same in at most `room` lines: first, neighbours that say the same become one; then what is deepest goes, but
-    for the first of it; then what is last. What was left out is counted."""
+    """Fold the lines into at most `room` lines, and count what is left out.
+
+    First, neighbors with the same text become one line; then the deepest lines are dropped, except the first
+    of each group; then the last lines.
+    """
     if len(lines) <= room:
         return list(lines)
     short = list(_group_alike(lines))
@@ -151,7 +157,7 @@ def fold(lines: Sequence[Line], room: int) -> list[Line]:
 
 
 def _group_alike(lines: Sequence[Line]) -> Iterator[Line]:
-    """Neighbours of one name that ended alike, with nothing below them, as one line."""
+    """Merge neighbors with one name and status and nothing below them into one line."""
     held: Line | None = None
     for n, line in enumerate(lines):
         has_below = n + 1 < len(lines) and lines[n + 1].depth > line.depth
@@ -184,7 +190,7 @@ def _merge_lines(one: Line, other: Line) -> Line:
 
 
 def wasted_usage(tree: Tree) -> tuple[int, float | None]:
-    """Tokens and dollars of what failed or was cancelled, each once: what is below it is its own."""
+    """Return the tokens and dollars of failed or cancelled records, each counted once with what is below it."""
     used, cost = 0, None
     stack = [tree.top]
     while stack:
@@ -211,10 +217,13 @@ def render_work(
     height: int | None,
     width: int,
 ) -> list[str]:
-    """All that `plangate work` prints. `artifacts`: superseded ones too, newest first. `height`: lines that there are,
-    None where everything is wanted. `limit`: the one that the query stands at. `calls`: those for processes of users that
-    it waits for. `actions`: by the work record that carries them out. `unknown`: those that somebody has to settle, by
-    plan and dispatch."""
+    """Return the lines that `plangate work` prints.
+
+    `artifacts` includes superseded ones, newest first. `height` is the number of lines that fit, or None for
+    all. `limit` is the limit at which the query waits. `calls` are the calls for client processes that it
+    waits for. `actions` are keyed by the work record that carries them out. `unknown` are the actions to
+    settle, by plan and dispatch.
+    """
     tree = Tree.from_record(top, actions)
     head = _head(query, top, limit, width) + _callers(calls, width) + _unknown(unknown)
     tail = [*_result_lines(query, plans, artifacts, width), *_cost(tree, width)]
@@ -262,7 +271,7 @@ def _callers(calls: Sequence[Record], width: int) -> list[str]:
 
 
 def _unknown(dispatches: Sequence[tuple[str, Sequence[Action]]]) -> list[str]:
-    """What is to be settled: the actions of one dispatch are, together."""
+    """Return the lines for actions to settle; the actions of one dispatch are settled together."""
     shown = dispatches if len(dispatches) <= MAX_UNKNOWN else dispatches[:MAX_UNKNOWN]
     lines = [
         f"waits: {settle_command(plan, min(actions)[0])} at {truncate(join_names(actions), NAMES_WIDTH)}"
@@ -292,8 +301,10 @@ def _result_lines(
 
 
 def plan_lines(plan: Record, width: int, most: int) -> list[str]:
-    """What became of a plan, and what its execution said or a person who did not approve it: behind it where there is
-    room, else below in at most so many lines."""
+    """Return the lines of a plan: its status, and the summary of its execution or the feedback of its approver.
+
+    The text follows on the same line if it fits, else below in at most `most` lines.
+    """
     result = plan.get("result")
     said = result.get("summary") if isinstance(result, dict) else None
     told = escape_text(said or plan.get("feedback") or "")
@@ -305,7 +316,7 @@ def plan_lines(plan: Record, width: int, most: int) -> list[str]:
 
 
 def artifact_line(artifact: Record) -> str:
-    """One line of an artifact: never what is in it."""
+    """Return one line for an artifact, without its content."""
     agent = (artifact.get("producer") or {}).get("agent")
     told = ", ".join(escape_text(part) for part in (artifact["channel"], agent, artifact["id"]) if part)
     title = f": {truncate(artifact['title'], 60)}" if artifact.get("title") else ""

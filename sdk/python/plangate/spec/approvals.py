@@ -50,13 +50,13 @@ class ResolvedRule:
     max_expires_ms: int | None = None
 
     def expires_in_ms(self, requested_ms: int | None) -> int:
-        """How long an approval stays open: what the query asks for, else what the rule says, within the floor."""
+        """Return how long an approval stays open: the query's value, else the rule's, within the floor."""
         wanted = requested_ms or self.rule.approval_expires_in_ms or DEFAULT_EXPIRES_MS
         return wanted if self.max_expires_ms is None else min(wanted, self.max_expires_ms)
 
 
 def normalize_rule(value: str | Mapping[str, Any] | ApprovalRule | None) -> ApprovalRule | None:
-    """A rule in any of the forms that authors write; None and "default" are no rule.
+    """Return a rule from any form that authors write; None and "default" are no rule.
 
     Raises pydantic.ValidationError (a ValueError) for anything that is not a rule.
     """
@@ -66,7 +66,7 @@ def normalize_rule(value: str | Mapping[str, Any] | ApprovalRule | None) -> Appr
 def tool_rule(
     spec: RuntimeSpec, agent_name: str, tool_name: str, floor: ApprovalPolicies = NO_FLOOR
 ) -> ResolvedRule:
-    """The rule for one tool in the hands of one agent, over the operator's floor.
+    """Return the rule for a tool that an agent calls, with the operator's floor applied.
 
     The wide rules (an agent's, the runtime's, the floor) are about declared tools. A builtin tool is gated only where
     `approvalOverrides.tools` names it: reading is harmless, an agent that is called has gates of its own,
@@ -83,7 +83,7 @@ def tool_rule(
 
 
 def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> ResolvedRule:
-    """What the spec says of a tool that is at hand already."""
+    """Return the rule of the spec for a declared tool."""
     named = _named_rule(spec, agent_name, tool.name)
     if named is not None:
         return named
@@ -93,12 +93,12 @@ def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> Re
 
 
 def plan_rule(spec: RuntimeSpec, agent_name: str | None, floor: ApprovalPolicies = NO_FLOOR) -> ResolvedRule:
-    """The rule at the gate of a plan that `agent_name` executes; None: a host does, outside of any agent."""
+    """Return the rule at the gate of a plan that `agent_name` executes; None means that a host executes it."""
     return apply_floor(_wide_rule(spec, agent_name, "plans", DEFAULT_PLAN_RULE), floor.plans)
 
 
 def apply_floor(resolved: ResolvedRule, floor: ApprovalRule | None) -> ResolvedRule:
-    """The rule with the operator's floor under it. Its origin is the floor where that changed anything."""
+    """Return the rule with the operator's floor applied. Its origin is the floor if the floor changed it."""
     if floor is None:
         return resolved
     rule = tighten_rule(resolved.rule, floor)
@@ -107,7 +107,7 @@ def apply_floor(resolved: ResolvedRule, floor: ApprovalRule | None) -> ResolvedR
 
 
 def tighten_rule(rule: ApprovalRule, floor: ApprovalRule) -> ApprovalRule:
-    """`rule`, as much stricter as `floor` wants it: never weaker than either.
+    """Return the stricter combination of `rule` and `floor`, never weaker than either.
 
     Two different predicates cannot both be asked, so they become `always`. What the floor leaves out of expiry and
     `on_expiry` is not said; what it leaves out of `rememberable` is no.
@@ -127,7 +127,7 @@ def tighten_rule(rule: ApprovalRule, floor: ApprovalRule) -> ApprovalRule:
 
 
 def free_arguments(rememberable: bool | FreeArguments) -> tuple[str, ...] | None:
-    """The names of the arguments that a remembered approval leaves open, in order; None: nothing is remembered."""
+    """Return the sorted names of the arguments that a remembered approval leaves open, or None if none is remembered."""
     if isinstance(rememberable, bool):
         return () if rememberable else None
     return tuple(sorted(set(rememberable.free)))

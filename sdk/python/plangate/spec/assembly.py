@@ -70,7 +70,7 @@ def assemble(
     extra_checks: Sequence[Check] = (),
     max_problems: int = MAX_PROBLEMS,
 ) -> AssembledRuntime:
-    """Checks a spec and brings it into its final form.
+    """Check a spec and bring it into its final form.
 
     Plans and references declared on agents are collected, layered prompts are rendered and get the table of
     the tools that the agent can call, approval rules written on agents and on bound tools move into
@@ -137,7 +137,7 @@ def _unique_by_name(declared: tuple[DraftPart[DeclaredT], ...]) -> tuple[Declare
 
 
 def _complete_agent(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
-    """The agent without what is for authoring only, its defaults filled in."""
+    """Return the agent with its defaults, without the fields that are only for authoring."""
     stateful = agent.role in STATEFUL_ROLES if agent.stateful is None else agent.stateful
     return agent.model_copy(
         update={
@@ -154,7 +154,7 @@ def _complete_agent(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
 
 
 def with_provider(model: ModelSpec, spec: RuntimeSpec) -> ModelSpec:
-    """A model without a provider: the only one declared, else the vendor that its id speaks of."""
+    """Return the model with its provider: the only declared one, else the vendor that its id names."""
     if "provider" in model.model_fields_set:
         return model
     if len(spec.providers) == 1:
@@ -171,7 +171,7 @@ def _prompt(agent: AgentSpec) -> str:
 
 
 def _policies(spec: RuntimeSpec) -> ApprovalPolicies:
-    """The runtime's policies; where there are none, the coordinator's; both channels set."""
+    """Return the runtime's policies, else the coordinator's, with both channels set."""
     written = spec.approval_policies
     if written is None:
         theirs = (agent.approval_policies for agent in spec.agents if agent.role == "coordinator")
@@ -182,7 +182,7 @@ def _policies(spec: RuntimeSpec) -> ApprovalPolicies:
 
 
 def _overrides(spec: RuntimeSpec) -> ApprovalOverrides | None:
-    """The overrides with the rules of agents and of bound tools moved in; an entry that is there wins."""
+    """Return the overrides with the rules of agents and of bound tools moved in; existing entries win."""
     written = spec.approval_overrides or ApprovalOverrides()
     approvals = {tool.name: tool.approval for tool in spec.tools}
     tools: dict[str, dict[str, ApprovalRule | None]] = {}
@@ -202,7 +202,7 @@ def _overrides(spec: RuntimeSpec) -> ApprovalOverrides | None:
 
 
 def _with_tool_table(spec: RuntimeSpec, agent: AgentSpec, declared: Mapping[str, ToolSpec]) -> AgentSpec:
-    """The agent whose prompt tells of the tools that it can call, each with the rule in force."""
+    """Return the agent with a prompt that lists the tools that it can call, each with the rule in force."""
     rows = [
         {
             "name": name,

@@ -36,7 +36,7 @@ _TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 def _meaning_alone(schema: dict[str, Any]) -> None:
-    """A JSON Schema says what a model means; its arguments, errors and examples are for readers of Python."""
+    """Keep only the meaning in a JSON Schema: arguments, errors and examples are for readers of Python."""
     if "description" in schema:
         schema["description"] = _SECTION.split(schema["description"], maxsplit=1)[0]
 
@@ -85,7 +85,7 @@ class SpecModel(BaseModel):
         return unknown_field(name, known)
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object that crosses the wire: nothing that is unset, empty or Python's alone."""
+        """Return the JSON object on the wire, without unset, empty and Python-only fields."""
         wire: dict[str, Any] = {}
         for name, field in type(self).model_fields.items():
             if field.exclude:
@@ -106,7 +106,7 @@ def is_unknown_field(detail: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON; what an author wrote as opaque JSON (schemas, data) stays as it is."""
+    """Return `value` as JSON; opaque JSON of the author (schemas, data) stays unchanged."""
     if isinstance(value, SpecModel):
         return value.to_wire()
     if isinstance(value, Mapping):
@@ -123,7 +123,7 @@ def unknown_field(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for the end of a message: the known name that is meant, or the names there are."""
+    """Return a hint for the end of a message: the closest known name, or all known names."""
     names = sorted(known)[:MAX_ITEMS]
     folded = {other.casefold(): other for other in names}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)

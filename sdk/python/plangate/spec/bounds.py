@@ -99,7 +99,7 @@ def error_details(kind: str, message: str, loc: tuple[int | str, ...]) -> InitEr
 
 
 def without_excess_keys(model: type[BaseModel], data: Any) -> Any:
-    """The object without its unknown keys beyond the first; anything else as it is.
+    """Return the object without its unknown keys beyond the first; return any other value unchanged.
 
     What is left of the unknown keys is one more than errors are reported of, so that the object stays invalid.
     """

@@ -25,7 +25,7 @@ class BuiltinTool:
 
 
 def tool_input(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a tool's arguments: these and no others."""
+    """Return the schema of a tool's arguments, which allows no others."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -35,5 +35,5 @@ def tool_input(required: tuple[str, ...], **properties: Mapping[str, Any]) -> di
 
 
 def text(description: str) -> dict[str, Any]:
-    """The schema of a text that is not empty."""
+    """Return the schema of a text that is not empty."""
     return {"type": "string", "minLength": 1, "description": description}

@@ -36,7 +36,7 @@ _WITH_PLAN: Final = frozenset({"planner", "executor"})
 
 
 def check_agents(draft: Draft) -> Iterator[Problem]:
-    """Names, roles and routes."""
+    """Check names, roles and routes."""
     yield from _repeated(draft.names["agents"], "agent")
     coordinators = [agent for agent in draft.agents if agent.value.role == "coordinator"]
     for agent in coordinators[1:]:
@@ -55,7 +55,7 @@ def check_agents(draft: Draft) -> Iterator[Problem]:
 
 
 def check_tool_tables(draft: Draft) -> Iterator[Problem]:
-    """Each agent's prompt repeats the descriptions of its tools, so a small spec could make large prompts."""
+    """Bound the tool tables: each prompt repeats the tools' descriptions, so a small spec could make large prompts."""
     rows = {tool.value.name: len(tool.value.name) + len(tool.value.description) for tool in draft.tools}
     size = sum(rows.get(name, 0) for agent in draft.agents for name in agent.value.tools)
     if size > MAX_TABLES_CHARS:
@@ -135,7 +135,7 @@ def _check_tools_of(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Probl
 
 
 def check_toolkits(draft: Draft) -> Iterator[Problem]:
-    """The runtime's own entries."""
+    """Check the toolkits of the runtime itself."""
     seen: set[str] = set()
     for entry in draft.toolkits:
         yield from _check_toolkit(entry.value, entry.at("id"), entry.at("config", "tools"))
@@ -173,7 +173,7 @@ def _check_toolkit(toolkit: ToolkitSpec, pointer: str, config_pointer: str) -> I
 
 
 def check_tools(draft: Draft) -> Iterator[Problem]:
-    """The names of declared tools, and whether anything can run them."""
+    """Check the names of declared tools, and whether anything can run them."""
     yield from _repeated(draft.names["tools"], "tool")
     taken = {skeleton: name for name in BUILTIN_TOOL_TOOLKITS for skeleton in skeletons(name)}
     for name, pointers in draft.names["tools"].items():
@@ -203,7 +203,7 @@ def _check_transport(tool: DraftPart[ToolSpec]) -> Iterator[Problem]:
 
 
 def check_providers(draft: Draft) -> Iterator[Problem]:
-    """The providers that the spec declares."""
+    """Check the providers that the spec declares."""
     for name, provider in draft.spec.providers.items():
         kind = provider.kind or name
         if kind not in FIELDS_OF_KIND:
@@ -234,7 +234,7 @@ def _foreign_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) 
 
 
 def _missing_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) -> Iterator[Problem]:
-    """Of the platforms: nothing of theirs has a default, least of all the account that pays."""
+    """Check the required fields of the platforms: nothing has a default there, least of all the account that pays."""
     if kind not in _PLATFORMS:
         return
     needed = "it names the host" if kind == "bedrock" else "it is a part of the address"

@@ -43,7 +43,7 @@ class DraftPart(Generic[Part]):
     raw: Any
 
     def at(self, *location: Step) -> str:
-        """The pointer to something inside of the part."""
+        """Return the pointer to a place inside the part."""
         return self.pointer + json_pointer(document_path(self.raw, location))
 
 
@@ -78,15 +78,15 @@ class Draft:
         object.__setattr__(self, "toolkits", self._parts("toolkits", self.spec.toolkits))
 
     def at(self, *location: Step) -> str:
-        """The pointer to a place in the document."""
+        """Return the pointer to a place in the document."""
         return json_pointer(document_path(self.raw, location))
 
     def is_named(self, part: str, name: str) -> bool:
-        """Whether `part` (a field of the spec) holds something of that name, readable or not."""
+        """Return whether `part` (a field of the spec) has an item of that name, readable or not."""
         return part in self.unread or name in self.names[part]
 
     def known(self, part: str) -> list[str]:
-        """The names in `part`, for a hint."""
+        """Return the names in `part`, for a hint."""
         return list(self.names[part])
 
     def _parts(self, part: str, values: tuple[Part, ...]) -> tuple[DraftPart[Part], ...]:
@@ -112,7 +112,7 @@ def _inline_references(agents: tuple[DraftPart[AgentSpec], ...]) -> Iterator[Dra
 
 
 def read_draft(raw: Any) -> Draft:
-    """Reads as much of a spec as can be read. Raises SpecInvalid only if it is no object at all."""
+    """Read as much of a spec as possible. Raise SpecInvalid only if it is not an object."""
     document = _plain(raw)
     if not isinstance(document, Mapping):
         raise SpecInvalid([Problem("", f"a spec is an object, not {type(raw).__name__}")])
@@ -132,7 +132,7 @@ def read_draft(raw: Any) -> Draft:
 def _without_broken(
     document: Mapping[str, Any], broken: set[tuple[Step, ...]]
 ) -> tuple[dict[str, Any], dict[str, tuple[int, ...]], frozenset[str]]:
-    """The document without what is broken, the indexes left of each list, the fields that are gone."""
+    """Return the document without its broken parts, the remaining indexes of each list, and the removed fields."""
     reduced: dict[str, Any] = {}
     kept: dict[str, tuple[int, ...]] = {}
     unread: set[str] = set()
@@ -174,7 +174,7 @@ def _by_head(paths: set[tuple[Step, ...]]) -> dict[Step, set[tuple[Step, ...]]]:
 
 
 def _largest_valid(model: type[SpecModel], item: Any, broken: set[tuple[Step, ...]]) -> Any:
-    """The item without its broken fields, or None if nothing can be made of it."""
+    """Return the item without its broken fields, or None if it is not valid without them."""
     if not broken:
         return item
     if () in broken or not isinstance(item, Mapping):
@@ -217,13 +217,13 @@ def _items(value: Any) -> list[Any]:
 
 
 def _field(raw: Any, name: str, default: Any) -> Any:
-    """A field of an object in either spelling."""
+    """Return a field of an object, in either spelling."""
     path = document_path(raw, (name,))
     return raw.get(path[0], default) if path and isinstance(raw, Mapping) else default
 
 
 def _plain(value: Any) -> Any:
-    """Models and containers as JSON-like data; what authors put inside (callables, prompts) stays."""
+    """Return models and containers as JSON-like data; values inside (callables, prompts) stay unchanged."""
     if isinstance(value, SpecModel):
         return {
             spec_field.alias or name: _plain(getattr(value, name))

@@ -25,8 +25,7 @@ DeclaredT = TypeVar("DeclaredT", PlanSpec, ReferenceSpec)
 
 
 def check_declarations(draft: Draft) -> Iterator[Problem]:
-    """A name of a plan or reference has one meaning, however often agents declare it, and is none of the service's; plans
-    hold actions."""
+    """Check that a name of a plan or reference has one meaning and is not reserved, and that plans have actions."""
     yield from _conflicts(draft.plans, "plan", len(draft.spec.plans))
     yield from _conflicts(draft.references, "reference", len(draft.spec.references))
     for reference in draft.references:
@@ -46,7 +45,7 @@ def check_declarations(draft: Draft) -> Iterator[Problem]:
 
 
 def _conflicts(declared: tuple[DraftPart[DeclaredT], ...], what: str, own: int) -> Iterator[Problem]:
-    """The first `own` stand in the runtime's list, where no name may come twice; agents may repeat them."""
+    """Check the names of a list. The first `own` are the runtime's and must be unique; agents may repeat them."""
     first: dict[str, DraftPart[DeclaredT]] = {}
     for index, item in enumerate(declared):
         name = item.value.name
@@ -65,8 +64,10 @@ def _conflicts(declared: tuple[DraftPart[DeclaredT], ...], what: str, own: int) 
 
 
 def check_schemas(draft: Draft) -> Iterator[Problem]:
-    """Every JSON Schema of the spec is one, and refers to nothing outside of itself. Their patterns are compiled up to a bound
-    of all together."""
+    """Check that every JSON Schema is valid and has no external references.
+
+    The total cost of compiling their patterns is bounded.
+    """
     cost = 0
     for pointer, schema, owner in _schemas(draft):
         cost += schema_pattern_cost(schema)
@@ -100,7 +101,7 @@ def _schemas(draft: Draft) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def check_approvals(draft: Draft) -> Iterator[Problem]:
-    """Rules are about agents and tools that exist, and it is clear whose policies are the runtime's."""
+    """Check that rules name existing agents and tools, and that one coordinator at most has policies."""
     overrides = draft.spec.approval_overrides
     if overrides is not None:
         for channel, named in (("tools", list(overrides.tools)), ("agents", list(overrides.agents))):
@@ -128,7 +129,7 @@ def check_approvals(draft: Draft) -> Iterator[Problem]:
 
 
 def check_predicates(draft: Draft) -> Iterator[Problem]:
-    """Dynamic rules name predicates that are registered."""
+    """Check that dynamic rules name registered predicates."""
     for pointer, owner, rule in _rules(draft):
         if rule is None or rule.kind != "dynamic" or draft.is_named("approvalPredicates", rule.value or ""):
             continue
@@ -141,7 +142,7 @@ def check_predicates(draft: Draft) -> Iterator[Problem]:
 
 
 def _rules(draft: Draft) -> Iterator[tuple[str, str, ApprovalRule | None]]:
-    """Every rule for tools, with its pointer and whose it is."""
+    """Yield every rule for tools, with its pointer and its owner."""
     policies, overrides = draft.spec.approval_policies, draft.spec.approval_overrides
     if policies is not None:
         yield draft.at("approvalPolicies", "tools"), "approvalPolicies.tools", policies.tools
@@ -170,7 +171,7 @@ def _tool_rules(draft: Draft) -> Iterator[tuple[str, str, str, ApprovalRule | No
 
 
 def check_dispatchers(draft: Draft) -> Iterator[Problem]:
-    """Dispatchers can be run, belong to a kind of action, and their tools are out of reach of agents."""
+    """Check that dispatchers can run, belong to a kind of action, and use tools that no agent can call."""
     spec = draft.spec
     callers: dict[str, list[str]] = {}
     for agent in draft.agents:
@@ -214,7 +215,7 @@ def _check_dispatcher(
 
 
 def check_values(draft: Draft) -> Iterator[Problem]:
-    """Data objects have names that variables can say, opaque parts are JSON, the mock's text has its use."""
+    """Check that data names fit variables, opaque parts are JSON, and `mockResponse` has its interpreter."""
     for name in draft.spec.data:
         if (problem := data_name_problem(name)) is not None:
             yield Problem(draft.at("data", name), problem)

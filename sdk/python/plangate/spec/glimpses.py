@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 
 def glimpse(value: Any, *, max_items: int = 3) -> dict[str, Any]:
-    """Summarises a value as a JSON object.
+    """Summarize a value as a JSON object.
 
     A mapping (or a Pydantic model or dataclass, which are read as one) comes back normalised; a sequence or
     set as `{"count", "sample"}` with its first items; anything else as `{"value"}`. Normalised means:
@@ -51,7 +51,7 @@ def glimpse(value: Any, *, max_items: int = 3) -> dict[str, Any]:
 
 
 def _to_mapping(value: Any) -> Any:
-    """Models and dataclasses as the mapping (or whatever else a root model holds) of their fields."""
+    """Return a model or dataclass as a mapping of its fields, or the value of a root model."""
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

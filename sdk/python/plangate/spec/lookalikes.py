@@ -19,7 +19,7 @@ _CONFUSABLES: Final = str.maketrans(
 
 
 def skeletons(name: str) -> frozenset[str]:
-    """Two names that share a skeleton differ only by case or by characters that look alike."""
+    """Return the skeletons of a name. Names that share one differ only by case or by lookalike characters."""
     folded = unicodedata.normalize("NFKC", name).casefold().translate(_CONFUSABLES)
     capital_i = unicodedata.normalize("NFKC", name).replace("I", "l").casefold().translate(_CONFUSABLES)
     return frozenset({folded, capital_i})

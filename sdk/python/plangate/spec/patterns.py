@@ -59,13 +59,12 @@ def pattern_cost(pattern: str) -> int:
 
 
 def patterns_cost(schemas: Iterable[tuple[str, Any]]) -> int:
-    """The cost of the patterns of some schemas together."""
+    """Return the total cost of the patterns of some schemas."""
     return sum(pattern_cost(pattern) for _, schema in schemas for _, pattern in _patterns_of(schema))
 
 
 def costly_pattern(schemas: Iterable[tuple[str, Any]]) -> str | None:
-    """The pointer to the pattern with which the patterns of some schemas, each with its pointer, cost too much together;
-    None where they do not."""
+    """Return the pointer to the pattern at which the patterns of the schemas cost too much together, or None."""
     total = 0
     for pointer, schema in schemas:
         for keyword, pattern in _patterns_of(schema):

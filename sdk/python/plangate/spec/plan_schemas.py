@@ -10,7 +10,7 @@ _MAX_HOPS: Final = 32
 
 
 def resolve(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """`schema` with its own local `$ref` followed; an empty mapping where it leads nowhere."""
+    """Return `schema` with its own local `$ref` followed, or an empty mapping if it leads nowhere."""
     for _ in range(_MAX_HOPS):
         if not isinstance(schema, Mapping):
             return {}
@@ -39,14 +39,14 @@ def _lookup(root: Mapping[str, Any], target: str) -> Any:
 
 
 def actions_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The schema of the top-level array `actions`, or None if there is none."""
+    """Return the schema of the top-level array `actions`, or None if there is none."""
     properties = resolve(schema, schema).get("properties")
     actions = resolve(schema, properties.get("actions")) if isinstance(properties, Mapping) else {}
     return actions if actions.get("type") == "array" else None
 
 
 def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The object schemas that an action of the plan may have, references followed."""
+    """Return the object schemas that an action of the plan may have, references followed."""
     actions = actions_schema(schema)
     items = resolve(schema, actions.get("items")) if actions is not None else {}
     seen: set[int] = set()  # each schema once, however many references lead to it
@@ -64,7 +64,7 @@ def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def discriminator(schema: Mapping[str, Any]) -> str:
-    """The name of the field that tells the kinds of action apart; "kind" where the schema does not say."""
+    """Return the name of the field that distinguishes kinds of action; "kind" if the schema does not name one."""
     actions = actions_schema(schema)
     items = resolve(schema, actions.get("items")) if actions is not None else {}
     declared = items.get("discriminator")
@@ -73,7 +73,7 @@ def discriminator(schema: Mapping[str, Any]) -> str:
 
 
 def action_kinds(schema: Mapping[str, Any]) -> frozenset[str] | None:
-    """The kinds of action that the plan can hold, or None where the schema leaves them open."""
+    """Return the kinds of action that the plan can hold, or None if the schema leaves them open."""
     field = discriminator(schema)
     kinds: set[str] = set()
     for variant in variants(schema):

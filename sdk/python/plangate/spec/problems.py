@@ -58,12 +58,12 @@ class SpecInvalid(ValueError):
 
 
 def json_pointer(path: Iterable[Step]) -> str:
-    """The RFC 6901 pointer for a path of keys and indexes."""
+    """Return the RFC 6901 pointer for a path of keys and indexes."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def document_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
-    """`location` in the spelling that `raw` uses, without the parts that are not in a document.
+    """Return `location` in the spelling of `raw`, without the parts that are not in the document.
 
     It ends early where `raw` has a short form, such as a bare string in place of an object.
     """
@@ -88,7 +88,7 @@ def document_path(raw: Any, location: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def shape_problems(error: ValidationError, raw: Any) -> list[tuple[tuple[Step, ...], Problem]]:
-    """What Pydantic found, each with its path in `raw`."""
+    """Return the problems that Pydantic found, each with its path in `raw`."""
     found = []
     for detail in error.errors(include_url=False, include_input=False):
         path = document_path(raw, detail["loc"])
@@ -108,7 +108,7 @@ def _message(detail: Any, path: Sequence[Step]) -> str:
 
 
 def ancestors(pointer: str) -> Iterator[str]:
-    """The pointer itself and all that it is inside of."""
+    """Return the pointer itself and every pointer that contains it."""
     while pointer:
         yield pointer
         pointer = pointer.rpartition("/")[0]

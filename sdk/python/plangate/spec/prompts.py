@@ -64,7 +64,7 @@ def layered_prompt(
     output_format: Any = None,
     examples: Any = None,
 ) -> LayeredPrompt:
-    """Renders the layers in their fixed order; an empty layer is left out.
+    """Render the layers in their fixed order; an empty layer is left out.
 
     Args:
         identity: Who the agent is. A string is text, a sequence of strings one bullet each.
@@ -107,7 +107,7 @@ def layered_prompt(
 
 
 def render_layers(layers: Mapping[str, Any]) -> LayeredPrompt:
-    """Renders the layers as HTTP carries them: `layered_prompt` for a mapping with camelCase names.
+    """Render the layers as HTTP carries them: `layered_prompt` for a mapping with camelCase names.
 
     Args:
         layers: Layer name to value, such as `{"identity": "...", "operationalRules": [...]}`; snake_case
@@ -138,7 +138,7 @@ def render_layers(layers: Mapping[str, Any]) -> LayeredPrompt:
 
 
 def augment_prompt_tools(text: str | LayeredPrompt, tools: Iterable[Any]) -> LayeredPrompt:
-    """Merges tools into the `# Tools` section of a prompt; merging the same tools again changes nothing.
+    """Merge tools into the `# Tools` section of a prompt; merging the same tools again changes nothing.
 
     Rows that are in the prompt win, then the earlier of `tools`. Without such a section one is added: in a
     layered prompt after Identity, Communication and Operational Rules, else at the end.
@@ -320,7 +320,7 @@ def _table(rows: Rows) -> list[str]:
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a table row, still escaped; none if the line is no row."""
+    """Return the cells of a table row, still escaped, or none if the line is not a row."""
     inner = line.strip()
     if not inner.startswith("|"):
         return []
@@ -328,7 +328,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _merge_rows(body: list[str], rows: Rows) -> list[str]:
-    """The lines of a Tools section with `rows` merged into its table, or with a table at its end."""
+    """Return the lines of a Tools section with `rows` merged into its table, or with a table at its end."""
     top = next((index for index in _outside_fences(body) if _cells(body[index]) == _HEADER), None)
     if top is None:
         prose = "\n".join(body).rstrip()
@@ -353,7 +353,7 @@ def _with_section(lines: list[str], visible: Sequence[int], table: list[str]) ->
 
 
 def _outside_fences(lines: list[str]) -> list[int]:
-    """The lines that are not inside of a code block; a block that is never closed is none."""
+    """Return the indexes of lines outside code blocks. An unclosed fence opens no block."""
     fences = [_FENCE.fullmatch(line) for line in lines]
     longest = {"`": 0, "~": 0}  # closing fence from here on; so that no search for one is in vain
     ahead: list[int] = []

@@ -40,7 +40,9 @@ Path = tuple[str, ...]
 
 
 def normalize_schema(value: Any) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) that `value` stands for. It is one of
+    """Return the JSON Schema (draft 2020-12) that `value` stands for.
+
+    The value is one of
 
     - a JSON Schema mapping, which comes back as a plain copy;
     - a Pydantic model class, also a recursive one (its definitions are in `$defs`, and the root stays an object
@@ -75,7 +77,7 @@ def normalize_schema(value: Any) -> dict[str, Any]:
 
 
 def check_schema(schema: Any) -> list[tuple[str, str]]:
-    """What keeps `schema` from being used: (JSON pointer within the schema, message); empty when it is fine.
+    """Return why `schema` cannot be used, as (JSON pointer within the schema, message); empty if it can.
 
     Reported are: anything that is not valid JSON Schema of its dialect (`$schema`, 2020-12 without one),
     every `$ref`, `$dynamicRef` or `$recursiveRef` that leaves the document or leads nowhere in it, dialects
@@ -112,7 +114,7 @@ def _is_hint(value: Any) -> bool:
 
 
 def _holds_hint(fields: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is one of fields: a JSON Schema holds no type anywhere."""
+    """Return whether a mapping is one of fields: a JSON Schema contains no type hints."""
     return any(_is_hint(v) or (isinstance(v, Mapping) and _holds_hint(v)) for v in fields.values())
 
 
@@ -127,7 +129,7 @@ def _fields_schema(fields: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _collect(fields: Mapping[Any, Any], path: Path, into: dict[Path, TypeAdapter[Any]]) -> None:
-    """Adapters of all the hints at once, so that models of one name get definitions of their own."""
+    """Build the schema of all hints at once, so that models with the same name get separate definitions."""
     for name, hint in fields.items():
         if not isinstance(name, str):
             raise TypeError(f"field names are strings, not {_short(name)}{_within(path)}")
@@ -179,7 +181,7 @@ def _unwrap(hint: Any) -> Any:
 
 
 def _inline_root(schema: dict[str, Any]) -> dict[str, Any]:
-    """A recursive model exports a bare `$ref` as its root; readers want to see `type` and `properties`."""
+    """Inline the root: a recursive model exports a bare `$ref`, and readers need `type` and `properties`."""
     target = schema.get("$ref", "")
     if not target.startswith("#/$defs/"):
         return schema
@@ -336,7 +338,7 @@ def _level(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outline(value: Any) -> Any:
-    """A container without what is in it, but for the texts of a list: `dependencies` has lists of names."""
+    """Return a container without its content, except the texts of a list: `dependencies` has lists of names."""
     if isinstance(value, dict):
         return {}
     if isinstance(value, list):
@@ -378,7 +380,7 @@ def _pattern_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _compile_problems(schema: dict[str, Any]) -> list[tuple[str, str]]:
-    """What only the compiler notices, such as a pattern that is not matched in linear time."""
+    """Return what only the compiler finds, such as a pattern that is not matched in linear time."""
     try:
         jsonschema_rs.validator_cls_for(schema)(
             schema, validate_formats=False, pattern_options=jsonschema_rs.RegexOptions(), offline=True
@@ -412,6 +414,6 @@ def _short(value: Any) -> str:
 
 
 def _truncate(text: str, chars: int) -> str:
-    """The text without its middle where it is longer than `chars`."""
+    """Return the text, without its middle if it is longer than `chars`."""
     half = chars // 2 - 1
     return text if len(text) <= chars else f"{text[:half]} … {text[-half:]}"

@@ -136,7 +136,7 @@ TEAM_TOOLS: Final = tuple(tool.name for tool in (*ARTIFACTS, READ, WRITE, EDIT))
 
 
 def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
-    """The builtin tools that `agent` can call, their schemas cut to what this agent may pass.
+    """Return the builtin tools that `agent` can call, with schemas narrowed to what it may pass.
 
     It has those of its role, those of a team where there is a coordinator, and those of the toolkits it names,
     narrowed by `config.tools` of the agent's entry and of the runtime's entry for the toolkit. `call_agent` needs
@@ -146,7 +146,7 @@ def builtin_tools(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...
 
 
 def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, ...]:
-    """The same tools with the schemas that they have for everybody."""
+    """Return the same tools with the schemas that all agents share."""
     held = {name for toolkit in agent.toolkits for name in _grants(toolkit.id, agent)}
     held.update(ROLE_TOOLS[agent.role])
     if any(other.role == "coordinator" for other in spec.agents):
@@ -162,7 +162,7 @@ def granted_builtins(spec: RuntimeSpec, agent: AgentSpec) -> tuple[BuiltinTool, 
 
 
 def _grants(toolkit: str, agent: AgentSpec) -> tuple[str, ...]:
-    """What naming a toolkit gives to this agent."""
+    """Return the tools that naming a toolkit gives to this agent."""
     if toolkit == "plans":
         return (_GET_PLAN.name,)
     return tuple(tool.name for tool in TOOLKITS.get(toolkit, ()))
@@ -202,7 +202,7 @@ def _with_enum(schema: Mapping[str, Any], field: str, values: tuple[str, ...]) -
 def _store_plan_schema(
     tool: BuiltinTool, spec: RuntimeSpec, plan: PlanSpec, *, variables: bool
 ) -> dict[str, Any]:
-    """The tool's schema with the plan's own in the place of `body`, its definitions at the root."""
+    """Return the tool's schema with the plan's schema as `body` and its definitions at the root."""
     schema = _with_enum(tool.input_schema, "specName", (plan.name,))
     written = copy.deepcopy(plan.schema_)
     if variables:
@@ -231,7 +231,7 @@ _REFERENCES: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 def _allow_references(schema: dict[str, Any]) -> None:
-    """Every action may name references beside its own fields: they are taken out before it is validated."""
+    """Allow references in every action; they are removed before the action is validated."""
     for variant in variants(schema):
         properties = variant.get("properties")
         if isinstance(properties, dict):
@@ -239,7 +239,7 @@ def _allow_references(schema: dict[str, Any]) -> None:
 
 
 def _allow_variables(schema: dict[str, Any]) -> None:
-    """Every field of an action may be a variable, but for its kind and for those that the schema refers through."""
+    """Allow a variable in every field of an action, except its kind and fields that the schema refers through."""
     written = json.dumps(schema, default=dict)
     field = discriminator(schema)
     for variant in variants(schema):
@@ -254,7 +254,7 @@ _MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitio
 
 
 def _relocate_schema(schema: Any) -> Any:
-    """A schema whose references still lead to their targets when it stands at /properties/body."""
+    """Return a schema whose references still reach their targets when it stands at /properties/body."""
     if isinstance(schema, list):
         return [_relocate_schema(held) for held in schema]
     if not isinstance(schema, dict):

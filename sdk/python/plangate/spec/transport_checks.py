@@ -33,7 +33,7 @@ _RESERVED_PREFIXES: Final = ("webhook-", "mcp-")
 
 
 def transport_problems(transport: SpecModel) -> Iterator[tuple[tuple[Step, ...], str]]:
-    """The place of each flaw inside the transport, and what to do about it."""
+    """Return the place of each problem in the transport, and what to do about it."""
     url = getattr(transport, "url", None)
     if url is not None:
         why = _url_problem(url)
@@ -54,7 +54,7 @@ def transport_problems(transport: SpecModel) -> Iterator[tuple[tuple[Step, ...],
 
 
 def is_header_value(value: str) -> bool:
-    """Whether a header can carry this text: visible ASCII, with blanks and tabs inside alone."""
+    """Return whether a header can carry this text: visible ASCII, with blanks and tabs only inside."""
     return _HEADER_VALUE.fullmatch(value) is not None
 
 

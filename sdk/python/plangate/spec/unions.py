@@ -15,7 +15,7 @@ _FIELD: Final = "the discriminator field"
 
 
 def TaggedUnion(*models: type[BaseModel], discriminator: str = "kind") -> Any:
-    """A union of models told apart by one field, for use as a type hint.
+    """Return a union of models that one field distinguishes, for use as a type hint.
 
     Values validate to instances of the very classes given. In the exported JSON Schema the field is required
     in each variant, even where the model has a default for it, and the union names its discriminator.
@@ -99,7 +99,7 @@ class _UnionTags:
         return {**schema, "discriminator": {"propertyName": self._wire, "mapping": mapping}}
 
     def _require_tag(self, tag: str, variant: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
-        """Makes the field required, and its value the tag, in the variant's definition.
+        """Make the field required, and its value the tag, in the variant's definition.
 
         In a recursive model the definition may be in the making; then the demand stands beside the `$ref`.
         """

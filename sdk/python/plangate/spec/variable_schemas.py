@@ -49,7 +49,7 @@ _DATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def data_name_problem(name: str) -> str | None:
-    """Why a data object cannot have this name, if so."""
+    """Return why a data object cannot have this name, or None if it can."""
     if name in _RESERVED:
         return f"data object {name!r} has a reserved name: rename it"
     if not _DATA_NAME.fullmatch(name):
@@ -58,13 +58,16 @@ def data_name_problem(name: str) -> str | None:
 
 
 def has_variables(agent: AgentSpec) -> bool:
-    """Whether strings that start with a dagger are variables in the calls of this agent."""
+    """Return whether strings that start with a dagger are variables in the calls of this agent."""
     return any(toolkit.id == TOOLKIT for toolkit in agent.toolkits)
 
 
 def agent_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as an agent with variables is told of it: each parameter may be a variable too, and the call may say
-    where its result goes. Parameters stay as they are where references in the schema lead through them."""
+    """Return the schema that an agent with variables sees.
+
+    Each parameter may also be a variable, and the call may name an output path. Parameters stay unchanged if
+    references in the schema lead through them.
+    """
     properties = schema.get("properties")
     told = dict(properties) if isinstance(properties, Mapping) else {}
     wider: dict[str, Any] = {}
@@ -78,8 +81,10 @@ def agent_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def planner_parameters(parameters: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
-    """The fields of a plan's action as a planner is told of them where the plan has variables: each but those that are
-    kept may be a variable too, and the action may say where its result goes."""
+    """Return the fields of an action that a planner sees if the plan has variables.
+
+    Each field outside `kept` may also be a variable, and the action may name an output path.
+    """
     told = {name: held if name in kept else _or_variable(held) for name, held in parameters.items()}
     return {**told, OUTPUT_PATH: _ACTION_PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA}
 
@@ -95,7 +100,7 @@ def _or_variable(schema: Any) -> Any:
 
 
 def schema_without_meta(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The tool's schema without the meta-parameters, which are taken out before a call is checked."""
+    """Return the tool's schema without the meta-parameters, which are removed before a call is validated."""
     own = dict(schema)
     properties, required = own.get("properties"), own.get("required")
     if isinstance(properties, Mapping) and any(name in properties for name in META_PARAMETERS):
@@ -106,7 +111,7 @@ def schema_without_meta(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def meta_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a tool itself asks of the meta-parameters of its calls; None where it asks nothing."""
+    """Return what the tool itself requires of meta-parameters, or None if it requires nothing."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = [name for name in META_PARAMETERS if isinstance(required, list) and name in required]
     if not needed and not (
@@ -118,7 +123,7 @@ def meta_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def fixed_output_path(schema: Mapping[str, Any]) -> str | None:
-    """Where the tool itself says that its results go: the `const` of its `_outputPath`."""
+    """Return the output path that the tool itself fixes: the `const` of its `_outputPath`."""
     properties = schema.get("properties")
     path = resolve(schema, properties.get(OUTPUT_PATH) if isinstance(properties, Mapping) else None).get(
         "const"
@@ -127,7 +132,7 @@ def fixed_output_path(schema: Mapping[str, Any]) -> str | None:
 
 
 def fixed_output_path_problem(schema: Mapping[str, Any]) -> str | None:
-    """Why no result can go where the tool itself says, if so."""
+    """Return why the output path that the tool fixes cannot be written, or None if it can."""
     path = fixed_output_path(schema)
     if path is None:
         return None

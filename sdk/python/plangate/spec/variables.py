@@ -65,7 +65,7 @@ class Expression:
     alternatives: tuple[tuple[VariablePath, ...], ...]
 
     def paths(self) -> Iterator[VariablePath]:
-        """Every reference, in the order in which they stand."""
+        """Yield every path, in order."""
         for conjunction in self.alternatives:
             yield from conjunction
 
@@ -74,7 +74,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression | str:
-    """What a string stands for: an expression, or the text itself (without the dagger that escapes another).
+    """Return what a string stands for: an expression, or the text itself (without the dagger that escapes another).
 
     Raises InvalidVariable for a string that starts with one dagger and is neither.
 
@@ -155,7 +155,7 @@ Lookup = Callable[[VariablePath], Any]
 
 
 def resolve_path(document: Any, path: tuple[Segment, ...]) -> Any:
-    """The value at a path inside a document, or MISSING."""
+    """Return the value at a path inside a document, or MISSING."""
     for segment in path:
         if isinstance(document, Mapping):
             document = document.get(segment.key, MISSING)
@@ -169,7 +169,7 @@ def resolve_path(document: Any, path: tuple[Segment, ...]) -> Any:
 
 
 def evaluate(expression: Expression, lookup: Lookup) -> Any:
-    """The value of an expression, or MISSING."""
+    """Return the value of an expression, or MISSING."""
     for conjunction in expression.alternatives:
         value: Any = MISSING
         for reference in conjunction:
@@ -208,7 +208,7 @@ class VariableProblem:
 
 
 def find_variables(value: Any) -> tuple[list[VariableUse], list[VariableProblem]]:
-    """Every variable in a JSON value, in its order, and every string that would be one and is not."""
+    """Return every variable in a JSON value, in order, and every invalid one."""
     found: list[VariableUse] = []
     problems: list[VariableProblem] = []
     for place, text in _dagger_strings(value):
@@ -223,8 +223,10 @@ def find_variables(value: Any) -> tuple[list[VariableUse], list[VariableProblem]
 
 
 def replace_variables(value: Any, values: Callable[[str], Any]) -> Any:
-    """The value with each string that starts with a dagger replaced by what `values` gives for it. What comes in is
-    not looked at again: a value that looks like a variable is data."""
+    """Return the value with each string that starts with a dagger replaced by `values(string)`.
+
+    Inserted values are not scanned again: a value that looks like a variable is data.
+    """
     if isinstance(value, str):
         return values(value) if value.startswith(DAGGER) else value
     if isinstance(value, dict):

@@ -27,7 +27,7 @@ Role = Literal["coordinator", "planner", "executor", "specialist"]
 
 
 def _prompt(value: Any) -> Any:
-    """A LayeredPrompt is its text."""
+    """Replace a LayeredPrompt by its text."""
     return value.text if hasattr(value, "cache_key") else value
 
 

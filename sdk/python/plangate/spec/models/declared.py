@@ -115,7 +115,7 @@ class ReferenceSpec(SpecModel):
     ) = None
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object that crosses the wire, without a glimpse that is a function."""
+        """Return the JSON object on the wire, without a glimpse that is a function."""
         wire = super().to_wire()
         if callable(self.glimpse):
             del wire["glimpse"]
@@ -176,7 +176,7 @@ class ToolSpec(SpecModel):
     transport: Transport = ClientTransport()
 
     def replay_rule(self) -> Replay:
-        """Whether a call may be repeated: what is written, else "safe" where read-only or idempotent."""
+        """Return whether a call may be repeated: the spec's value, else "safe" if read-only or idempotent."""
         if self.replay is not None:
             return self.replay
         promises = self.annotations
@@ -200,7 +200,7 @@ class ToolkitConfig(SpecModel):
     tools: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object that crosses the wire; an empty list narrows the toolkit to nothing."""
+        """Return the JSON object on the wire; an empty list narrows the toolkit to nothing."""
         return {} if self.tools is None else {"tools": list(self.tools)}
 
 

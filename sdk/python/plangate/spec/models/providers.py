@@ -48,7 +48,7 @@ class ModelSpec(SpecModel):
 
 
 def _region(value: str) -> str:
-    """It becomes a part of the host that a key is sent to."""
+    """Check the region, which becomes part of the host that a key is sent to."""
     if not _REGION.fullmatch(value):
         raise PydanticCustomError(
             "region",

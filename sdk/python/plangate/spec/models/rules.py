@@ -74,7 +74,7 @@ class ApprovalRule(SpecModel):
 
 
 def _rule(value: Any) -> Any:
-    """A bare word is a rule without settings; "default" is no rule at all."""
+    """Expand a bare word into a rule without settings; "default" is no rule."""
     if value == "default":
         return None
     return {"kind": value} if isinstance(value, str) else value

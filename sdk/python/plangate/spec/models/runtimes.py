@@ -166,7 +166,7 @@ class RuntimeSpec(SpecModel):
 
 
 def to_wire(spec: SpecModel) -> dict[str, Any]:
-    """The JSON object of a spec, or of a part of one, as it crosses the wire.
+    """Return the JSON object of a spec, or of a part of one, as it crosses the wire.
 
     An agent always has name, role, stateful, model, systemPrompt, routes and toolkits; a spec always has
     tenant, agents, references, plans, toolkits, approvalPolicies, storageFactories and providers; everything
