@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 EXAMPLE ?= flight_recovery
 STAMP  := $(VENV)/.installed-$(shell cat requirements*.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
-TEST_STAMP := $(STAMP)-test
+TEST_STAMP := $(STAMP)-test-$(shell cat tests/support/*.lock tests/processes/*/package-lock.json | cksum | cut -d' ' -f1)
 # uv from PATH, else the locked one inside the virtual environment.
 UV     := $(shell command -v uv || echo $(BIN)/uv)
 UPGRADE ?= --upgrade
@@ -12,7 +12,18 @@ COMPILE := $(UV) pip compile --universal --python-version 3.11 --generate-hashes
   --no-emit-find-links --no-emit-package plangate --no-emit-package plangate-server --no-header --quiet
 INSTALL := $(UV) pip install --quiet --no-progress --python $(BIN)/python
 
-.PHONY: help setup setup-test demo test check format lock openapi bench storm clean
+# The processes that run tests. Most tests wait now and then, so there may be more of them than processors.
+WORKERS ?= 4
+define run-tests
+$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --quiet $(2); status=$$?; \
+	if [ $$status -eq 0 ]; then echo "make $(1): every test passed"; exit 0; fi; \
+	echo "make $(1): FAILED (pytest ended with $$status)"; exit 1
+endef
+
+# Compiled modules are kept: every process that a test starts would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup setup-test demo test test-quick test-long check format lock openapi bench storm clean
 .DEFAULT_GOAL := help
 
 help:  ## List the commands
@@ -34,25 +45,26 @@ $(STAMP):
 setup-test: $(TEST_STAMP)  ## Add every extra and the programs of `make check` and `make test`
 
 $(TEST_STAMP): $(STAMP)
+	@echo "Installing the test programs"
 	@$(INSTALL) --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m tests.support.programs
 	@touch $@
 
 demo: setup  ## Run an example: EXAMPLE=flight_recovery, pricing or handover (ARGS: --yes approves without asking, --graph)
 	@$(BIN)/python -m examples.$(EXAMPLE) $(ARGS)
 
-test: setup-test  ## Run every test (with ARGS: pytest with these)
+test: setup-test  ## Run every test but the long ones, in parallel (with ARGS: pytest with these)
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@# Those with real processes mostly wait: the others run beside them and are shown after them.
-	@log=$$(mktemp); \
-	$(BIN)/python -m pytest --ignore=tests/processes -p no:cacheprovider > $$log 2>&1 & others=$$!; \
-	$(BIN)/python -m pytest tests/processes; processes=$$?; \
-	wait $$others; others=$$?; cat $$log; rm -f $$log; \
-	if [ $$processes -eq 0 ] && [ $$others -eq 0 ]; then echo "make test: every test passed"; exit 0; fi; \
-	echo "make test: FAILED (pytest ended with $$processes for tests/processes and $$others for all other tests)"; \
-	exit 1
+	@$(call run-tests,test,-m "not long")
 endif
+
+test-quick: setup-test  ## Run what a developer needs at each save, in less than 90 seconds
+	@$(call run-tests,test-quick,-m "not long" tests/pure)
+
+test-long: setup-test  ## Run the tests that take long by their nature
+	@$(call run-tests,test-long,-m long)
 
 check: setup-test  ## Lint, types, floors, generated files
 	@$(BIN)/ruff check .

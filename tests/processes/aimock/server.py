@@ -3,7 +3,7 @@
     with running_aimock([fixture, ...]) as base_url:
         ...  # kind "anthropic": baseUrl is base_url; kind "openai": baseUrl is f"{base_url}/v1"
 
-It is installed from npm (package.json and package-lock.json beside this file, see tests/support/npm.py) and listens
+It is installed from npm (package.json and package-lock.json beside this file, see tests/support/programs.py) and listens
 on a free port of loopback.
 
 A fixture is a JSON object, `{"match": {...}, "response": {...}}`, the same for every vendor. The first one
@@ -48,9 +48,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.npm import installed
+from tests.support.programs import npm_program
 
-HERE = Path(__file__).parent
 START_S = 30.0
 
 Fixture = Mapping[str, Any]
@@ -93,9 +92,9 @@ def script(*turns: Fixture, **match: Any) -> list[Fixture]:
 def running_aimock(fixtures: Sequence[Fixture]) -> Iterator[str]:
     """Run aimock with these fixtures and give its address, such as `http://127.0.0.1:40123`.
 
-    Raises AimockFailed, NpmFailed. On the way out the process is ended and its files are removed.
+    Raises AimockFailed, NotInstalled. On the way out the process is ended and its files are removed.
     """
-    node, modules = installed(HERE, "aimock")
+    node, modules = npm_program("aimock")
     program = modules / "@copilotkit" / "aimock" / "dist" / "cli.js"
     with tempfile.TemporaryDirectory(prefix="aimock-") as folder:
         file, log = Path(folder, "fixtures.json"), Path(folder, "log")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.npm import installed
+from tests.support.programs import npm_program
 
 HERE = Path(__file__).parent
 START_S = 30.0
@@ -26,7 +26,7 @@ SCENARIO_S = 60.0
 @contextmanager
 def running_everything() -> Iterator[str]:
     """The reference server `server-everything` over Streamable HTTP; gives its address."""
-    node, modules = installed(HERE, "mcp")
+    node, modules = npm_program("mcp")
     program = modules / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
     with (
         tempfile.TemporaryDirectory(prefix="mcp-") as folder,
@@ -58,7 +58,7 @@ def running_everything() -> Iterator[str]:
 
 def judged(scenario: str, version: str) -> list[dict[str, Any]]:
     """What the conformance suite says of our client in a scenario: checks with `id`, `status`, `errorMessage`."""
-    node, modules = installed(HERE, "mcp")
+    node, modules = npm_program("mcp")
     suite = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
     client = f"{sys.executable} -m tests.processes.mcp_programs.client"
     with tempfile.TemporaryDirectory(prefix="mcp-") as folder:

@@ -168,7 +168,7 @@ def test_groups_notes_and_long_chains_of_errors_tell_no_more(lines: list[dict[st
     [
         ("query_id", SECRET),
         ("query_id", "wrk_" + "0" * 26),
-        ("work_id", f"{new_id('wrk_')}{SECRET}"),
+        ("work_id", f"wrk_01m84ksn00ft7yjemqvnm5bx6w{SECRET}"),
         ("tenant", SECRET),
         ("tenant", "acme\n" + SECRET),
         ("method", SECRET),
