@@ -17,9 +17,9 @@ from app.agents.builtin_tools.references import ReferenceTools
 from app.agents.builtin_tools.workspace import WorkspaceTools
 from app.agents.providers import ProviderPool
 from app.agents.runner import Runner
-from app.approvals.service import Approvals
+from app.approvals.service import ApprovalService
 from app.artifacts.chain import Chainer
-from app.artifacts.service import Artifacts
+from app.artifacts.service import ArtifactService
 from app.base import embedded_postgres
 from app.base.blobs.local import LocalBlobs
 from app.base.blobs.store import BlobStore
@@ -35,24 +35,24 @@ from app.base.schema.checker import SchemaChecker
 from app.base.sealing import Sealer, derive_key
 from app.base.shares import TenantShares
 from app.base.watchdog import LoopWatchdog
-from app.calls.dispatch import Dispatch
+from app.calls.dispatch import CallDispatcher
 from app.calls.gate import ToolGate
 from app.calls.tool_calls import ToolCalls
-from app.documents.service import Documents
+from app.documents.service import DocumentService
 from app.engine.children import ChildCommand, ChildLimits, ChildProcesses
-from app.engine.ending import Endings
+from app.engine.ending import QueryEndings
 from app.engine.processes import ProcessLocks, ProcessRecord
-from app.engine.worker import Chore, Worker
+from app.engine.worker import PeriodicTask, Worker
 from app.journal.hub import Hub
 from app.journal.streams import Streams
 from app.journal.writer import JournalWriter
 from app.llm.client import STREAMS_PER_SLOT, ModelBounds, ModelTraffic
-from app.plans.host import HostPlans
-from app.plans.service import Plans
+from app.plans.host import HostPlanService
+from app.plans.service import PlanService
 from app.plans.toolkit import PlanTools
 from app.queries.deletion import Deletions
-from app.queries.service import Queries
-from app.references.service import References
+from app.queries.service import QueryService
+from app.references.service import ReferenceService
 from app.runtimes.checks import Environment
 from app.runtimes.service import Runtimes
 from app.runtimes.signing import SigningSecrets
@@ -64,14 +64,14 @@ from app.tenancy.secrets import Secrets
 from app.tenancy.service import Tenancy
 from app.tenancy.unknown_keys import UnknownKeyBounds, UnknownKeys
 from app.tools.claims import ClientCalls
-from app.tools.hints import CallHints
-from app.tools.ledger import OutgoingCalls
+from app.tools.hints import CallNotifications
+from app.tools.ledger import CallLedger
 from app.tools.models import Sender
 from app.tools.transports.http import HttpSender
 from app.tools.transports.mcp.pinning import McpPinning
 from app.tools.transports.mcp.sender import McpSender
-from app.tools.transports.python import PythonSender, installed
-from app.variables.service import Variables
+from app.tools.transports.python import PythonSender, installed_functions
+from app.variables.service import VariableService
 from app.workspace.service import Workspaces
 
 
@@ -91,18 +91,18 @@ class Services:
     secrets: Secrets
     runtimes: Runtimes
     providers: ProviderPool
-    queries: Queries
-    approvals: Approvals
-    references: References
-    documents: Documents
+    queries: QueryService
+    approvals: ApprovalService
+    references: ReferenceService
+    documents: DocumentService
     signing: SigningSecrets
     mcp_pinning: McpPinning
-    calls: OutgoingCalls
-    dispatch: Dispatch
+    calls: CallLedger
+    dispatch: CallDispatcher
     client_calls: ClientCalls
-    call_hints: CallHints
-    plans: Plans
-    host_plans: HostPlans
+    call_hints: CallNotifications
+    plans: PlanService
+    host_plans: HostPlanService
     schemas: SchemaChecker
     metrics: Metrics
     lookups: Lookups
@@ -110,10 +110,10 @@ class Services:
     watchdog: LoopWatchdog
     spans: SpanReporter | None
     workspaces: Workspaces
-    artifacts: Artifacts
+    artifacts: ArtifactService
     deletions: Deletions
     chainer: Chainer
-    chores: tuple[Chore, ...]
+    chores: tuple[PeriodicTask, ...]
     health: HealthMonitor
 
     async def start(self) -> None:
@@ -314,7 +314,7 @@ def assemble(
     schemas = SchemaChecker()
     lookups = Lookups(settings.dns_lookups, settings.tenant_dns_lookups, on_wait=metrics.dns_wait.observe)
     egress = EgressPolicy.of(settings.allow_hosts, resolver=lookups)
-    points = installed()
+    points = installed_functions()
     runtimes = Runtimes(db, Environment(egress, frozenset(points)))
     signing = SigningSecrets(db, sealer)
     slots = settings.slots if with_worker else 0
@@ -329,8 +329,8 @@ def assemble(
         metrics,
     )
     providers = ProviderPool(kept, egress, settings.provider_envs, local=site.is_local, traffic=traffic)
-    references = References(db, tenancy, schemas)
-    calls = OutgoingCalls(db, references.hydrate, origin)
+    references = ReferenceService(db, tenancy, schemas)
+    calls = CallLedger(db, references.hydrate, origin)
     build = exporter or exporter_of(settings, metrics)
     mcp = McpSender(egress, kept)
     senders: dict[str, Sender] = {
@@ -338,16 +338,16 @@ def assemble(
         "mcp": mcp,
         "python": PythonSender(points),
     }
-    dispatch = Dispatch(calls, senders, settings.lease_s, metrics)
-    call_hints = CallHints()
+    dispatch = CallDispatcher(calls, senders, settings.lease_s, metrics)
+    call_hints = CallNotifications()
     workspaces = Workspaces(db, open_blobs(site.blobs))
     chainer = Chainer(derive_key(site.master, "artifacts"))
-    artifacts = Artifacts(db, workspaces, chainer)
+    artifacts = ArtifactService(db, workspaces, chainer)
     deletions = Deletions(db, artifacts)
-    documents = Documents(schemas)
-    variables = Variables(references, documents, schemas, artifacts)
-    plans = Plans(db, references, runtimes, schemas, variables)
-    approvals = Approvals(db, runtimes, schemas, plans.gate_closed)
+    documents = DocumentService(schemas)
+    variables = VariableService(references, documents, schemas, artifacts)
+    plans = PlanService(db, references, runtimes, schemas, variables)
+    approvals = ApprovalService(db, runtimes, schemas, plans.on_gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
     reference_tools = ReferenceTools(references)
     toolkits = {
@@ -394,12 +394,12 @@ def assemble(
             ChildLimits(settings.child_processes, settings.child_memory_mb * 1024 * 1024),
             settings.lease_s,
         )
-    endings = Endings(db, end_hooks)
+    endings = QueryEndings(db, end_hooks)
     spans = None if build is None else SpanReporter(db, build, metrics, content=settings.telemetry_content)
     if spans is not None:
         db.on_ended_work(spans.enqueue)
         worker.on_taken_over(spans.enqueue_takeover)
-    queries = Queries(runtimes, approvals, schemas, end_hooks, worker, db, hub)
+    queries = QueryService(runtimes, approvals, schemas, end_hooks, worker, db, hub)
 
     def journal_hint(payload: str) -> None:
         who, _, names = payload.partition("|")
@@ -408,13 +408,13 @@ def assemble(
 
     def gap() -> None:
         hub.invalidate(None)
-        call_hints.hear_all()
-        worker.hear_all()
+        call_hints.wake_all()
+        worker.wake_all()
 
     channels = {
         "plangate_journal": journal_hint,
-        "plangate_wake": worker.hear,
-        "plangate_calls": call_hints.hear,
+        "plangate_wake": worker.on_notify,
+        "plangate_calls": call_hints.on_notify,
     }
     listener = Listener(site.listen_dsn, channels, gap)
     return Services(
@@ -441,7 +441,7 @@ def assemble(
         ClientCalls(references.hydrate),
         call_hints,
         plans,
-        HostPlans(plans, queries),
+        HostPlanService(plans, queries),
         schemas,
         metrics,
         lookups,

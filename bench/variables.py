@@ -14,7 +14,7 @@ import orjson
 from plangate.spec.variables import VariablePath
 
 from app.base.json import strict_json
-from app.variables.values import filled, written
+from app.variables.values import fill_call, parse_call
 from bench import machine, programs, report
 from bench.endpoint import endpoint
 from bench.references import Api, Figures, tables, timed
@@ -42,13 +42,13 @@ def pure(size: int) -> dict[str, float]:
     """The replacement alone, and beside it what it takes to write the same arguments as JSON and read them."""
     state = {"rows": rows_of(size)}
     args = {"values": VARIABLES}
-    call = written(args, (), None)
+    call = parse_call(args, (), None)
     values = {VariablePath("state"): state}
-    made = filled(call, values, ("state",), {})
+    made = fill_call(call, values, ("state",), {})
     if made.args["values"] != list(state["rows"].values()):
         raise SystemExit("the values are not those that the variables name")
-    apart = _middle(lambda: written(args, (), None), PURE)
-    replaced = _middle(lambda: filled(call, values, ("state",), {}), PURE)
+    apart = _middle(lambda: parse_call(args, (), None), PURE)
+    replaced = _middle(lambda: fill_call(call, values, ("state",), {}), PURE)
     as_json = _middle(lambda: orjson.loads(strict_json.dumps(made.args)), PURE)
     return {
         "taken apart, ms": apart,

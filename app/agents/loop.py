@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from app.calls.models import Call
+from app.calls.models import TurnCall
 from app.llm.messages import Message, StopReason, Text, Thinking, ToolResult, ToolUse, Usage
 
 OutputBlock = Text | Thinking | ToolUse
@@ -23,7 +23,7 @@ class Turn:
     number: int
     blocks: tuple[OutputBlock, ...]
     stop_reason: StopReason
-    calls: tuple[Call, ...] = ()
+    calls: tuple[TurnCall, ...] = ()
     objection: str | None = None  # what was said to its answer, if that was not accepted
 
 
@@ -63,22 +63,22 @@ class CallModel:
 class RunTools:
     """Bring these calls to their answers, in parallel."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[TurnCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishRun:
     text: str
     reason: Literal["end_turn", "max_tokens", "refusal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailRun:
     code: str
     message: str
 
 
-Step = CallModel | RunTools | Finish | Fail
+Step = CallModel | RunTools | FinishRun | FailRun
 
 
 def next_step(transcript: Transcript, max_turns: int) -> Step:
@@ -92,15 +92,15 @@ def next_step(transcript: Transcript, max_turns: int) -> Step:
         if not last.calls:
             objection = _objection(transcript, last)
             if objection is None:
-                return _ending(last)
-            transcript = objected(transcript, objection)
+                return _final_step(last)
+            transcript = with_objection(transcript, objection)
     number = len(transcript.turns) + 1
     if number > max_turns:
-        return Fail("max_turns", f"The agent did not come to an end within its {max_turns} turns.")
-    return CallModel(number, messages(transcript), transcript.open_turn, objection)
+        return FailRun("max_turns", f"The agent did not come to an end within its {max_turns} turns.")
+    return CallModel(number, transcript_messages(transcript), transcript.open_turn, objection)
 
 
-def objected(transcript: Transcript, objection: str | None) -> Transcript:
+def with_objection(transcript: Transcript, objection: str | None) -> Transcript:
     """With what was said to its last turn."""
     if objection is None:
         return transcript
@@ -121,16 +121,16 @@ def _objection(transcript: Transcript, turn: Turn) -> str | None:
     return transcript.objection(_text(turn))
 
 
-def _ending(turn: Turn) -> Step:
+def _final_step(turn: Turn) -> Step:
     text = _text(turn)
     if turn.stop_reason == "refusal":
-        return Fail("model_refused", text or "The model declined to answer.")
+        return FailRun("model_refused", text or "The model declined to answer.")
     if turn.stop_reason == "max_tokens":
-        return Finish(text, "max_tokens")
-    return Finish(text, "end_turn")
+        return FinishRun(text, "max_tokens")
+    return FinishRun(text, "end_turn")
 
 
-def messages(transcript: Transcript) -> tuple[Message, ...]:
+def transcript_messages(transcript: Transcript) -> tuple[Message, ...]:
     """The run as the model gets it: the prompt, then each turn with the answers to its calls, or with what was said
     to its own answer."""
     out = [Message("user", (Text(transcript.prompt),))]

@@ -15,14 +15,14 @@ import orjson
 from plangate.spec.models import AgentSpec
 
 from app.agents.loop import CallModel, Turn
-from app.agents.prompt_window import Context
+from app.agents.prompt_window import PromptContext
 from app.base.egress import requests_of
 from app.base.ids import new_id
 from app.base.logs.processors import bind_work_id
-from app.calls.models import Call
-from app.engine.models import usage_of
+from app.calls.models import TurnCall
+from app.engine.models import usage_from_work
 from app.engine.query_run import QueryRun
-from app.engine.work_data import as_written, work_data
+from app.engine.work_data import readable_arguments, work_data
 from app.journal.models import Delta, Entry, Event, Scope, Work, event
 from app.llm.codec import dump_turn
 from app.llm.messages import ModelRequest, TextDelta, ThinkingDelta, ToolDefinition, ToolUse, TurnDone, Usage
@@ -45,7 +45,7 @@ class TurnFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelCaller:
     """Who asks: an agent's run and what it may call."""
 
     agent: AgentSpec
@@ -58,9 +58,14 @@ class Asked:
     notes: str = ""  # what this run is told behind its system prompt
 
 
-async def ask_model(
-    run: QueryRun, provider: Provider, asked: Asked, step: CallModel, opening: Entry, context: Context
-) -> tuple[Turn, Entry, Context]:
+async def call_model(
+    run: QueryRun,
+    provider: Provider,
+    asked: ModelCaller,
+    step: CallModel,
+    opening: Entry,
+    context: PromptContext,
+) -> tuple[Turn, Entry, PromptContext]:
     """The finished turn, and the entry that closes its record and opens those of its calls: the caller commits
     it, alone or together with what follows. `opening` goes in front of the record of the call. The context comes
     back as the next turn finds it.
@@ -69,37 +74,37 @@ async def ask_model(
     """
     retry = step.retry_of
     if retry is None:
-        context = context.fitted(step.messages)
-    work = _opened(asked, step, context)
+        context = context.fit(step.messages)
+    work = _open_record(asked, step, context)
     scope = run.scope(work.id, asked.work_id, asked.agent.name)
     started = event(scope, "step-start", turn=step.number)
     if retry:
         started = event(scope, "step-retry", turn=step.number, reason="interrupted")
-    opening.items += [started, *_trimmed(scope, context)]
+    opening.items += [started, *_trim_events(scope, context)]
     opening.work.append(work)
     await run.commit(opening)
     cuts = 0
     while True:
-        context = context.as_told()
+        context = context.with_trim_announced()
         try:
             async with run.asking:
                 with bind_work_id(work.id), requests_of(run.lease.tenant):
                     done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
-            turn, entry = _closed(run, asked, work, scope, done)
+            turn, entry = _close_turn(run, asked, work, scope, done)
             return turn, entry, context.measured(context.given(step.messages).size, done.usage)
         except ProviderFault as fault:
-            work = _spent(asked, work, fault.usage)
+            work = _add_usage(asked, work, fault.usage)
             smaller = context.smaller() if isinstance(fault, ContextOverflow) else None
             if smaller is None and (not fault.retryable or work.attempts - cuts >= MAX_ATTEMPTS):
                 final = _too_large(fault) if isinstance(fault, ContextOverflow) else fault
-                raise TurnFailed(final, _failed(work, scope, final)) from fault
+                raise TurnFailed(final, _close_failed(work, scope, final)) from fault
             await run.within_spending(Entry(work=[work]))
             work = replace(work, attempts=work.attempts + 1)
             told = [event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")]
             if smaller is not None:
                 context, cuts = smaller, cuts + 1
-                work = replace(work, input=_given(asked, step, context))
-                told += _trimmed(scope, context)
+                work = replace(work, input=_prompt_record(asked, step, context))
+                told += _trim_events(scope, context)
             await run.commit(Entry(items=[*told], work=[work]))
             if smaller is None:
                 pause_s = _pause_s(fault, work.attempts - cuts)
@@ -107,7 +112,7 @@ async def ask_model(
                 await asyncio.sleep(pause_s)
 
 
-def _opened(asked: Asked, step: CallModel, context: Context) -> Work:
+def _open_record(asked: ModelCaller, step: CallModel, context: PromptContext) -> Work:
     """The record of the call, new or of attempts that came to nothing, with what these used: should the query be ended
     meanwhile, it keeps that."""
     retry = step.retry_of
@@ -123,19 +128,19 @@ def _opened(asked: Asked, step: CallModel, context: Context) -> Work:
         model=asked.agent.model.id,
         prompt_cache_key=asked.cache_key,
         attempts=retry.attempts + 1 if retry else 1,
-        input=_given(asked, step, context),
+        input=_prompt_record(asked, step, context),
         cost_usd=retry.cost_usd if retry else None,
     )
     return _with_usage(work, retry.usage) if retry else work
 
 
-def _given(asked: Asked, step: CallModel, context: Context) -> bytes:
+def _prompt_record(asked: ModelCaller, step: CallModel, context: PromptContext) -> bytes:
     """What is on record of the prompt. The notes of a run stand on its first call, for every later one."""
     given = context.given(step.messages, step.objection)
     return replace(given, notes=asked.notes if step.number == 1 else "").dump()
 
 
-def _request(asked: Asked, step: CallModel, context: Context) -> ModelRequest:
+def _request(asked: ModelCaller, step: CallModel, context: PromptContext) -> ModelRequest:
     model = asked.agent.model
     return ModelRequest(
         model.id,
@@ -149,7 +154,7 @@ def _request(asked: Asked, step: CallModel, context: Context) -> ModelRequest:
     )
 
 
-def _trimmed(scope: Scope, context: Context) -> list[Event]:
+def _trim_events(scope: Scope, context: PromptContext) -> list[Event]:
     """What tells that more turns are left out than before, if so."""
     gone = context.left_out
     if gone.turns <= context.told:
@@ -173,9 +178,9 @@ async def _stream(
         async for part in parts:
             match part:
                 case TextDelta(text):
-                    await run.post(Delta("text", scope, turn, whole(text)))
+                    await run.post(Delta("text", scope, turn, check_text(text)))
                 case ThinkingDelta(text):
-                    await run.post(Delta("reasoning", scope, turn, whole(text)))
+                    await run.post(Delta("reasoning", scope, turn, check_text(text)))
                 case TurnDone():
                     for block in part.blocks:
                         texts = (
@@ -183,7 +188,7 @@ async def _stream(
                             if isinstance(block, ToolUse)
                             else (block.text,)
                         )
-                        whole(*texts, usage=part.usage)
+                        check_text(*texts, usage=part.usage)
                     if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
                         raise BrokenTurn(
                             f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn.",
@@ -193,7 +198,7 @@ async def _stream(
     raise BrokenTurn("The provider's stream ended without the end of the turn.")
 
 
-def whole(*texts: str, usage: Usage | None = None) -> str:
+def check_text(*texts: str, usage: Usage | None = None) -> str:
     """The text, if it is one: JSON of a vendor may hold half a character (a lone surrogate), which nothing stores. `usage`
     is what the attempt used, where that is known by now."""
     text = "".join(texts)
@@ -222,13 +227,13 @@ def _with_usage(work: Work, usage: Usage) -> Work:
     )
 
 
-def _spent(asked: Asked, work: Work, usage: Usage, model: str | None = None) -> Work:
+def _add_usage(asked: ModelCaller, work: Work, usage: Usage, model: str | None = None) -> Work:
     """The record with what one more attempt used, and what that costs. Each attempt has a price of its own: that of a
     token may depend on how many are in a prompt.
 
     `model` is what the vendor says that answered; the name that was asked for has a price where that has none.
     """
-    before = usage_of(work)
+    before = usage_from_work(work)
     used = _with_usage(work, before + usage)
     cost = _cost(asked, usage, model)
     if cost is None:
@@ -239,16 +244,18 @@ def _spent(asked: Asked, work: Work, usage: Usage, model: str | None = None) -> 
     return replace(used, cost_usd=together((before_usd or 0.0, cost.usd)), price_date=cost.date)
 
 
-def _cost(asked: Asked, usage: Usage, model: str | None) -> Cost | None:
+def _cost(asked: ModelCaller, usage: Usage, model: str | None) -> Cost | None:
     asked_for = asked.agent.model.id
     return price(asked.vendor, model or asked_for, usage) or price(asked.vendor, asked_for, usage)
 
 
-def _closed(run: QueryRun, asked: Asked, work: Work, scope: Scope, done: TurnDone) -> tuple[Turn, Entry]:
-    spent = _spent(asked, work, done.usage, done.model)
+def _close_turn(
+    run: QueryRun, asked: ModelCaller, work: Work, scope: Scope, done: TurnDone
+) -> tuple[Turn, Entry]:
+    spent = _add_usage(asked, work, done.usage, done.model)
     work = replace(spent, status="succeeded", output=dump_turn(done.blocks, done.stop_reason))
     entry = Entry(items=[event(scope, "work-end", data=work_data(work))], work=[work])
-    calls: list[Call] = []
+    calls: list[TurnCall] = []
     for index, use in enumerate(b for b in done.blocks if isinstance(b, ToolUse)):
         call = Work(
             id=new_id("wrk_"),
@@ -267,15 +274,15 @@ def _closed(run: QueryRun, asked: Asked, work: Work, scope: Scope, done: TurnDon
             "tool-invocation",
             toolInvocationId=use.id,
             toolName=use.name,
-            args=as_written(use.arguments),
+            args=readable_arguments(use.arguments),
             state="call",
         )
         entry.items.append(told)
-        calls.append(Call(call.id, use, call.position))
+        calls.append(TurnCall(call.id, use, call.position))
     return Turn(work.position, done.blocks, done.stop_reason, tuple(calls)), entry
 
 
-def _failed(work: Work, scope: Scope, fault: ProviderFault) -> Entry:
+def _close_failed(work: Work, scope: Scope, fault: ProviderFault) -> Entry:
     error = orjson.dumps({"code": fault.code, "message": fault.message})
     failed = replace(work, status="failed", error=error)
     return Entry(items=[event(scope, "work-end", data=work_data(failed))], work=[failed])

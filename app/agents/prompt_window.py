@@ -42,7 +42,7 @@ class PastTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class DroppedTurns:
     """The oldest turns that are not in the prompt: how many, of about how many tokens, and the newest of them."""
 
     turns: int = 0
@@ -51,12 +51,12 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PromptRecord:
     """What the record of a model call says of its prompt: its bytes, what was left out of it, what was said to the
     answer before, if that was not accepted, and, in a run's first call, its notes."""
 
     size: int
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: DroppedTurns = field(default_factory=DroppedTurns)
     objection: str | None = None
     notes: str = ""
 
@@ -72,16 +72,19 @@ class Given:
         return orjson.dumps(out)
 
     @classmethod
-    def load(cls, data: bytes) -> Given:
+    def load(cls, data: bytes) -> PromptRecord:
         """The inverse of `dump`."""
         raw = orjson.loads(data)
         return cls(
-            raw["promptBytes"], LeftOut(**raw.get("leftOut", {})), raw.get("objection"), raw.get("notes", "")
+            raw["promptBytes"],
+            DroppedTurns(**raw.get("leftOut", {})),
+            raw.get("objection"),
+            raw.get("notes", ""),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PromptContext:
     """What stands in front of a run's own messages, and what is known about the room for it.
 
     `fixed_size`: bytes of the system prompt and the tools. `room`: tokens that a prompt may have, where the window
@@ -89,7 +92,7 @@ class Context:
     """
 
     past: tuple[PastTurn, ...] = ()
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: DroppedTurns = field(default_factory=DroppedTurns)
     told: int = 0
     fixed_size: int = 0
     room: int | None = None
@@ -99,17 +102,17 @@ class Context:
         """All messages of a call: what is remembered, then the run's own."""
         return (*(m for turn in self.past for m in turn.messages), *own)
 
-    def given(self, own: Iterable[Message], objection: str | None = None) -> Given:
-        return Given(self._size(own), self.left_out, objection)
+    def given(self, own: Iterable[Message], objection: str | None = None) -> PromptRecord:
+        return PromptRecord(self._size(own), self.left_out, objection)
 
-    def measured(self, size: int, usage: Usage) -> Context:
+    def measured(self, size: int, usage: Usage) -> PromptContext:
         """Knows what the vendor counted for a prompt of so many bytes."""
         tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if tokens < MEASURED_FROM:
             return self
         return replace(self, tokens_per_byte=min(max(tokens / max(size, 1), LEAST_PER_BYTE), MOST_PER_BYTE))
 
-    def fitted(self, own: Iterable[Message]) -> Context:
+    def fit(self, own: Iterable[Message]) -> PromptContext:
         """Without the oldest turns, where the prompt is estimated to have no room."""
         if self.room is None or not self.past:
             return self
@@ -122,7 +125,7 @@ class Context:
             gone += 1
         return self._without(gone)
 
-    def smaller(self) -> Context | None:
+    def smaller(self) -> PromptContext | None:
         """For a prompt that the vendor found too large: with half of the memory at most; None if there is none."""
         if not self.past:
             return None
@@ -133,29 +136,31 @@ class Context:
             gone += 1
         return self._without(gone)
 
-    def without(self, gone: Iterable[tuple[str, int]]) -> Context:
+    def without(self, gone: Iterable[tuple[str, int]]) -> PromptContext:
         """Says that turns older than all of `past` are left out: (work id, bytes) of each, oldest first."""
         left_out = self.left_out
         for work_id, size in gone:
-            left_out = LeftOut(left_out.turns + 1, left_out.tokens + self._tokens(size), work_id)
+            left_out = DroppedTurns(left_out.turns + 1, left_out.tokens + self._tokens(size), work_id)
         return replace(self, left_out=left_out)
 
-    def as_told(self) -> Context:
+    def with_trim_announced(self) -> PromptContext:
         """The events have said what is left out."""
         return replace(self, told=self.left_out.turns)
 
-    def _without(self, gone: int) -> Context:
+    def _without(self, gone: int) -> PromptContext:
         left = replace(self, past=self.past[gone:])
         return left.without((turn.work_id, turn.size) for turn in self.past[:gone])
 
     def _size(self, own: Iterable[Message]) -> int:
-        return self.fixed_size + sum(turn.size for turn in self.past) + size_of(own)
+        return self.fixed_size + sum(turn.size for turn in self.past) + messages_size(own)
 
     def _tokens(self, size: int) -> int:
         return math.ceil(size * self.tokens_per_byte)
 
 
-def room_of(window: int | None, max_output_tokens: int | None, thinking: dict[str, Any] | None) -> int | None:
+def prompt_tokens(
+    window: int | None, max_output_tokens: int | None, thinking: dict[str, Any] | None
+) -> int | None:
     """The tokens of a window that are left to the prompt: at least half of them."""
     if window is None:
         return None
@@ -164,7 +169,7 @@ def room_of(window: int | None, max_output_tokens: int | None, thinking: dict[st
     return window - min(answer, window // 2)
 
 
-def size_of(messages: Iterable[Message]) -> int:
+def messages_size(messages: Iterable[Message]) -> int:
     """The bytes of what messages say, in UTF-8."""
     return sum(_block_size(block) for message in messages for block in message.blocks)
 

@@ -37,7 +37,7 @@ class ProviderUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ProviderChoice:
     """A provider as it is to be built: equal ones share a client."""
 
     kind: str
@@ -70,7 +70,7 @@ class ProviderPool:
         self._operator_envs = operator_envs
         self.traffic = traffic or ModelTraffic()
         self._clients: dict[bool, ModelClient] = {}  # by `Chosen.of_tenant`
-        self._kept: OrderedDict[Chosen, Provider] = OrderedDict()
+        self._kept: OrderedDict[ProviderChoice, Provider] = OrderedDict()
         self._lock = asyncio.Lock()
 
     async def of(self, runtime: Runtime, agent: AgentSpec) -> tuple[Provider, str]:
@@ -87,34 +87,38 @@ class ProviderPool:
                     self._kept.popitem(last=False)
             return self._kept[chosen], chosen.kind
 
-    async def _choose(self, runtime: Runtime, agent: AgentSpec) -> Chosen:
+    async def _choose(self, runtime: Runtime, agent: AgentSpec) -> ProviderChoice:
         forced = runtime.spec.interpreter
         if forced:
-            return Chosen(forced, None, None, False, self._options(forced, runtime, None))
+            return ProviderChoice(forced, None, None, False, self._options(forced, runtime, None))
         name = agent.model.provider
         spec = (runtime.spec.providers or {}).get(name)
         kind = (spec.kind if spec else None) or name
         if kind in WITHOUT_MODEL:
-            return Chosen(kind, None, None, False, self._options(kind, runtime, spec))
+            return ProviderChoice(kind, None, None, False, self._options(kind, runtime, spec))
         options = self._options(kind, runtime, spec)
         if spec is not None and spec.base_url:
-            return Chosen(kind, await self._own_key(runtime, name, spec), spec.base_url, True, options)
+            return ProviderChoice(
+                kind, await self._own_key(runtime, name, spec), spec.base_url, True, options
+            )
         if spec is not None and spec.api_key is not None:
-            return Chosen(kind, await self._own_key(runtime, name, spec), None, True, options)
+            return ProviderChoice(kind, await self._own_key(runtime, name, spec), None, True, options)
         key_env, url_env = OPERATOR_KEYS.get(kind, (None, None))
         base_url = os.environ.get(url_env) if url_env else None
         target = urlsplit(base_url).hostname if base_url else host_of(kind, spec.region if spec else None)
         if spec is not None and spec.api_key_env:
-            return Chosen(kind, self._operator_key(spec.api_key_env, target), base_url, False, options)
+            return ProviderChoice(
+                kind, self._operator_key(spec.api_key_env, target), base_url, False, options
+            )
         if key_env is not None and key_env in self._operator_envs:
-            return Chosen(kind, self._operator_key(key_env, target), base_url, False, options)
+            return ProviderChoice(kind, self._operator_key(key_env, target), base_url, False, options)
         key = os.environ.get(key_env) if key_env is not None and self._local else None
         if not key:
             raise ProviderUnavailable(
                 f"The provider {name!r} has no key. Give it one in the spec (providers.{name}.apiKey as a secret)"
                 f"{self._or_else(key_env)}."
             )
-        return Chosen(kind, key, base_url, False, options)
+        return ProviderChoice(kind, key, base_url, False, options)
 
     def _or_else(self, key_env: str | None) -> str:
         if key_env is None:
@@ -167,15 +171,15 @@ class ProviderPool:
             )
         return value
 
-    async def _build(self, chosen: Chosen) -> Provider:
+    async def _build(self, chosen: ProviderChoice) -> Provider:
         try:
-            return await asyncio.to_thread(self._built, chosen)
+            return await asyncio.to_thread(self._build_shared, chosen)
         except ProviderNotBuilt as error:
             raise ProviderUnavailable(str(error)) from error
         except httpx2.InvalidURL as error:
             raise ProviderUnavailable(f"The provider's baseUrl is not a URL: {error}") from error
 
-    def _built(self, chosen: Chosen) -> Provider:
+    def _build_shared(self, chosen: ProviderChoice) -> Provider:
         return build_provider(
             chosen.kind,
             api_key=chosen.api_key,

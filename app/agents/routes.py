@@ -29,6 +29,6 @@ async def thread_messages(
     agent: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     async def messages(tx: Tx) -> Any:
-        return {"items": await messages_of_thread.messages(tx, thread_id, agent), "nextCursor": None}
+        return {"items": await messages_of_thread.load_messages(tx, thread_id, agent), "nextCursor": None}
 
     return await reading(request, caller, messages)

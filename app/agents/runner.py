@@ -16,34 +16,43 @@ from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables
 
 from app.agents.builtin_tools.workspace import workspace_note
-from app.agents.loop import CallModel, Fail, Finish, Objection, RunTools, Transcript, next_step, objected
-from app.agents.memory import recall
-from app.agents.model_calls import Asked, TurnFailed, ask_model
-from app.agents.prompt_window import Given
+from app.agents.loop import (
+    CallModel,
+    FailRun,
+    FinishRun,
+    Objection,
+    RunTools,
+    Transcript,
+    next_step,
+    with_objection,
+)
+from app.agents.memory import load_memory
+from app.agents.model_calls import ModelCaller, TurnFailed, call_model
+from app.agents.prompt_window import PromptRecord
 from app.agents.providers import ProviderPool, ProviderUnavailable
-from app.agents.transcript import transcript
+from app.agents.transcript import load_transcript
 from app.artifacts.models import Artifact
-from app.artifacts.service import Artifacts
+from app.artifacts.service import ArtifactService
 from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.postgres.database import Database
 from app.base.schema.checker import SchemaChecker
-from app.calls.models import Call
+from app.calls.models import TurnCall
 from app.calls.tool_calls import AgentTools, ToolCalls
 from app.engine import lease_store as queue_store
 from app.engine import store
-from app.engine.ending import EndHook, end_early, summaries
+from app.engine.ending import EndHook, end_early, summary_events
 from app.engine.models import QueryRecord, WorkRow, WorkTree
-from app.engine.query_run import FENCE, Parked, QueryFailed, QueryRun, through_outages
+from app.engine.query_run import FENCE, Parked, QueryFailed, QueryRun, retry_while_unavailable
 from app.engine.work_data import work_data
-from app.engine.worker import Running
+from app.engine.worker import ActiveQuery
 from app.journal.models import Entry, Event, Lease, LeaseLost, QueryChange, Scope, Work, event
 from app.journal.writer import JournalWriter
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tools.results import Answer, Outcome, ToolError
-from app.variables.service import Variables
+from app.variables.service import VariableService
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +62,7 @@ RELOAD_AFTER_S = 2.0  # after the first failed load; longer after each further o
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AgentResult:
     """How an agent's run ended. `entry` closes its record; whoever called it writes it with what follows."""
 
     text: str
@@ -76,8 +85,8 @@ class Runner:
         plan_query: Callable[[QueryRun], Awaitable[Outcome]],
         end_hooks: tuple[EndHook, ...],
         schemas: SchemaChecker,
-        variables: Variables,
-        artifacts: Artifacts,
+        variables: VariableService,
+        artifacts: ArtifactService,
     ) -> None:
         self._artifacts = artifacts
         self._schemas = schemas
@@ -90,7 +99,7 @@ class Runner:
         self._plan_query = plan_query
         self._end_hooks = end_hooks
 
-    async def advance(self, running: Running) -> None:
+    async def advance(self, running: ActiveQuery) -> None:
         """Works on a query until it is over, parked, or lost. Never raises but for cancellation."""
         lease = running.lease
         try:
@@ -107,14 +116,16 @@ class Runner:
         except Exception:
             log.exception("query.internal_error", query_id=lease.query_id)
 
-    async def _work_on(self, running: Running) -> QueryFailed | None:
+    async def _work_on(self, running: ActiveQuery) -> QueryFailed | None:
         """Why the query must be ended as failed, if so."""
         lease = running.lease
         run: QueryRun | None = None
         try:
-            run = await through_outages(lambda: self._load(running))
+            run = await retry_while_unavailable(lambda: self._load(running))
             if running.load_failures:
-                await run.durably(lambda tx: queue_store.mark_loaded(tx, lease.query_id, lease.epoch))
+                await run.in_fenced_transaction(
+                    lambda tx: queue_store.mark_loaded(tx, lease.query_id, lease.epoch)
+                )
             await self._root(run)
         except QueryFailed as failed:
             return failed
@@ -144,24 +155,24 @@ class Runner:
             async with self._db.transaction(lease.tenant) as tx:
                 await queue_store.postpone(tx, lease.query_id, lease.epoch, delay_s)
 
-        await through_outages(once)
+        await retry_while_unavailable(once)
         lease.lost = True
 
-    async def _load(self, running: Running) -> QueryRun:
+    async def _load(self, running: ActiveQuery) -> QueryRun:
         query, rows, offered = await self._records(running)
         runtime = await self._runtimes.get(running.lease.tenant, query.runtime_id)
         return QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows), offered)
 
-    async def _records(self, running: Running) -> tuple[QueryRecord, list[WorkRow], list[str]]:
+    async def _records(self, running: ActiveQuery) -> tuple[QueryRecord, list[WorkRow], list[str]]:
         """The query, its work, and if any of that is under way outside, the calls that were ever offered."""
         if isinstance(running.given, QueryRecord):
             return running.given, [], []
         lease = running.lease
         async with self._db.transaction(lease.tenant) as tx:
-            query = await store.record(tx, lease.query_id)
+            query = await store.load_query(tx, lease.query_id)
             if query is None:
                 raise LeaseLost
-            rows = await store.work(tx, lease.query_id)
+            rows = await store.load_work(tx, lease.query_id)
             under_way = any(r.kind in ("tool_call", "predicate") and not r.over for r in rows)
             return query, rows, await self._tool_calls.offered(tx, lease.query_id) if under_way else []
 
@@ -182,12 +193,12 @@ class Runner:
                 )
 
         try:
-            await through_outages(end)
+            await retry_while_unavailable(end)
         except LeaseLost:
             raise
         except Exception:
             log.exception("query.end_failed", query_id=lease.query_id)
-            await through_outages(mark)
+            await retry_while_unavailable(mark)
         lease.lost = True
 
     # -- the root --------------------------------------------------------------------------------------------
@@ -198,15 +209,15 @@ class Runner:
             outcome = await self._plan_query(run)
             failed = isinstance(outcome, ToolError)
             text = outcome.message if isinstance(outcome, ToolError) else orjson.dumps(outcome.value).decode()
-            result = Result(
+            result = AgentResult(
                 text, "error" if failed else "end_turn", Entry(), "plan_failed" if failed else None
             )
         else:
             agent = run.runtime.agents[run.query.agent]
-            result = await self._agent(run, agent, run.query.prompt, root, 0)
+            result = await self._run_agent(run, agent, run.query.prompt, root, 0)
         await self._finish(run, result)
 
-    async def _finish(self, run: QueryRun, result: Result) -> None:
+    async def _finish(self, run: QueryRun, result: AgentResult) -> None:
         entry = result.entry
         if result.error_code is not None:
             if entry.items or entry.work:
@@ -215,7 +226,7 @@ class Runner:
         scope = run.scope(run.query.root_work_id, None, run.query.agent)
         output, totals = orjson.dumps(result.text), run.totals()
         entry.items += [
-            *summaries(scope, totals),
+            *summary_events(scope, totals),
             event(scope, "query-status", **{"from": "running", "to": "succeeded"}),
             event(
                 scope, "finish", finishReason=result.finish_reason, usage=totals["usage"], output=result.text
@@ -236,7 +247,7 @@ class Runner:
 
     # -- an agent --------------------------------------------------------------------------------------------
 
-    async def _agent(
+    async def _run_agent(
         self,
         run: QueryRun,
         agent: AgentSpec,
@@ -244,11 +255,11 @@ class Runner:
         parent_id: str,
         depth: int,
         told: Event | None = None,
-    ) -> Result:
+    ) -> AgentResult:
         """One agent's run, from wherever its records stand; `told` says that it begins, if it does."""
         record = next(iter(run.tree.below(parent_id, "agent")), None)
         if record is not None and record.over:  # a crash came between its end and what was to follow
-            return _recorded(record)
+            return _result_from_record(record)
         work = Work(
             id=record.id if record else new_id("wrk_"),
             parent_id=parent_id,
@@ -262,19 +273,19 @@ class Runner:
         if record is None:
             began = event(run.scope(work.id, parent_id, agent.name), "work-start", data=work_data(work))
             entry = Entry([told, began] if told else [began], [work])
-        return await self._converse(run, agent, work, entry, prompt, depth)
+        return await self._run_turns(run, agent, work, entry, prompt, depth)
 
-    async def _converse(
+    async def _run_turns(
         self, run: QueryRun, agent: AgentSpec, work: Work, entry: Entry, prompt: str, depth: int
-    ) -> Result:
+    ) -> AgentResult:
         scope = run.scope(work.id, work.parent_id, agent.name)
         tools = self._tools(run.runtime, agent)
-        state = replace(transcript(run.tree, work.id, prompt), objection=self._objection(agent))
+        state = replace(load_transcript(run.tree, work.id, prompt), objection=self._objection(agent))
         try:
-            provider, vendor = await through_outages(lambda: self._providers.of(run.runtime, agent))
+            provider, vendor = await retry_while_unavailable(lambda: self._providers.of(run.runtime, agent))
         except ProviderUnavailable as error:
             return self._agent_failed(run, agent, work, entry, "provider_not_configured", str(error))
-        asked = Asked(
+        asked = ModelCaller(
             agent,
             work.id,
             work.parent_id or "",
@@ -284,19 +295,19 @@ class Runner:
             vendor,
             await self._notes(run, work.id, tools),
         )
-        context = await recall(run, asked)
+        context = await load_memory(run, asked)
         while True:
             match next_step(state, agent.max_turns or MAX_TURNS):
                 case CallModel() as step:
                     await run.within_limits()
                     try:
-                        turn, closing, context = await ask_model(run, provider, asked, step, entry, context)
+                        turn, closing, context = await call_model(run, provider, asked, step, entry, context)
                     except TurnFailed as failed:
                         run.spend(failed.entry)
                         return self._agent_failed(
                             run, agent, work, failed.entry, failed.fault.code, failed.fault.message
                         )
-                    state = objected(state, step.objection)
+                    state = with_objection(state, step.objection)
                     state = replace(state, turns=(*state.turns, turn), open_turn=None)
                     entry = closing
                     run.spend(closing)
@@ -321,12 +332,12 @@ class Runner:
                         ]
                     )
                     state = _with_answers(state, {c.work_id: c for c in answered})
-                case Finish(text, reason):
+                case FinishRun(text, reason):
                     closed = replace(work, status="succeeded", output=text.encode())
                     entry.work.append(closed)
                     entry.items.append(event(scope, "work-end", data=work_data(closed)))
-                    return Result(text, reason, entry, work_id=work.id)
-                case Fail(code, message):
+                    return AgentResult(text, reason, entry, work_id=work.id)
+                case FailRun(code, message):
                     return self._agent_failed(run, agent, work, entry, code, message)
 
     async def _notes(self, run: QueryRun, work_id: str, tools: AgentTools) -> str:
@@ -334,7 +345,7 @@ class Runner:
         on record."""
         for row in run.tree.below(work_id, "model_call"):
             if row.position == 1 and row.input is not None:
-                return Given.load(row.input).notes
+                return PromptRecord.load(row.input).notes
         told = [await self._variables.notes(run)] if tools.variables else []
         if WRITE.name in tools.builtin:
             told.append(workspace_note(work_id))
@@ -361,12 +372,12 @@ class Runner:
 
     def _agent_failed(
         self, run: QueryRun, agent: AgentSpec, work: Work, entry: Entry, code: str, message: str
-    ) -> Result:
+    ) -> AgentResult:
         failed = replace(work, status="failed", error=orjson.dumps({"code": code, "message": message}))
         entry.work.append(failed)
         scope = run.scope(work.id, work.parent_id, agent.name)
         entry.items.append(event(scope, "work-end", data=work_data(failed)))
-        return Result(message, "error", entry, code, work.id)
+        return AgentResult(message, "error", entry, code, work.id)
 
     async def _sub_agent(
         self, run: QueryRun, agent: AgentSpec, prompt: str, scope: Scope, depth: int
@@ -377,16 +388,16 @@ class Runner:
                 f"Agents may call each other {run.max_depth} deep; this call would be deeper.", "too_deep"
             )
         if not agent.stateful:
-            return await self._called(run, agent, prompt, scope, depth)
+            return await self._call_agent(run, agent, prompt, scope, depth)
         async with run.one_at_a_time(agent.name):  # to the end of its record: the next one remembers it
-            return await self._called(run, agent, prompt, scope, depth)
+            return await self._call_agent(run, agent, prompt, scope, depth)
 
-    async def _called(
+    async def _call_agent(
         self, run: QueryRun, agent: AgentSpec, prompt: str, scope: Scope, depth: int
     ) -> Outcome:
         told = event(scope, "tool-agent", agentName=agent.name, state="call")
-        result = await self._agent(run, agent, prompt, scope.work_id, depth, told)
-        published = await self._published(run, result)
+        result = await self._run_agent(run, agent, prompt, scope.work_id, depth, told)
+        published = await self._published_artifacts(run, result)
         if result.entry.work:  # else it was over before a crash, and was told of
             used = run.totals(result.work_id)
             data = {"agentName": agent.name, "model": agent.model.id, "usage": used["usage"]}
@@ -412,10 +423,10 @@ class Runner:
         briefs = tuple(a.brief() for a in published)
         shown = [(a, len(strict_json.dumps(brief))) for a, brief in zip(published, briefs, strict=True)]
         if shown:
-            await run.durably(lambda tx: self._artifacts.note(tx, scope.work_id, shown))
+            await run.in_fenced_transaction(lambda tx: self._artifacts.note(tx, scope.work_id, shown))
         return Answer(result.text, briefs)
 
-    async def _published(self, run: QueryRun, result: Result) -> list[Artifact]:
+    async def _published_artifacts(self, run: QueryRun, result: AgentResult) -> list[Artifact]:
         """What an agent's run published, also one that failed."""
         work_id = result.work_id
         return [] if work_id is None else await run.look(lambda tx: self._artifacts.of_work(tx, work_id))
@@ -426,14 +437,14 @@ class Runner:
         return AgentTools(builtin, declared, has_variables(agent))
 
 
-def _with_answers(state: Transcript, answers: Mapping[str, Call]) -> Transcript:
+def _with_answers(state: Transcript, answers: Mapping[str, TurnCall]) -> Transcript:
     last = state.turns[-1]
     calls = tuple(answers.get(c.work_id, c) for c in last.calls)
     return replace(state, turns=(*state.turns[:-1], replace(last, calls=calls)))
 
 
-def _recorded(record: WorkRow) -> Result:
+def _result_from_record(record: WorkRow) -> AgentResult:
     if record.status == "succeeded":
-        return Result((record.output or b"").decode(), "end_turn", Entry(), work_id=record.id)
+        return AgentResult((record.output or b"").decode(), "end_turn", Entry(), work_id=record.id)
     error = orjson.loads(record.error or b'{"code": "cancelled", "message": "It was cancelled."}')
-    return Result(error["message"], "error", Entry(), error["code"], record.id)
+    return AgentResult(error["message"], "error", Entry(), error["code"], record.id)

@@ -7,7 +7,7 @@ from app.approvals.principals import is_same_person
 from app.base.errors import Conflict, FieldError, Forbidden, Invalid
 
 
-def refuse_words(row: ApprovalRow, decision: Decision) -> None:
+def validate_decision(row: ApprovalRow, decision: Decision) -> None:
     """Raises Invalid for what cannot be said about this approval, whatever became of it."""
     if decision.args is not None:
         if decision.decision != "approve":
@@ -27,7 +27,7 @@ def _invalid(field: str, message: str) -> Invalid:
     return Invalid(f"{field}: {message}.", [FieldError(f"/{field}", message)])
 
 
-def refuse_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:
+def validate_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:
     """What was looked at must be what is decided. Who sends the very arguments that stand already has them in mind,
     whatever he looked at before: so a repeated edit is a repetition."""
     if decision.digest is None or decision.digest == row.digest.hex():
@@ -41,7 +41,7 @@ def refuse_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:
     )
 
 
-def repeated(row: ApprovalRow, decision: Decision, *, edits: bool) -> ApprovalRow:
+def repeated_decision(row: ApprovalRow, decision: Decision, *, edits: bool) -> ApprovalRow:
     """The first answer for who said the same before; a Conflict that shows the winner for everybody else."""
     mine = next((v for v in row.votes if is_same_person(v.principal, decision.by)), None)
     same = mine is not None and (mine.decision, mine.scope) == (decision.decision, decision.scope)
@@ -51,19 +51,19 @@ def repeated(row: ApprovalRow, decision: Decision, *, edits: bool) -> ApprovalRo
     raise Conflict(f"This approval is already {row.status}{who}.", extra={"approval": row.wire()})
 
 
-def expired(row: ApprovalRow) -> Conflict:
+def expired_error(row: ApprovalRow) -> Conflict:
     return Conflict(
         "This approval has expired; nothing can be decided any more.", extra={"approval": row.wire()}
     )
 
 
-def refuse_requester(row: ApprovalRow, decision: Decision) -> None:
+def validate_not_requester(row: ApprovalRow, decision: Decision) -> None:
     asked = row.rule.approvers
     if asked is not None and asked.not_requester and is_same_person(decision.by, row.requested_by):
         raise Forbidden("The rule of this gate wants somebody else than who asked for it to decide.")
 
 
-def refuse_unseen(row: ApprovalRow, decision: Decision) -> None:
+def validate_grant_request(row: ApprovalRow, decision: Decision) -> None:
     """Where somebody replaced the arguments, whoever approves says by the digest that these are what he looked at: else
     a click on the old ones would count for the new ones."""
     replaced = row.edits > 0 and row.original_subject is not None

@@ -12,8 +12,8 @@ from plangate.spec.approvals import free_arguments
 
 from app.approvals import store
 from app.approvals.models import ApprovalRequest, ApprovalRow, GrantRow
-from app.approvals.principals import person_of
-from app.approvals.subject import bound_args, definition_of
+from app.approvals.principals import canonical_principal
+from app.approvals.subject import bound_args, parse_definition
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
 from app.base.json.offload import offload
@@ -22,7 +22,7 @@ from app.base.postgres.database import Tx
 GRANT_S = 24 * 3600.0
 
 
-async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
+async def add_grant(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
     """Makes the grant of an approved call, in the transaction of the decision. `by` is who completed it."""
     free = free_arguments(row.rule.rememberable) or ()
     await store.insert_grant(
@@ -32,7 +32,7 @@ async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
         row.thread_id,
         row.agent,
         row.target,
-        definition_of(subject),
+        parse_definition(subject),
         await offload(bound_args, subject, free),
         list(free),
         by,
@@ -40,7 +40,7 @@ async def remember(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
     )
 
 
-async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
+async def covering_grant(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
     """Return the newest grant that covers this call under the rule in force, and the principal who gave it. At least as many
     people as the rule requires now must have voted for the grant, and none who may not decide this call."""
     free = free_arguments(request.rule.rememberable)
@@ -52,14 +52,14 @@ async def covering(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | None:
         request.scope.thread_id,
         request.scope.agent,
         request.target,
-        definition_of(request.subject),
+        parse_definition(request.subject),
         await offload(bound_args, request.subject, free),
         list(free),
         request.runtime_id,
     )
-    barred = {person_of(request.requested_by)} if asked and asked.not_requester else set()
+    barred = {canonical_principal(request.requested_by)} if asked and asked.not_requester else set()
     for grant in found:
-        voters = {person_of(principal) for principal in grant["voters"]}
+        voters = {canonical_principal(principal) for principal in grant["voters"]}
         if len(voters) >= (asked.minimum if asked else 1) and not voters & barred:
             return grant["id"], grant["granted_by"]
     return None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import orjson
 from plangate.spec.models import ApprovalRule
 
-from app.approvals.principals import person_of
+from app.approvals.principals import canonical_principal
 from app.approvals.subject import args_text
 from app.base.clock import rfc3339
 from app.journal.models import Scope
@@ -49,7 +49,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedApproval:
     """What became of an approval that is no longer pending. `original` is the subject that was asked for, where an
     approver replaced the arguments."""
 
@@ -122,7 +122,7 @@ class ApprovalRow:
     def voters(self) -> int:
         """Return how many people voted. Votes that were cast before names were compared as people may include two of one
         person."""
-        return len({person_of(vote.principal) for vote in self.votes})
+        return len({canonical_principal(vote.principal) for vote in self.votes})
 
     @property
     def minimum(self) -> int:

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 
 from app.approvals import grants, store, views
 from app.approvals.models import Decision
-from app.approvals.service import Approvals
+from app.approvals.service import ApprovalService
 from app.base.errors import Conflict, FieldError, Forbidden, Invalid, NotFound
 from app.base.postgres.database import Tx
 from app.tenancy.http import (
@@ -70,8 +70,8 @@ class DecideMany(Body):
     decisions: Annotated[list[DecideOne], Field(min_length=1), at_most(100)]
 
 
-def approvals_of(request: Request) -> Approvals:
-    approvals: Approvals = request.app.state.services.approvals
+def approvals_of(request: Request) -> ApprovalService:
+    approvals: ApprovalService = request.app.state.services.approvals
     return approvals
 
 

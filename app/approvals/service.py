@@ -16,9 +16,9 @@ from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables, schema_without_meta
 
 from app.approvals import decision_rules, grants, store
-from app.approvals.models import ApprovalRequest, ApprovalRow, Decided, Decision, Gate
+from app.approvals.models import ApprovalRequest, ApprovalRow, DecidedApproval, Decision, Gate
 from app.approvals.states import STATUS_OF_DECISION
-from app.approvals.subject import args_of, with_args
+from app.approvals.subject import parse_args, with_args
 from app.base.errors import FieldError, Gone, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
@@ -26,7 +26,7 @@ from app.base.json.offload import offload
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.engine import lease_store as queue_store
-from app.engine.worker import one_by_one
+from app.engine.worker import for_each_due
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 from app.runtimes.service import Runtimes
@@ -39,14 +39,14 @@ NO_SUBJECT = b"{}"  # of an approval whose thread was deleted: it was decided lo
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GateState:
     """How a gate stands for a piece of work: the floor under its rule now, and whether it was asked before."""
 
     floor: ApprovalPolicies
     asked: bool
 
 
-class Approvals:
+class ApprovalService:
     def __init__(
         self, db: Database, runtimes: Runtimes, schemas: SchemaChecker, plan_gate_closed: GateClosed
     ) -> None:
@@ -57,10 +57,10 @@ class Approvals:
 
     # -- the gate's side -------------------------------------------------------------------------------------
 
-    async def standing(self, tx: Tx, work_id: str, kind: Gate) -> Standing:
+    async def standing(self, tx: Tx, work_id: str, kind: Gate) -> GateState:
         """Asked anew at every gate: what the operator changes holds from the next one on."""
-        row = await store.standing(tx, work_id, kind)
-        return Standing(parse_floor(row["floor"]), row["asked"])
+        row = await store.gate_state(tx, work_id, kind)
+        return GateState(parse_floor(row["floor"]), row["asked"])
 
     async def asked(self, tx: Tx, work_id: str, kind: Gate) -> bool:
         """Whether this work opened an approval of this kind before."""
@@ -69,7 +69,7 @@ class Approvals:
     async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> None:
         """Opens an approval, with its event, unless this work opened it before a crash. `by_policy`: the rule
         is `never`, so the row is there for the record and approved at once. So is one that a grant covers."""
-        row = await store.open_(
+        row = await store.open_approval(
             tx,
             new_id("apr_"),
             request.kind,
@@ -87,30 +87,30 @@ class Approvals:
         )
         if row is None:
             return
-        opened = store.row_of(row)
+        opened = store.approval_from_row(row)
         if by_policy:
             await store.decide(tx, opened.id, "approved", "policy", "approve", None, None)
             return
-        grant = await grants.covering(tx, request)
+        grant = await grants.covering_grant(tx, request)
         if grant is None:
-            await self._tell_open(tx, opened, request.scope)
+            await self._emit_opened(tx, opened, request.scope)
             return
         grant_id, granted_by = grant
-        used = await store.remembered(tx, opened.id, granted_by, grant_id)
-        await self._tell_end(tx, used, request.scope)
+        used = await store.set_grant(tx, opened.id, granted_by, grant_id)
+        await self._emit_ended(tx, used, request.scope)
 
-    async def decided(self, tx: Tx, work_id: str, kind: Gate) -> Decided | None:
+    async def decided(self, tx: Tx, work_id: str, kind: Gate) -> DecidedApproval | None:
         """What became of the approval that this work opened; None while it is pending."""
-        row = await store.ended(tx, work_id, kind)
+        row = await store.ended_of_work(tx, work_id, kind)
         if row is None:
             return None
-        return Decided(
+        return DecidedApproval(
             row["id"],
             row["status"],
             row["digest"],
             row["subject"],
             row["original_subject"],
-            store.rule_of(row["rule"]).on_expiry == "fail",
+            store.rule_from_stored(row["rule"]).on_expiry == "fail",
             row["feedback"],
             None if row["partial"] is None else orjson.loads(row["partial"]),
         )
@@ -120,25 +120,25 @@ class Approvals:
     async def decide(self, tx: Tx, approval_id: str, decision: Decision) -> ApprovalRow:
         """Takes a decision or a vote. The same decision again by the same principal gives the first answer; a
         different one is a Conflict that shows the winner."""
-        row, subject, late = await self._locked(tx, approval_id)
-        decision_rules.refuse_words(row, decision)
+        row, subject, late = await self._lock(tx, approval_id)
+        decision_rules.validate_decision(row, decision)
         wanted = subject if decision.args is None else with_args(subject, decision.args)
         edits = wanted != subject
-        decision_rules.refuse_digest(row, decision, edits=edits)
+        decision_rules.validate_digest(row, decision, edits=edits)
         if row.status != "pending":
-            return decision_rules.repeated(row, decision, edits=edits)
+            return decision_rules.repeated_decision(row, decision, edits=edits)
         if late:
-            raise decision_rules.expired(row)
-        decision_rules.refuse_requester(row, decision)
+            raise decision_rules.expired_error(row)
+        decision_rules.validate_not_requester(row, decision)
         if edits:
             row = await self._replace_args(tx, row, wanted)
         if not decision_rules.has_voted(row, decision):
-            decision_rules.refuse_unseen(row, decision)
+            decision_rules.validate_grant_request(row, decision)
             said = (decision.by, decision.key_id, decision.decision, decision.scope)
             row.votes.append(await store.vote(tx, row.id, row.edits, *said))
         if decision.decision == "approve" and row.voters < row.minimum:
             if edits:
-                await self._tell_open(tx, row, await self._scope_of(tx, row))
+                await self._emit_opened(tx, row, await self._scope_of(tx, row))
             return row
         ended = await self._end(
             tx,
@@ -150,12 +150,12 @@ class Approvals:
             decision.partial,
         )
         if decision.decision == "approve" and decision_rules.is_remembered(ended):
-            await grants.remember(tx, ended, wanted, decision.by)
+            await grants.add_grant(tx, ended, wanted, decision.by)
         return ended
 
     async def _replace_args(self, tx: Tx, row: ApprovalRow, subject: bytes) -> ApprovalRow:
         """Another subject in the place of this one, if the tool takes its arguments; what was voted so far is void."""
-        args = await offload(args_of, subject)
+        args = await offload(parse_args, subject)
         runtime = await self._runtimes.get(tx.tenant, row.runtime_id, tx)
         schemas = {t.name: t.validation_schema for t in builtin_tools(runtime.spec, runtime.agent(row.agent))}
         own = schema_without_meta if has_variables(runtime.agent(row.agent)) else dict
@@ -172,20 +172,20 @@ class Approvals:
 
     async def lock_queries(self, tx: Tx, approval_ids: Sequence[str]) -> None:
         """For who decides several at once: the queries first, in the order in which everybody locks them."""
-        for query_id in await store.queries_of(tx, approval_ids):
+        for query_id in await store.query_ids_of(tx, approval_ids):
             await queue_store.lock(tx, query_id)
 
-    async def _locked(self, tx: Tx, approval_id: str) -> tuple[ApprovalRow, bytes, bool]:
+    async def _lock(self, tx: Tx, approval_id: str) -> tuple[ApprovalRow, bytes, bool]:
         """The row under the lock order (its query first), its subject, and whether its time has passed."""
-        query_id = await store.query_of(tx, approval_id) if is_id("apr_", approval_id) else None
+        query_id = await store.query_id_of(tx, approval_id) if is_id("apr_", approval_id) else None
         if query_id is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
         await queue_store.lock(tx, query_id)
         row = await store.lock(tx, approval_id)
         subject = row["subject"] or NO_SUBJECT
-        return await self._voted(tx, store.row_of(row)), subject, bool(row["late"])
+        return await self._add_vote(tx, store.approval_from_row(row)), subject, bool(row["late"])
 
-    async def _voted(self, tx: Tx, row: ApprovalRow) -> ApprovalRow:
+    async def _add_vote(self, tx: Tx, row: ApprovalRow) -> ApprovalRow:
         return replace(row, votes=(await store.votes(tx, [row.id])).get(row.id, []))
 
     async def _end(
@@ -202,11 +202,11 @@ class Approvals:
         packed = None if partial is None else strict_json.dumps(partial)
         done = await store.decide(tx, row.id, status, by, decision, feedback, packed)
         if done is None:  # its time passed while this transaction had it
-            raise decision_rules.expired(row)
-        ended = replace(store.row_of(done), votes=row.votes)
+            raise decision_rules.expired_error(row)
+        ended = replace(store.approval_from_row(done), votes=row.votes)
         if ended.kind == "plan" and status != "approved":
             await self._plan_gate_closed(tx, ended, await self.subject(tx, ended.id))
-        await self._tell_end(tx, ended, await self._scope_of(tx, ended))
+        await self._emit_ended(tx, ended, await self._scope_of(tx, ended))
         await queue_store.wake(tx, ended.query_id)
         return ended
 
@@ -217,11 +217,11 @@ class Approvals:
         found = await journal_store.load_scope(tx, row.work_id)
         return found or Scope(row.query_id, row.thread_id, row.work_id, None, row.agent)
 
-    async def _tell_open(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
+    async def _emit_opened(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
         """A gate opens, or asks anew because the arguments are others now."""
         await journal_store.append(tx, row.query_id, [event(scope, "approval-required", data=row.wire())])
 
-    async def _tell_end(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
+    async def _emit_ended(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
         data: dict[str, Any] = {
             "id": row.id,
             "outcome": {"outcome": row.decision or row.status},
@@ -245,12 +245,12 @@ class Approvals:
     async def expire_due(self) -> int:
         """Ends what nobody decided in time; once each, by the database's clock."""
         due = await store.due(self._db, 100)
-        await one_by_one(due, self._expire)
+        await for_each_due(due, self._expire)
         return len(due)
 
     async def _expire(self, tenant: str, approval_id: str) -> None:
         async with self._db.transaction(tenant) as tx:
-            row, _, _ = await self._locked(tx, approval_id)
+            row, _, _ = await self._lock(tx, approval_id)
             if row.status == "pending":
                 await self._end(tx, row, "expired", None, None)
 
@@ -260,7 +260,7 @@ class Approvals:
         row = await store.by_id(tx, approval_id) if is_id("apr_", approval_id) else None
         if row is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
-        return await self._voted(tx, store.row_of(row))
+        return await self._add_vote(tx, store.approval_from_row(row))
 
     async def open_of_query(self, tx: Tx, query_id: str) -> list[str]:
         return await store.open_of_query(tx, query_id)
@@ -281,6 +281,6 @@ class Approvals:
     async def page(
         self, tx: Tx, before: str | None, filters: list[str | None], limit: int
     ) -> list[ApprovalRow]:
-        rows = [store.row_of(r) for r in await store.page(tx, before, *filters, limit)]
+        rows = [store.approval_from_row(r) for r in await store.page(tx, before, *filters, limit)]
         votes = await store.votes(tx, [r.id for r in rows])
         return [replace(r, votes=votes.get(r.id, [])) for r in rows]

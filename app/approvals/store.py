@@ -80,11 +80,11 @@ SELECT {COLUMNS} FROM approvals
 """
 
 
-def rule_of(stored: bytes) -> ApprovalRule:
+def rule_from_stored(stored: bytes) -> ApprovalRule:
     return ApprovalRule.model_validate(orjson.loads(stored))
 
 
-def row_of(row: Any) -> ApprovalRow:
+def approval_from_row(row: Any) -> ApprovalRow:
     return ApprovalRow(
         row["id"],
         row["kind"],
@@ -94,7 +94,7 @@ def row_of(row: Any) -> ApprovalRow:
         row["edits"],
         row["grant_id"],
         row["glimpses"],
-        rule_of(row["rule"]),
+        rule_from_stored(row["rule"]),
         row["query_id"],
         row["work_id"],
         row["agent"],
@@ -113,7 +113,7 @@ def row_of(row: Any) -> ApprovalRow:
     )
 
 
-async def open_(tx: Tx, *args: Any) -> Any:
+async def open_approval(tx: Tx, *args: Any) -> Any:
     return await tx.row(OPEN, tx.tenant, *args)
 
 
@@ -122,11 +122,11 @@ async def by_work(tx: Tx, work_id: str, kind: str) -> str | None:
     return found
 
 
-async def ended(tx: Tx, work_id: str, kind: str) -> Any:
+async def ended_of_work(tx: Tx, work_id: str, kind: str) -> Any:
     return await tx.row(ENDED, tx.tenant, work_id, kind)
 
 
-async def standing(tx: Tx, work_id: str, kind: str) -> Any:
+async def gate_state(tx: Tx, work_id: str, kind: str) -> Any:
     return await tx.row(STANDING, tx.tenant, work_id, kind)
 
 
@@ -134,12 +134,12 @@ async def by_id(tx: Tx, approval_id: str) -> Any:
     return await tx.row(BY_ID, tx.tenant, approval_id)
 
 
-async def query_of(tx: Tx, approval_id: str) -> str | None:
+async def query_id_of(tx: Tx, approval_id: str) -> str | None:
     found: str | None = await tx.value(QUERY_OF, tx.tenant, approval_id)
     return found
 
 
-async def queries_of(tx: Tx, ids: Sequence[str]) -> list[str]:
+async def query_ids_of(tx: Tx, ids: Sequence[str]) -> list[str]:
     return [r["query_id"] for r in await tx.fetch(QUERIES_OF, tx.tenant, list(ids))]
 
 
@@ -164,12 +164,12 @@ async def decide(
     return await tx.row(DECIDE, tx.tenant, approval_id, status, by, decision, feedback, partial)
 
 
-async def remembered(tx: Tx, approval_id: str, by: str, grant_id: str) -> ApprovalRow:
-    return row_of(await tx.row(REMEMBERED, tx.tenant, approval_id, by, grant_id))
+async def set_grant(tx: Tx, approval_id: str, by: str, grant_id: str) -> ApprovalRow:
+    return approval_from_row(await tx.row(REMEMBERED, tx.tenant, approval_id, by, grant_id))
 
 
 async def replace(tx: Tx, approval_id: str, subject: bytes, glimpses: bytes) -> ApprovalRow:
-    return row_of(await tx.row(REPLACE, tx.tenant, approval_id, subject, glimpses))
+    return approval_from_row(await tx.row(REPLACE, tx.tenant, approval_id, subject, glimpses))
 
 
 async def open_of_query(tx: Tx, query_id: str) -> list[str]:

@@ -40,13 +40,13 @@ def args_text(subject: bytes) -> bytes:
     return subject[len(_HEAD) : _end_of_args(subject)]
 
 
-def args_of(subject: bytes) -> dict[str, Any]:
+def parse_args(subject: bytes) -> dict[str, Any]:
     """Return the arguments of a call. Call it through `offload` if they may be large."""
     args: dict[str, Any] = loads(args_text(subject))
     return args
 
 
-def definition_of(subject: bytes) -> str:
+def parse_definition(subject: bytes) -> str:
     tail: dict[str, Any] = orjson.loads(b"{" + subject[_end_of_args(subject) + 1 :])
     return str(tail["definitionDigest"])
 
@@ -56,7 +56,7 @@ def bound_args(subject: bytes, free: Sequence[str]) -> bytes:
     may be large."""
     if not free:
         return args_text(subject)
-    bound = {k: v for k, v in args_of(subject).items() if k not in free}
+    bound = {k: v for k, v in parse_args(subject).items() if k not in free}
     return orjson.dumps(bound, option=orjson.OPT_SORT_KEYS)
 
 
@@ -76,7 +76,7 @@ def approved_args(
     """
     if hashlib.sha256(subject).digest() != digest:
         return None
-    args = args_of(subject)
+    args = parse_args(subject)
     if subject != call and (original != call or with_args(call, args) != subject):
         return None
     return args

@@ -13,7 +13,7 @@ START: Final = bytes(32)
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """A record as it stands in its chain. `flaws`: the names of columns that do not say what the record says."""
 
     id: str
@@ -25,7 +25,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ChainHead:
     """Where a chain ends."""
 
     n: int = 0
@@ -42,7 +42,7 @@ class Chainer:
     def mac(self, tenant: str, thread_id: str, n: int, previous: bytes, record: bytes) -> bytes:
         return self._mac(b"record", tenant, thread_id, n, previous, record)
 
-    def seal(self, tenant: str, thread_id: str, head: Head) -> bytes:
+    def seal(self, tenant: str, thread_id: str, head: ChainHead) -> bytes:
         """Says that a whole chain was removed by the service itself."""
         return self._mac(b"tombstone", tenant, thread_id, head.n, head.mac, b"")
 
@@ -61,13 +61,13 @@ class ChainCheck:
         self._chainer = chainer
         self._tenant = tenant
         self._thread_id = thread_id
-        self._last = Head()
-        self._odd: Link | None = None  # the last link, if its MAC is not ours
+        self._last = ChainHead()
+        self._odd: ChainLink | None = None  # the last link, if its MAC is not ours
 
-    def take(self, link: Link) -> Iterator[str]:
+    def take(self, link: ChainLink) -> Iterator[str]:
         """What the next link shows."""
         if self._odd is not None:
-            yield self._said(self._odd, linked=link.previous == self._odd.mac)
+            yield self._problem_text(self._odd, linked=link.previous == self._odd.mac)
             self._odd = None
         missing = link.n - self._last.n - 1
         if missing > 0:
@@ -79,12 +79,12 @@ class ChainCheck:
             yield f"what stood before record {link.n} of thread {self._thread_id} was replaced"
         if link.flaws:
             yield f"{link.id} (record {link.n} of thread {self._thread_id}) was changed: {', '.join(link.flaws)}"
-        self._last = Head(link.n, link.mac)
+        self._last = ChainHead(link.n, link.mac)
 
-    def end(self, head: Head, exported: Head | None = None) -> Iterator[str]:
+    def end(self, head: ChainHead, exported: ChainHead | None = None) -> Iterator[str]:
         """What the end of the chain shows, with the head that was exported, if one was."""
         if self._odd is not None:
-            yield self._said(self._odd, linked=head.mac == self._odd.mac)
+            yield self._problem_text(self._odd, linked=head.mac == self._odd.mac)
         if head.n > self._last.n:
             yield f"{self._numbers(self._last.n + 1, head.n)} removed from the end of thread {self._thread_id}"
         elif head.n < self._last.n and self._odd is None:
@@ -97,7 +97,7 @@ class ChainCheck:
                 f"the exported head has {exported.n}"
             )
 
-    def _said(self, link: Link, *, linked: bool) -> str:
+    def _problem_text(self, link: ChainLink, *, linked: bool) -> str:
         what = "changed" if linked else "inserted"
         return f"{link.id} (record {link.n} of thread {self._thread_id}) was {what}"
 

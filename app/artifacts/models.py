@@ -97,7 +97,7 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ArtifactTarget:
     """What is at a path at the moment of publishing."""
 
     digest: bytes
@@ -145,8 +145,8 @@ class Producer:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def record_of(
-    id: str, asked: Publication, path: str, target: Target, producer: Producer, created_at: datetime
+def artifact_record(
+    id: str, asked: Publication, path: str, target: ArtifactTarget, producer: Producer, created_at: datetime
 ) -> dict[str, Any]:
     """What is stored of a publication: all of it that never changes."""
     optional = {
@@ -210,6 +210,6 @@ class Artifact:
         return {name: self.record[name] for name in shown if name in self.record}
 
 
-def loaded(record: bytes) -> dict[str, Any]:
+def load_record(record: bytes) -> dict[str, Any]:
     found: dict[str, Any] = orjson.loads(record)
     return found

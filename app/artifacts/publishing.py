@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.artifacts.models import Artifact, Producer, Publication, Target
-from app.artifacts.service import Artifacts
+from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication
+from app.artifacts.service import ArtifactService
 from app.base.errors import Conflict
 from app.base.postgres.database import Tx
 from app.engine import lease_store as queue_store
@@ -18,7 +18,7 @@ class WorkOver(Conflict):
     kind, title = "work_over", "The query of this work is over"
 
 
-async def hold(tx: Tx, thread_id: str, query_id: str | None) -> None:
+async def lock_for_publishing(tx: Tx, thread_id: str, query_id: str | None) -> None:
     """Locks the thread, and the query that publishes, if one does. Agents write and publish under the lock of their query:
     who locks anything of a workspace or a chain locks the query before. Raises NotFound."""
     await lock_thread(tx, thread_id)
@@ -26,11 +26,11 @@ async def hold(tx: Tx, thread_id: str, query_id: str | None) -> None:
         await queue_store.lock(tx, query_id)
 
 
-async def published(
+async def publish(
     tx: Tx,
-    artifacts: Artifacts,
+    artifacts: ArtifactService,
     asked: Publication,
-    target: Target,
+    target: ArtifactTarget,
     producer: Producer,
     scope: Scope | None,
     epoch: int | None = None,
@@ -38,7 +38,7 @@ async def published(
     """Publishes, and tells the query of the work in the scope. Without an epoch, which the query is held under, thread and
     query are locked first, as everywhere. Raises WorkOver, and what `Artifacts.publish` raises."""
     if epoch is None:
-        await hold(tx, producer.thread_id, producer.query_id)
+        await lock_for_publishing(tx, producer.thread_id, producer.query_id)
     made, new = await artifacts.publish(tx, asked, target, producer)
     if new and scope is not None:
         told = event(scope, "artifact-published", data=made.wire())

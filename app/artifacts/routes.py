@@ -22,16 +22,16 @@ from app.artifacts.models import (
     MAX_TITLE_CHARS,
     MAX_TYPE_CHARS,
     Artifact,
+    ArtifactTarget,
     Producer,
     Publication,
-    Target,
 )
-from app.artifacts.publishing import hold, published
-from app.artifacts.service import Artifacts
+from app.artifacts.publishing import lock_for_publishing, publish
+from app.artifacts.service import ArtifactService
 from app.base.errors import FieldError, Invalid
 from app.base.ids import min_id
 from app.base.postgres.database import Tx
-from app.engine.held_calls import need_call
+from app.engine.held_calls import check_call_held
 from app.journal import store as journal_store
 from app.tenancy.http import (
     Body,
@@ -109,16 +109,16 @@ class PublishArtifact(Body):
         )
 
 
-def artifacts_of(request: Request) -> Artifacts:
-    artifacts: Artifacts = request.app.state.services.artifacts
+def artifacts_of(request: Request) -> ArtifactService:
+    artifacts: ArtifactService = request.app.state.services.artifacts
     return artifacts
 
 
 async def _published(
     tx: Tx,
-    artifacts: Artifacts,
+    artifacts: ArtifactService,
     asked: Publication,
-    target: Target,
+    target: ArtifactTarget,
     thread_id: str,
     work_id: str | None,
     caller: Caller,
@@ -126,15 +126,15 @@ async def _published(
     """Publishes for a host, or for the unit of work that a call which the caller has belongs to."""
     producer = await _unit(tx, artifacts, thread_id, work_id)
     if work_id is None or producer is None:
-        return await published(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
+        return await publish(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
     scope = await journal_store.load_scope(tx, work_id)
-    made = await published(tx, artifacts, asked, target, producer, scope)
+    made = await publish(tx, artifacts, asked, target, producer, scope)
     # The query is locked now: who has the call has it until the end.
-    await need_call(tx, work_id, caller.principal, undone="The artifact was not published")
+    await check_call_held(tx, work_id, caller.principal, undone="The artifact was not published")
     return made
 
 
-async def _unit(tx: Tx, artifacts: Artifacts, thread_id: str, work_id: str | None) -> Producer | None:
+async def _unit(tx: Tx, artifacts: ArtifactService, thread_id: str, work_id: str | None) -> Producer | None:
     """The unit of work that publishes; None for a host. Raises NotFound, Invalid."""
     if work_id is None:
         return None
@@ -212,7 +212,7 @@ async def upload_artifact(
     body = await receive_body(request, caller.tenant)
 
     async def publish(tx: Tx) -> Reply:
-        await hold(tx, thread_id, by.query_id if by is not None else None)
+        await lock_for_publishing(tx, thread_id, by.query_id if by is not None else None)
         await artifacts.lock(tx, thread_id)
         row, _ = await workspaces.write(
             tx, thread_id, path, body, FileAuthor(caller.principal), media_type=media_type, condition=when

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from app.artifacts import store
-from app.artifacts.chain import Chainer, Link
-from app.artifacts.models import Artifact, Producer, Publication, Target, record_of
+from app.artifacts.chain import Chainer, ChainLink
+from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication, artifact_record
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
@@ -41,7 +41,7 @@ class TargetMoved(Conflict):
     kind, title = "target_moved", "The target changed while it was published"
 
 
-class Artifacts:
+class ArtifactService:
     def __init__(self, db: Database, workspaces: Workspaces, chainer: Chainer) -> None:
         self._db = db
         self._workspaces = workspaces
@@ -49,7 +49,7 @@ class Artifacts:
 
     # -- publishing ------------------------------------------------------------------------------------------
 
-    async def prepare(self, tenant: str, thread_id: str, path: str) -> Target:
+    async def prepare(self, tenant: str, thread_id: str, path: str) -> ArtifactTarget:
         """What is at a path, with the list of its files in the blob store if it is a directory. Raises NotFound,
         PathNotAllowed."""
         asked = paths.normalize(path)
@@ -58,16 +58,18 @@ class Artifacts:
             row = await self._workspaces.find_file(tx, thread_id, asked)
             if row is not None:
                 return self.target(row)
-            rows = await self._all_below(tx, thread_id, asked)
+            rows = await self._files_below(tx, thread_id, asked)
         if not rows:
             raise NotFound(
                 f"There is nothing at {asked!r} in the workspace: write it first, then publish it."
             )
         listed = manifest(asked, rows)
         body = await self._workspaces.keep(tenant, listed)
-        return Target(body.digest, sum(r.size_bytes for r in rows), body.size, None, is_directory=True)
+        return ArtifactTarget(
+            body.digest, sum(r.size_bytes for r in rows), body.size, None, is_directory=True
+        )
 
-    async def _all_below(self, tx: Tx, thread_id: str, folder: str) -> list[FileRow]:
+    async def _files_below(self, tx: Tx, thread_id: str, folder: str) -> list[FileRow]:
         rows: list[FileRow] = []
         while True:
             after = rows[-1].path if rows else ""
@@ -77,7 +79,7 @@ class Artifacts:
                 return rows
 
     async def publish(
-        self, tx: Tx, asked: Publication, target: Target, producer: Producer
+        self, tx: Tx, asked: Publication, target: ArtifactTarget, producer: Producer
     ) -> tuple[Artifact, bool]:
         """Adds a record, and says whether it is new; `target` was prepared. One call publishes once. Raises NotFound,
         Invalid, TargetMoved, and nothing was written."""
@@ -88,14 +90,14 @@ class Artifacts:
         path = paths.normalize(asked.path)
         await self.check(tx, asked, is_directory=target.is_directory)
         head, at = await store.lock(tx, producer.thread_id)
-        now = await store.present(tx, producer.thread_id, path, is_directory=target.is_directory)
+        now = await store.present_digest(tx, producer.thread_id, path, is_directory=target.is_directory)
         if now != target.digest:
             raise TargetMoved(f"What is at {path!r} changed while it was published: publish it again.")
-        record = record_of(new_id("art_"), asked, path, target, producer, at)
+        record = artifact_record(new_id("art_"), asked, path, target, producer, at)
         data = strict_json.canonical(record)
         n = head.n + 1
         mac = self._chainer.mac(tx.tenant, producer.thread_id, n, head.mac, data)
-        link = Link(record["id"], n, data, head.mac, mac)
+        link = ChainLink(record["id"], n, data, head.mac, mac)
         await store.add(tx, link, record, target, producer, at)
         return await self.read(tx, link.id), True
 
@@ -119,15 +121,15 @@ class Artifacts:
         made = await store.newest_at(tx, thread_id, asked.channel, row.path)
         if made is None:
             return None
-        wanted = record_of(made.id, asked, row.path, self.target(row), by or NOBODY, row.at)
+        wanted = artifact_record(made.id, asked, row.path, self.target(row), by or NOBODY, row.at)
         told, before = ({k: v for k, v in r.items() if k not in OF_ITS_OWN} for r in (wanted, made.record))
         producer = made.record["producer"]
         its_own = producer["kind"] == NOBODY.kind if by is None else producer["workId"] == by.work_id
         return made if its_own and told == before else None
 
     @staticmethod
-    def target(row: FileRow) -> Target:
-        return Target(row.body.digest, row.size_bytes, row.size_bytes, row.media_type)
+    def target(row: FileRow) -> ArtifactTarget:
+        return ArtifactTarget(row.body.digest, row.size_bytes, row.size_bytes, row.media_type)
 
     async def _foreign(self, tx: Tx, asked: Publication) -> list[FieldError]:
         """What is wrong with the records that it names."""
@@ -200,7 +202,7 @@ class Artifacts:
             ) from error
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1].id
-        return rows, await store.looked_at(tx, filters, LOOKED_AT)
+        return rows, await store.looked_at_count(tx, filters, LOOKED_AT)
 
     async def of_work(self, tx: Tx, work_id: str) -> list[Artifact]:
         """What a unit of work published, oldest first."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from app.artifacts.chain import START, Head, Link
-from app.artifacts.models import Artifact, Producer, Target, loaded
+from app.artifacts.chain import START, ChainHead, ChainLink
+from app.artifacts.models import Artifact, ArtifactTarget, Producer, load_record
 from app.base.postgres.database import Database, Tx
 from app.workspace import store as bodies
 from app.workspace.models import StoredBody
@@ -159,20 +159,20 @@ HEAD_KEPT = f"{HEAD} AND {KEPT}"
 FORGET = "SELECT forget_artifacts($1, $2, $3, $4)"
 
 
-async def lock(tx: Tx, thread_id: str) -> tuple[Head, Any]:
+async def lock(tx: Tx, thread_id: str) -> tuple[ChainHead, Any]:
     """Where the chain of a thread ends, and the moment; nobody else adds to it until the transaction ends."""
     row = await tx.row(LOCK, tx.tenant, thread_id)
     if row is None:
         await tx.run(OPEN, tx.tenant, thread_id, START)
         row = await tx.row(LOCK, tx.tenant, thread_id)
-    return Head(row["n"], row["mac"]), row["at"]
+    return ChainHead(row["n"], row["mac"]), row["at"]
 
 
 async def add(
     tx: Tx,
-    link: Link,
+    link: ChainLink,
     record: Mapping[str, Any],
-    target: Target,
+    target: ArtifactTarget,
     producer: Producer,
     created_at: Any,
 ) -> None:
@@ -218,21 +218,23 @@ async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) 
 
 async def by_ids(tx: Tx, ids: Sequence[str], within_s: float | None = None) -> list[Artifact]:
     """Those of these records that there are, in their order. Raises StatementTimeout if so much time is given."""
-    found = {a.id: a for a in await _shown(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)), within_s)}
+    found = {a.id: a for a in await _with_targets(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)), within_s)}
     return [found[id] for id in ids if id in found]
 
 
 async def of_call(tx: Tx, call_id: str) -> Artifact | None:
-    return next(iter(await _shown(tx, await tx.fetch(OF_CALL, tx.tenant, call_id))), None)
+    return next(iter(await _with_targets(tx, await tx.fetch(OF_CALL, tx.tenant, call_id))), None)
 
 
 async def of_work(tx: Tx, work_id: str, limit: int) -> list[Artifact]:
     """What a unit of work published, oldest first."""
-    return await _shown(tx, await tx.fetch(OF_WORK, tx.tenant, work_id, limit))
+    return await _with_targets(tx, await tx.fetch(OF_WORK, tx.tenant, work_id, limit))
 
 
 async def newest_at(tx: Tx, thread_id: str, channel: str, path: str) -> Artifact | None:
-    return next(iter(await _shown(tx, await tx.fetch(NEWEST_AT, tx.tenant, thread_id, channel, path))), None)
+    return next(
+        iter(await _with_targets(tx, await tx.fetch(NEWEST_AT, tx.tenant, thread_id, channel, path))), None
+    )
 
 
 def _finder(filters: Mapping[str, Any]) -> str | None:
@@ -245,7 +247,7 @@ def _condition(sql: str, value: Any, values: list[Any]) -> str:
     return sql.replace("$?", f"${len(values)}")
 
 
-def _found(filters: Mapping[str, Any], values: list[Any]) -> tuple[str, str]:
+def _filter_source(filters: Mapping[str, Any], values: list[Any]) -> tuple[str, str]:
     """What gives the records that one of the filters finds, newest first, and the name of what they are in order of."""
     name = _finder(filters)
     tagged = name == "tag"
@@ -266,7 +268,7 @@ def page_sql(
 ) -> tuple[str, list[Any]]:
     """At most `limit` of the next `look` records."""
     values: list[Any] = [tenant]
-    found, id = _found(filters, values)
+    found, id = _filter_source(filters, values)
     left_out = {**FILTERS, "since": SINCE}
     left_out.pop(_finder(filters) or "", None)
     conditions = ["true"] + [
@@ -287,19 +289,19 @@ async def page(
     """Of the next `look` records that one of these filters finds at most `limit` that pass all of them, newest first.
     `status`: only those that have it. Raises StatementTimeout."""
     sql, values = page_sql(tx.tenant, filters, status, limit, look)
-    return await _shown(tx, await tx.fetch(sql, *values), within_s)
+    return await _with_targets(tx, await tx.fetch(sql, *values), within_s)
 
 
-async def looked_at(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
+async def looked_at_count(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
     """The last of the next `look` records, if there are so many."""
     values: list[Any] = [tx.tenant]
-    found, _ = _found(filters, values)
+    found, _ = _filter_source(filters, values)
     sql = f"SELECT id FROM ({found} OFFSET ${len(values) + 1} LIMIT 1) a"
     last = await tx.value(sql, *values, look - 1)
     return None if last is None else str(last)
 
 
-async def _shown(tx: Tx, rows: Sequence[Any], within_s: float | None = None) -> list[Artifact]:
+async def _with_targets(tx: Tx, rows: Sequence[Any], within_s: float | None = None) -> list[Artifact]:
     """With what is at their paths: each directory costs what is in it."""
     if not rows:
         return []
@@ -313,7 +315,7 @@ async def _shown(tx: Tx, rows: Sequence[Any], within_s: float | None = None) -> 
     present = dict(zip(each, (r["digest"] for r in found), strict=True))
     return [
         Artifact(
-            loaded(r["record"]),
+            load_record(r["record"]),
             r["body_bytes"],
             r["superseded"],
             tuple(r["competes_with"]),
@@ -327,7 +329,7 @@ def _place(row: Any) -> tuple[str, str, bool]:
     return row["thread_id"], row["path"], row["is_directory"]
 
 
-async def present(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
+async def present_digest(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
     """The digest of what is at a path now."""
     found: bytes | None = await tx.value(PRESENT, tx.tenant, [thread_id], [path], [is_directory])
     return found
@@ -358,9 +360,9 @@ async def tenants(db: Database) -> list[str]:
     return [r["tenant_id"] for r in await db.call(TENANTS)]
 
 
-async def chains(tx: Tx, after: str, limit: int) -> list[tuple[str, Head]]:
+async def chains(tx: Tx, after: str, limit: int) -> list[tuple[str, ChainHead]]:
     rows = await tx.fetch(CHAINS, tx.tenant, after, limit)
-    return [(r["thread_id"], Head(r["n"], r["mac"])) for r in rows]
+    return [(r["thread_id"], ChainHead(r["n"], r["mac"])) for r in rows]
 
 
 async def with_records(tx: Tx, after: str, limit: int) -> list[tuple[str, bool]]:
@@ -376,11 +378,11 @@ async def tombstones(tx: Tx, after: str, limit: int) -> list[Any]:
     return await tx.fetch(TOMBSTONES, tx.tenant, after, limit)
 
 
-async def head(tx: Tx, thread_id: str, *, deleted: bool = False) -> Head | None:
+async def head(tx: Tx, thread_id: str, *, deleted: bool = False) -> ChainHead | None:
     """Where a chain ends. `deleted`: also that of a thread that is deleted."""
     row = await tx.row(HEAD if deleted else HEAD_KEPT, tx.tenant, thread_id)
-    return None if row is None else Head(row["n"], row["mac"])
+    return None if row is None else ChainHead(row["n"], row["mac"])
 
 
-async def forget(tx: Tx, thread_id: str, at: Head, seal: bytes) -> bool:
+async def forget(tx: Tx, thread_id: str, at: ChainHead, seal: bytes) -> bool:
     return bool(await tx.value(FORGET, thread_id, at.n, at.mac, seal))

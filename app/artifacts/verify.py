@@ -9,8 +9,8 @@ from typing import Any, Final
 import orjson
 
 from app.artifacts import store
-from app.artifacts.chain import ChainCheck, Chainer, Head, Link
-from app.artifacts.models import loaded
+from app.artifacts.chain import ChainCheck, Chainer, ChainHead, ChainLink
+from app.artifacts.models import load_record
 from app.base.clock import rfc3339
 from app.base.errors import Invalid
 from app.base.postgres.database import Database
@@ -19,17 +19,17 @@ PAGE: Final = 500
 VERSION: Final = 1
 """Of the file of exported heads."""
 
-Heads = dict[str, dict[str, Head]]
+Heads = dict[str, dict[str, ChainHead]]
 """Where chains end, by tenant and thread."""
 
 
-def exported(found: Heads) -> bytes:
+def export_heads(found: Heads) -> bytes:
     """The heads as a file."""
     named = {t: {i: {"n": h.n, "mac": h.mac.hex()} for i, h in chains.items()} for t, chains in found.items()}
     return orjson.dumps({"version": VERSION, "heads": named}, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def exported_heads(file: bytes) -> Heads:
+def read_exported_heads(file: bytes) -> Heads:
     """The heads in a file that `exported` made. Raises Invalid."""
     try:
         held = orjson.loads(file)
@@ -39,7 +39,7 @@ def exported_heads(file: bytes) -> Heads:
                 "version wrote."
             )
         return {
-            t: {i: Head(int(h["n"]), bytes.fromhex(h["mac"])) for i, h in chains.items()}
+            t: {i: ChainHead(int(h["n"]), bytes.fromhex(h["mac"])) for i, h in chains.items()}
             for t, chains in held["heads"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -84,12 +84,12 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
                 f"records of thread {thread_id} are in no chain: they were inserted, or it was removed",
             )
         async for row in _tombstones(db, tenant):
-            thread_id, at = row["thread_id"], Head(row["n"], row["mac"])
+            thread_id, at = row["thread_id"], ChainHead(row["n"], row["mac"])
             known = expected.pop(thread_id, None)
             if not hmac.compare_digest(chainer.seal(tenant, thread_id, at), row["seal"]):
                 yield tenant, f"the tombstone of thread {thread_id} was not made by the service"
             elif known is not None and known.n > at.n:
-                yield tenant, _cut(thread_id, at.n, known.n)
+                yield tenant, _truncated_chain(thread_id, at.n, known.n)
             if row["is_back"]:
                 yield tenant, f"thread {thread_id} was deleted, and records of it are there again"
         for thread_id, known in expected.items():
@@ -101,7 +101,7 @@ async def problems(db: Database, chainer: Chainer, exported: Heads) -> AsyncIter
         yield tenant, "the tenant is gone: exported heads have records of it"
 
 
-async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, Head]]:
+async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, ChainHead]]:
     after = ""
     while True:
         async with db.transaction(tenant) as tx:
@@ -127,7 +127,9 @@ async def _strays(db: Database, tenant: str) -> AsyncIterator[str]:
         after = rows[-1][0]
 
 
-async def _pages(db: Database, tenant: str, thread_id: str) -> AsyncIterator[tuple[list[Link], Head | None]]:
+async def _pages(
+    db: Database, tenant: str, thread_id: str
+) -> AsyncIterator[tuple[list[ChainLink], ChainHead | None]]:
     """The records of a chain, and where it ends at that moment: others publish meanwhile. None: the chain is gone."""
     after = 0
     while True:
@@ -135,7 +137,10 @@ async def _pages(db: Database, tenant: str, thread_id: str) -> AsyncIterator[tup
             await tx.set_repeatable_read()
             head = await store.head(tx, thread_id)
             rows = await store.links(tx, thread_id, after, PAGE)
-        yield [Link(r["id"], r["n"], r["record"], r["previous"], r["mac"], _flaws(r)) for r in rows], head
+        yield (
+            [ChainLink(r["id"], r["n"], r["record"], r["previous"], r["mac"], _flaws(r)) for r in rows],
+            head,
+        )
         if len(rows) < PAGE:
             return
         after = rows[-1]["n"]
@@ -144,7 +149,7 @@ async def _pages(db: Database, tenant: str, thread_id: str) -> AsyncIterator[tup
 def _flaws(row: Any) -> tuple[str, ...]:
     """The columns that do not say what the record says."""
     try:
-        record = loaded(row["record"])
+        record = load_record(row["record"])
         expected = _columns(record)
         # A directory's body is its list, of which the record says the digest alone.
         expected["body_bytes"] = row["stored_bytes"] if record.get("isDirectory") else record["sizeBytes"]
@@ -185,7 +190,7 @@ def _columns(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cut(thread_id: str, last: int, known: int) -> str:
+def _truncated_chain(thread_id: str, last: int, known: int) -> str:
     gone = f"record {known} was" if known == last + 1 else f"records {last + 1} to {known} were"
     return f"{gone} removed from the end of thread {thread_id} before it was deleted: the exported head has {known}"
 

@@ -15,8 +15,8 @@ from app.base.errors import Unavailable
 from app.base.metrics import Metrics
 from app.base.postgres.database import Tx
 from app.engine.query_run import QueryRun
-from app.tools.ledger import OutgoingCalls, Taken
-from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Sender, Uncertain
+from app.tools.ledger import AcquiredCall, CallLedger
+from app.tools.models import Attempt, CallOutcome, NotDelivered, OutcomeUnknown, OutgoingCall, Sender
 
 CLIENT_HOLD_S = 2.0  # how long a call that nobody took keeps its worker
 PAUSES_S = (0.5, 2.0)  # before each further attempt
@@ -41,18 +41,18 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class LeasedCall:
     """A call of the service's own that was taken, and until when it may be sent (`uptime_s`)."""
 
-    taken: Taken
+    taken: AcquiredCall
     until_s: float
 
 
-class Dispatch:
+class CallDispatcher:
     """Brings calls to their outcomes. `senders` are the transports of the service by their kind."""
 
     def __init__(
-        self, calls: OutgoingCalls, senders: Mapping[str, Sender], lease_s: float, metrics: Metrics
+        self, calls: CallLedger, senders: Mapping[str, Sender], lease_s: float, metrics: Metrics
     ) -> None:
         self._metrics = metrics
         self.calls = calls
@@ -69,25 +69,25 @@ class Dispatch:
         async with run.outside(call.work_id):
             await run.within_time(call.work_id)
             if call.sender == "client":
-                await run.durably(lambda tx: self.calls.offer(tx, call))
-                return self._counted(call, await self._heard(run, call))
+                await run.in_fenced_transaction(lambda tx: self.calls.offer(tx, call))
+                return self._count(call, await self._wait_for_client(run, call))
             outcome = await self._send(run, call, offers=True)
-            await run.durably(lambda tx: self.settle(tx, run, call, outcome))
-            return self._counted(call, outcome)
+            await run.in_fenced_transaction(lambda tx: self.settle(tx, run, call, outcome))
+            return self._count(call, outcome)
 
-    def _counted(self, call: OutgoingCall, done: CallOutcome) -> CallOutcome:
+    def _count(self, call: OutgoingCall, done: CallOutcome) -> CallOutcome:
         outcome = "error" if done.status == "done" and done.error is not None else done.status
         self._metrics.calls.labels(call.transport.kind, call.purpose, outcome).inc()
         return done
 
-    async def outcome_of_offered(
-        self, run: QueryRun, call: OutgoingCall, ready: Ready | None = None
+    async def outcome_of_offered_call(
+        self, run: QueryRun, call: OutgoingCall, ready: LeasedCall | None = None
     ) -> CallOutcome:
         """The same for an action of a plan, which the caller offered, and whose outcome he writes (`settle`), each in a
         transaction of his own. How many of them are outside at once is for who carries the plan out."""
         if call.sender == "client":
-            return self._counted(call, await self._heard(run, call))
-        return self._counted(call, await self._send(run, call, ready=ready))
+            return self._count(call, await self._wait_for_client(run, call))
+        return self._count(call, await self._send(run, call, ready=ready))
 
     def send_until_s(self) -> float:
         """Until when a call may be sent that is taken in a transaction which begins now and renews the lease. Half of the
@@ -100,7 +100,7 @@ class Dispatch:
         if call.sender == "service":
             await self.calls.settle(tx, call.work_id, run.lease.epoch, outcome)
 
-    async def _heard(self, run: QueryRun, call: OutgoingCall) -> CallOutcome:
+    async def _wait_for_client(self, run: QueryRun, call: OutgoingCall) -> CallOutcome:
         """What a process of the user says."""
         return await run.wait(
             lambda: run.look(lambda tx: self.calls.outcome(tx, call.work_id)),
@@ -109,13 +109,13 @@ class Dispatch:
         )
 
     async def _send(
-        self, run: QueryRun, call: OutgoingCall, *, offers: bool = False, ready: Ready | None = None
+        self, run: QueryRun, call: OutgoingCall, *, offers: bool = False, ready: LeasedCall | None = None
     ) -> CallOutcome:
         """Sends, again where nothing took effect or where repeating is safe. An attempt that took no effect says nothing of
         one before it that may have arrived, in this run or before it."""
         pauses = iter(PAUSES_S)
         taken = ready or await self._take(run, call, offers)
-        doubt = EARLIER if isinstance(taken, Ready) and taken.taken.number > 1 else None
+        doubt = EARLIER if isinstance(taken, LeasedCall) and taken.taken.number > 1 else None
         while True:
             tried = await self._try(run, call, taken)
             if tried.outcome.status == "unknown":
@@ -127,17 +127,17 @@ class Dispatch:
             await asyncio.sleep(max(pause_s, asked_s))
             taken = await self._take(run, call, offers)
 
-    async def _take(self, run: QueryRun, call: OutgoingCall, offers: bool) -> Ready | CallOutcome:
-        async def take(tx: Tx) -> Taken | CallOutcome:
+    async def _take(self, run: QueryRun, call: OutgoingCall, offers: bool) -> LeasedCall | CallOutcome:
+        async def take(tx: Tx) -> AcquiredCall | CallOutcome:
             if offers:
                 await self.calls.offer(tx, call)
             return await self.calls.take(tx, call.work_id, run.lease.epoch)
 
         until_s = self.send_until_s()
-        taken = await run.durably(take, renew_s=self.lease_s)
-        return taken if isinstance(taken, CallOutcome) else Ready(taken, until_s)
+        taken = await run.in_fenced_transaction(take, renew_s=self.lease_s)
+        return taken if isinstance(taken, CallOutcome) else LeasedCall(taken, until_s)
 
-    async def _try(self, run: QueryRun, call: OutgoingCall, ready: Ready | CallOutcome) -> Tried:
+    async def _try(self, run: QueryRun, call: OutgoingCall, ready: LeasedCall | CallOutcome) -> Tried:
         if isinstance(ready, CallOutcome):
             return Tried(ready)
         taken, until_s = ready.taken, ready.until_s
@@ -148,9 +148,9 @@ class Dispatch:
         attempt = Attempt(run.lease.tenant, run.runtime.name, call, taken.request, taken.number, may_send)
         try:
             return Tried(await self._senders[call.transport.kind].send(attempt))
-        except NotSent as error:
+        except NotDelivered as error:
             return Tried(CallOutcome("done", error=str(error)), True, error.retry_after_s or 0)
-        except Uncertain as error:
+        except OutcomeUnknown as error:
             return Tried(CallOutcome("unknown", error=str(error)), call.replay == "safe")
         except Unavailable as error:  # senders read secrets before a byte leaves, and nothing after
             return Tried(CallOutcome("done", error=f"Nothing was sent: {error}"), True)

@@ -12,13 +12,13 @@ from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
 from plangate.spec.transports import ClientTransport
 
 from app.approvals.models import ApprovalRequest
-from app.approvals.service import Approvals
+from app.approvals.service import ApprovalService
 from app.approvals.subject import approved_args, tool_subject
 from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Tx
-from app.calls.dispatch import Dispatch
+from app.calls.dispatch import CallDispatcher
 from app.engine.query_run import QueryFailed, QueryRun
 from app.engine.work_data import work_data
 from app.journal.models import Entry, Scope, Work, event
@@ -26,13 +26,13 @@ from app.runtimes.predicate_pool import PredicatePool
 from app.runtimes.predicates import predicate_digest
 from app.tools.models import CallOutcome, OutgoingCall
 from app.tools.results import ToolError
-from app.variables.values import Filled, glimpses_of
+from app.variables.values import FilledCall, approval_glimpses
 
 ASK_WITHIN_MS = 30_000  # silence of the process that answers for a predicate means that a person is asked
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class ApprovedArguments:
     """The arguments that may be sent; `replaced`: they are an approver's, not the model's."""
 
     args: dict[str, Any]
@@ -40,19 +40,19 @@ class Allowed:
 
 
 class ToolGate:
-    def __init__(self, approvals: Approvals, dispatch: Dispatch) -> None:
+    def __init__(self, approvals: ApprovalService, dispatch: CallDispatcher) -> None:
         self._predicates = PredicatePool()
         self._approvals = approvals
         self._dispatch = dispatch
 
     async def passed(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, call: Filled, definition: str
-    ) -> Allowed | ToolError:
+        self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, call: FilledCall, definition: str
+    ) -> ApprovedArguments | ToolError:
         """The arguments that may be sent: those of the call or an approver's; or what the model is told instead."""
         args = call.args
         resolved, asked = await self._rule(run, agent, scope, name)
         if not asked and not await self._needs_approval(run, agent, scope, resolved.rule, name, call):
-            return Allowed(args)
+            return ApprovedArguments(args)
         subject = await offload(
             tool_subject, name, definition, args, run.runtime.digest, size=len(call.text or b"")
         )
@@ -60,21 +60,21 @@ class ToolGate:
             kind="tool",
             target=name,
             subject=subject,
-            glimpses=glimpses_of(call),
+            glimpses=approval_glimpses(call),
             rule=resolved.rule,
             scope=scope,
             runtime_id=run.runtime.id,
             requested_by=run.query.principal,
             expires_in_ms=resolved.expires_in_ms(run.query.request.get("approvalExpiresInMs")),
         )
-        await run.durably(lambda tx: self._approvals.request(tx, request))
+        await run.in_fenced_transaction(lambda tx: self._approvals.request(tx, request))
         decided = await run.wait(
             lambda: run.look(lambda tx: self._approvals.decided(tx, scope.work_id, "tool")),
             reason="approval",
         )
         if decided.status == "approved":
             if decided.subject == subject and await offload(_sha256, subject) == decided.digest:
-                return Allowed(args)
+                return ApprovedArguments(args)
             approved = await offload(
                 approved_args, subject, decided.subject, decided.original, decided.digest, size=len(subject)
             )
@@ -82,7 +82,7 @@ class ToolGate:
                 return ToolError(
                     "The call differs from what was approved, so it was not made.", "approval_mismatch"
                 )
-            return Allowed(approved, replaced=True)
+            return ApprovedArguments(approved, replaced=True)
         if decided.status == "expired" and decided.fails_query:
             raise QueryFailed("approval_expired", f"Nobody decided about {name} in time.")
         if decided.status == "expired":
@@ -109,12 +109,12 @@ class ToolGate:
         scope: Scope,
         rule: ApprovalRule,
         name: str,
-        call: Filled,
+        call: FilledCall,
     ) -> bool:
         """Whether a call that was not asked about is. One that went on before its query slept goes on where it was
         sent, although the rule, or the cost that a predicate sees, has moved meanwhile. A dynamic rule asks its
         predicate; one that errs or is not there asks a person."""
-        if rule.kind == "never" or await self._went_on(run, scope):
+        if rule.kind == "never" or await self._already_passed(run, scope):
             return False
         predicate = run.runtime.spec.approval_predicates.get(rule.value or "")
         if rule.kind == "always" or predicate is None or rule.value is None:
@@ -129,26 +129,26 @@ class ToolGate:
         }
         if isinstance(predicate, str):
             return await self._predicates.requires_approval(predicate, call.args, ctx, call.text)
-        return await self._asked(run, agent, scope, rule.value, call, ctx)
+        return await self._ask_client_predicate(run, agent, scope, rule.value, call, ctx)
 
-    async def _went_on(self, run: QueryRun, scope: Scope) -> bool:
+    async def _already_passed(self, run: QueryRun, scope: Scope) -> bool:
         """Whether the call passed its gate before: it was offered, stands at the gate of a plan, or has work below."""
         if any(work.kind != "predicate" for work in run.tree.below(scope.work_id)):
             return True
-        return await run.look(lambda tx: self._begun(tx, scope.work_id))
+        return await run.look(lambda tx: self._was_begun(tx, scope.work_id))
 
-    async def _begun(self, tx: Tx, work_id: str) -> bool:
+    async def _was_begun(self, tx: Tx, work_id: str) -> bool:
         return await self._dispatch.calls.known(tx, work_id) or await self._approvals.asked(
             tx, work_id, "plan"
         )
 
-    async def _asked(
+    async def _ask_client_predicate(
         self,
         run: QueryRun,
         agent: AgentSpec,
         scope: Scope,
         predicate: str,
-        asked: Filled,
+        asked: FilledCall,
         ctx: dict[str, Any],
     ) -> bool:
         """What a process of the user answers for a predicate; an error, silence or anything but a boolean means
@@ -189,7 +189,7 @@ class ToolGate:
                 work,
                 status="succeeded" if answered else "failed",
                 output=strict_json.dumps(outcome.output) if answered else None,
-                error=None if answered else strict_json.dumps(_unanswered(predicate, outcome)),
+                error=None if answered else strict_json.dumps(_predicate_error(predicate, outcome)),
             )
             await run.commit(Entry([event(inner, "work-end", data=work_data(ended))], [ended]))
         return bool(outcome.output) if answered else True
@@ -199,7 +199,7 @@ def _sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _unanswered(predicate: str, outcome: CallOutcome) -> dict[str, str]:
+def _predicate_error(predicate: str, outcome: CallOutcome) -> dict[str, str]:
     """Why a person was asked."""
     if outcome.error is not None:
         why = outcome.error

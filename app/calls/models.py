@@ -8,7 +8,7 @@ from app.llm.messages import ToolUse
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TurnCall:
     """A tool call of a turn. `answer` is the text that the model reads, None while it is open."""
 
     work_id: str

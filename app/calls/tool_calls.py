@@ -23,22 +23,22 @@ from app.base.json.offload import offload
 from app.base.logs.processors import bind_work_id
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
-from app.calls.dispatch import Dispatch
+from app.calls.dispatch import CallDispatcher
 from app.calls.gate import ToolGate
-from app.calls.models import Call
+from app.calls.models import TurnCall
 from app.calls.toolkit import BuiltinTool, SubAgent, ToolCall
-from app.documents.writing import WriteRefused
-from app.engine.query_run import QueryRun, through_outages
-from app.engine.work_data import as_written
+from app.documents.writing import WriteRejected
+from app.engine.query_run import QueryRun, retry_while_unavailable
+from app.engine.work_data import readable_arguments
 from app.journal import store as journal_store
 from app.journal.models import Entry, Scope, Work, WorkStatus, event
 from app.llm.messages import ToolDefinition
 from app.references.glimpses import MAX_GLIMPSE_BYTES
-from app.references.service import References
+from app.references.service import ReferenceService
 from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest, tool_request
 from app.tools.results import Answer, Outcome, ToolError
-from app.variables.service import Variables
-from app.variables.values import Filled, Output, flaws_told
+from app.variables.service import VariableService
+from app.variables.values import FilledCall, OutputPath, describe_errors
 
 RESULT_MAX_BYTES = 64 * 1024
 NOTED_BYTES = 16 * 1024  # of replaced arguments, before a result
@@ -62,9 +62,9 @@ class AgentTools:
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """The tools as a model is told of them."""
         tools: tuple[BuiltinDefinition | ToolSpec, ...] = (*self.builtin.values(), *self.declared.values())
-        return tuple(ToolDefinition(t.name, t.description, self._told(t)) for t in tools)
+        return tuple(ToolDefinition(t.name, t.description, self._declaration(t)) for t in tools)
 
-    def _told(self, tool: BuiltinDefinition | ToolSpec) -> dict[str, Any]:
+    def _declaration(self, tool: BuiltinDefinition | ToolSpec) -> dict[str, Any]:
         return agent_schema(tool.name, tool.input_schema) if self.variables else dict(tool.input_schema)
 
     def names(self) -> list[str]:
@@ -78,10 +78,10 @@ class ToolCalls:
         self,
         toolkits: Mapping[str, BuiltinTool],
         gate: ToolGate,
-        dispatch: Dispatch,
-        references: References,
+        dispatch: CallDispatcher,
+        references: ReferenceService,
         schemas: SchemaChecker,
-        variables: Variables,
+        variables: VariableService,
     ) -> None:
         self._variables = variables
         self._toolkits = toolkits
@@ -100,12 +100,12 @@ class ToolCalls:
         agent: AgentSpec,
         parent_id: str,
         tools: AgentTools,
-        call: Call,
+        call: TurnCall,
         *,
         truncated: bool,
         depth: int,
         sub_agent: SubAgent,
-    ) -> Call:
+    ) -> TurnCall:
         """The call with its answer, on record when this returns."""
         scope = run.scope(call.work_id, parent_id, agent.name)
         with bind_work_id(call.work_id):
@@ -117,16 +117,16 @@ class ToolCalls:
         agent: AgentSpec,
         scope: Scope,
         tools: AgentTools,
-        call: Call,
+        call: TurnCall,
         truncated: bool,
         depth: int,
         sub_agent: SubAgent,
-    ) -> Call:
+    ) -> TurnCall:
         if truncated:
             refusal = ToolError(TRUNCATED, "turn_truncated")
             return await self._record(run, agent, scope, tools, call, refusal)
         await run.within_time(call.work_id)
-        filled = await self._filled(run, scope, tools, call)
+        filled = await self._fill(run, scope, tools, call)
         if isinstance(filled, ToolError):
             return await self._record(run, agent, scope, tools, call, filled)
         declared = tools.declared.get(call.use.name)
@@ -139,11 +139,13 @@ class ToolCalls:
         made = ToolCall(run, agent, scope, call.use.name, allowed.args, depth, sub_agent, to_path, text)
         outcome = await self._outcome(tools, made)
         if filled.output is not None:
-            outcome = await self._delivered(tools, made, filled.output, outcome)
+            outcome = await self._deliver(tools, made, filled.output, outcome)
         replaced = allowed.args if allowed.replaced else None
         return await self._record(run, agent, scope, tools, call, outcome, replaced)
 
-    async def _filled(self, run: QueryRun, scope: Scope, tools: AgentTools, call: Call) -> Filled | ToolError:
+    async def _fill(
+        self, run: QueryRun, scope: Scope, tools: AgentTools, call: TurnCall
+    ) -> FilledCall | ToolError:
         """The arguments of the call: parsed, with values in the place of variables, and valid."""
         name = call.use.name
         builtin, declared = tools.builtin.get(name), tools.declared.get(name)
@@ -153,11 +155,11 @@ class ToolCalls:
                 "unknown_tool",
             )
         schema = builtin.validation_schema if builtin else declared.input_schema if declared else {}
-        args = await offload(_parsed, call.use.arguments)
+        args = await offload(_parse_arguments, call.use.arguments)
         if isinstance(args, ToolError):
             return args
         if not tools.variables:
-            return await self._valid(Filled(args), schema)
+            return await self._valid(FilledCall(args), schema)
         filled = await self._variables.fill(run, scope, name, schema, args)
         return (
             filled
@@ -165,11 +167,11 @@ class ToolCalls:
             else await self._valid(filled, schema_without_meta(schema))
         )
 
-    async def _valid(self, filled: Filled, schema: Mapping[str, Any]) -> Filled | ToolError:
+    async def _valid(self, filled: FilledCall, schema: Mapping[str, Any]) -> FilledCall | ToolError:
         flaws = await offload(self._schemas.compile(schema).errors, filled.args)
         if not flaws:
             return filled
-        listed, by_variable = flaws_told(flaws, filled.sources)
+        listed, by_variable = describe_errors(flaws, filled.sources)
         return ToolError(
             f"The arguments do not match the tool's schema, so the call was not made: {listed}",
             "variable_error" if by_variable else "bad_arguments",
@@ -178,30 +180,30 @@ class ToolCalls:
     async def _outcome(self, tools: AgentTools, call: ToolCall) -> Outcome:
         declared = tools.declared.get(call.name)
         if declared is not None:
-            return await self._declared(call, declared)
+            return await self._call_declared_tool(call, declared)
         await call.run.within_time(
             call.scope.work_id
         )  # others may have used it up while it stood at its gate
         return await self._toolkits[call.name](call)
 
-    async def _delivered(
-        self, tools: AgentTools, call: ToolCall, output: Output, outcome: Outcome
+    async def _deliver(
+        self, tools: AgentTools, call: ToolCall, output: OutputPath, outcome: Outcome
     ) -> Outcome:
         """The receipt of a result that went to its path; what could not go there goes to the model after all."""
         if call.name == RESOLVE:  # that gives somebody's value, and what is in it is data
             output = replace(output, picks=False)
         try:
             return await self._variables.deliver(call.run, call.scope, output, outcome)
-        except WriteRefused as refused:
+        except WriteRejected as refused:
             if isinstance(outcome, ToolError):
                 return ToolError(f"{outcome.message} (It could not be written: {refused}.)", outcome.code)
-            text = await self._bounded(call.run, call.scope, tools, call.name, outcome)
+            text = await self._bound_result(call.run, call.scope, tools, call.name, outcome)
             return ToolError(
                 f"{call.name} ran, but its result was not written: {refused}. Its result: {text}",
                 "not_written",
             )
 
-    async def _declared(self, made: ToolCall, tool: ToolSpec) -> Outcome:
+    async def _call_declared_tool(self, made: ToolCall, tool: ToolSpec) -> Outcome:
         """Sends a call to the code that runs it, and judges what comes back."""
         run, scope = made.run, made.scope
         call = OutgoingCall(
@@ -244,28 +246,28 @@ class ToolCalls:
         agent: AgentSpec,
         scope: Scope,
         tools: AgentTools,
-        call: Call,
+        call: TurnCall,
         outcome: Outcome,
         replaced: dict[str, Any] | None = None,
-    ) -> Call:
+    ) -> TurnCall:
         """Closes the call. `replaced` are the arguments that an approver put in the place of the model's: the model
         is told before the answer."""
-        note = "" if replaced is None else _note(replaced)
+        note = "" if replaced is None else _approver_note(replaced)
         kept = (
-            await self._bounded(run, scope, tools, call.use.name, outcome)
+            await self._bound_result(run, scope, tools, call.use.name, outcome)
             if isinstance(outcome, Answer)
             else outcome
         )
         if not isinstance(kept, ToolError):
             text = kept
-            body: dict[str, Any] = {"state": "result", "result": _readable(text)}
-            closed = _closed(agent, scope, call, "succeeded", output=(note + text).encode())
+            body: dict[str, Any] = {"state": "result", "result": _readable_arguments(text)}
+            closed = _closed_record(agent, scope, call, "succeeded", output=(note + text).encode())
             answered = replace(call, answer=note + text)
         else:
             error = {"code": kept.code, "message": note + kept.message}
             body = {"state": "error", "error": error}
             status: WorkStatus = "unknown" if kept.code == "outcome_unknown" else "failed"
-            closed = _closed(agent, scope, call, status, error=orjson.dumps(error))
+            closed = _closed_record(agent, scope, call, status, error=orjson.dumps(error))
             answered = replace(call, answer=note + kept.message, is_error=True)
         if replaced is not None:
             body["sentArgs"] = replaced
@@ -274,13 +276,13 @@ class ToolCalls:
             "tool-invocation",
             toolInvocationId=call.use.id,
             toolName=call.use.name,
-            args=as_written(call.use.arguments),
+            args=readable_arguments(call.use.arguments),
             **body,
         )
         await run.commit(Entry(items=[told], work=[closed]))
         return answered
 
-    async def _bounded(
+    async def _bound_result(
         self, run: QueryRun, scope: Scope, tools: AgentTools, tool: str, answer: Answer
     ) -> str | ToolError:
         """The text for the model. What is too large for a prompt becomes a reference with its glimpse, or with one of
@@ -296,7 +298,7 @@ class ToolCalls:
         glimpse = own if len(await offload(strict_json.dumps, own)) <= MAX_GLIMPSE_BYTES else None
         tenant = run.lease.tenant
         try:
-            prepared = await through_outages(
+            prepared = await retry_while_unavailable(
                 lambda: self._references.prepare_unchecked(tenant, TOOL_RESULT, value, glimpse)
             )
         except TooLarge as error:
@@ -308,7 +310,7 @@ class ToolCalls:
                 await journal_store.append(tx, run.query.id, [made.event(scope)], run.lease.epoch)
             return made.handle()
 
-        handle = await run.durably(keep)
+        handle = await run.in_fenced_transaction(keep)
         return strict_json.dumps(
             {
                 **handle,
@@ -318,7 +320,7 @@ class ToolCalls:
         ).decode()
 
 
-def _parsed(written: str) -> dict[str, Any] | ToolError:
+def _parse_arguments(written: str) -> dict[str, Any] | ToolError:
     try:
         args = strict_json.parse(written.encode() or b"{}")
     except (Malformed, UnicodeEncodeError) as error:
@@ -330,7 +332,7 @@ def _parsed(written: str) -> dict[str, Any] | ToolError:
     return args
 
 
-def _note(replaced: dict[str, Any]) -> str:
+def _approver_note(replaced: dict[str, Any]) -> str:
     """The line that tells a model what was really sent."""
     shown = strict_json.dumps(replaced).decode()
     if len(shown.encode()) > NOTED_BYTES:
@@ -338,10 +340,10 @@ def _note(replaced: dict[str, Any]) -> str:
     return f"An approver changed the arguments of this call. Its arguments are now: {shown}\n"
 
 
-def _closed(
+def _closed_record(
     agent: AgentSpec,
     scope: Scope,
-    call: Call,
+    call: TurnCall,
     status: WorkStatus,
     output: bytes | None = None,
     error: bytes | None = None,
@@ -360,7 +362,7 @@ def _closed(
     )
 
 
-def _readable(text: str) -> Any:
+def _readable_arguments(text: str) -> Any:
     """The result as JSON where it is JSON, for readers of the journal."""
     try:
         return orjson.loads(text)

@@ -16,7 +16,7 @@ import asyncpg
 from app.api.database_startup import migrate_database, prepare_database
 from app.api.http import create_app
 from app.api.serving import check_master_key
-from app.artifacts.verify import exported, exported_heads, heads, problems
+from app.artifacts.verify import export_heads, heads, problems, read_exported_heads
 from app.assembly import Services, assemble, find_site
 from app.base import embedded_postgres
 from app.base.errors import NotFound, Unauthenticated
@@ -80,13 +80,13 @@ async def verify(settings: Settings, export: Path | None, against: Path | None) 
     Raise Invalid if `against` was not written by `export`, OSError if a file cannot be read or written, and
     NotFound if there is no database: a database created for the check would always be sound.
     """
-    expected = {} if against is None else exported_heads(await asyncio.to_thread(against.read_bytes))
+    expected = {} if against is None else read_exported_heads(await asyncio.to_thread(against.read_bytes))
     require_database(settings, " to verify")
     async with open_services(settings) as services:
         ends = await heads(services.db)
         found = [p async for p in problems(services.db, services.chainer, expected)]
     if export is not None and not found:
-        await asyncio.to_thread(write_atomically, export, exported(ends))
+        await asyncio.to_thread(write_atomically, export, export_heads(ends))
     return VerificationReport(found, sum(len(chains) for chains in ends.values()))
 
 

@@ -14,7 +14,7 @@ from plangate.spec.variables import MISSING, Expression, parse
 
 from app.base.schema.checker import CompiledSchema
 from app.documents.models import NOTHING, STATE
-from app.documents.writing import Method, Path, Write, WriteRefused, applied, kind_of
+from app.documents.writing import DocumentWrite, Method, Path, WriteRejected, apply_write, json_type
 
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 
@@ -29,39 +29,39 @@ class Change:
     method: Method
     value: bytes
 
-    def write(self, loads: Loads) -> Write:
-        return Write(_path(self.path), self.method, loads(self.value))
+    def write(self, loads: Loads) -> DocumentWrite:
+        return DocumentWrite(_path(self.path), self.method, loads(self.value))
 
 
-def after(
+def apply_change(
     body: bytes, kind: str, change: Change, schema: CompiledSchema | None, loads: Loads = orjson.loads
 ) -> bytes:
     """The document after a write. Raises WriteRefused."""
-    document = applied(loaded(body, loads), change.write(loads))
+    document = apply_write(load_value(body, loads), change.write(loads))
     if kind == STATE and not isinstance(document, dict):
-        raise WriteRefused(f"the state of a thread is an object, and would be {kind_of(document)}")
+        raise WriteRejected(f"the state of a thread is an object, and would be {json_type(document)}")
     made = orjson.dumps(document)
     if len(made) > MAX_DOCUMENT_BYTES:
-        raise WriteRefused(
+        raise WriteRejected(
             f"the document would have {len(made)} bytes of JSON, more than {MAX_DOCUMENT_BYTES}: write less, or keep a "
             "large value as a reference and write its handle"
         )
     flaws = schema.errors(document) if schema is not None else []
     if flaws:
         listed = "; ".join(f"{f.pointer or '/'}: {f.message}" for f in flaws)
-        raise WriteRefused(f"the state would not match the runtime's stateSchema: {listed}")
+        raise WriteRejected(f"the state would not match the runtime's stateSchema: {listed}")
     return made
 
 
-def folded(body: bytes, changes: Iterable[Change], loads: Loads = orjson.loads) -> bytes:
+def apply_changes(body: bytes, changes: Iterable[Change], loads: Loads = orjson.loads) -> bytes:
     """The document that a log makes of another one."""
-    document = loaded(body, loads)
+    document = load_value(body, loads)
     for change in changes:
-        document = applied(document, change.write(loads))
+        document = apply_write(document, change.write(loads))
     return NOTHING if document is MISSING else orjson.dumps(document)
 
 
-def loaded(body: bytes, loads: Loads = orjson.loads) -> Any:
+def load_value(body: bytes, loads: Loads = orjson.loads) -> Any:
     """The value of a document, or MISSING."""
     return loads(body) if body else MISSING
 

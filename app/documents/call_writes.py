@@ -15,10 +15,10 @@ from app.base.json.process_pool import LARGE_BYTES
 from app.base.postgres.database import Database, Tx
 from app.documents import store
 from app.documents.models import EMPTY, STATE, Author, Document, DocumentId, WriteRow
-from app.documents.service import Documents, Made
-from app.documents.writing import Method, WriteRefused
+from app.documents.service import DocumentService, PreparedWrite
+from app.documents.writing import Method, WriteRejected
 from app.engine import lease_store as queue_store
-from app.engine.held_calls import need_call
+from app.engine.held_calls import check_call_held
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
 
@@ -39,28 +39,28 @@ class CallWrite:
         return DocumentId.state(self.thread_id)
 
 
-def target_of(text: str) -> VariablePath:
+def parse_target(text: str) -> VariablePath:
     """The place in the state that a path names. Raises Invalid."""
     try:
         parsed = parse(text)
     except InvalidVariable as error:
-        raise _refused(f"{error}", "/path") from error
+        raise _invalid_write(f"{error}", "/path") from error
     references = list(parsed.paths()) if isinstance(parsed, Expression) else []
     if len(references) != 1 or references[0].kind != STATE or not references[0].path:
-        raise _refused("a handler writes to one place in the state, such as †state.total", "/path")
+        raise _invalid_write("a handler writes to one place in the state, such as †state.total", "/path")
     return references[0]
 
 
-async def runtime_of(tx: Tx, asked: CallWrite) -> str:
+async def runtime_for_write(tx: Tx, asked: CallWrite) -> str:
     """The version of the runtime whose `stateSchema` holds. Raises NotFound, Invalid for work of another thread."""
     scope = await _scope(tx, asked)
     runtime_id: str = await store.runtime_of_query(tx, scope.query_id)
     return runtime_id
 
 
-async def ahead(
-    db: Database, tenant: str, documents: Documents, asked: CallWrite, schema: Mapping[str, Any] | None
-) -> Made | None:
+async def prepare_large_write(
+    db: Database, tenant: str, documents: DocumentService, asked: CallWrite, schema: Mapping[str, Any] | None
+) -> PreparedWrite | None:
     """Of a write to a large document, what it makes of it: no transaction is open meanwhile. Raises Invalid."""
     async with db.transaction(tenant) as tx:
         if (
@@ -68,30 +68,34 @@ async def ahead(
             <= LARGE_BYTES
         ):
             return None
-        held = await store.held(tx, asked.document) or Document(0, EMPTY)
+        held = await store.held_document(tx, asked.document) or Document(0, EMPTY)
     try:
         return await documents.ahead(
             held, asked.document, asked.target, asked.method, asked.value, schema=schema
         )
-    except WriteRefused as error:
-        raise _refused(str(error), "/value") from error
+    except WriteRejected as error:
+        raise _invalid_write(str(error), "/value") from error
 
 
 async def write(
-    tx: Tx, documents: Documents, asked: CallWrite, schema: Mapping[str, Any] | None, made: Made | None
+    tx: Tx,
+    documents: DocumentService,
+    asked: CallWrite,
+    schema: Mapping[str, Any] | None,
+    made: PreparedWrite | None,
 ) -> WriteRow:
     """Adds the write to the log and tells the query of the call. Raises Invalid; Forbidden and Conflict where the call is
     not the writer's, or nobody's any more."""
     scope = await _scope(tx, asked)
     await queue_store.lock(tx, scope.query_id)  # before any document, as everywhere
-    await need_call(tx, asked.work_id, asked.principal, undone="Nothing was written")
+    await check_call_held(tx, asked.work_id, asked.principal, undone="Nothing was written")
     author = Author(asked.work_id, scope.query_id, scope.agent, await store.next_own_part(tx, asked.work_id))
     try:
         row = await documents.write(
             tx, asked.document, asked.target, asked.method, asked.value, author, schema=schema, made=made
         )
-    except WriteRefused as error:
-        raise _refused(str(error), "/value") from error
+    except WriteRejected as error:
+        raise _invalid_write(str(error), "/value") from error
     await journal_store.append(tx, scope.query_id, [event(scope, "state-write", data=row.change())])
     return row
 
@@ -101,9 +105,9 @@ async def _scope(tx: Tx, asked: CallWrite) -> Scope:
     if scope is None:
         raise NotFound(f"There is no work record {asked.work_id!r} of a query.")
     if scope.thread_id != asked.thread_id:
-        raise _refused("workId is work of another thread", "/workId")
+        raise _invalid_write("workId is work of another thread", "/workId")
     return scope
 
 
-def _refused(why: str, pointer: str) -> Invalid:
+def _invalid_write(why: str, pointer: str) -> Invalid:
     return Invalid(f"Nothing was written: {why}.", [FieldError(pointer, why)])

@@ -13,25 +13,26 @@ KEYS: Final = 6  # of an object
 MORE: Final = "…"
 
 
-def brief(value: Any, *, depth: int = 2) -> Any:
+def glimpse_value(value: Any, *, depth: int = 2) -> Any:
     """A JSON value of a few hundred bytes: short values as they are, strings cut, of arrays the count and a sample, of
     objects the first keys, below `depth` containers only their sizes."""
     if isinstance(value, str):
-        return cut(value, CHARS)
+        return truncate_text(value, CHARS)
     if isinstance(value, list):
         if depth == 0:
             return {"count": len(value)}
-        sample = [brief(held, depth=depth - 1) for held in value[:ITEMS]]
+        sample = [glimpse_value(held, depth=depth - 1) for held in value[:ITEMS]]
         return sample if len(value) <= ITEMS else {"count": len(value), "sample": sample}
     if isinstance(value, Mapping):
         if depth == 0:
             return {"keys": len(value)}
         shown = {
-            cut(key, KEY_CHARS): brief(held, depth=depth - 1) for key, held in islice(value.items(), KEYS)
+            truncate_text(key, KEY_CHARS): glimpse_value(held, depth=depth - 1)
+            for key, held in islice(value.items(), KEYS)
         }
         return shown if len(value) <= KEYS else {**shown, MORE: f"{len(value) - KEYS} more"}
     return value
 
 
-def cut(text: str, chars: int) -> str:
+def truncate_text(text: str, chars: int) -> str:
     return text if len(text) <= chars else text[: chars - 1] + MORE

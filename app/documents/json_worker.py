@@ -8,9 +8,9 @@ from typing import Any
 from app.base.json import low_memory
 from app.base.json.worker import Answer, Verb, pieces
 from app.base.schema.checker import SchemaChecker
-from app.documents.bodies import Change, after, folded
-from app.documents.glimpses import brief
-from app.documents.writing import WriteRefused
+from app.documents.bodies import Change, apply_change, apply_changes
+from app.documents.glimpses import glimpse_value
+from app.documents.writing import WriteRejected
 
 
 def verbs() -> Mapping[str, Verb]:
@@ -24,8 +24,8 @@ def _write(head: Mapping[str, Any], data: bytearray) -> Answer:
     schema = None if head["schema"] is None else SchemaChecker(capacity=1).compile(head["schema"])
     change = Change(head["path"], head["method"], value)
     try:
-        return {}, after(body, head["kind"], change, schema, low_memory.stored)
-    except WriteRefused as refused:
+        return {}, apply_change(body, head["kind"], change, schema, low_memory.stored)
+    except WriteRejected as refused:
         return {"refused": str(refused)}, b""
 
 
@@ -34,9 +34,9 @@ def _fold(head: Mapping[str, Any], data: bytearray) -> Answer:
     body, *values = pieces(data, head["sizes"])
     written = zip(head["writes"], values, strict=True)
     changes = [Change(path, method, value) for (path, method), value in written]
-    return {}, folded(body, changes, low_memory.stored)
+    return {}, apply_changes(body, changes, low_memory.stored)
 
 
 def _glimpse(_head: Mapping[str, Any], data: bytearray) -> Answer:
     """What is shown in place of the document."""
-    return {"glimpse": brief(low_memory.stored(data))}, b""
+    return {"glimpse": glimpse_value(low_memory.stored(data))}, b""

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, SkipValidation
 
 from app.base.postgres.database import Tx
 from app.documents import call_writes, service, views
-from app.documents.service import Documents
+from app.documents.service import DocumentService
 from app.documents.store import VALUE_SHOWN_BYTES
 from app.documents.writing import Method
 from app.tenancy.http import (
@@ -49,7 +49,7 @@ async def read_state(
         int | None, Query(ge=0, le=MOST_WRITES, description="As it was after this write; 0 is before any.")
     ] = None,
 ) -> Response:
-    documents: Documents = request.app.state.services.documents
+    documents: DocumentService = request.app.state.services.documents
     found = await documents.state_of(door_of(request).db, caller.tenant, thread_id, at)
     head = orjson.dumps({"threadId": thread_id, "write": found.head})
     return json_response(head[:-1] + b',"document":' + found.body + b"}")
@@ -104,13 +104,13 @@ async def write_state(
     if first is not None:
         return first
     services, db = request.app.state.services, door_of(request).db
-    documents: Documents = services.documents
-    target = call_writes.target_of(body.path)
+    documents: DocumentService = services.documents
+    target = call_writes.parse_target(body.path)
     asked = call_writes.CallWrite(thread_id, body.work_id, caller.principal, target, body.method, body.value)
     async with db.transaction(caller.tenant) as tx:
-        runtime_id = await call_writes.runtime_of(tx, asked)
+        runtime_id = await call_writes.runtime_for_write(tx, asked)
     schema = (await services.runtimes.get(caller.tenant, runtime_id)).spec.state_schema
-    made = await call_writes.ahead(db, caller.tenant, documents, asked, schema)
+    made = await call_writes.prepare_large_write(db, caller.tenant, documents, asked, schema)
 
     async def write(tx: Tx) -> Reply:
         row = await call_writes.write(tx, documents, asked, schema, made)

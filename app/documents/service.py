@@ -17,10 +17,10 @@ from app.base.json.process_pool import LARGE_BYTES, Helpers
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
-from app.documents.bodies import MAX_DOCUMENT_BYTES, Change, after, folded
-from app.documents.glimpses import brief
+from app.documents.bodies import MAX_DOCUMENT_BYTES, Change, apply_change, apply_changes
+from app.documents.glimpses import glimpse_value
 from app.documents.models import EMPTY, Author, Document, DocumentId, WriteRow
-from app.documents.writing import Method, WriteRefused
+from app.documents.writing import Method, WriteRejected
 
 AT_ONCE_BYTES: Final = (
     256 * 1024
@@ -39,7 +39,7 @@ HELPER_BYTES: Final = 20 * MAX_DOCUMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PreparedWrite:
     """A document after a write, made before the transaction that writes it, from the document after its write `head`."""
 
     head: int
@@ -47,7 +47,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastDocument:
     """A document before some writes, to be put together."""
 
     body: bytes
@@ -58,7 +58,7 @@ class Past:
         return len(self.body) + sum(len(change.value) for change in self.changes)
 
 
-class Documents:
+class DocumentService:
     """What is large is parsed and put together in processes of their own, two at a time."""
 
     def __init__(self, schemas: SchemaChecker) -> None:
@@ -77,12 +77,12 @@ class Documents:
         *,
         schema: Mapping[str, Any] | None = None,
         data: bytes | None = None,
-    ) -> Made:
+    ) -> PreparedWrite:
         """Compute what a write makes of the stored document. If the document is large, call this while no transaction is
         open. `data` is the value as JSON, if the caller has it. Raises WriteRefused."""
         written = data if data is not None else await offload(orjson.dumps, value)
         change = Change(str(target), method, written)
-        return Made(held.head, await self._after(held.body, document.kind, change, schema))
+        return PreparedWrite(held.head, await self._after(held.body, document.kind, change, schema))
 
     async def write(
         self,
@@ -95,7 +95,7 @@ class Documents:
         *,
         base: bytes = EMPTY,
         schema: Mapping[str, Any] | None = None,
-        made: Made | None = None,
+        made: PreparedWrite | None = None,
         data: bytes | None = None,
     ) -> WriteRow:
         """Adds a write to the log and folds it into the document; `base` is what the document begins as, `data` the value
@@ -107,7 +107,7 @@ class Documents:
             body = made.body
         else:
             body = await self._after(row["body"], document.kind, change, schema)
-        return await _add(tx, document, row, body, change, brief(value), author)
+        return await _add(tx, document, row, body, change, glimpse_value(value), author)
 
     async def _after(self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None) -> bytes:
         size = len(body) + len(change.value)
@@ -115,8 +115,8 @@ class Documents:
             return await self._after_large(body, kind, change, schema)
         compiled = None if schema is None else self._schemas.compile(schema)
         if size > AT_ONCE_BYTES:
-            return await asyncio.to_thread(after, body, kind, change, compiled)
-        return after(body, kind, change, compiled)
+            return await asyncio.to_thread(apply_change, body, kind, change, compiled)
+        return apply_change(body, kind, change, compiled)
 
     async def _after_large(
         self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None
@@ -127,18 +127,18 @@ class Documents:
             async with self._helpers.one() as helper:
                 answer, made = await helper.asked("write", body, change.value, sizes=sizes, **asked)
         except TooLarge as error:
-            raise WriteRefused(
+            raise WriteRejected(
                 "the document has so many parts that writing to it needs more memory or time than the service gives to "
                 "one: keep a large value as a reference and write its handle"
             ) from error
         if "refused" in answer:
-            raise WriteRefused(answer["refused"])
+            raise WriteRejected(answer["refused"])
         return bytes(made)
 
     async def glimpse(self, found: Document) -> Any:
         """What is shown in place of a document. Raises TooManyRequests."""
         if len(found.body) <= AT_ONCE_BYTES:
-            return brief(orjson.loads(found.body))
+            return glimpse_value(orjson.loads(found.body))
         async with self._helpers.one(TURN_S) as helper:
             answer, _ = await helper.asked("glimpse", found.body)
         return answer["glimpse"]
@@ -156,7 +156,7 @@ class Documents:
     async def read(self, tx: Tx, document: DocumentId, at: int | None = None) -> Document:
         """The document, or as it was right after its write `at` (0: as it began). Raises NotFound."""
         found, past = await self._history(tx, document, at)
-        return found if past is None else Document(found.head, await self._folded(past), found.base)
+        return found if past is None else Document(found.head, await self._fold(past), found.base)
 
     async def state_of(self, db: Database, tenant: str, thread_id: str, at: int | None) -> Document:
         """The state of a thread; what has to be put together is, with no transaction open. Raises NotFound,
@@ -164,10 +164,12 @@ class Documents:
         async with db.transaction(tenant) as tx:
             await thread_exists(tx, thread_id)
             found, past = await self._history(tx, DocumentId.state(thread_id), at)
-        return found if past is None else Document(found.head, await self._folded(past, TURN_S), found.base)
+        return found if past is None else Document(found.head, await self._fold(past, TURN_S), found.base)
 
-    async def _history(self, tx: Tx, document: DocumentId, at: int | None) -> tuple[Document, Past | None]:
-        held = await store.held(tx, document) or Document(0, EMPTY)
+    async def _history(
+        self, tx: Tx, document: DocumentId, at: int | None
+    ) -> tuple[Document, PastDocument | None]:
+        held = await store.held_document(tx, document) or Document(0, EMPTY)
         if at is None or at == held.head:
             return held, None
         if at > held.head:
@@ -178,9 +180,9 @@ class Documents:
             return Document(at, body, held.base), None
         rows = await store.between(tx, document, n, at)
         changes = tuple(Change(r["path"], r["method"], r["value"]) for r in rows)
-        return Document(at, b"", held.base), Past(body, changes)
+        return Document(at, b"", held.base), PastDocument(body, changes)
 
-    async def _folded(self, past: Past, turn_s: float | None = None) -> bytes:
+    async def _fold(self, past: PastDocument, turn_s: float | None = None) -> bytes:
         if past.size > LARGE_BYTES:
             values = [past.body, *(change.value for change in past.changes)]
             writes = [[change.path, change.method] for change in past.changes]
@@ -189,8 +191,8 @@ class Documents:
                 _, made = await helper.asked("fold", *values, sizes=sizes, writes=writes)
             return bytes(made)
         if past.size > AT_ONCE_BYTES:
-            return await asyncio.to_thread(folded, past.body, past.changes)
-        return folded(past.body, past.changes)
+            return await asyncio.to_thread(apply_changes, past.body, past.changes)
+        return apply_changes(past.body, past.changes)
 
 
 async def _add(

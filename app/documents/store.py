@@ -69,7 +69,7 @@ ON CONFLICT (tenant_id, work_id) DO NOTHING
 KEPT_CALL = "SELECT args, filled FROM call_variables WHERE tenant_id = $1 AND work_id = $2"
 
 
-async def held(tx: Tx, document: DocumentId) -> Document | None:
+async def held_document(tx: Tx, document: DocumentId) -> Document | None:
     row = await tx.row(HELD, tx.tenant, document.owner_id, document.kind)
     return None if row is None else Document(row["head"], row["body"], row["base"])
 

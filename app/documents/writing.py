@@ -14,12 +14,12 @@ Path = tuple[Segment, ...]
 MAX_DEPTH: Final = 64  # containers inside one another, as the JSON gate counts them
 
 
-class WriteRefused(ValueError):
+class WriteRejected(ValueError):
     """A write that does not fit its document: nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class DocumentWrite:
     """What is done to the value at a path."""
 
     path: Path
@@ -27,22 +27,22 @@ class Write:
     value: Any
 
 
-def applied(document: Any, write: Write) -> Any:
+def apply_write(document: Any, write: DocumentWrite) -> Any:
     """The document after a write. What is on the way to the path is copied, the rest is shared; the document that came
     in stays as it was. Objects that are not there are made on the way. Raises WriteRefused."""
-    if depth_of(write.value) + len(write.path) + (write.method == "push") > MAX_DEPTH:
-        raise WriteRefused(f"objects and arrays would be nested deeper than {MAX_DEPTH}")
+    if nesting_depth(write.value) + len(write.path) + (write.method == "push") > MAX_DEPTH:
+        raise WriteRejected(f"objects and arrays would be nested deeper than {MAX_DEPTH}")
     return _at(document, write.path, 0, write)
 
 
-def folded(base: Any, writes: Iterable[Write]) -> Any:
+def fold_writes(base: Any, writes: Iterable[DocumentWrite]) -> Any:
     """The document that a log gives."""
     for write in writes:
-        base = applied(base, write)
+        base = apply_write(base, write)
     return base
 
 
-def _at(held: Any, path: Path, n: int, write: Write) -> Any:
+def _at(held: Any, path: Path, n: int, write: DocumentWrite) -> Any:
     if n == len(path):
         return _METHODS[write.method](held, write.value)
     segment = path[n]
@@ -51,11 +51,11 @@ def _at(held: Any, path: Path, n: int, write: Write) -> Any:
     if isinstance(held, Mapping):
         return {**held, segment.key: _at(held.get(segment.key, MISSING), path, n + 1, write)}
     if not isinstance(held, list):
-        raise WriteRefused(f"{_place(path, n)} is {kind_of(held)}, which has nothing below it")
+        raise WriteRejected(f"{_place(path, n)} is {json_type(held)}, which has nothing below it")
     index = segment.index
     if index is None or index > len(held):
-        raise WriteRefused(
-            f"{_place(path, n)} is {kind_of(held)}: an index from 0 to {len(held)} can be written, not {segment}"
+        raise WriteRejected(
+            f"{_place(path, n)} is {json_type(held)}: an index from 0 to {len(held)} can be written, not {segment}"
         )
     inner = _at(held[index] if index < len(held) else MISSING, path, n + 1, write)
     return [*held[:index], inner, *held[index + 1 :]]
@@ -65,7 +65,7 @@ def _place(path: Path, n: int) -> str:
     return ".".join(map(str, path[:n])) if n else "the document"
 
 
-def kind_of(value: Any) -> str:
+def json_type(value: Any) -> str:
     """The JSON type of a value, in words."""
     if value is None:
         return "null"
@@ -80,7 +80,7 @@ def kind_of(value: Any) -> str:
     return f"an array of {len(value)}" if isinstance(value, list) else "an object"
 
 
-def depth_of(value: Any) -> int:
+def nesting_depth(value: Any) -> int:
     """How deep containers stand inside one another: 0 for a scalar, 1 for []."""
     depth, level = 0, [value] if isinstance(value, dict | list) else []
     while level:
@@ -103,22 +103,22 @@ def _set(_held: Any, value: Any) -> Any:
 
 def _objects(method: str, held: Any, value: Any) -> None:
     if not isinstance(value, Mapping):
-        raise WriteRefused(f"{method} takes an object, not {kind_of(value)}")
+        raise WriteRejected(f"{method} takes an object, not {json_type(value)}")
     if held is not MISSING and not isinstance(held, Mapping):
-        raise WriteRefused(f"{method} needs an object to write to, and there is {kind_of(held)}")
+        raise WriteRejected(f"{method} needs an object to write to, and there is {json_type(held)}")
 
 
 def _merge(held: Any, value: Any) -> Any:
     _objects("merge", held, value)
-    return value if held is MISSING else _merged(held, value)
+    return value if held is MISSING else _merge_objects(held, value)
 
 
-def _merged(held: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_objects(held: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(held)
     for key, inner in value.items():
         there = out.get(key)
         if isinstance(there, Mapping) and isinstance(inner, Mapping):
-            out[key] = _merged(there, inner)
+            out[key] = _merge_objects(there, inner)
         else:
             out[key] = inner
     return out
@@ -133,20 +133,20 @@ def _push(held: Any, value: Any) -> Any:
     if held is MISSING:
         return [value]
     if not isinstance(held, list):
-        raise WriteRefused(f"push needs an array to append to, and there is {kind_of(held)}")
+        raise WriteRejected(f"push needs an array to append to, and there is {json_type(held)}")
     return [*held, value]
 
 
 def _concat(held: Any, value: Any) -> Any:
     if not isinstance(value, list | str):
-        raise WriteRefused(f"concat takes an array or a string, not {kind_of(value)}")
+        raise WriteRejected(f"concat takes an array or a string, not {json_type(value)}")
     if held is MISSING:
         return value
     if isinstance(held, list) and isinstance(value, list):
         return [*held, *value]
     if isinstance(held, str) and isinstance(value, str):
         return held + value
-    raise WriteRefused(f"concat cannot join {kind_of(value)} to {kind_of(held)}")
+    raise WriteRejected(f"concat cannot join {json_type(value)} to {json_type(held)}")
 
 
 _METHODS: Final[Mapping[Method, Callable[[Any, Any], Any]]] = {

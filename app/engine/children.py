@@ -64,7 +64,7 @@ class ChildCommand:
 
 
 @dataclass(slots=True, eq=False)
-class Child:
+class ChildProcess:
     """A running child process. `running`: the queries that it works on, as far as its parent knows."""
 
     id: str
@@ -108,7 +108,7 @@ class ChildProcesses:
         self._command = command
         self._limits = limits
         self._lease_s = lease_s
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, ChildProcess] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = 0
         self._failed_starts = 0
@@ -125,7 +125,7 @@ class ChildProcesses:
     def start(self) -> None:
         self._supervisor = asyncio.create_task(self._supervise(), name="child-processes")
 
-    def hint(self) -> None:
+    def notify(self) -> None:
         """Look for suspects now rather than within a second."""
         self._hint.set()
 
@@ -157,13 +157,13 @@ class ChildProcesses:
                     await self._hint.wait()
             self._hint.clear()
             try:
-                await self._look()
+                await self._place_suspects()
             except Unavailable:
                 continue
             except Exception:
                 log.exception("children.look_failed")
 
-    async def _look(self) -> None:
+    async def _place_suspects(self) -> None:
         """Start children for the suspects that wait; where no more may run, add the suspects to those that do."""
         for culprit in await lease_store.culprits(self._db, FATAL_DEATHS):
             await self._set_aside(culprit)
@@ -193,7 +193,7 @@ class ChildProcesses:
             for n, child in enumerate(sorted(fitting, key=lambda c: len(c.running))):
                 await self._assign(child, among=len(fitting) - n)
 
-    async def _assign(self, child: Child, among: int | None = None) -> None:
+    async def _assign(self, child: ChildProcess, among: int | None = None) -> None:
         """Claim this child's part of the suspects that wait, and hand it over. `among`: how many children share them;
         by default those that may still be started, and those that run nothing."""
         async with self._assigning:
@@ -224,7 +224,7 @@ class ChildProcesses:
         """Have a query ended because it killed its processes for the third time."""
         async with self._db.transaction(culprit.tenant) as tx:
             await lease_store.mark_for_ending(
-                tx, culprit.query_id, culprit.epoch, "poisoned", _why_set_aside(culprit)
+                tx, culprit.query_id, culprit.epoch, "poisoned", _set_aside_message(culprit)
             )
         log.warning("query.set_aside", query_id=culprit.query_id)
         self._db.metrics.queries_set_aside.inc()
@@ -234,7 +234,7 @@ class ChildProcesses:
     async def _run(self) -> None:
         """The life of a child, from its start to the record of its end."""
         try:
-            child, reader = await self._started()
+            child, reader = await self._start_child()
         except Exception:
             log.exception("child.start_failed")
             self._back_off()
@@ -257,7 +257,7 @@ class ChildProcesses:
             await self._record_end(child)
         if child.ready:
             self._failed_starts = 0
-            self.hint()
+            self.notify()
         elif not child.stopping:
             log.error("child.never_ready", process_id=child.id)
             self._back_off()
@@ -267,7 +267,7 @@ class ChildProcesses:
         self._failed_starts = min(self._failed_starts + 1, 6)
         self._next_start_s = asyncio.get_running_loop().time() + 0.5 * 2**self._failed_starts
 
-    async def _started(self) -> tuple[Child, asyncio.StreamReader]:
+    async def _start_child(self) -> tuple[ChildProcess, asyncio.StreamReader]:
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -284,7 +284,7 @@ class ChildProcesses:
         writer: asyncio.StreamWriter | None = None
         try:
             reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
-            child = Child(new_id("prc_"), process, writer)
+            child = ChildProcess(new_id("prc_"), process, writer)
             await lease_store.register_process(
                 self._db,
                 child.id,
@@ -304,7 +304,7 @@ class ChildProcesses:
         log.warning("child.started", process_id=child.id)
         return child, reader
 
-    async def _listen(self, child: Child, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, child: ChildProcess, reader: asyncio.StreamReader) -> None:
         """Read the messages of the child until it closes the socket."""
         with contextlib.suppress(OSError, ValueError):
             while line := await reader.readline():
@@ -322,9 +322,9 @@ class ChildProcesses:
                 if not child.running:
                     child.share = None
                 if (first or left) and not child.stopping:
-                    self.hint()
+                    self.notify()
 
-    async def _watch(self, child: Child) -> None:
+    async def _watch(self, child: ChildProcess) -> None:
         """End a child that holds too much memory, or that has been silent for a minute."""
         while True:
             await asyncio.sleep(WATCH_S)
@@ -338,11 +338,11 @@ class ChildProcesses:
                 child.kill()
                 return
 
-    def _stop(self, child: Child) -> None:
+    def _stop(self, child: ChildProcess) -> None:
         child.stopping = True
         child.send({"stop": True})
 
-    async def _record_end(self, child: Child) -> None:
+    async def _record_end(self, child: ChildProcess) -> None:
         """Record how a child ended, through outages. It counts as a death unless it was asked to stop, or said goodbye."""
         died = not (child.stopping or child.said_goodbye)
         if died:
@@ -366,7 +366,7 @@ class ChildProcesses:
                 return
 
 
-def _why_set_aside(culprit: Culprit) -> str:
+def _set_aside_message(culprit: Culprit) -> str:
     alone = "the last of them" if culprit.own_deaths == 1 else f"the last {culprit.own_deaths} of them"
     return (
         f"This query was set aside: {culprit.deaths + culprit.own_deaths} processes in a row ended while they worked on it, "

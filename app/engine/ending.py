@@ -18,7 +18,7 @@ from app.base.ids import age_ms, with_prefix
 from app.base.postgres.database import Database, Tx
 from app.engine import store
 from app.engine.work_data import usage_data
-from app.engine.worker import one_by_one
+from app.engine.worker import for_each_due
 from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
 from app.llm.messages import Usage
@@ -54,7 +54,7 @@ async def write_end(
     scope = Scope(query_id, row["thread_id"], with_prefix("wrk_", query_id), None, row["agent"])
     error = {"code": code, "message": message}
     told = [
-        *summaries(scope, totals_data(*await store.totals(tx, query_id))),
+        *summary_events(scope, totals_data(*await store.totals(tx, query_id))),
         event(scope, "query-status", **{"from": row["status"], "to": to, "reason": code}),
         event(scope, "error", error=error),
     ]
@@ -67,7 +67,7 @@ def totals_data(usage: Usage, cost_usd: float | None, model_calls: int) -> dict[
     return {"usage": usage_data(usage), "costUsd": cost_usd, "modelCalls": model_calls}
 
 
-def summaries(scope: Scope, totals: dict[str, Any]) -> list[Event]:
+def summary_events(scope: Scope, totals: dict[str, Any]) -> list[Event]:
     """What a query used and how long it took: told before its end."""
     return [
         event(scope, "data-cost-summary", data=totals),
@@ -75,7 +75,7 @@ def summaries(scope: Scope, totals: dict[str, Any]) -> list[Event]:
     ]
 
 
-class Endings:
+class QueryEndings:
     """Ends queries that are claimed only to be ended: each hook in a transaction of its own, the terminal event last.
 
     Until all hooks have succeeded, the query stays `running`, fenced, and this is tried again.
@@ -90,7 +90,7 @@ class Endings:
     async def finish_due(self) -> int:
         """End the queries that are due; return how many were found. Safe in any number of processes at once."""
         due = await store.claim_endings(self._db, 100, self._retry_s)
-        await one_by_one(due, self._finish)
+        await for_each_due(due, self._finish)
         return len(due)
 
     async def _finish(self, tenant: str, query_id: str) -> None:
@@ -112,7 +112,7 @@ class Endings:
         if now < self._next_repair_s:
             return 0
         found = await store.stranded_queries(self._db, 100)
-        await one_by_one(found, self._repair)
+        await for_each_due(found, self._repair)
         self._next_repair_s = now + (REPAIR_EVERY_S if len(found) < 100 else REPAIR_MORE_S)
         return len(found)
 

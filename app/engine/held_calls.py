@@ -8,7 +8,7 @@ from app.base.postgres.database import Tx
 CALL = "SELECT sender, status, claimed_by FROM outgoing_calls WHERE tenant_id = $1 AND work_id = $2"
 
 
-async def need_call(tx: Tx, work_id: str, principal: str, *, undone: str) -> None:
+async def check_call_held(tx: Tx, work_id: str, principal: str, *, undone: str) -> None:
     """That this principal answers the call with this work id; of one that the service sent it is only known that somebody
     does. The caller of this holds the call's query, so that it stays so. `undone` is what is not done otherwise, as a
     sentence without its end. Raises Forbidden, Conflict."""

@@ -12,7 +12,7 @@ DEFAULT_TURNS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueryLimits:
     """What a query may use: model turns, tokens in and out, US dollars, milliseconds of work (waiting is free)."""
 
     turns: int = DEFAULT_TURNS
@@ -21,7 +21,7 @@ class Limits:
     duration_ms: int | None = None
 
     @classmethod
-    def of(cls, spec: LimitsSpec | None, asked: Mapping[str, Any] | None) -> Limits:
+    def of(cls, spec: LimitsSpec | None, asked: Mapping[str, Any] | None) -> QueryLimits:
         """What the query asked for, else what the runtime says, else the defaults."""
         given = {} if spec is None else spec.to_wire()
         given = {**given, **(asked or {})}

@@ -60,7 +60,7 @@ class WorkRow:
         return self.ended_at is not None
 
 
-def usage_of(work: Work) -> Usage:
+def usage_from_work(work: Work) -> Usage:
     return Usage(
         work.input_tokens,
         work.output_tokens,

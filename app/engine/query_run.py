@@ -19,9 +19,9 @@ import orjson
 from app.base.errors import Unavailable
 from app.base.postgres.database import Database, Tx
 from app.engine import store
-from app.engine.limits import Limits
-from app.engine.models import QueryRecord, WorkTree, usage_of
-from app.engine.worker import Running
+from app.engine.limits import QueryLimits
+from app.engine.models import QueryRecord, WorkTree, usage_from_work
+from app.engine.worker import ActiveQuery
 from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Lease, LeaseLost, QueryChange, Scope, event
 from app.journal.writer import JournalWriter, ParkRejected
@@ -48,7 +48,7 @@ PROGRESS = (
 )
 
 
-async def through_outages(once: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_unavailable(once: Callable[[], Awaitable[T]]) -> T:
     """Tries again, ever more slowly, while the database cannot be reached."""
     delay_s = 0.05
     while True:
@@ -79,7 +79,7 @@ class QueryRun:
         self,
         db: Database,
         journal: JournalWriter,
-        running: Running,
+        running: ActiveQuery,
         query: QueryRecord,
         runtime: Runtime,
         tree: WorkTree,
@@ -109,7 +109,7 @@ class QueryRun:
         self._turns = sum(row.over for row in asked)  # one that is open counts when it is made again
         self._began = time.monotonic()
         self._stopped_at: str | None = None  # the limit that a branch waits at
-        self.limits = Limits.of(runtime.spec.limits, query.request.get("limits"))
+        self.limits = QueryLimits.of(runtime.spec.limits, query.request.get("limits"))
         limits = runtime.spec.limits
         self.max_depth = (limits and limits.max_depth) or MAX_DEPTH
         self._most_outside = (limits and limits.max_parallel_tools) or MAX_PARALLEL
@@ -128,7 +128,9 @@ class QueryRun:
     async def post(self, delta: Delta) -> None:
         await self._journal.post(self.lease, delta)
 
-    async def durably(self, verb: Callable[[Tx], Awaitable[T]], *, renew_s: float | None = None) -> T:
+    async def in_fenced_transaction(
+        self, verb: Callable[[Tx], Awaitable[T]], *, renew_s: float | None = None
+    ) -> T:
         """Runs a verb that is idempotent by its work id in a transaction that holds the query under our epoch,
         again and again through outages. `renew_s`: the lease lasts so long from then on. LeaseLost where another
         process has the query."""
@@ -145,7 +147,7 @@ class QueryRun:
                     raise LeaseLost
                 return await verb(tx)
 
-        return await through_outages(once)
+        return await retry_while_unavailable(once)
 
     async def look(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
         """A read that survives outages."""
@@ -154,7 +156,7 @@ class QueryRun:
             async with self.db.transaction(self.lease.tenant) as tx:
                 return await verb(tx)
 
-        return await through_outages(once)
+        return await retry_while_unavailable(once)
 
     async def record_progress(self, tx: Tx) -> None:
         """Record that the query made progress in this process: a step has ended that no later attempt repeats. Call it
@@ -186,11 +188,11 @@ class QueryRun:
         """Remembers what the model calls of an entry used so far, by the agent's run they belong to."""
         for work in entry.work:
             if work.kind == "model_call":
-                self._spent[work.id] = (work.parent_id, usage_of(work), work.cost_usd)
+                self._spent[work.id] = (work.parent_id, usage_from_work(work), work.cost_usd)
 
     async def within_limits(self) -> None:
         """Returns when the query may make another model call, which then counts."""
-        await self._below(self._limit_reached)
+        await self._wait_below_limit(self._limit_reached)
         self._turns += 1
 
     async def within_spending(self, entry: Entry) -> None:
@@ -198,27 +200,29 @@ class QueryRun:
         self.spend(entry)
         if self._spent_up():
             await self.commit(entry)
-            await self._below(self._spent_up)
+            await self._wait_below_limit(self._spent_up)
 
     async def within_time(self, work_id: str) -> None:
         """Returns when the query may make this tool call. One that has begun is brought to its end."""
         if work_id not in self._offered and not self.tree.below(work_id, "agent", "plan_execution"):
-            await self._below(self._out_of_time)
+            await self._wait_below_limit(self._out_of_time)
 
     async def within_time_after(self, pause_s: float) -> None:
         """Return when the query will have time left after a pause of `pause_s`. If it will not, it waits at the limit now,
         because the pause would only use up its time."""
-        await self._below(lambda: self._out_of_time(pause_s))
+        await self._wait_below_limit(lambda: self._out_of_time(pause_s))
 
     def outlasted_by(self, pause_s: float) -> bool:
         """Return whether the query would have no time left after a pause of `pause_s`."""
         return self._out_of_time(pause_s) is not None
 
-    async def _below(self, reached: Callable[[], str | None]) -> None:
+    async def _wait_below_limit(self, reached: Callable[[], str | None]) -> None:
         """At a limit the branch waits, without memory, until somebody raises it (`POST /queries/{id}/resume`)."""
 
         async def raised() -> bool | None:
-            self.limits = Limits.of(self.runtime.spec.limits, (await self.look(self._asked)).get("limits"))
+            self.limits = QueryLimits.of(
+                self.runtime.spec.limits, (await self.look(self._load_request)).get("limits")
+            )
             limit = reached()
             self._stopped_at = limit or self._stopped_at
             return None if limit else True
@@ -226,7 +230,7 @@ class QueryRun:
         if reached():
             await self.wait(raised, reason="limit_reached")
 
-    async def _asked(self, tx: Tx) -> dict[str, Any]:
+    async def _load_request(self, tx: Tx) -> dict[str, Any]:
         row = await store.request(tx, self.query.id)
         asked: dict[str, Any] = orjson.loads(row["request"])
         return asked
@@ -291,7 +295,7 @@ class QueryRun:
     async def wait(self, check: Callable[[], Awaitable[T | None]], *, reason: str, hold_s: float = 0) -> T:
         """Waits until `check` gives something. For `hold_s` seconds the branch still counts as moving; after
         that the query may park, and Parked unwinds everything."""
-        self._watched()
+        self._ensure_watcher()
         hold_until = time.monotonic() + hold_s
         while True:
             look = self._look
@@ -302,14 +306,14 @@ class QueryRun:
                 continue
             left = hold_until - time.monotonic()
             if left > 0:
-                await self._next_look(look, left)
+                await self._wait_for_change(look, left)
                 continue
             me = object()
             self._resting[me] = (look, reason)
             self._active -= 1
             self._stirred.set()
             try:
-                await self._next_look(look, None)
+                await self._wait_for_change(look, None)
             finally:
                 self._active += 1
                 del self._resting[me]
@@ -339,14 +343,14 @@ class QueryRun:
         """One of the places for calls that are outside at the same time, in the order of asking. Who waits for one does
         not keep the query awake. What was offered before a sleep or a crash is outside still."""
         if work_id not in self._outside:
-            await self._place(work_id)
+            await self._acquire_slot(work_id)
         try:
             yield
         finally:
             self._outside.discard(work_id)
-            self._hand_over()
+            self._release_slot()
 
-    async def _place(self, work_id: str) -> None:
+    async def _acquire_slot(self, work_id: str) -> None:
         if len(self._outside) < self._most_outside:
             self._outside.add(work_id)
             return
@@ -354,15 +358,15 @@ class QueryRun:
         self._queue.append((work_id, turn))
         await self.idle(turn, "client_call")
 
-    def _hand_over(self) -> None:
+    def _release_slot(self) -> None:
         while self._queue and len(self._outside) < self._most_outside:
             work_id, turn = self._queue.popleft()
-            if self.rouse(turn):
+            if self.resume(turn):
                 self._outside.add(work_id)
 
     async def idle(self, turn: asyncio.Future[None], reason: str) -> None:
         """Waits until another branch rouses `turn`. Who waits does not keep the query awake."""
-        self._watched()
+        self._ensure_watcher()
         if self._ended is None:
             self._resting[turn] = (None, reason)
             self._active -= 1
@@ -375,7 +379,7 @@ class QueryRun:
         if self._ended is not None:
             raise self._ended
 
-    def rouse(self, turn: asyncio.Future[None]) -> bool:
+    def resume(self, turn: asyncio.Future[None]) -> bool:
         """The branch moves again from this moment on: no parking falls between. False if it does not wait any more."""
         if self._resting.pop(turn, None) is None:
             return False
@@ -384,7 +388,7 @@ class QueryRun:
             turn.set_result(None)
         return True
 
-    async def _next_look(self, look: int, timeout_s: float | None) -> None:
+    async def _wait_for_change(self, look: int, timeout_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while look == self._look and self._ended is None:
@@ -394,7 +398,7 @@ class QueryRun:
 
     # -- sleeping and waking ---------------------------------------------------------------------------------
 
-    def _watched(self) -> None:
+    def _ensure_watcher(self) -> None:
         if self._watcher is None:
             self._watcher = asyncio.create_task(self._watch(), name=f"watch-{self.query.id}")
 
@@ -409,13 +413,13 @@ class QueryRun:
                 if self._active == 0 and all(look in (None, self._look) for look in looks):
                     await self._park()
                 self._announce()
-                await self._stir()
+                await self._wait_for_wake()
         except Exception as error:  # noqa: BLE001 - whatever ended the watch ends the branches that rely on it
             self._ended = error
         finally:
             self._announce()
 
-    async def _stir(self) -> None:
+    async def _wait_for_wake(self) -> None:
         """Until a wake-up from outside or a change inside."""
         waits = [asyncio.ensure_future(e.wait()) for e in (self._running.wakes, self._stirred)]
         try:
@@ -435,7 +439,7 @@ class QueryRun:
 
     async def _read_wake(self) -> None:
         """The counter first, then every waiting branch looks: what moves after is seen when parking."""
-        rows = await through_outages(lambda: journal_store.heads(self.db, [self.query.id]))
+        rows = await retry_while_unavailable(lambda: journal_store.heads(self.db, [self.query.id]))
         if not rows or rows[0]["epoch"] != self.lease.epoch:
             self.lease.lost = True
             raise LeaseLost

@@ -74,7 +74,7 @@ RETURNING id, parent_id, kind, name, agent, status, provider, input_tokens, outp
 TELL_WAKE = "SELECT pg_notify('plangate_wake', $1), pg_notify('plangate_wake', '')"
 
 
-async def record(tx: Tx, query_id: str) -> QueryRecord | None:
+async def load_query(tx: Tx, query_id: str) -> QueryRecord | None:
     row = await tx.row(RECORD, tx.tenant, query_id)
     if row is None:
         return None
@@ -93,7 +93,7 @@ async def record(tx: Tx, query_id: str) -> QueryRecord | None:
     )
 
 
-async def work(tx: Tx, query_id: str) -> list[WorkRow]:
+async def load_work(tx: Tx, query_id: str) -> list[WorkRow]:
     return [_work_row(r) for r in await tx.fetch(WORK, tx.tenant, query_id)]
 
 
@@ -105,7 +105,7 @@ async def past_runs(
     return [PastRun(r["id"], r["query_id"], int(r["size"])) for r in rows]
 
 
-async def records_of(tx: Tx, runs: Sequence[PastRun]) -> list[WorkRow]:
+async def records_of_runs(tx: Tx, runs: Sequence[PastRun]) -> list[WorkRow]:
     """The records of these runs, and of the model and tool calls below them."""
     if not runs:
         return []

@@ -41,7 +41,7 @@ def work_data(work: Work) -> dict[str, object]:
     return data
 
 
-def as_written(arguments: str) -> object:
+def readable_arguments(arguments: str) -> object:
     """The arguments as JSON where they are JSON, else the text: for people to read, never to act on."""
     try:
         return orjson.loads(arguments or "{}")

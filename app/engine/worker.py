@@ -32,7 +32,7 @@ HEARTBEAT_S = 3.0  # at most, between two heartbeats
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class ActiveQuery:
     """A query that this process works on. `wakes` is set when something it may wait for has happened."""
 
     lease: Lease
@@ -43,11 +43,11 @@ class Running:
     task: asyncio.Task[None] | None = None
 
 
-Advance = Callable[[Running], Awaitable[None]]
-Chore = Callable[[], Awaitable[object]]
+Advance = Callable[[ActiveQuery], Awaitable[None]]
+PeriodicTask = Callable[[], Awaitable[object]]
 
 
-async def one_by_one(due: Sequence[tuple[str, str]], do: Callable[[str, str], Awaitable[object]]) -> None:
+async def for_each_due(due: Sequence[tuple[str, str]], do: Callable[[str, str], Awaitable[object]]) -> None:
     """What a chore found, (tenant, id) each; one that cannot be done does not keep the others from it."""
     for tenant, id in due:
         try:
@@ -79,7 +79,7 @@ class Worker:
         self.slots = slots
         self.lease_s = lease_s
         self._advance = advance
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, ActiveQuery] = {}
         self._hint = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._reserved = 0
@@ -114,9 +114,9 @@ class Worker:
         for claim in claims:
             self._start(claim)
             if claim.lost:
-                self._tell_taken_over(claim)
+                self._notify_taken_over(claim)
 
-    def hear(self, query_id: str) -> None:
+    def on_notify(self, query_id: str) -> None:
         """A NOTIFY on `plangate_wake`: something of this query moved, or ('') something is queued."""
         running = self._running.get(query_id)
         if running is not None:
@@ -124,7 +124,7 @@ class Worker:
         else:
             self._hint.set()
 
-    def hear_all(self) -> None:
+    def wake_all(self) -> None:
         for running in self._running.values():
             running.wakes.set()
         self._hint.set()
@@ -146,15 +146,15 @@ class Worker:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    async def start(self, chores: Sequence[Chore] = ()) -> None:
+    async def start(self, chores: Sequence[PeriodicTask] = ()) -> None:
         """Begins to take queries, and to do the chores every second; a process without slots does neither."""
         with contextlib.suppress(Unavailable):  # then it is registered as soon as that is possible
             await self._process.register()
-        self._tasks = [asyncio.create_task(self._keep(), name="worker-leases")]
+        self._tasks = [asyncio.create_task(self._keep_leases(), name="worker-leases")]
         if self.slots and self._claims:
             self._tasks.append(asyncio.create_task(self._claim_loop(), name="worker-claims"))
             self._tasks.extend(
-                asyncio.create_task(self._do(c), name="worker-chore")
+                asyncio.create_task(self._run_periodic_task(c), name="worker-chore")
                 for c in (self._process.find_deaths, *chores)
             )
 
@@ -187,14 +187,14 @@ class Worker:
 
     def _start(self, claim: lease_store.Claim, given: object = None) -> None:
         lease = Lease(claim.tenant, claim.query_id, claim.epoch)
-        running = Running(lease, load_failures=claim.load_failures, given=given)
+        running = ActiveQuery(lease, load_failures=claim.load_failures, given=given)
         old = self._running.get(claim.query_id)
         if old is not None:
             self._lose(old)
         self._running[claim.query_id] = running
         running.task = asyncio.create_task(self._work(running), name=f"query-{claim.query_id}")
 
-    async def _work(self, running: Running) -> None:
+    async def _work(self, running: ActiveQuery) -> None:
         bind_contextvars(query_id=running.lease.query_id)  # of this task: for every line that it logs
         try:
             await self._advance(running)
@@ -207,8 +207,10 @@ class Worker:
                 self._hint.set()
 
     async def _claim_loop(self) -> None:
-        await self._until_done(self._process.register)
-        await self._until_done(self._process.find_deaths)  # what dead predecessors worked on is free at once
+        await self._retry_until_done(self._process.register)
+        await self._retry_until_done(
+            self._process.find_deaths
+        )  # what dead predecessors worked on is free at once
         self._hint.set()
         claimed_at = 0.0
         while not self._draining:
@@ -237,7 +239,7 @@ class Worker:
                 self._full = True
                 self._hint.set()
 
-    async def _until_done(self, once: Callable[[], Awaitable[object]]) -> None:
+    async def _retry_until_done(self, once: Callable[[], Awaitable[object]]) -> None:
         while True:
             try:
                 await once()
@@ -249,7 +251,7 @@ class Worker:
             else:
                 return
 
-    async def _keep(self) -> None:
+    async def _keep_leases(self) -> None:
         """Write heartbeats and renew leases. Once a second, look for running queries that were woken or lost without a
         notification."""
         every_s = min(RENEW_SHARE * self.lease_s, HEARTBEAT_S)
@@ -275,11 +277,11 @@ class Worker:
             for one in running:
                 self._compare(one, known.get(one.lease.query_id))
 
-    async def _report(self, running: Sequence[Running]) -> None:
+    async def _report(self, running: Sequence[ActiveQuery]) -> None:
         held = [(r.lease.tenant, r.lease.query_id, r.lease.epoch) for r in running if not r.lease.lost]
         await self._process.report(held, self.lease_s)
 
-    def _compare(self, running: Running, head: dict[str, object] | None) -> None:
+    def _compare(self, running: ActiveQuery, head: dict[str, object] | None) -> None:
         if self._running.get(running.lease.query_id) is not running:
             return
         if head is None or head["epoch"] != running.lease.epoch:
@@ -289,7 +291,7 @@ class Worker:
         elif head["wake"] != running.wake_seen:
             running.wakes.set()
 
-    def _tell_taken_over(self, claim: lease_store.Claim) -> None:
+    def _notify_taken_over(self, claim: lease_store.Claim) -> None:
         log.warning("query.taken_over", query_id=claim.query_id)
         self._db.metrics.leases_expired.inc()
         for hears in self._hears_taken_over:
@@ -299,12 +301,12 @@ class Worker:
         """From now on told of the tenant and id of every query that another process had left without a word."""
         self._hears_taken_over.append(hears)
 
-    def _lose(self, running: Running) -> None:
+    def _lose(self, running: ActiveQuery) -> None:
         running.lease.lost = True
         if running.task is not None:
             running.task.cancel()
 
-    async def _do(self, chore: Chore) -> None:
+    async def _run_periodic_task(self, chore: PeriodicTask) -> None:
         """Runs a chore every few ticks for the life of the process; chores of many processes do not collide."""
         while True:
             await asyncio.sleep(TICK_S)

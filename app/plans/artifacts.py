@@ -16,11 +16,11 @@ from typing import Any, Final
 import orjson
 from plangate.spec.variables import VariablePath
 
-from app.documents.glimpses import brief
+from app.documents.glimpses import glimpse_value
 from app.engine.query_run import QueryRun
-from app.plans.graph import Graph
-from app.variables.service import Gathered, Variables
-from app.variables.values import ARTIFACT, VariableError, is_text, root_of
+from app.plans.graph import PlanGraph
+from app.variables.service import GatheredDocuments, VariableService
+from app.variables.values import ARTIFACT, VariableError, document_root, is_text
 
 TEXTS: Final = "artifact.content"
 """Where what is approved of texts is kept, beside the documents: no document has a name with a dot."""
@@ -28,20 +28,20 @@ TEXTS: Final = "artifact.content"
 CHANGED: Final = "the plan changed meanwhile: execute it again"
 
 
-def record_of(root: VariablePath) -> VariablePath:
+def artifact_root(root: VariablePath) -> VariablePath:
     """The record that says of a text what it is."""
     return VariablePath(ARTIFACT, root.path[:1]) if is_text(root) else root
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class ArtifactTexts:
     """What is told of texts at the gate, by their roots, and why others cannot be read."""
 
     told: Mapping[VariablePath, dict[str, Any]]
     why: Mapping[VariablePath, str]
 
 
-async def texts_of(run: QueryRun, variables: Variables, graph: Graph) -> Texts:
+async def load_texts(run: QueryRun, variables: VariableService, graph: PlanGraph) -> ArtifactTexts:
     """Reads every text that the plan names, an action's at a time. No transaction is open meanwhile."""
     told: dict[VariablePath, dict[str, Any]] = {}
     why: dict[VariablePath, str] = {}
@@ -54,28 +54,30 @@ async def texts_of(run: QueryRun, variables: Variables, graph: Graph) -> Texts:
             continue
         why |= gathered.why
         for root, body in gathered.bodies.items():
-            told[root] = await asyncio.to_thread(_told, body)
-    return Texts(told, why)
+            told[root] = await asyncio.to_thread(_describe_text, body)
+    return ArtifactTexts(told, why)
 
 
-def _told(body: bytes) -> dict[str, Any]:
+def _describe_text(body: bytes) -> dict[str, Any]:
     text = orjson.loads(body)
     data = text.encode()
     return {
         "digest": hashlib.sha256(data).hexdigest(),
         "type": "a string",
         "sizeBytes": len(data),
-        "glimpse": brief(text),
+        "glimpse": glimpse_value(text),
     }
 
 
-def with_texts(gathered: Gathered, graph: Graph, texts: Texts | None) -> tuple[Gathered, dict[str, Any]]:
+def add_texts(
+    gathered: GatheredDocuments, graph: PlanGraph, texts: ArtifactTexts | None
+) -> tuple[GatheredDocuments, dict[str, Any]]:
     """The same, where each text that can be read has a value; and what is kept of them. `None`: nobody looked yet, and a
     text is there where its record is."""
     bodies, why = dict(gathered.bodies), dict(gathered.why)
     kept: dict[str, Any] = {}
     for root in filter(is_text, graph.roots()):
-        record = record_of(root)
+        record = artifact_root(root)
         if record in why:
             why[root] = why[record]
         elif texts is None or root in texts.told:
@@ -84,29 +86,29 @@ def with_texts(gathered: Gathered, graph: Graph, texts: Texts | None) -> tuple[G
                 kept[root.path[0].key] = texts.told[root]
         else:
             why[root] = texts.why.get(root, CHANGED)
-    return Gathered(bodies, why, gathered.kinds), kept
+    return GatheredDocuments(bodies, why, gathered.kinds), kept
 
 
-def kept_records(graph: Graph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
+def records_in_snapshot(graph: PlanGraph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
     """The records that the plan reads, by their ids."""
     records = (root for root in graph.roots() if root.kind == ARTIFACT and not is_text(root))
     return {root.path[0].key: values[root] for root in records if root in values}
 
 
-def kept(records: Mapping[str, Any], texts: Mapping[str, Any]) -> dict[str, Any]:
+def artifact_snapshot(records: Mapping[str, Any], texts: Mapping[str, Any]) -> dict[str, Any]:
     return {kind: held for kind, held in ((ARTIFACT, records), (TEXTS, texts)) if held}
 
 
-def told_of(reference: VariablePath, documents: Mapping[str, Any]) -> dict[str, Any] | None:
+def approved_text(reference: VariablePath, documents: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the approved bytes say of a text; None of anything else."""
-    root = root_of(reference)
+    root = document_root(reference)
     if not is_text(root):
         return None
     told: dict[str, Any] = documents.get(TEXTS, {}).get(root.path[0].key, {})
     return told
 
 
-def approved(texts: Gathered, kept: Mapping[str, Any]) -> Gathered:
+def check_texts(texts: GatheredDocuments, kept: Mapping[str, Any]) -> GatheredDocuments:
     """The texts that are what was approved, and of the others why they are not used. Large ones: in a thread."""
     bodies: dict[VariablePath, bytes] = {}
     why = dict(texts.why)
@@ -116,4 +118,4 @@ def approved(texts: Gathered, kept: Mapping[str, Any]) -> Gathered:
             bodies[root] = body
         else:
             why[root] = f"The text of the artifact {id!r} is not what was approved."
-    return Gathered(bodies, why, texts.kinds)
+    return GatheredDocuments(bodies, why, texts.kinds)

@@ -19,7 +19,7 @@ from app.base.errors import FieldError
 from app.base.json.strict_json import canonical, dumps
 from app.base.schema.checker import SchemaChecker
 from app.base.schema.parts import HOLE
-from app.documents.glimpses import cut
+from app.documents.glimpses import truncate_text
 from app.plans.states import ActionStatus
 from app.tools.models import CallOutcome
 
@@ -60,7 +60,7 @@ class Action:
         )
 
 
-def normalise(
+def normalize(
     spec: PlanSpec, body: Any, schemas: SchemaChecker, *, variables: bool = False
 ) -> tuple[dict[str, Any], list[FieldError]]:
     """The stored form of a body, and what is wrong with it (then the form is empty). Each flat action
@@ -87,9 +87,9 @@ def normalise(
             for name in META
             if name in action and not variables
         ]
-        flaws += reference_flaws(action.get("references", []), f"/actions/{n}/references")
+        flaws += reference_errors(action.get("references", []), f"/actions/{n}/references")
         bare.append({k: v for k, v in action.items() if k not in TAKEN_OUT})
-    flaws += _schema_flaws(spec, {**body, "actions": bare}, schemas, variables=variables)
+    flaws += _schema_errors(spec, {**body, "actions": bare}, schemas, variables=variables)
     if flaws:
         return {}, flaws
     field = discriminator(spec.schema_)
@@ -112,7 +112,7 @@ def normalise(
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PlanDraft:
     """A body as it is stored: its canonical bytes, its actions, and the references that these name beside their fields."""
 
     data: bytes
@@ -120,25 +120,25 @@ class Draft:
     references: list[tuple[str, str]]
 
     @classmethod
-    def from_body(cls, body: Mapping[str, Any]) -> Draft:
+    def from_body(cls, body: Mapping[str, Any]) -> PlanDraft:
         """Create a draft from a normalized and validated body. Call it through `offload`."""
-        actions = actions_of(body)
+        actions = parse_actions(body)
         data = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-        return cls(data, actions, references_of(actions))
+        return cls(data, actions, collect_references(actions))
 
 
-def weight_of(data: bytes, actions: int) -> int:
+def offload_size(data: bytes, actions: int) -> int:
     """Return the `size` to pass to `offload` for work on a plan: a thousand actions take half a second, however short they
     are."""
     return max(len(data), actions * ACTION_WEIGHS_BYTES)
 
 
-def _schema_flaws(
+def _schema_errors(
     spec: PlanSpec, body: dict[str, Any], schemas: SchemaChecker, *, variables: bool
 ) -> list[FieldError]:
     """What is wrong with a body, but for the values that its variables will have: those are checked before each action
     is sent."""
-    schema = _explaining(spec.schema_)
+    schema = explained_schema(spec.schema_)
     actions = body["actions"]
     if variables:
         actions = [
@@ -146,10 +146,10 @@ def _schema_flaws(
         ]
     holes = actions != body["actions"]
     found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
-    return list(map(_as_written, found)) if holes else found
+    return list(map(describe_placeholder_error, found)) if holes else found
 
 
-def _as_written(flaw: FieldError) -> FieldError:
+def describe_placeholder_error(flaw: FieldError) -> FieldError:
     """With variables, and literals that begin with a dagger, as the body has them."""
     message = flaw.message
     if _IN_AN_ACTION.match(flaw.pointer):
@@ -166,7 +166,7 @@ def _come(text: str) -> str:
     return text[1:] if text.startswith(DAGGER, 1) else HOLE + text
 
 
-def _explaining(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def explained_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema of a plan with the field that tells its kinds of action apart named in it, as it is where nothing says
     so: what is wrong with an action is then said of its own kind."""
     actions, properties = actions_schema(schema), schema.get("properties")
@@ -178,18 +178,18 @@ def _explaining(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**schema, "properties": {**properties, "actions": {**actions, "items": named}}}
 
 
-def action_flaws(
+def action_errors(
     spec: PlanSpec, body: Mapping[str, Any], n: int, payload: dict[str, Any], schemas: SchemaChecker
 ) -> list[FieldError]:
     """What is wrong with the fields of action `n` whose variables are values; pointers lead into the fields. What has no
     place, since the value is too large to say where, is wrong with them too: all else was checked."""
-    schema = _explaining(spec.schema_)
+    schema = explained_schema(spec.schema_)
     flat = {discriminator(schema): body["actions"][n]["kind"], **payload}
     items = {"type": "array", "items": (actions_schema(schema) or {}).get("items", {})}  # of any length
     alone = {**schema, "properties": {**schema.get("properties", {}), "actions": items}}
     at, found = "/actions/0", schemas.compile(alone).errors({**body, "actions": [flat]})
     if any(not flaw.pointer for flaw in found):  # a rule may be about all actions together
-        at, found = f"/actions/{n}", filled_flaws(spec, body, {n: payload}, schemas)
+        at, found = f"/actions/{n}", resolved_errors(spec, body, {n: payload}, schemas)
     return [
         FieldError(f.pointer.removeprefix(at), f.message)
         for f in found
@@ -197,12 +197,12 @@ def action_flaws(
     ]
 
 
-def filled_flaws(
+def resolved_errors(
     spec: PlanSpec, body: Mapping[str, Any], filled: Mapping[int, dict[str, Any]], schemas: SchemaChecker
 ) -> list[FieldError]:
     """What is wrong with a body in which these actions have fields whose variables are values, while the values of all
     others are still to come."""
-    schema = _explaining(spec.schema_)
+    schema = explained_schema(spec.schema_)
     field = discriminator(schema)
     actions = [
         {field: a["kind"], **(filled[n] if n in filled else replace_variables(a["payload"], _come))}
@@ -212,7 +212,7 @@ def filled_flaws(
     return [FieldError(f.pointer, _without_holes(f.message)) for f in found]
 
 
-def reference_flaws(references: Any, pointer: str) -> list[FieldError]:
+def reference_errors(references: Any, pointer: str) -> list[FieldError]:
     if not isinstance(references, list):
         return [FieldError(pointer, "must be an array of {kind, id}")]
     return [
@@ -222,11 +222,11 @@ def reference_flaws(references: Any, pointer: str) -> list[FieldError]:
     ]
 
 
-def actions_of(body: Mapping[str, Any]) -> list[Action]:
+def parse_actions(body: Mapping[str, Any]) -> list[Action]:
     return [Action.of(raw) for raw in body["actions"]]
 
 
-def references_of(actions: Sequence[Action]) -> list[tuple[str, str]]:
+def collect_references(actions: Sequence[Action]) -> list[tuple[str, str]]:
     """Every reference that the actions name beside their fields, once, in order."""
     return list(dict.fromkeys(r for a in actions for r in a.references))
 
@@ -239,7 +239,7 @@ def idempotency_key(tenant: str, plan_id: str, revision: int, index: int | None)
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
+class ResolvedDispatcher:
     """The dispatcher for one kind of action (`*` for all of them in one batch)."""
 
     kind: str
@@ -247,9 +247,9 @@ class Boundary:
     digest: str
 
 
-def boundaries(
+def resolve_dispatchers(
     spec: RuntimeSpec, kinds: Sequence[str], *, graph: bool = False
-) -> tuple[dict[str, Boundary], list[str]]:
+) -> tuple[dict[str, ResolvedDispatcher], list[str]]:
     """Who dispatches what, and the kinds that nobody dispatches. Per-kind dispatchers take actions one at a time, a
     single one takes them as a batch, or those of a graph one at a time."""
     per_kind = spec.action_dispatchers
@@ -258,35 +258,35 @@ def boundaries(
         if one is None:
             return {}, sorted(set(kinds))
         if isinstance(one, ToolDispatcher):  # a tool takes one action at a time
-            return {kind: _boundary(spec, kind, one) for kind in sorted(set(kinds))}, []
-        whole = _boundary(spec, "*", one)
+            return {kind: _resolve_dispatcher(spec, kind, one) for kind in sorted(set(kinds))}, []
+        whole = _resolve_dispatcher(spec, "*", one)
         return (dict.fromkeys(sorted(set(kinds)), whole) if graph else {"*": whole}), []
-    found: dict[str, Boundary] = {}
+    found: dict[str, ResolvedDispatcher] = {}
     missing: list[str] = []
     for kind in sorted(set(kinds)):
         dispatcher = per_kind.get(kind) or spec.action_dispatcher
         if dispatcher is None:
             missing.append(kind)
         else:
-            found[kind] = _boundary(spec, kind, dispatcher)
+            found[kind] = _resolve_dispatcher(spec, kind, dispatcher)
     return found, missing
 
 
-def takes_any_value(spec: RuntimeSpec, action: Action) -> bool:
+def accepts_any_result(spec: RuntimeSpec, action: Action) -> bool:
     """Whether the result of an action is whatever it returned: a tool carries it out, and the value goes to a path."""
-    found, _ = boundaries(spec, [action.kind], graph=True)
+    found, _ = resolve_dispatchers(spec, [action.kind], graph=True)
     boundary = found.get(action.kind)
     tool = boundary is not None and isinstance(boundary.dispatcher, ToolDispatcher)
     return tool and action.output_path is not None
 
 
-def _boundary(spec: RuntimeSpec, kind: str, dispatcher: Dispatcher) -> Boundary:
+def _resolve_dispatcher(spec: RuntimeSpec, kind: str, dispatcher: Dispatcher) -> ResolvedDispatcher:
     """The digest has the runtime's name, so that a process of another runtime does not take its actions."""
     named = {"runtime": spec.name, "dispatcher": dispatcher.to_wire()}
-    return Boundary(kind, dispatcher, hashlib.sha256(canonical(named)).hexdigest())
+    return ResolvedDispatcher(kind, dispatcher, hashlib.sha256(canonical(named)).hexdigest())
 
 
-def served_name(boundary: Boundary) -> str:
+def client_call_name(boundary: ResolvedDispatcher) -> str:
     """The name under which processes of the user claim the dispatch."""
     if isinstance(boundary.dispatcher, ToolDispatcher):
         return boundary.dispatcher.tool
@@ -329,7 +329,9 @@ class Verdict:
         """As each of so many actions keeps it."""
         parts = {}
         if self.result is not None:
-            parts["result"] = _kept(self.result, min(MAX_KEPT_BYTES, MAX_KEPT_TOGETHER // actions))
+            parts["result"] = _bytes_per_action(
+                self.result, min(MAX_KEPT_BYTES, MAX_KEPT_TOGETHER // actions)
+            )
         if self.error is not None:
             parts["error"] = dumps(self.error)
         return parts
@@ -344,7 +346,7 @@ class Verdict:
         return cls(ActionStatus.UNKNOWN, error={"code": "outcome_unknown", "message": message})
 
 
-def judged(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
+def action_result(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
     """Where a dispatch leaves its actions. `any_value`: a tool carried it out for an action whose result goes to a path,
     and that is whatever it returned."""
     if outcome.status == "unknown":
@@ -361,7 +363,7 @@ def judged(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
     return Verdict(ActionStatus.SUCCEEDED, result)
 
 
-def _kept(result: dict[str, Any], most: int) -> bytes:
+def _bytes_per_action(result: dict[str, Any], most: int) -> bytes:
     """A result as each of its actions keeps it: a batch may have many, so a large one is kept by the call alone."""
     data = orjson.dumps(result)  # it came through the gate
     if len(data) <= most:
@@ -369,11 +371,11 @@ def _kept(result: dict[str, Any], most: int) -> bytes:
     note = f"The result had {len(data)} bytes; the record of the call has it."
     kept = {"entitiesAffected": result.get("entitiesAffected", 0), "details": {"note": note}}
     if "summary" in result:
-        kept["summary"] = cut(result["summary"], MAX_SUMMARY_CHARS)
+        kept["summary"] = truncate_text(result["summary"], MAX_SUMMARY_CHARS)
     return dumps(kept)
 
 
-def flat(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_payload(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:
     """A stored body in the form in which it is stored anew: `normalise` backwards."""
     field = discriminator(spec.schema_)
     actions = []

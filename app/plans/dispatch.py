@@ -9,18 +9,18 @@ from typing import Any
 from plangate.spec.transports import ToolDispatcher, Transport
 
 from app.plans import body as bodies
-from app.plans.body import Action, Boundary
+from app.plans.body import Action, ResolvedDispatcher
 from app.plans.models import Plan
 from app.runtimes.models import Runtime
 from app.tools.models import DEFAULT_TIMEOUT_MS, OutgoingCall, definition_digest
 
 
 @dataclass(frozen=True, slots=True)
-class Shipment:
+class DispatchBatch:
     """Actions that are sent together, to this address: all of a batch, or one."""
 
     indexes: tuple[int, ...]
-    boundary: Boundary
+    boundary: ResolvedDispatcher
     key: str
     transport: Transport
     definition_digest: str
@@ -31,7 +31,7 @@ class Shipment:
         return isinstance(self.boundary.dispatcher, ToolDispatcher)
 
 
-class Shipments:
+class DispatchPlanner:
     """Those of one execution of a plan."""
 
     def __init__(
@@ -53,21 +53,27 @@ class Shipments:
         self._inputs = inputs
         self.all = self._made(graph)
 
-    def _made(self, graph: bool) -> list[Shipment]:
-        found, _ = bodies.boundaries(self._runtime.spec, [a.kind for a in self._actions], graph=graph)
+    def _made(self, graph: bool) -> list[DispatchBatch]:
+        found, _ = bodies.resolve_dispatchers(
+            self._runtime.spec, [a.kind for a in self._actions], graph=graph
+        )
         addresses = {kind: self._address(boundary) for kind, boundary in found.items()}
         if "*" in found:
             everything = tuple(range(len(self._actions)))
-            return [Shipment(everything, found["*"], self._key(None), *addresses["*"])] if everything else []
+            return (
+                [DispatchBatch(everything, found["*"], self._key(None), *addresses["*"])]
+                if everything
+                else []
+            )
         return [
-            Shipment((n,), found[a.kind], self._key(n), *addresses[a.kind])
+            DispatchBatch((n,), found[a.kind], self._key(n), *addresses[a.kind])
             for n, a in enumerate(self._actions)
         ]
 
     def _key(self, index: int | None) -> str:
         return bodies.idempotency_key(self._tenant, self._plan.id, self._plan.revision, index)
 
-    def _address(self, boundary: Boundary) -> tuple[Transport, str, int]:
+    def _address(self, boundary: ResolvedDispatcher) -> tuple[Transport, str, int]:
         """The boundary itself; where that is a declared tool, the code of the tool."""
         dispatcher = boundary.dispatcher
         if isinstance(dispatcher, ToolDispatcher):
@@ -76,12 +82,12 @@ class Shipments:
             return tool.transport, definition_digest(tool), timeout_ms
         return dispatcher, boundary.digest, dispatcher.timeout_ms or DEFAULT_TIMEOUT_MS
 
-    def call(self, shipment: Shipment, work_id: str, request: bytes) -> OutgoingCall:
+    def call(self, shipment: DispatchBatch, work_id: str, request: bytes) -> OutgoingCall:
         return OutgoingCall(
             work_id=work_id,
             query_id=self._query_id,
             purpose="action",
-            name=bodies.served_name(shipment.boundary),
+            name=bodies.client_call_name(shipment.boundary),
             definition_digest=shipment.definition_digest,
             request=request,
             replay=shipment.boundary.dispatcher.replay,
@@ -90,7 +96,9 @@ class Shipments:
             idempotency_key=shipment.key,
         )
 
-    def request(self, shipment: Shipment, payloads: Sequence[dict[str, Any]], attempt: int) -> dict[str, Any]:
+    def request(
+        self, shipment: DispatchBatch, payloads: Sequence[dict[str, Any]], attempt: int
+    ) -> dict[str, Any]:
         """What is said at the boundary; `payloads` are the fields of the actions, with their values."""
         plan = self._plan
         actions = []

@@ -10,9 +10,9 @@ from typing import Any, Final
 from plangate.spec.variables import VariablePath
 
 from app.base.json.offload import loads
-from app.documents.glimpses import cut
-from app.plans.body import actions_of
-from app.plans.graph import Graph
+from app.documents.glimpses import truncate_text
+from app.plans.body import parse_actions
+from app.plans.graph import PlanGraph
 from app.plans.models import Plan
 from app.plans.states import ActionStatus
 
@@ -37,7 +37,7 @@ _UNSAFE: Final = re.compile(r"[^\w .†-]|(?<![^\W_])_|_(?![^\W_])")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PlanNode:
     """An action. It has no status before its plan is approved, and was sent `attempts` times."""
 
     index: int
@@ -59,7 +59,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class PlanEdge:
     """An action reads a path that another one writes, or a part of it, or more than it."""
 
     writer: int
@@ -71,10 +71,10 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class PlanDrawing:
     plan: Plan
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[PlanNode, ...]
+    edges: tuple[PlanEdge, ...]
     edges_left_out: int
 
     def wire(self) -> dict[str, Any]:
@@ -112,10 +112,10 @@ class Drawing:
                 yield f"classDef {status} {STYLES[status]}"
 
 
-def drawn(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> Drawing:
+def draw_plan(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> PlanDrawing:
     """`rows` are those of its actions, once there are any. Without variables nobody waits for anybody."""
-    actions = actions_of(loads(plan.body))
-    graph = Graph.of(actions) if plan.variables else None
+    actions = parse_actions(loads(plan.body))
+    graph = PlanGraph.of(actions) if plan.variables else None
     steps = graph.steps if graph else ()
     reads = [_texts(step.names()) for step in steps] or [()] * len(actions)
     writes = [_texts(step.writes()) for step in steps] or [()] * len(actions)
@@ -124,18 +124,18 @@ def drawn(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     for n, action in enumerate(actions):
         row = by_index.get(n)
         status, attempts = (ActionStatus(row["status"]), row["attempts"]) if row else (None, 0)
-        nodes.append(Node(n, action.kind, reads[n], writes[n], status, attempts))
+        nodes.append(PlanNode(n, action.kind, reads[n], writes[n], status, attempts))
     edges, left_out = _edges(graph) if graph else ((), 0)
-    return Drawing(plan, tuple(nodes), edges, left_out)
+    return PlanDrawing(plan, tuple(nodes), edges, left_out)
 
 
-def _edges(graph: Graph) -> tuple[tuple[Edge, ...], int]:
-    edges, left_out = list[Edge](), 0
+def _edges(graph: PlanGraph) -> tuple[tuple[PlanEdge, ...], int]:
+    edges, left_out = list[PlanEdge](), 0
     for step in graph.steps:
         for read in dict.fromkeys(step.reads()):
             room, path = MAX_EDGES - len(edges), str(read)
             writers = graph.producers(read)[:room] if room else []
-            edges += [Edge(writer, step.index, path) for writer in writers]
+            edges += [PlanEdge(writer, step.index, path) for writer in writers]
             left_out += graph.writers(read).bit_count() - len(writers)
     return tuple(edges), left_out
 
@@ -148,5 +148,5 @@ def label(text: str, chars: int) -> str:
     """A text of a model's for between the quotes of a label. Mermaid looks for quotes, directives, comments, Markdown,
     HTML, icons and formulas one after the other, partly with regular expressions over whole lines: all but letters,
     digits and a few signs goes in as numbers. What cannot be seen, or turns around what can, is replaced."""
-    seen = "".join(char if char.isprintable() else "\ufffd" for char in cut(text, chars))
+    seen = "".join(char if char.isprintable() else "\ufffd" for char in truncate_text(text, chars))
     return _UNSAFE.sub(lambda found: f"#{ord(found[0])};", seen.replace(MARK, "fl"))

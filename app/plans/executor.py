@@ -15,11 +15,11 @@ from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Tx
-from app.calls.dispatch import Dispatch, Ready
+from app.calls.dispatch import CallDispatcher, LeasedCall
 from app.documents import store as state_store
 from app.documents.models import WriteRow
-from app.documents.service import Made
-from app.documents.writing import WriteRefused
+from app.documents.service import PreparedWrite
+from app.documents.writing import WriteRejected
 from app.engine.query_run import QueryRun
 from app.engine.work_data import work_data
 from app.journal import store as journal_store
@@ -27,57 +27,57 @@ from app.journal.models import Entry, Scope, Work, event
 from app.plans import artifacts, store
 from app.plans import body as bodies
 from app.plans.body import Verdict
-from app.plans.dispatch import Shipment, Shipments
-from app.plans.graph import Order
+from app.plans.dispatch import DispatchBatch, DispatchPlanner
+from app.plans.graph import ExecutionOrder
 from app.plans.models import Plan
-from app.plans.service import Plans, Who
+from app.plans.service import Actor, PlanService
 from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
-from app.plans.summary import summary
-from app.plans.variables import Flow, ahead, delivered, parsed
+from app.plans.summary import execution_summary
+from app.plans.variables import ExecutionFlow, deliver_result, parse_documents, prepare_large_write
 from app.runtimes.models import Runtime
-from app.tools.ledger import Taken
+from app.tools.ledger import AcquiredCall
 from app.tools.models import CallOutcome, OutgoingCall
 from app.tools.results import Answer, Outcome, ToolError
-from app.variables.service import Gathered, Holder
-from app.variables.values import Output, VariableError, flaws_told
+from app.variables.service import GatheredDocuments, VariableScope
+from app.variables.values import OutputPath, VariableError, describe_errors
 
 MAX_PARALLEL = 8
-NO_TEXTS = Gathered({}, {}, frozenset())
+NO_TEXTS = GatheredDocuments({}, {}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class OfferedCall:
     """A call that was offered for a shipment, now or before. `taken`: this process may send it now, or how it ended
     before that. `unknown`: nobody knows what became of it, and that is on record."""
 
     call: OutgoingCall
-    taken: Taken | CallOutcome | None = None
+    taken: AcquiredCall | CallOutcome | None = None
     unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class WriteTarget:
     """Where a result goes, and what a large one makes of the document there."""
 
-    output: Output
-    made: Made | None
+    output: OutputPath
+    made: PreparedWrite | None
     data: bytes | None
 
 
-class Execution:
+class PlanExecution:
     """One plan being carried out inside one run of a query."""
 
     def __init__(
         self,
-        plans: Plans,
-        dispatch: Dispatch,
+        plans: PlanService,
+        dispatch: CallDispatcher,
         run: QueryRun,
         runtime: Runtime,
         plan: Plan,
         body: dict[str, Any],
-        who: Who,
+        who: Actor,
         inputs: Any,
-        flow: Flow | None = None,
+        flow: ExecutionFlow | None = None,
     ) -> None:
         """`body` is that of the plan, parsed."""
         self._plans = plans
@@ -88,8 +88,8 @@ class Execution:
         self._who = who
         self._flow = flow
         self._body = body
-        self._actions = bodies.actions_of(body)
-        self._shipments = Shipments(
+        self._actions = bodies.parse_actions(body)
+        self._shipments = DispatchPlanner(
             run.lease.tenant, run.query.id, runtime, plan, self._actions, inputs, graph=flow is not None
         )
         self._idle: list[asyncio.Future[None]] = []
@@ -103,7 +103,7 @@ class Execution:
             await self._run.commit(Entry([told], [work]))
         await self._dispatch_all(work.id)
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
-        answer = await offload(summary, rows, size=sum(len(row["result"] or b"") for row in rows))
+        answer = await offload(execution_summary, rows, size=sum(len(row["result"] or b"") for row in rows))
         status = PlanStatus(answer["status"])
         ended = replace(work, status="succeeded" if status is PlanStatus.EXECUTED else "failed")
         told = event(self._scope(work.id), "work-end", data=work_data(ended))
@@ -118,7 +118,7 @@ class Execution:
                 await store.close_action_work(tx, work.id, ended.status, None, None)
                 await journal_store.append(tx, self._run.query.id, [told])
 
-        await self._run.durably(close)
+        await self._run.in_fenced_transaction(close)
         return answer
 
     def _execution_work(self) -> Work:
@@ -139,11 +139,13 @@ class Execution:
     async def _dispatch_all(self, execution_id: str) -> None:
         """So many lanes that take the next shipment that waits for no other; what waits for a person holds its lane."""
         shipments = self._shipments.all
-        order = Order([frozenset()] * len(shipments))
+        order = ExecutionOrder([frozenset()] * len(shipments))
         if self._flow is not None:  # an earlier run of the query may have begun
-            rows = await self._run.look(lambda tx: self._take_up(tx, None))
+            rows = await self._run.look(lambda tx: self._start_actions(tx, None))
             outside = (ActionStatus.DISPATCHED, ActionStatus.UNKNOWN)
-            order = Order(self._flow.graph.needs, {r["index"] for r in rows if r["status"] in outside})
+            order = ExecutionOrder(
+                self._flow.graph.needs, {r["index"] for r in rows if r["status"] in outside}
+            )
             for row in rows:
                 if ActionStatus(row["status"]) in ACTION_LIFE.terminal:
                     order.done(row["index"])
@@ -158,26 +160,26 @@ class Execution:
                     self._idle.append(turn)
                     await self._run.idle(turn, "client_call")
                     continue
-                await self._carry(execution_id, shipments[n])
+                await self._carry_out_batch(execution_id, shipments[n])
                 order.done(n)
-                self._rouse(len(self._idle) if order.finished else order.ready - 1)
+                self._resume_lanes(len(self._idle) if order.finished else order.ready - 1)
 
         if lanes and not order.finished:
             await self._run.branches([lane() for _ in range(lanes)])
 
-    def _rouse(self, lanes: int) -> None:
+    def _resume_lanes(self, lanes: int) -> None:
         while lanes > 0 and self._idle:
-            lanes -= self._run.rouse(self._idle.pop())
+            lanes -= self._run.resume(self._idle.pop())
 
-    async def _carry(self, execution_id: str, shipment: Shipment) -> None:
+    async def _carry_out_batch(self, execution_id: str, shipment: DispatchBatch) -> None:
         """One shipment to its end, from wherever its rows stand; a settled `retry` comes round again."""
         while True:
-            texts = await self._texts(execution_id, shipment)
+            texts = await self._load_texts(execution_id, shipment)
             payloads = await self._payloads(execution_id, shipment, texts)
             until_s = self._dispatch.send_until_s()
             renew_s = None if shipment.transport.kind == "client" else self._dispatch.lease_s
             sending = partial(self._send, execution_id=execution_id, shipment=shipment, payloads=payloads)
-            sent = await self._run.durably(sending, renew_s=renew_s)
+            sent = await self._run.in_fenced_transaction(sending, renew_s=renew_s)
             if sent is None:
                 break
             if isinstance(sent, Verdict):
@@ -187,9 +189,9 @@ class Execution:
             if over:
                 return
         if self._flow is not None:
-            await self._run.look(lambda tx: self._take_up(tx, shipment.indexes))
+            await self._run.look(lambda tx: self._start_actions(tx, shipment.indexes))
 
-    async def _take_up(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[Any]:
+    async def _start_actions(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[Any]:
         """Looks where actions stand and what they wrote, for those that depend on them; gives their rows."""
         assert self._flow is not None
         rows = await store.actions(tx, self._plan.id, indexes)
@@ -204,32 +206,34 @@ class Execution:
             await self._flow.ended(n, ActionStatus(row["status"]), written.get(row["work_id"], ()))
         return rows
 
-    async def _outcome(self, execution_id: str, shipment: Shipment, sent: Sent, until_s: float) -> bool:
+    async def _outcome(
+        self, execution_id: str, shipment: DispatchBatch, sent: OfferedCall, until_s: float
+    ) -> bool:
         """Records what became of a shipment; where nobody knows, waits for a person. Whether it is over and taken up."""
         if not sent.unknown:
             call, outcome = sent.call, sent.taken
             if not isinstance(outcome, CallOutcome):
-                ready = None if outcome is None else Ready(outcome, until_s)
-                outcome = await self._dispatch.outcome_of_offered(self._run, call, ready)
+                ready = None if outcome is None else LeasedCall(outcome, until_s)
+                outcome = await self._dispatch.outcome_of_offered_call(self._run, call, ready)
             first = self._actions[shipment.indexes[0]]
-            any_value = bodies.takes_any_value(self._runtime.spec, first)
-            verdict = bodies.judged(outcome, any_value=any_value)
+            any_value = bodies.accepts_any_result(self._runtime.spec, first)
+            verdict = bodies.action_result(outcome, any_value=any_value)
             over = await self._close(execution_id, shipment, call.work_id, verdict, (call, outcome))
             if outcome.status != "unknown":
                 return over
         await self._run.wait(
-            lambda: self._run.look(lambda tx: self._settled(tx, shipment)), reason="outcome_unknown"
+            lambda: self._run.look(lambda tx: self._is_settled(tx, shipment)), reason="outcome_unknown"
         )
         return False
 
-    async def _rows(self, tx: Tx, shipment: Shipment) -> list[Any]:
+    async def _rows(self, tx: Tx, shipment: DispatchBatch) -> list[Any]:
         return await store.actions(tx, self._plan.id, shipment.indexes)
 
-    async def _settled(self, tx: Tx, shipment: Shipment) -> bool | None:
+    async def _is_settled(self, tx: Tx, shipment: DispatchBatch) -> bool | None:
         rows = await self._rows(tx, shipment)
         return None if any(r["status"] == "unknown" for r in rows) else True
 
-    async def _texts(self, execution_id: str, shipment: Shipment) -> Gathered | Verdict:
+    async def _load_texts(self, execution_id: str, shipment: DispatchBatch) -> GatheredDocuments | Verdict:
         """The texts of artifacts that the action reads, if they are those that were approved. No transaction is open
         meanwhile."""
         flow = self._flow
@@ -239,12 +243,12 @@ class Execution:
         try:
             found = await self._plans.variables.texts(self._run, roots, execution_id)
         except VariableError as error:
-            return unsent(error)
-        return await asyncio.to_thread(artifacts.approved, found, flow.view.kept(artifacts.TEXTS))
+            return not_sent(error)
+        return await asyncio.to_thread(artifacts.check_texts, found, flow.view.kept(artifacts.TEXTS))
 
     async def _send(
-        self, tx: Tx, execution_id: str, shipment: Shipment, payloads: list[dict[str, Any]] | Verdict
-    ) -> Sent | Verdict | None:
+        self, tx: Tx, execution_id: str, shipment: DispatchBatch, payloads: list[dict[str, Any]] | Verdict
+    ) -> OfferedCall | Verdict | None:
         """Says `dispatched` and writes the intent of the call in one transaction, before anybody can take it. None
         when there is nothing left to do; for rows that were sent before, the call they went with; the verdict on one
         that is not to be sent. Nobody else moves actions meanwhile: the transaction holds their query."""
@@ -253,13 +257,13 @@ class Execution:
         if sent:
             # What was written then is what is sent.
             call = self._shipments.call(shipment, str(sent[0]["work_id"]), b"")
-            return Sent(call, unknown=any(r["status"] == "unknown" for r in sent))
+            return OfferedCall(call, unknown=any(r["status"] == "unknown" for r in sent))
         open_rows = [r for r in rows if r["status"] == "pending"]
         if not open_rows:
             return None
         again = open_rows[0]["work_id"]  # a retry goes on under the same identity
         if isinstance(payloads, Verdict):
-            return payloads if again is None else not_again(payloads)
+            return payloads if again is None else not_retried(payloads)
         request = self._shipments.request(shipment, payloads, max(r["attempts"] for r in open_rows) + 1)
         call = self._shipments.call(
             shipment, again or new_id("wrk_"), await offload(strict_json.dumps, request)
@@ -279,11 +283,11 @@ class Execution:
             scope.agent,
         )
         if call.sender == "client":
-            return Sent(call)
-        return Sent(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
+            return OfferedCall(call)
+        return OfferedCall(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
 
     async def _payloads(
-        self, execution_id: str, shipment: Shipment, texts: Gathered | Verdict
+        self, execution_id: str, shipment: DispatchBatch, texts: GatheredDocuments | Verdict
     ) -> list[dict[str, Any]] | Verdict:
         """The fields of the actions, with values in the place of variables, as their schema asks for; or why an action
         is not sent. No transaction is open while large values are put in."""
@@ -293,39 +297,39 @@ class Execution:
         (n,) = shipment.indexes
         try:
             async with flow.turn:
-                return await self._filled(execution_id, flow, n, texts)
+                return await self._resolved_payloads(execution_id, flow, n, texts)
         except VariableError as error:
-            return unsent(error)
+            return not_sent(error)
 
-    async def _filled(
-        self, execution_id: str, flow: Flow, n: int, texts: Gathered | Verdict
+    async def _resolved_payloads(
+        self, execution_id: str, flow: ExecutionFlow, n: int, texts: GatheredDocuments | Verdict
     ) -> list[dict[str, Any]] | Verdict:
         """Do the same for an action of a graph. Raises VariableError."""
-        skipped = flow.skipped(n)
+        skipped = flow.skip_reason(n)
         if skipped is None and isinstance(texts, Verdict):
             return texts
         read = NO_TEXTS if isinstance(texts, Verdict) else texts
-        values, why_not = {**flow.records(n), **await parsed(read)}, dict(read.why)
+        values, why_not = {**flow.records(n), **await parse_documents(read)}, dict(read.why)
         size = read.size + flow.view.size
         roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
         if roots and skipped is None:
-            holder = Holder(self._plan.thread_id, None, {}, None)
+            holder = VariableScope(self._plan.thread_id, None, {}, None)
             gathered = await self._run.look(
                 lambda tx: self._plans.variables.gather(tx, holder, execution_id, roots)
             )
-            values |= await parsed(gathered)
+            values |= await parse_documents(gathered)
             why_not |= gathered.why
             size += gathered.size
         spec = self._runtime.plans[self._plan.spec_name]
 
         def work() -> list[dict[str, Any]] | Verdict:
-            why = skipped or flow.unprovided(n, values)
+            why = skipped or flow.missing_alternatives_reason(n, values)
             if why is not None:
                 return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
             made = flow.fill(n, values, why_not)
-            flaws = bodies.action_flaws(spec, self._body, n, made.args, self._plans.schemas)
+            flaws = bodies.action_errors(spec, self._body, n, made.args, self._plans.schemas)
             if flaws:
-                listed, _ = flaws_told(flaws, made.sources)
+                listed, _ = describe_errors(flaws, made.sources)
                 return Verdict.failed(
                     "variable_error", f"Nothing was sent: the action does not match its schema: {listed}"
                 )
@@ -333,14 +337,14 @@ class Execution:
 
         return await offload(work, size=size)
 
-    def _output(self, shipment: Shipment) -> Output | None:
+    def _output_path(self, shipment: DispatchBatch) -> OutputPath | None:
         """Where the result of a shipment goes."""
         return None if self._flow is None else self._flow.graph.steps[shipment.indexes[0]].call.output
 
     async def _close(
         self,
         execution_id: str,
-        shipment: Shipment,
+        shipment: DispatchBatch,
         work_id: str,
         verdict: Verdict,
         ended: tuple[OutgoingCall, CallOutcome] | None = None,
@@ -349,22 +353,24 @@ class Execution:
         whose result could not be written has failed, although it ran. Whether it is over, and those that depend on it
         know."""
 
-        async def record(tx: Tx, verdict: Verdict, way: Way | None) -> list[WriteRow] | None:
+        async def record(tx: Tx, verdict: Verdict, way: WriteTarget | None) -> list[WriteRow] | None:
             if ended is not None:
                 await self._dispatch.settle(tx, self._run, *ended)
             return await self._record(tx, execution_id, shipment, work_id, verdict, way)
 
-        status, output = verdict.status, self._output(shipment)
+        status, output = verdict.status, self._output_path(shipment)
         try:
             if output is None or status not in (ActionStatus.SUCCEEDED, ActionStatus.FAILED):
-                written = await self._run.durably(lambda tx: record(tx, verdict, None))
+                written = await self._run.in_fenced_transaction(lambda tx: record(tx, verdict, None))
             else:
                 scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
                 async with self._writing:  # else one of the plan's own writes would come between
-                    ready = await ahead(self._plans.variables, self._run, scope, output, outcome_of(verdict))
-                    way = Way(output, *ready)
-                    written = await self._run.durably(lambda tx: record(tx, verdict, way))
-        except WriteRefused as refused:
+                    ready = await prepare_large_write(
+                        self._plans.variables, self._run, scope, output, path_outcome(verdict)
+                    )
+                    way = WriteTarget(output, *ready)
+                    written = await self._run.in_fenced_transaction(lambda tx: record(tx, verdict, way))
+        except WriteRejected as refused:
             ran = verdict.status is ActionStatus.SUCCEEDED
             said = (
                 "The action ran, but its result"
@@ -373,7 +379,7 @@ class Execution:
             )
             unwritten = Verdict.failed("not_written", f"{said} was not written: {refused}.")
             status = unwritten.status
-            written = await self._run.durably(lambda tx: record(tx, unwritten, None))
+            written = await self._run.in_fenced_transaction(lambda tx: record(tx, unwritten, None))
         if written is None or status not in ACTION_LIFE.terminal:
             return False
         if self._flow is not None:
@@ -385,10 +391,10 @@ class Execution:
         self,
         tx: Tx,
         execution_id: str,
-        shipment: Shipment,
+        shipment: DispatchBatch,
         work_id: str,
         verdict: Verdict,
-        way: Way | None,
+        way: WriteTarget | None,
     ) -> list[WriteRow] | None:
         """What was written to its path; None where all was on record before."""
         rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
@@ -403,22 +409,22 @@ class Execution:
             work_id = rows[0]["work_id"]
             scope = self._run.scope(work_id, execution_id, scope.agent)
         elif unsent:
-            name = bodies.served_name(shipment.boundary)
+            name = bodies.client_call_name(shipment.boundary)
             query = self._run.query
             await store.open_action_work(
                 tx, work_id, query.id, query.thread_id, execution_id, name, scope.agent
             )
         written: list[WriteRow] = []
         if way is not None:
-            holder, epoch = Holder.of(self._run), self._run.lease.epoch
-            outcome = outcome_of(verdict)
-            written = await delivered(
+            holder, epoch = VariableScope.of(self._run), self._run.lease.epoch
+            outcome = path_outcome(verdict)
+            written = await deliver_result(
                 tx, self._plans.variables, holder, scope, way.output, outcome, epoch, way.made, way.data
             )
             if written and verdict.error is not None:
                 paths = [row.path for row in written]
                 verdict = replace(verdict, error={**verdict.error, "writtenTo": paths})
-        parts = await offload(_parts, verdict.result, verdict, len(rows))
+        parts = await offload(_results_per_action, verdict.result, verdict, len(rows))
         await self._plans.move_actions(
             tx, self._plan.id, scope, rows, status, work_id=work_id or None, **parts
         )
@@ -428,21 +434,21 @@ class Execution:
         return written
 
 
-def _parts(_result: Any, verdict: Verdict, actions: int) -> dict[str, bytes]:
+def _results_per_action(_result: Any, verdict: Verdict, actions: int) -> dict[str, bytes]:
     return verdict.parts(actions)
 
 
-def unsent(error: VariableError) -> Verdict:
+def not_sent(error: VariableError) -> Verdict:
     return Verdict.failed("variable_error", f"Nothing was sent. {error}")
 
 
-def outcome_of(verdict: Verdict) -> Outcome:
+def path_outcome(verdict: Verdict) -> Outcome:
     """What goes to a path of an action that ended so."""
     if verdict.error is None:
         return Answer(verdict.value)
     return ToolError(verdict.error["message"], verdict.error["code"])
 
 
-def not_again(why: Verdict) -> Verdict:
+def not_retried(why: Verdict) -> Verdict:
     """Of a retry that cannot be sent: what was sent before is as unknown as it was."""
     return Verdict.unknown(f"It was sent before, and not again. {(why.error or {}).get('message')}")

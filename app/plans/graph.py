@@ -17,7 +17,7 @@ from plangate.spec.variables import VariablePath, VariableUse, replace_variables
 
 from app.base.errors import MAX_COLLECTED_ERRORS, FieldError
 from app.plans.body import Action
-from app.variables.values import MAX_PARTS, VariableError, Written, parts_of, shown, written
+from app.variables.values import MAX_PARTS, ParsedCall, VariableError, count_path_parts, parse_call, preview
 
 STORED: Final = ("ref", "artifact")
 """Kinds that no action writes: they are no part of the graph."""
@@ -31,11 +31,11 @@ Refusal = Callable[[VariablePath], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """An action as a node of the graph."""
 
     index: int
-    call: Written
+    call: ParsedCall
 
     def names(self) -> Iterator[VariablePath]:
         """What it reads, stored values too."""
@@ -52,50 +52,50 @@ class Step:
             yield from alternative
 
 
-def steps_of(actions: Sequence[Action]) -> tuple[list[Step], list[FieldError]]:
+def parse_steps(actions: Sequence[Action]) -> tuple[list[PlanStep], list[FieldError]]:
     """The actions with their variables and output paths; and what is wrong with the way in which these are written."""
-    if parts_of([[action.payload, action.output_path] for action in actions]) > MAX_PARTS:
+    if count_path_parts([[action.payload, action.output_path] for action in actions]) > MAX_PARTS:
         told = f"the paths that they read and write have more than {MAX_PARTS} parts together: make several plans"
         return [], [FieldError("/actions", told)]
     steps, flaws = [], []
     for n, action in enumerate(actions):
         meta = {OUTPUT_PATH: action.output_path, OUTPUT_METHOD: action.output_method}
         try:
-            call = written(
+            call = parse_call(
                 {**action.payload, **{k: v for k, v in meta.items() if v is not None}}, (), prescribed=None
             )
             call.roots()
         except VariableError as error:
             flaws.append(FieldError(f"/actions/{n}", str(error)))
         else:
-            steps.append(Step(n, call))
+            steps.append(PlanStep(n, call))
     return steps, flaws
 
 
 @dataclass(slots=True)
-class _Node:
+class _PathNode:
     """A place in a tree of paths: who is here, and who is here or below."""
 
     here: int = 0
     below: int = 0
-    children: dict[str, _Node] = field(default_factory=dict)
+    children: dict[str, _PathNode] = field(default_factory=dict)
 
 
-class Paths:
+class PathIndex:
     """Which actions write where. Sets of actions are integers, bit n for action n: a plan has a thousand of them, and
     each of its paths may concern all."""
 
     def __init__(self) -> None:
-        self._root = _Node()
+        self._root = _PathNode()
 
     def add(self, path: VariablePath, writer: int) -> None:
         node, bit = self._root, 1 << writer
         for key in _keys(path):
-            node = node.children.setdefault(key, _Node())
+            node = node.children.setdefault(key, _PathNode())
             node.below |= bit
         node.here |= bit
 
-    def near(self, path: VariablePath) -> int:
+    def overlapping(self, path: VariablePath) -> int:
         """Those at the path, a prefix or an extension of it."""
         node, found = self._root, 0
         for key in _keys(path):
@@ -106,7 +106,7 @@ class Paths:
             found |= node.here
         return found | node.below
 
-    def inside(self, path: VariablePath) -> bool:
+    def has_writer_below(self, path: VariablePath) -> bool:
         """Whether anybody writes a part of what is at the path."""
         node = self._root
         for key in _keys(path):
@@ -116,7 +116,7 @@ class Paths:
         return bool(node.children)
 
 
-def _escaped(value: Any) -> bool:
+def _has_escaped_string(value: Any) -> bool:
     """Whether a string in it begins with a dagger."""
     seen: list[str] = []
     replace_variables(value, seen.append)
@@ -135,13 +135,13 @@ def _bits(actions: int) -> Iterator[int]:
         actions ^= lowest
 
 
-class Graph:
+class PlanGraph:
     """Who waits for whom. `needs[n]` are the actions that action n waits for."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[PlanStep]) -> None:
         self.steps = tuple(steps)
-        self._paths = Paths()
-        self._added = Paths()  # what is written to, and not set
+        self._paths = PathIndex()
+        self._added = PathIndex()  # what is written to, and not set
         self._writers: dict[VariablePath, int] = {}
         for step in steps:
             adds = self._method(step.index) != "set"
@@ -149,21 +149,23 @@ class Graph:
                 self._paths.add(path, step.index)
                 if adds:
                     self._added.add(path, step.index)
-        self.needs = tuple(frozenset(_bits(self._writers_of(step.reads()))) for step in steps)
+        self.needs = tuple(frozenset(_bits(self._writers_of_all(step.reads()))) for step in steps)
 
     @classmethod
-    def of(cls, actions: Sequence[Action]) -> Graph:
+    def of(cls, actions: Sequence[Action]) -> PlanGraph:
         """The graph of a stored plan."""
-        steps, flaws = steps_of(actions)
+        steps, flaws = parse_steps(actions)
         if flaws:
             raise VariableError(flaws[0].message)
         return cls(steps)
 
     @property
-    def is_one(self) -> bool:
+    def has_variables(self) -> bool:
         """Whether any action has a variable, a literal that is written as one, or an output path: then they are sent one
         at a time, in their order."""
-        return any(step.call.found or step.call.output or _escaped(step.call.args) for step in self.steps)
+        return any(
+            step.call.found or step.call.output or _has_escaped_string(step.call.args) for step in self.steps
+        )
 
     def writers(self, reference: VariablePath) -> int:
         """The actions that write the path, a prefix or an extension of it, as bits."""
@@ -171,7 +173,7 @@ class Graph:
             return 0
         found = self._writers.get(reference)
         if found is None:
-            found = self._writers[reference] = self._paths.near(reference)
+            found = self._writers[reference] = self._paths.overlapping(reference)
         return found
 
     def producers(self, reference: VariablePath) -> list[int]:
@@ -181,10 +183,10 @@ class Graph:
     def overwritten(self, reference: VariablePath) -> bool:
         """Whether nothing of what is at the path before the plan runs is ever read there: whoever writes it sets all of
         it."""
-        parts = self._paths.inside(reference) or self._added.near(reference)
+        parts = self._paths.has_writer_below(reference) or self._added.overlapping(reference)
         return bool(self.writers(reference)) and not parts
 
-    def _writers_of(self, references: Iterable[VariablePath]) -> int:
+    def _writers_of_all(self, references: Iterable[VariablePath]) -> int:
         found = 0
         for reference in references:
             found |= self.writers(reference)
@@ -210,7 +212,7 @@ class Graph:
         return (
             self._tangle()
             or self._cycle()
-            or list(islice(chain(self._conflicts(), self._dangling(refusal)), MAX_FLAWS))
+            or list(islice(chain(self._conflicts(), self._dangling_errors(refusal)), MAX_FLAWS))
         )
 
     def _tangle(self) -> list[FieldError]:
@@ -252,7 +254,7 @@ class Graph:
         for n, need in zip(around, [*around[1:], around[0]], strict=True):
             path = next(read for read in self.steps[n].reads() if self.writers(read) >> need & 1)
             writer = "it writes itself" if need == n else f"action {need} writes"
-            told.append(f"action {n} reads {shown(str(path))}, which {writer}")
+            told.append(f"action {n} reads {preview(str(path))}, which {writer}")
         listed = "; ".join([*told[:5], *(["and so on"] if told[5:] else [])])
         return [FieldError(f"/actions/{around[0]}", f"the plan has a cycle: {listed}")]
 
@@ -278,7 +280,7 @@ class Graph:
                     left ^= 1 << other
                     yield FieldError(
                         f"/actions/{n}/{OUTPUT_PATH}",
-                        f"actions {other} and {n} both write {shown(str(path))}, in no order, and `set` keeps only "
+                        f"actions {other} and {n} both write {preview(str(path))}, in no order, and `set` keeps only "
                         f"one of them: write to different paths, or give both the {OUTPUT_METHOD} push or merge",
                     )
 
@@ -286,18 +288,18 @@ class Graph:
         output = self.steps[n].call.output
         return output.method if output else ""
 
-    def _dangling(self, refusal: Refusal) -> Iterator[FieldError]:
+    def _dangling_errors(self, refusal: Refusal) -> Iterator[FieldError]:
         for step in self.steps:
             for found in step.call.found:
-                reasons = [self._missing(refs, refusal) for refs in found.expression.alternatives]
+                reasons = [self._missing_reason(refs, refusal) for refs in found.expression.alternatives]
                 if None not in reasons:
                     told = "; ".join(reason for reason in reasons if reason)
                     yield FieldError(
                         f"/actions/{step.index}{found.pointer}",
-                        f"nothing provides {shown(found.text)}, and no action writes it: {told}",
+                        f"nothing provides {preview(found.text)}, and no action writes it: {told}",
                     )
 
-    def _missing(self, references: Iterable[VariablePath], refusal: Refusal) -> str | None:
+    def _missing_reason(self, references: Iterable[VariablePath], refusal: Refusal) -> str | None:
         for reference in references:
             reason = None if self.writers(reference) else refusal(reference)
             if reason is not None:
@@ -305,7 +307,7 @@ class Graph:
         return None
 
 
-class Order:
+class ExecutionOrder:
     """Which actions may run now: those whose needs are met, the first of them first, and before these `under_way`, which
     were sent before a crash."""
 
@@ -316,11 +318,11 @@ class Order:
             for need in own:
                 self._waiting[need].append(n)
         self._under_way = under_way
-        self._ready = [self._place(n) for n, count in enumerate(self._left) if not count]
+        self._ready = [self._insert(n) for n, count in enumerate(self._left) if not count]
         heapify(self._ready)
         self._over: set[int] = set()
 
-    def _place(self, n: int) -> tuple[bool, int]:
+    def _insert(self, n: int) -> tuple[bool, int]:
         return n not in self._under_way, n
 
     @property
@@ -345,10 +347,10 @@ class Order:
         for other in self._waiting[n]:
             self._left[other] -= 1
             if not self._left[other]:
-                heappush(self._ready, self._place(other))
+                heappush(self._ready, self._insert(other))
 
 
-def excluded(schema: Mapping[str, Any] | None, reference: VariablePath) -> str | None:
+def input_exclusion(schema: Mapping[str, Any] | None, reference: VariablePath) -> str | None:
     """Why an `inputSchema` has no room for an input, if so."""
     here: Any = schema or {}
     for segment in reference.path:
@@ -362,5 +364,5 @@ def excluded(schema: Mapping[str, Any] | None, reference: VariablePath) -> str |
                 continue
         elif ("object" in types and not closed) or ("array" in types and segment.index is not None):
             return None
-        return f"the runtime's inputSchema has no {shown(segment.key)}"
+        return f"the runtime's inputSchema has no {preview(segment.key)}"
     return None

@@ -11,15 +11,15 @@ from app.journal.models import Scope
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.models import Plan
-from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
+from app.plans.service import Actor, PlanGateOpen, PlanRejected, PlanService
 from app.plans.states import PlanStatus
-from app.queries.service import Accepted, Queries, Submission
+from app.queries.service import AcceptedSubmission, QueryService, Submission
 from app.tenancy.models import Caller
-from app.variables.service import given_of
+from app.variables.service import query_documents
 
 
-class HostPlans:
-    def __init__(self, plans: Plans, queries: Queries) -> None:
+class HostPlanService:
+    def __init__(self, plans: PlanService, queries: QueryService) -> None:
         self._plans = plans
         self._queries = queries
 
@@ -42,7 +42,7 @@ class HostPlans:
         thread = await self._queries.thread_for(tx, asked, chosen)
         work_id = new_id("wrk_")
         await store.host_work(tx, work_id, thread, caller.principal, spec_name)
-        who = Who(Scope("", thread, work_id, None, ""), caller.principal)
+        who = Actor(Scope("", thread, work_id, None, ""), caller.principal)
         spec = chosen.plans.get(spec_name)
         return await self._plans.store(
             tx,
@@ -52,7 +52,7 @@ class HostPlans:
             key,
             who,
             variables=bool(spec and spec.variables),
-            given=given_of(chosen.spec, {}),
+            given=query_documents(chosen.spec, {}),
         )
 
     async def execute(
@@ -64,7 +64,7 @@ class HostPlans:
         thread_id: str | None = None,
         thread_key: str | None = None,
         traceparent: str | None = None,
-    ) -> tuple[Accepted, str]:
+    ) -> tuple[AcceptedSubmission, str]:
         """Starts the query that executes the plan; of one that was ever approved, or is to run in another thread, a copy
         with its own life."""
         plan = await self._plans.named(tx, None, plan_id)
@@ -87,8 +87,8 @@ class HostPlans:
         if plan.status is not PlanStatus.DRAFT or thread != plan.thread_id:
             work_id = new_id("wrk_")
             await store.host_work(tx, work_id, thread, caller.principal, plan.spec_name)
-            who = Who(Scope("", thread, work_id, None, ""), caller.principal)
-            flat = bodies.flat(runtime.plans[plan.spec_name], await offload(loads, plan.body))
+            who = Actor(Scope("", thread, work_id, None, ""), caller.principal)
+            flat = bodies.flatten_payload(runtime.plans[plan.spec_name], await offload(loads, plan.body))
             plan = await self._plans.store(
                 tx,
                 runtime,
@@ -98,7 +98,7 @@ class HostPlans:
                 who,
                 plan.id,
                 variables=plan.variables,
-                given=given_of(runtime.spec, {}),
+                given=query_documents(runtime.spec, {}),
             )
         asked = Submission(
             "", plan.runtime_id, thread_id=plan.thread_id, inputs=inputs, traceparent=traceparent

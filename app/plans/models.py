@@ -69,14 +69,14 @@ class Plan:
             "queryId": self.query_id,
             "decision": self.decision,
             "feedback": self.feedback,
-            "partial": _as_stored(self.partial),
-            "result": _as_stored(self.result),
+            "partial": _stored_json(self.partial),
+            "result": _stored_json(self.result),
             "createdAt": rfc3339(self.created_at),
             "updatedAt": rfc3339(self.updated_at),
         }
 
 
-def _as_stored(data: bytes | None) -> orjson.Fragment | None:
+def _stored_json(data: bytes | None) -> orjson.Fragment | None:
     """JSON that is part of an answer as it is stored."""
     return None if data is None else orjson.Fragment(data)
 
@@ -90,8 +90,8 @@ def action_wire(row: Any) -> dict[str, Any]:
         "attempts": row["attempts"],
         "idempotencyKey": row["idempotency_key"],
         "workId": row["work_id"],
-        "result": _as_stored(row["result"]),
-        "error": _as_stored(row["error"]),
+        "result": _stored_json(row["result"]),
+        "error": _stored_json(row["error"]),
         "settledBy": row["settled_by"],
         "updatedAt": rfc3339(row["updated_at"]),
     }
@@ -106,7 +106,7 @@ def revision_wire(row: Any) -> dict[str, Any]:
         "storedAt": rfc3339(row["stored_at"]),
         "decision": row["decision"],
         "feedback": row["feedback"],
-        "partial": _as_stored(row["partial"]),
+        "partial": _stored_json(row["partial"]),
     }
 
 

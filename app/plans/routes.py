@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from app.base.postgres.database import Tx
 from app.plans import settlement, views
-from app.plans.drawing import drawn
-from app.plans.service import Plans
+from app.plans.drawing import draw_plan
+from app.plans.service import PlanService
 from app.tenancy.http import (
     Body,
     Cursor,
@@ -77,8 +77,8 @@ class ExecutePlan(Body):
         return self
 
 
-def plans_of(request: Request) -> Plans:
-    plans: Plans = request.app.state.services.plans
+def plans_of(request: Request) -> PlanService:
+    plans: PlanService = request.app.state.services.plans
     return plans
 
 
@@ -215,7 +215,7 @@ async def plan_graph(
     chart = format == "mermaid" or (format is None and MERMAID in request.headers.get("accept", ""))
 
     def draw() -> Response:
-        drawing = drawn(plan, rows)
+        drawing = draw_plan(plan, rows)
         return Response(drawing.mermaid(), media_type=MERMAID) if chart else json_response(drawing.wire())
 
     response = await asyncio.to_thread(draw)  # a thousand actions are much to draw

@@ -22,18 +22,25 @@ from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
 from app.plans import body as bodies
 from app.plans import store
-from app.plans.artifacts import Texts
+from app.plans.artifacts import ArtifactTexts
 from app.plans.body import Verdict
 from app.plans.models import Plan, action_wire, revision_wire, transition_wire
-from app.plans.prechecks import misfits
+from app.plans.prechecks import validate_known_actions
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
-from app.plans.variables import INPUT, Kept, PlanReader, checked, effective, snapshot
-from app.references.service import References
+from app.plans.variables import (
+    INPUT,
+    PlanReader,
+    StoredDocuments,
+    check_graph,
+    effective_inputs,
+    take_snapshot,
+)
+from app.references.service import ReferenceService
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
 from app.tools import store as calls_store
 from app.tools.models import CallOutcome
-from app.variables.service import Holder, Variables
+from app.variables.service import VariableScope, VariableService
 
 MAX_PLAN_KEY_CHARS = 200
 
@@ -51,7 +58,7 @@ class PlanRejected(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Actor:
     """On whose behalf a plan changes: a work record of a query, or a host's."""
 
     scope: Scope
@@ -59,14 +66,14 @@ class Who:
     approval_id: str | None = None
 
 
-class Plans:
+class PlanService:
     def __init__(
         self,
         db: Database,
-        references: References,
+        references: ReferenceService,
         runtimes: Runtimes,
         schemas: SchemaChecker,
-        variables: Variables,
+        variables: VariableService,
     ) -> None:
         self.variables = variables
         self.schemas = schemas
@@ -83,7 +90,7 @@ class Plans:
         spec_name: str,
         body: Any,
         key: str | None,
-        who: Who,
+        who: Actor,
         copied_from: str | None = None,
         *,
         variables: bool,
@@ -91,16 +98,18 @@ class Plans:
     ) -> Plan:
         """Stores a draft, or the next revision of one. Idempotent by the work that stores it. With `variables`, `given`
         is what these may lead into beside the state of the thread, by kind."""
-        done = await store.stored_by(tx, who.scope.work_id)
+        done = await store.find_by_work(tx, who.scope.work_id)
         if done is not None:
             return await self.named(tx, None, done)
         spec = self._spec(runtime, spec_name)
         draft = await self._draft(spec, body, f"The body does not match the plan {spec_name}.", variables)
         data, actions, named = draft.data, draft.actions, draft.references
         if variables:
-            holder = Holder(who.scope.thread_id, who.scope.query_id or None, given, runtime.spec.state_schema)
-            size = bodies.weight_of(data, len(actions))
-            flaws, stored = await checked(
+            holder = VariableScope(
+                who.scope.thread_id, who.scope.query_id or None, given, runtime.spec.state_schema
+            )
+            size = bodies.offload_size(data, len(actions))
+            flaws, stored = await check_graph(
                 tx, self.variables, holder, runtime, actions, who.scope.work_id, size
             )
             if flaws:
@@ -110,7 +119,7 @@ class Plans:
                 )
             named = list(dict.fromkeys([*named, *stored]))
         kinds = [a.kind for a in actions]
-        _, missing = bodies.boundaries(runtime.spec, kinds)
+        _, missing = bodies.resolve_dispatchers(runtime.spec, kinds)
         if missing and kinds:
             raise Invalid(
                 f"No dispatcher of the runtime carries out {', '.join(missing)}; declare one under actionDispatchers."
@@ -136,19 +145,19 @@ class Plans:
             await store.transition(
                 tx, plan_id, None, "draft", 1, who.by, who.scope.work_id, None, plan.digest
             )
-        await self._tell(
+        await self._emit(
             tx,
             who,
             [self.status_event(who.scope, runtime, plan, None if revision == 1 else "draft", "draft")],
         )
         return plan
 
-    async def _draft(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> bodies.Draft:
+    async def _draft(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> bodies.PlanDraft:
         """The stored form of a body. Raises Invalid."""
 
-        def work() -> tuple[bodies.Draft | None, list[FieldError]]:
-            normal, flaws = bodies.normalise(spec, body, self.schemas, variables=variables)
-            return None if flaws else bodies.Draft.from_body(normal), flaws
+        def work() -> tuple[bodies.PlanDraft | None, list[FieldError]]:
+            normal, flaws = bodies.normalize(spec, body, self.schemas, variables=variables)
+            return None if flaws else bodies.PlanDraft.from_body(normal), flaws
 
         # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
         draft, flaws = await asyncio.to_thread(work)
@@ -165,7 +174,7 @@ class Plans:
                 f"The plan {plan.called} was stored under another version of the runtime, and does not match the plan "
                 f"{spec.name} of this one; store the next revision first."
             )
-            body = bodies.flat(spec, await offload(loads, plan.body))
+            body = bodies.flatten_payload(spec, await offload(loads, plan.body))
             await self._draft(spec, body, refusal, plan.variables)
 
     async def _revise(self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime) -> tuple[str, int]:
@@ -179,7 +188,7 @@ class Plans:
             raise Conflict(f"The plan {current.called} is a {current.spec_name}, not a {spec_name}.")
         if await store.open_gate(tx, current.id):
             raise PlanGateOpen(f"The plan {current.called} waits for a decision; store a revision after it.")
-        if await store.about_to_begin(tx, current.thread_id, current.id):
+        if await store.is_about_to_begin(tx, current.thread_id, current.id):
             raise PlanAlreadyApproved(
                 f"The plan {current.called} was approved and is about to be carried out: what was approved does not "
                 "change. Store a new plan."
@@ -198,26 +207,37 @@ class Plans:
     def check_inputs(self, run: QueryRun, inputs: Any) -> None:
         """The inputs of an execution, over those of its query, fit the runtime. Raises Invalid."""
         schema = run.runtime.spec.input_schema
-        flaws = self.schemas.compile(schema).errors(effective(run, inputs)) if schema is not None else []
+        flaws = (
+            self.schemas.compile(schema).errors(effective_inputs(run, inputs)) if schema is not None else []
+        )
         if flaws:
             raise Invalid(
                 "The inputs do not match the runtime's inputSchema.",
                 [FieldError("/inputs" + f.pointer, f.message) for f in flaws],
             )
 
-    async def ground(
-        self, tx: Tx, run: QueryRun, plan: Plan, read: PlanReader, inputs: Any, who: Who, texts: Texts
-    ) -> Kept:
+    async def check_and_snapshot(
+        self,
+        tx: Tx,
+        run: QueryRun,
+        plan: Plan,
+        read: PlanReader,
+        inputs: Any,
+        who: Actor,
+        texts: ArtifactTexts,
+    ) -> StoredDocuments:
         """As the gate of a plan with variables opens: what no action provides is there, the actions that are known now
         fit the plan's schema, and the documents that its variables lead into are kept; `texts` are those of artifacts.
         Raises Invalid."""
-        holder = Holder.of(run)
-        holder = replace(holder, given={**holder.given, INPUT: effective(run, inputs)})
+        holder = VariableScope.of(run)
+        holder = replace(holder, given={**holder.given, INPUT: effective_inputs(run, inputs)})
         work_id = who.scope.work_id
         body, graph = await read.body(plan), await read.graph(plan)
-        kept = await snapshot(tx, self.variables, holder, graph, work_id, texts)
+        kept = await take_snapshot(tx, self.variables, holder, graph, work_id, texts)
         spec = self._spec(run.runtime, plan.spec_name)
-        flaws = await misfits(tx, self.variables, self.schemas, spec, body, graph, kept, work_id)
+        flaws = await validate_known_actions(
+            tx, self.variables, self.schemas, spec, body, graph, kept, work_id
+        )
         if flaws:
             raise Invalid("With the values of its variables the plan cannot be carried out.", flaws)
         return kept
@@ -242,7 +262,7 @@ class Plans:
         runtime: Runtime,
         plan: Plan,
         to: PlanStatus,
-        who: Who,
+        who: Actor,
         *,
         query_id: str | None = None,
         result: bytes | None = None,
@@ -262,14 +282,14 @@ class Plans:
             who.approval_id,
             plan.digest,
         )
-        await self._tell(tx, who, [self.status_event(who.scope, runtime, plan, plan.status, to)])
+        await self._emit(tx, who, [self.status_event(who.scope, runtime, plan, plan.status, to)])
         if to is PlanStatus.APPROVED:
             await self._references.hold(tx, plan.id, until_over=True)
         elif to in PLAN_LIFE.terminal:
             await self._references.let_go(tx, plan.id)
         return await self.named(tx, None, plan.id)
 
-    async def _tell(self, tx: Tx, who: Who, events: list[Event]) -> None:
+    async def _emit(self, tx: Tx, who: Actor, events: list[Event]) -> None:
         if who.scope.query_id:  # a host that stores a plan has no query to tell
             await journal_store.append(tx, who.scope.query_id, events)
 
@@ -301,13 +321,13 @@ class Plans:
             await journal_store.append(tx, scope.query_id, told)
         return moved
 
-    async def gate_closed(self, tx: Tx, approval: ApprovalRow, subject: bytes) -> None:
+    async def on_gate_closed(self, tx: Tx, approval: ApprovalRow, subject: bytes) -> None:
         """In the transaction in which a gate closes without an approval: the revision that was asked about carries
         what was said of it and is not presented again, whatever is stored meanwhile."""
         if approval.decision is not None:
             revision = (await offload(loads, subject))["revision"]
             said = (approval.decision, approval.feedback, approval.partial)
-            await store.decided(tx, approval.target, revision, *said)
+            await store.record_decision(tx, approval.target, revision, *said)
         await self.leave_draft(tx, approval.target)
 
     # -- the end of a query ----------------------------------------------------------------------------------
@@ -324,14 +344,14 @@ class Plans:
             plan = await self.named(tx, None, plan_id)
             runtime = await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
             scope = await self.scope_of_execution(tx, plan)
-            actions = bodies.actions_of(await offload(loads, plan.body))
+            actions = bodies.parse_actions(await offload(loads, plan.body))
             closed = set[str]()  # the actions of one dispatch share a record
             rows = await store.actions(tx, plan_id)
             together = Counter(row["work_id"] for row in rows)
             for row in rows:
                 if row["status"] in ("pending", "dispatched"):
-                    any_value = bodies.takes_any_value(runtime.spec, actions[row["index"]])
-                    left = await self._left_behind(tx, row, any_value=any_value)
+                    any_value = bodies.accepts_any_result(runtime.spec, actions[row["index"]])
+                    left = await self._result_of_abandoned(tx, row, any_value=any_value)
                     parts = left.parts(together[row["work_id"]])
                     await self.move_actions(tx, plan_id, scope, [row], left.status, **parts)
                     if left.status is not ActionStatus.SKIPPED and row["work_id"] not in closed:
@@ -339,9 +359,9 @@ class Plans:
                         said = parts.get("result"), parts.get("error")
                         await store.close_action_work(tx, row["work_id"], left.status, *said)
             result = strict_json.dumps({"status": "failed", "reason": reason})
-            await self.move(tx, runtime, plan, PlanStatus.FAILED, Who(scope, "service"), result=result)
+            await self.move(tx, runtime, plan, PlanStatus.FAILED, Actor(scope, "service"), result=result)
 
-    async def _left_behind(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:
+    async def _result_of_abandoned(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:
         """What becomes of an action whose query ends: a result that is in counts, whatever was going on, and goes to no
         path any more. One that is pending has a call if it was sent before, and a person said `retry`."""
         call = None if row["work_id"] is None else await calls_store.outcome(tx, row["work_id"])
@@ -351,7 +371,7 @@ class Plans:
             return Verdict.unknown("The query ended before anybody said what became of it.")
         result = await offload(loads, call["result"])
         done = CallOutcome("done", result.get("output"), result.get("error"))
-        return bodies.judged(done, any_value=any_value)
+        return bodies.action_result(done, any_value=any_value)
 
     async def runtime_of(self, tx: Tx, plan: Plan) -> Runtime:
         """The version of the runtime that the plan was stored for."""
@@ -403,4 +423,4 @@ class Plans:
 
     async def standing(self, tx: Tx, plan_id: str) -> tuple[Plan, list[Any]]:
         """A plan, and where its actions stand once it was approved."""
-        return await self.named(tx, None, plan_id), await store.standing(tx, plan_id)
+        return await self.named(tx, None, plan_id), await store.action_states(tx, plan_id)

@@ -7,22 +7,22 @@ from typing import Any
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
-from app.documents.writing import WriteRefused
+from app.documents.writing import WriteRejected
 from app.engine import lease_store as queue_store
 from app.engine import store as queries_store
 from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
 from app.plans.models import Plan, action_wire
-from app.plans.service import Plans
+from app.plans.service import PlanService
 from app.plans.states import PLAN_LIFE, ActionStatus
-from app.plans.variables import delivered, graph_of
+from app.plans.variables import deliver_result, load_graph
 from app.tools.results import Answer, Outcome, ToolError
-from app.variables.service import Holder, given_of
+from app.variables.service import VariableScope, query_documents
 
 
 async def settle(
-    plans: Plans, tx: Tx, plan_id: str, index: int, outcome: str, details: Any, by: str
+    plans: PlanService, tx: Tx, plan_id: str, index: int, outcome: str, details: Any, by: str
 ) -> dict[str, Any]:
     """A person says what became of an action whose outcome is unknown. Actions of one dispatch share it."""
     plan = await plans.named(tx, None, plan_id)
@@ -64,26 +64,30 @@ async def settle(
     return action_wire((await store.actions(tx, plan.id, [index]))[0])
 
 
-async def _settle_output(plans: Plans, tx: Tx, plan: Plan, row: Any, outcome: str, details: Any) -> list[str]:
+async def _settle_output(
+    plans: PlanService, tx: Tx, plan: Plan, row: Any, outcome: str, details: Any
+) -> list[str]:
     """What a person says of an action with an output path is written to it, as its result or its error."""
     if not plan.variables or plan.query_id is None:
         return []
-    graph = await graph_of(plan)
+    graph = await load_graph(plan)
     step = graph.steps[row["index"]]
-    query = await queries_store.record(tx, plan.query_id)
+    query = await queries_store.load_query(tx, plan.query_id)
     scope = await journal_store.load_scope(tx, row["work_id"])
     if step.call.output is None or query is None or scope is None:
         return []
     spec = (await plans.runtime_of(tx, plan)).spec
-    holder = Holder(plan.thread_id, plan.query_id, given_of(spec, query.request), spec.state_schema)
+    holder = VariableScope(
+        plan.thread_id, plan.query_id, query_documents(spec, query.request), spec.state_schema
+    )
     known: Outcome = (
         Answer(details)
         if outcome == "succeeded"
         else ToolError(f"A person settled it as failed: {strict_json.dumps(details).decode()}", "settled")
     )
     try:
-        rows = await delivered(tx, plans.variables, holder, scope, step.call.output, known)
-    except WriteRefused as refused:
+        rows = await deliver_result(tx, plans.variables, holder, scope, step.call.output, known)
+    except WriteRejected as refused:
         raise Invalid(
             f"The details cannot be written to the action's path: {refused}.",
             [FieldError("/details", str(refused))],

@@ -96,7 +96,7 @@ SELECT n, from_status, to_status, revision, at, by, work_id, approval_id, digest
 """
 
 
-def plan_of(row: Any) -> Plan | None:
+def plan_from_row(row: Any) -> Plan | None:
     if row is None:
         return None
     values = dict(row)
@@ -107,19 +107,19 @@ def plan_of(row: Any) -> Plan | None:
 async def find(tx: Tx, thread_id: str | None, name: str) -> Plan | None:
     """By `pln_` id, else by the key that a planner chose in this thread."""
     if name.startswith("pln_"):
-        found = plan_of(await tx.row(BY_ID, tx.tenant, name))
+        found = plan_from_row(await tx.row(BY_ID, tx.tenant, name))
         if found is not None and thread_id in (None, found.thread_id):
             return found
     if thread_id is None:
         return None
-    return plan_of(await tx.row(BY_KEY, tx.tenant, thread_id, name))
+    return plan_from_row(await tx.row(BY_KEY, tx.tenant, thread_id, name))
 
 
 async def lock(tx: Tx, plan_id: str) -> None:
     await tx.run(LOCK, tx.tenant, plan_id)
 
 
-async def stored_by(tx: Tx, work_id: str) -> str | None:
+async def find_by_work(tx: Tx, work_id: str) -> str | None:
     plan_id: str | None = await tx.value(STORED_BY, tx.tenant, work_id)
     return plan_id
 
@@ -146,7 +146,7 @@ async def transition(tx: Tx, *args: Any) -> None:
     await tx.run(TRANSITION, tx.tenant, *args)
 
 
-async def decided(tx: Tx, *args: Any) -> None:
+async def record_decision(tx: Tx, *args: Any) -> None:
     await tx.run(DECIDED, tx.tenant, *args)
 
 
@@ -155,7 +155,7 @@ async def open_gate(tx: Tx, plan_id: str) -> str | None:
     return found
 
 
-async def about_to_begin(tx: Tx, thread_id: str, plan_id: str) -> bool:
+async def is_about_to_begin(tx: Tx, thread_id: str, plan_id: str) -> bool:
     """Whether a draft was approved, and who asked for it will begin it. Asked after `open_gate`: no decision falls between."""
     return bool(await tx.value(ABOUT_TO_BEGIN, tx.tenant, thread_id, plan_id))
 
@@ -173,7 +173,7 @@ async def actions(tx: Tx, plan_id: str, indexes: Sequence[int] | None = None) ->
     return await tx.fetch(SOME_ACTIONS, tx.tenant, plan_id, indexes)
 
 
-async def standing(tx: Tx, plan_id: str) -> list[Any]:
+async def action_states(tx: Tx, plan_id: str) -> list[Any]:
     """Where the actions of a plan stand, without what became of them, which may be large."""
     return await tx.fetch(STANDING, tx.tenant, plan_id)
 
@@ -215,7 +215,7 @@ async def approved_drafts_of_query(tx: Tx, query_id: str) -> list[str]:
 
 
 async def page(tx: Tx, *args: Any) -> list[Plan]:
-    return [p for r in await tx.fetch(LIST, tx.tenant, *args) if (p := plan_of(r)) is not None]
+    return [p for r in await tx.fetch(LIST, tx.tenant, *args) if (p := plan_from_row(r)) is not None]
 
 
 async def revisions(tx: Tx, plan_id: str) -> list[Any]:

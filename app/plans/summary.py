@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 
 from app.base.json import strict_json
-from app.documents.glimpses import brief, cut
+from app.documents.glimpses import glimpse_value, truncate_text
 
 MOST_ENTITIES = 2**63 - 1  # what JSON holds here; there are no more
 SUMMARY_CHARS = 4_000
 ERROR_CHARS = 1_000
 
 
-def summary(rows: list[Any]) -> dict[str, Any]:
+def execution_summary(rows: list[Any]) -> dict[str, Any]:
     """What executePlan answers: the actions, how many entities they touched, in words. The rows of one dispatch
     share a result, which counts once. A failure whose error went to a path is handled: the plan may still be executed.
     It goes to a model and to everybody who follows the query, so long words are cut; the rows have all of them."""
@@ -32,18 +32,19 @@ def summary(rows: list[Any]) -> dict[str, Any]:
                 "index": r["index"],
                 "kind": r["kind"],
                 "status": r["status"],
-                **({"error": _shortened(errors[r["index"]])} if r["index"] in errors else {}),
+                **({"error": _shorten_error(errors[r["index"]])} if r["index"] in errors else {}),
             }
             for r in rows
         ],
         "entitiesAffected": affected,
-        "summary": cut(" ".join(words), SUMMARY_CHARS) or f"{done} of {len(rows)} actions took effect.",
+        "summary": truncate_text(" ".join(words), SUMMARY_CHARS)
+        or f"{done} of {len(rows)} actions took effect.",
     }
 
 
-def _shortened(error: dict[str, Any]) -> dict[str, Any]:
+def _shorten_error(error: dict[str, Any]) -> dict[str, Any]:
     """The details are a person's, who settled the action, and may be any JSON."""
     if "message" in error:
-        return {**error, "message": cut(error["message"], ERROR_CHARS)}
+        return {**error, "message": truncate_text(error["message"], ERROR_CHARS)}
     long = len(strict_json.dumps(error["details"])) > ERROR_CHARS
-    return {**error, "details": brief(error["details"])} if long else error
+    return {**error, "details": glimpse_value(error["details"])} if long else error

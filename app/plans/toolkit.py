@@ -16,28 +16,36 @@ import orjson
 from plangate.spec.approvals import plan_rule
 from plangate.spec.variable_schemas import has_variables
 
-from app.approvals.models import ApprovalRequest, Decided
-from app.approvals.service import Approvals
+from app.approvals.models import ApprovalRequest, DecidedApproval
+from app.approvals.service import ApprovalService
 from app.base.errors import MAX_LISTED_ERRORS, Invalid, PlangateError
 from app.base.json import strict_json
 from app.base.json.offload import loads, offload
 from app.base.postgres.database import Tx
-from app.calls.dispatch import Dispatch
+from app.calls.dispatch import CallDispatcher
 from app.calls.toolkit import ToolCall
 from app.engine.query_run import QueryFailed, QueryRun
 from app.journal import store as journal_store
 from app.plans import body as bodies
 from app.plans import store
-from app.plans.artifacts import Texts, texts_of
-from app.plans.executor import Execution
-from app.plans.graph import Step
+from app.plans.artifacts import ArtifactTexts, load_texts
+from app.plans.executor import PlanExecution
+from app.plans.graph import PlanStep
 from app.plans.models import Plan
-from app.plans.service import PlanGateOpen, PlanRejected, Plans, Who
+from app.plans.service import Actor, PlanGateOpen, PlanRejected, PlanService
 from app.plans.states import PlanStatus
-from app.plans.variables import Flow, Kept, PlanReader, View, described, effective, stored_values
-from app.references.service import Handle, References
+from app.plans.variables import (
+    ExecutionFlow,
+    ExecutionView,
+    PlanReader,
+    StoredDocuments,
+    describe_reads,
+    effective_inputs,
+    stored_values,
+)
+from app.references.service import Handle, ReferenceService
 from app.tools.results import Answer, Outcome, ToolError
-from app.variables.service import given_of
+from app.variables.service import query_documents
 from app.variables.values import ARTIFACT
 
 SHOWN_BYTES = 32 * 1024
@@ -51,7 +59,11 @@ HANDLE = ("kind", "id", "glimpse", "sizeBytes")
 
 class PlanTools:
     def __init__(
-        self, plans: Plans, approvals: Approvals, references: References, dispatch: Dispatch
+        self,
+        plans: PlanService,
+        approvals: ApprovalService,
+        references: ReferenceService,
+        dispatch: CallDispatcher,
     ) -> None:
         self._plans = plans
         self._approvals = approvals
@@ -64,10 +76,10 @@ class PlanTools:
         args = call.args
         if args["specName"] != call.agent.plan_name:
             return ToolError(f"{call.agent.name} stores plans of {call.agent.plan_name!r} only.")
-        who, runtime = Who(call.scope, call.agent.name), call.run.runtime
+        who, runtime = Actor(call.scope, call.agent.name), call.run.runtime
         spec = runtime.plans.get(args["specName"])
         try:
-            plan = await call.run.durably(
+            plan = await call.run.in_fenced_transaction(
                 lambda tx: self._plans.store(
                     tx,
                     runtime,
@@ -76,11 +88,11 @@ class PlanTools:
                     args.get("planId"),
                     who,
                     variables=has_variables(call.agent) or bool(spec and spec.variables),
-                    given=given_of(runtime.spec, call.run.query.request),
+                    given=query_documents(runtime.spec, call.run.query.request),
                 )
             )
         except PlangateError as error:
-            return refused(error)
+            return tool_error(error)
         return Answer(plan.for_model())
 
     async def get(self, call: ToolCall) -> Outcome:
@@ -89,11 +101,11 @@ class PlanTools:
                 lambda tx: self._plans.named(tx, call.run.query.thread_id, call.args["planId"])
             )
         except PlangateError as error:
-            return refused(error)
+            return tool_error(error)
         return Answer({**plan.for_model(), "body": await offload(loads, plan.body)})
 
     async def execute(self, call: ToolCall) -> Outcome:
-        who = Who(call.scope, call.agent.name)
+        who = Actor(call.scope, call.agent.name)
         return await self._execute(
             call.run, call.args["planId"], call.args.get("inputs"), who, call.agent.name
         )
@@ -103,18 +115,20 @@ class PlanTools:
         scope = run.scope(run.query.root_work_id, None, run.query.agent)
         request = run.query.request
         return await self._execute(
-            run, request["planId"], request.get("inputs"), Who(scope, run.query.principal), None
+            run, request["planId"], request.get("inputs"), Actor(scope, run.query.principal), None
         )
 
     # -- gate and execution ----------------------------------------------------------------------------------
 
-    async def _execute(self, run: QueryRun, name: str, inputs: Any, who: Who, agent: str | None) -> Outcome:
+    async def _execute(self, run: QueryRun, name: str, inputs: Any, who: Actor, agent: str | None) -> Outcome:
         read = PlanReader()
         try:
-            texts = await self._texts(run, name, read, who)
-            plan = await run.durably(lambda tx: self._ask(tx, run, name, read, inputs, who, agent, texts))
+            texts = await self._load_texts(run, name, read, who)
+            plan = await run.in_fenced_transaction(
+                lambda tx: self._request_approval(tx, run, name, read, inputs, who, agent, texts)
+            )
         except PlangateError as error:
-            return refused(error)
+            return tool_error(error)
         decided = await run.wait(
             lambda: run.look(lambda tx: self._approvals.decided(tx, who.scope.work_id, "plan")),
             reason="approval",
@@ -122,61 +136,69 @@ class PlanTools:
         if decided.status == "expired" and decided.fails_query:
             raise QueryFailed("approval_expired", f"Nobody decided about the plan {plan.called} in time.")
         if decided.status != "approved":
-            return not_approved(decided)
-        who = Who(who.scope, who.by, decided.id)
+            return rejection_result(decided)
+        who = Actor(who.scope, who.by, decided.id)
         await self._read_ahead(plan, read)
         try:
-            plan = await run.durably(lambda tx: self._begin(tx, run, plan.id, read, inputs, who, decided))
+            plan = await run.in_fenced_transaction(
+                lambda tx: self._begin(tx, run, plan.id, read, inputs, who, decided)
+            )
         except PlangateError as error:
-            await run.durably(lambda tx: self._plans.leave_draft(tx, plan.id))
-            return refused(error)
+            await run.in_fenced_transaction(lambda tx: self._plans.leave_draft(tx, plan.id))
+            return tool_error(error)
         if plan.status in (PlanStatus.EXECUTED, PlanStatus.FAILED):  # a crash came after its end
-            return answered(orjson.loads(plan.result or b"{}"))
+            return execution_result(orjson.loads(plan.result or b"{}"))
         flow = None
         if plan.variables:
-            kept = Kept(await run.look(lambda tx: store.snapshot(tx, who.scope.work_id)))
+            kept = StoredDocuments(await run.look(lambda tx: store.snapshot(tx, who.scope.work_id)))
             graph = await read.graph(plan)
-            flow = Flow(graph, await asyncio.to_thread(View, kept)) if graph.is_one else None
-            inputs = effective(run, inputs)
+            flow = (
+                ExecutionFlow(graph, await asyncio.to_thread(ExecutionView, kept))
+                if graph.has_variables
+                else None
+            )
+            inputs = effective_inputs(run, inputs)
         body = await read.body(plan)
-        execution = Execution(self._plans, self._dispatch, run, run.runtime, plan, body, who, inputs, flow)
-        return answered(await execution.carry_out())
+        execution = PlanExecution(
+            self._plans, self._dispatch, run, run.runtime, plan, body, who, inputs, flow
+        )
+        return execution_result(await execution.carry_out())
 
     async def _read_ahead(self, plan: Plan, read: PlanReader) -> None:
         """Read a plan before the transaction that needs it."""
         await (read.graph(plan) if plan.variables else read.body(plan))
 
-    async def _texts(self, run: QueryRun, name: str, read: PlanReader, who: Who) -> Texts:
+    async def _load_texts(self, run: QueryRun, name: str, read: PlanReader, who: Actor) -> ArtifactTexts:
         """Read the plan, and return the texts of the artifacts that it names if its gate is not open yet."""
 
         async def look(tx: Tx) -> Plan | None:
             asked = (await self._approvals.standing(tx, who.scope.work_id, "plan")).asked
-            return None if asked else await self._named(tx, run, name)
+            return None if asked else await self._find_plan(tx, run, name)
 
         plan = await run.look(look)
         if plan is not None:
             await self._read_ahead(plan, read)
         if plan is None or not plan.variables or f"{ARTIFACT}.".encode() not in plan.body:
-            return Texts({}, {})
-        return await texts_of(run, self._plans.variables, await read.graph(plan))
+            return ArtifactTexts({}, {})
+        return await load_texts(run, self._plans.variables, await read.graph(plan))
 
-    async def _named(self, tx: Tx, run: QueryRun, name: str) -> Plan:
+    async def _find_plan(self, tx: Tx, run: QueryRun, name: str) -> Plan:
         thread = run.query.thread_id if run.query.kind == "agent" else None
         return await self._plans.named(tx, thread, name)
 
-    async def _ask(
+    async def _request_approval(
         self,
         tx: Tx,
         run: QueryRun,
         name: str,
         read: PlanReader,
         inputs: Any,
-        who: Who,
+        who: Actor,
         agent: str | None,
-        texts: Texts,
+        texts: ArtifactTexts,
     ) -> Plan:
         """Opens the gate for the current revision, or finds the one that this work opened."""
-        plan = await self._named(tx, run, name)
+        plan = await self._find_plan(tx, run, name)
         standing = await self._approvals.standing(tx, who.scope.work_id, "plan")
         if standing.asked:
             return plan
@@ -202,7 +224,11 @@ class PlanTools:
         await self._plans.check_body(run.runtime, plan)
         self._plans.check_inputs(run, inputs)
         rule = plan_rule(run.runtime.spec, agent, standing.floor)
-        kept = await self._plans.ground(tx, run, plan, read, inputs, who, texts) if plan.variables else None
+        kept = (
+            await self._plans.check_and_snapshot(tx, run, plan, read, inputs, who, texts)
+            if plan.variables
+            else None
+        )
         subject, glimpses = await self._subject(tx, run, plan, read, inputs, kept)
         request = ApprovalRequest(
             kind="plan",
@@ -223,22 +249,22 @@ class PlanTools:
         return plan
 
     async def _subject(
-        self, tx: Tx, run: QueryRun, plan: Plan, read: PlanReader, inputs: Any, kept: Kept | None
+        self, tx: Tx, run: QueryRun, plan: Plan, read: PlanReader, inputs: Any, kept: StoredDocuments | None
     ) -> tuple[bytes, dict[str, Any]]:
         """The bytes that are approved, and what of them travels in events. `kept` are the documents that the variables of
         the plan lead into, if it has such."""
         runtime = run.runtime
         body = await read.body(plan)
         graph = None if kept is None else await read.graph(plan)
-        actions = bodies.actions_of(body)
-        alone = graph is not None and graph.is_one
-        found, missing = bodies.boundaries(runtime.spec, [a.kind for a in actions], graph=alone)
+        actions = bodies.parse_actions(body)
+        alone = graph is not None and graph.has_variables
+        found, missing = bodies.resolve_dispatchers(runtime.spec, [a.kind for a in actions], graph=alone)
         if missing and actions:
             raise Invalid(f"No dispatcher of the runtime carries out {', '.join(missing)}.")
         together = [actions] if "*" in found else [[action] for action in actions]
-        named = [bodies.references_of(sent) for sent in together]
+        named = [bodies.collect_references(sent) for sent in together]
         if graph is not None:
-            size = bodies.weight_of(plan.body, len(actions))
+            size = bodies.offload_size(plan.body, len(actions))
             named += await offload(_stored_values_by_step, graph.steps, size=size)
         references = await self._references.described(tx, named)
         subject = {
@@ -247,7 +273,7 @@ class PlanTools:
             "revision": plan.revision,
             "planDigest": plan.digest.hex(),
             "body": orjson.Fragment(plan.body),  # it is canonical
-            "inputs": inputs if kept is None else effective(run, inputs),
+            "inputs": inputs if kept is None else effective_inputs(run, inputs),
             "runtimeVersion": runtime.digest,
             "dispatchers": {kind: b.digest for kind, b in found.items()},
             "references": references,
@@ -261,16 +287,23 @@ class PlanTools:
             "body": body
             if len(plan.body) <= SHOWN_BYTES
             else {"actions": [{"kind": a.kind} for a in actions]},
-            **_first("references", handles, _how_many(handles)),
+            **_first_items("references", handles, _visible_count(handles)),
         }
         if graph is not None and kept is not None:
-            subject["variables"] = variables = await described(graph, kept)
-            shown |= _first("variables", variables, SHOWN_VARIABLES)
+            subject["variables"] = variables = await describe_reads(graph, kept)
+            shown |= _first_items("variables", variables, SHOWN_VARIABLES)
         size = len(references) * REFERENCE_WEIGHS_BYTES
         return await offload(strict_json.canonical, subject, size=size), shown
 
     async def _begin(
-        self, tx: Tx, run: QueryRun, plan_id: str, read: PlanReader, inputs: Any, who: Who, decided: Decided
+        self,
+        tx: Tx,
+        run: QueryRun,
+        plan_id: str,
+        read: PlanReader,
+        inputs: Any,
+        who: Actor,
+        decided: DecidedApproval,
     ) -> Plan:
         """draft -> approved -> executing and the rows of the actions, in one transaction, if what is to run is
         what was approved to the byte."""
@@ -282,7 +315,7 @@ class PlanTools:
             raise PlanRejected(
                 f"The plan {plan.called} is {plan.status}: another call carries it out. It runs once."
             )
-        kept = Kept(await store.snapshot(tx, who.scope.work_id)) if plan.variables else None
+        kept = StoredDocuments(await store.snapshot(tx, who.scope.work_id)) if plan.variables else None
         subject, _ = await self._subject(tx, run, plan, read, inputs, kept)
         if await offload(_sha256, subject) != decided.digest:
             raise PlanRejected(
@@ -301,19 +334,19 @@ def _sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _first(name: str, items: list[dict[str, Any]], many: int) -> dict[str, Any]:
+def _first_items(name: str, items: list[dict[str, Any]], many: int) -> dict[str, Any]:
     """So many of them, and how many more there are: a list that is not whole says so."""
     left = len(items) - many
     return {name: items[:many], **({f"{name}LeftOut": left} if left > 0 else {})}
 
 
-def _how_many(handles: list[dict[str, Any]]) -> int:
+def _visible_count(handles: list[dict[str, Any]]) -> int:
     """How many, from the first, are shown beside what is approved."""
     sizes = accumulate(len(strict_json.dumps(handle)) for handle in handles)
     return sum(1 for _ in takewhile(lambda size: size <= SHOWN_REFERENCES_BYTES, sizes))
 
 
-def not_approved(decided: Decided) -> Outcome:
+def rejection_result(decided: DecidedApproval) -> Outcome:
     """What executePlan answers where the gate did not open; the revision carries what was said since the decision."""
     if decided.status == "expired":
         return ToolError("Nobody decided in time. Execute the plan again to ask anew.", "approval_expired")
@@ -324,19 +357,19 @@ def not_approved(decided: Decided) -> Outcome:
     return Answer({"rejected": True, "feedback": decided.feedback})
 
 
-def answered(result: dict[str, Any]) -> Outcome:
+def execution_result(result: dict[str, Any]) -> Outcome:
     """What executePlan answers; a dispatcher that returned what it must not fails the call (plans.md)."""
     errors = [action["error"] for action in result.get("actions", ()) if "error" in action]
     bad = next((e["message"] for e in errors if e.get("code") == "bad_dispatch_result"), None)
     return Answer(result) if bad is None else ToolError(bad, "bad_dispatch_result")
 
 
-def refused(error: PlangateError) -> ToolError:
+def tool_error(error: PlangateError) -> ToolError:
     """An error that the model can act on: what is wrong and where."""
     flaws = getattr(error, "errors", ())[:MAX_LISTED_ERRORS]
     listed = "".join(f" {f.pointer}: {f.message}." for f in flaws)
     return ToolError(error.detail + listed, error.kind)
 
 
-def _stored_values_by_step(steps: Sequence[Step]) -> list[list[Handle]]:
+def _stored_values_by_step(steps: Sequence[PlanStep]) -> list[list[Handle]]:
     return [stored_values([step]) for step in steps]

@@ -28,41 +28,50 @@ from plangate.spec.variables import (
 from app.base.errors import FieldError, Invalid
 from app.base.json.offload import loads, offload
 from app.base.postgres.database import Tx
-from app.documents.glimpses import brief
+from app.documents.glimpses import glimpse_value
 from app.documents.models import WriteRow
-from app.documents.service import Made
-from app.documents.writing import Write, WriteRefused, applied, kind_of
+from app.documents.service import PreparedWrite
+from app.documents.writing import DocumentWrite, WriteRejected, apply_write, json_type
 from app.engine.query_run import QueryRun
 from app.journal.models import Scope
 from app.plans import artifacts, store
 from app.plans import body as bodies
-from app.plans.artifacts import Texts, record_of, with_texts
+from app.plans.artifacts import ArtifactTexts, add_texts, artifact_root
 from app.plans.body import Action
-from app.plans.graph import MAX_FLAWS, REF, STORED, Graph, Paths, Step, excluded, steps_of
+from app.plans.graph import (
+    MAX_FLAWS,
+    REF,
+    STORED,
+    PathIndex,
+    PlanGraph,
+    PlanStep,
+    input_exclusion,
+    parse_steps,
+)
 from app.plans.models import Plan
 from app.plans.states import ActionStatus
 from app.references.service import Handle
 from app.runtimes.models import Runtime
 from app.tools.results import Outcome, ToolError
-from app.variables.service import Gathered, Holder, Variables, picked_of, text_of_picked
+from app.variables.service import GatheredDocuments, VariableScope, VariableService, pick_output, picked_json
 from app.variables.values import (
     ARTIFACT,
-    Filled,
-    Output,
+    FilledCall,
+    OutputPath,
     VariableError,
-    filled,
+    document_root,
+    fill_call,
     is_text,
     lookup_in,
-    reason,
-    root_of,
-    shown,
+    missing_reason,
+    preview,
 )
 
 Documents = Mapping[str, Any]
 """By kind: the document, or MISSING."""
 
 
-class Kept(dict[str, bytes]):
+class StoredDocuments(dict[str, bytes]):
     """The documents of a gate as they are stored, by kind. Pass `documents` if they are parsed already."""
 
     def __init__(self, bodies: Mapping[str, bytes], documents: Documents | None = None) -> None:
@@ -87,10 +96,10 @@ FOLDS_KEPT: Final = 32  # of each document that the actions write
 # -- as a plan is stored
 
 
-async def checked(
+async def check_graph(
     tx: Tx,
-    variables: Variables,
-    holder: Holder,
+    variables: VariableService,
+    holder: VariableScope,
     runtime: Runtime,
     actions: Sequence[Action],
     work_id: str,
@@ -98,29 +107,29 @@ async def checked(
 ) -> tuple[list[FieldError], list[Handle]]:
     """Return the errors in the graph of a body that is to be stored, and, if there are none, the references that its
     variables lead to. `size` is the size of the body, for `offload`."""
-    steps, flaws = await offload(steps_of, actions, size=size)
+    steps, flaws = await offload(parse_steps, actions, size=size)
     if flaws:
         return flaws[:MAX_FLAWS], []
-    graph = await offload(Graph, steps, size=size)
-    roots = {record_of(root) for root in graph.roots() if root.kind != REF}
-    gathered, _ = with_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, None)
-    values = await parsed(gathered)
+    graph = await offload(PlanGraph, steps, size=size)
+    roots = {artifact_root(root) for root in graph.roots() if root.kind != REF}
+    gathered, _ = add_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, None)
+    values = await parse_documents(gathered)
     lookup = lookup_in(values)
 
     def refusal(reference: VariablePath) -> str | None:
         if reference.kind == REF:  # whether it is there is seen as it is pinned
             return None
         if reference.kind == INPUT:
-            return excluded(runtime.spec.input_schema, reference)
+            return input_exclusion(runtime.spec.input_schema, reference)
         if lookup(reference) is MISSING:
-            return reason(reference, values, sorted(gathered.kinds), gathered.why)
+            return missing_reason(reference, values, sorted(gathered.kinds), gathered.why)
         return None
 
     flaws = await offload(graph.flaws, refusal, size=max(size, gathered.size))
     return flaws, await offload(stored_values, steps, size=size)
 
 
-async def graph_of(plan: Plan) -> Graph:
+async def load_graph(plan: Plan) -> PlanGraph:
     """Return the graph of a plan with variables."""
     return await PlanReader().graph(plan)
 
@@ -131,7 +140,7 @@ class PlanReader:
     def __init__(self) -> None:
         self._digest = b""
         self._body: dict[str, Any] = {}
-        self._graph: Graph | None = None
+        self._graph: PlanGraph | None = None
 
     async def body(self, plan: Plan) -> dict[str, Any]:
         """Return the body, which nobody may change."""
@@ -140,51 +149,58 @@ class PlanReader:
             self._digest, self._graph = plan.digest, None
         return self._body
 
-    async def graph(self, plan: Plan) -> Graph:
+    async def graph(self, plan: Plan) -> PlanGraph:
         """Return the graph of a plan with variables."""
-        actions = bodies.actions_of(await self.body(plan))
+        actions = bodies.parse_actions(await self.body(plan))
         if self._graph is None:
-            size = bodies.weight_of(plan.body, len(actions))
-            self._graph = await offload(Graph.of, actions, size=size)
+            size = bodies.offload_size(plan.body, len(actions))
+            self._graph = await offload(PlanGraph.of, actions, size=size)
         return self._graph
 
 
-def stored_values(steps: Sequence[Step]) -> list[Handle]:
+def stored_values(steps: Sequence[PlanStep]) -> list[Handle]:
     """The references that variables of the actions lead into, once, in order."""
-    found = (root for step in steps for one in step.call.found for root in map(root_of, _of(one)))
-    return list(dict.fromkeys(handle_of(root) for root in found if root.kind == REF))
+    found = (
+        root for step in steps for one in step.call.found for root in map(document_root, _with_document(one))
+    )
+    return list(dict.fromkeys(parse_handle(root) for root in found if root.kind == REF))
 
 
-def handle_of(root: VariablePath) -> Handle:
+def parse_handle(root: VariablePath) -> Handle:
     return root.path[0].key, root.path[1].key
 
 
-def _of(found: VariableUse) -> Iterable[VariablePath]:
+def _with_document(found: VariableUse) -> Iterable[VariablePath]:
     return found.expression.paths()
 
 
-async def parsed(gathered: Gathered) -> dict[VariablePath, Any]:
+async def parse_documents(gathered: GatheredDocuments) -> dict[VariablePath, Any]:
     return await offload(gathered.values, size=gathered.size)
 
 
 # -- as its gate opens
 
 
-def effective(run: QueryRun, inputs: Any) -> dict[str, Any]:
+def effective_inputs(run: QueryRun, inputs: Any) -> dict[str, Any]:
     """The inputs of an execution: the query's, and over them its own."""
     return {**(run.query.request.get("inputs") or {}), **(inputs or {})}
 
 
-async def snapshot(
-    tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str, texts: Texts
-) -> Kept:
+async def take_snapshot(
+    tx: Tx,
+    variables: VariableService,
+    holder: VariableScope,
+    graph: PlanGraph,
+    work_id: str,
+    texts: ArtifactTexts,
+) -> StoredDocuments:
     """The documents that the plan names, as far as it names them, kept under the work that opens the gate. Every variable
     that no action provides has a value now. Raises Invalid."""
-    roots = {record_of(root) for root in graph.roots() if root.kind != REF}
-    gathered, held = with_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, texts)
-    gone = await _stored_gone(tx, variables, holder, graph, work_id)
+    roots = {artifact_root(root) for root in graph.roots() if root.kind != REF}
+    gathered, held = add_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, texts)
+    gone = await _missing_stored_paths(tx, variables, holder, graph, work_id)
 
-    def work() -> Kept:
+    def work() -> StoredDocuments:
         values = gathered.values()
         lookup, kinds = lookup_in(values), sorted(gathered.kinds)
 
@@ -193,7 +209,7 @@ async def snapshot(
                 return gone.get(reference)
             if graph.writers(reference) or lookup(reference) is not MISSING:
                 return None
-            return reason(reference, values, kinds, gathered.why).rstrip(".")
+            return missing_reason(reference, values, kinds, gathered.why).rstrip(".")
 
         flaws = []
         for step in graph.steps:
@@ -202,41 +218,43 @@ async def snapshot(
                     next(filter(None, map(missing, refs)), None) for refs in found.expression.alternatives
                 ]
                 if None not in told:
-                    text = f"{shown(found.text)} has no value: {'; '.join(filter(None, told))}"
+                    text = f"{preview(found.text)} has no value: {'; '.join(filter(None, told))}"
                     flaws.append(FieldError(f"/body/actions/{step.index}{found.pointer}", text))
         if flaws:
             raise Invalid("A variable of the plan has no value.", flaws[:MAX_FLAWS])
-        records = artifacts.kept_records(graph, values)
-        documents = {**_kept(graph, values), **artifacts.kept(records, held)}
+        records = artifacts.records_in_snapshot(graph, values)
+        documents = {**_snapshot_documents(graph, values), **artifacts.artifact_snapshot(records, held)}
         bodies = {kind: orjson.dumps(document) for kind, document in documents.items()}
-        return Kept(bodies, documents)  # it all came through the gate
+        return StoredDocuments(bodies, documents)  # it all came through the gate
 
-    kept = await offload(work, size=max(gathered.size, bodies.weight_of(b"", len(graph.steps))))
+    kept = await offload(work, size=max(gathered.size, bodies.offload_size(b"", len(graph.steps))))
     await store.keep_snapshot(tx, work_id, kept)
     return kept
 
 
-async def _stored_gone(
-    tx: Tx, variables: Variables, holder: Holder, graph: Graph, work_id: str
+async def _missing_stored_paths(
+    tx: Tx, variables: VariableService, holder: VariableScope, graph: PlanGraph, work_id: str
 ) -> dict[VariablePath, str]:
     """The paths into stored values that lead nowhere, and why. One value at a time: together they may be too many."""
     into: dict[VariablePath, list[VariablePath]] = {}
     for reference in graph.stored():
-        root = root_of(reference)
+        root = document_root(reference)
         if reference != root:  # a whole value is there: what is pinned is described
             into.setdefault(root, []).append(reference)
     gone = {}
     for root, references in into.items():
         gathered = await variables.gather(tx, holder, work_id, [root])
-        values = await parsed(gathered)
+        values = await parse_documents(gathered)
         lookup = lookup_in(values)
         for reference in references:
             if lookup(reference) is MISSING:
-                gone[reference] = reason(reference, values, sorted(gathered.kinds), gathered.why).rstrip(".")
+                gone[reference] = missing_reason(
+                    reference, values, sorted(gathered.kinds), gathered.why
+                ).rstrip(".")
     return gone
 
 
-def _kept(graph: Graph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
+def _snapshot_documents(graph: PlanGraph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
     """Of each document the top-level fields that the plan reads or writes."""
     named: dict[str, set[str] | None] = {}
     for step in graph.steps:
@@ -260,26 +278,26 @@ def _kept(graph: Graph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
     return kept
 
 
-async def described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
+async def describe_reads(graph: PlanGraph, kept: StoredDocuments) -> list[dict[str, Any]]:
     """What the approved bytes say of each path that is read: the digest of its value at that moment and a glimpse of it,
     and the actions whose result it is; where these leave nothing of that value, they alone."""
-    size = max(kept.size, bodies.weight_of(b"", len(graph.steps)))
-    return await offload(_described, graph, kept, size=size)
+    size = max(kept.size, bodies.offload_size(b"", len(graph.steps)))
+    return await offload(_describe_reads, graph, kept, size=size)
 
 
-def _described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
+def _describe_reads(graph: PlanGraph, kept: StoredDocuments) -> list[dict[str, Any]]:
     documents = kept.documents()
     seen: dict[int, dict[str, Any]] = {}  # a value that several paths lead to is looked at once
     told = []
     for reference in dict.fromkeys(read for step in graph.steps for read in step.reads()):
         one: dict[str, Any] = {"variable": str(reference)}
-        text = artifacts.told_of(reference, documents)
+        text = artifacts.approved_text(reference, documents)
         if text is not None:
             told.append(one | text)
             continue
         value = resolve_path(documents.get(reference.kind, MISSING), reference.path)
         if value is not MISSING and not graph.overwritten(reference):
-            one |= seen.get(id(value)) or seen.setdefault(id(value), _looked_at(value))
+            one |= seen.get(id(value)) or seen.setdefault(id(value), _describe_value(value))
         producers = graph.producers(reference)
         if producers:
             one["resultOf"] = producers
@@ -287,68 +305,68 @@ def _described(graph: Graph, kept: Kept) -> list[dict[str, Any]]:
     return told
 
 
-def _looked_at(value: Any) -> dict[str, Any]:
+def _describe_value(value: Any) -> dict[str, Any]:
     data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)  # canonical: it came through the gate
     return {
         "digest": hashlib.sha256(data).hexdigest(),
-        "type": kind_of(value),
+        "type": json_type(value),
         "sizeBytes": len(data),
-        "glimpse": brief(value),
+        "glimpse": glimpse_value(value),
     }
 
 
 # -- as its actions run
 
 
-async def delivered(
+async def deliver_result(
     tx: Tx,
-    variables: Variables,
-    holder: Holder,
+    variables: VariableService,
+    holder: VariableScope,
     scope: Scope,
-    output: Output,
+    output: OutputPath,
     outcome: Outcome,
     epoch: int | None = None,
-    made: Made | None = None,
+    made: PreparedWrite | None = None,
     data: bytes | None = None,
 ) -> list[WriteRow]:
     """Write the result of an action to its path, or its error to the error path; write nothing if it has no such path.
     `made` and `data` are the results of `ahead`. Return the writes with their values. Raises WriteRefused if nothing was
     written."""
-    picked = picked_of(output, outcome)
+    picked = pick_output(output, outcome)
     if isinstance(picked, ToolError):
         return []
     paths, value = picked
     failed = isinstance(outcome, ToolError)
     if data is None:
-        data = await text_of_picked(outcome, value)
+        data = await picked_json(outcome, value)
     rows = await variables.write(
         tx, holder, scope, paths, output.method, value, failed=failed, epoch=epoch, made=made, data=data
     )
     return [replace(row, value=data) for row in rows]
 
 
-async def ahead(
-    variables: Variables, run: QueryRun, scope: Scope, output: Output, outcome: Outcome
-) -> tuple[Made | None, bytes | None]:
+async def prepare_large_write(
+    variables: VariableService, run: QueryRun, scope: Scope, output: OutputPath, outcome: Outcome
+) -> tuple[PreparedWrite | None, bytes | None]:
     """Compute what a large write makes of its document, and the value as JSON, while no transaction is open. Raises
     WriteRefused."""
-    picked = picked_of(output, outcome)
+    picked = pick_output(output, outcome)
     if isinstance(picked, ToolError):
         return None, None
     paths, value = picked
-    data = await text_of_picked(outcome, value)
+    data = await picked_json(outcome, value)
     return await variables.ahead(run, scope, paths, output.method, value, data), data
 
 
-class View:
+class ExecutionView:
     """What the actions of one execution read: the snapshot, and over it what they wrote themselves. Built and read with
     `offload`."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: StoredDocuments) -> None:
         self.size = kept.size
         """Bytes of JSON of all that is in it."""
         self._base = kept.documents()
-        self._writes: dict[str, dict[int, Write]] = {}
+        self._writes: dict[str, dict[int, DocumentWrite]] = {}
         self._numbers: dict[str, list[int]] = {}  # of the writes, sorted
         # After which write a document was what, the newest last: actions that run at the same time are taken up in
         # another order than that of the log.
@@ -364,7 +382,7 @@ class View:
         if row.n not in writes:
             insort(self._numbers.setdefault(row.kind, []), row.n)
         self.size += row.size_bytes
-        writes[row.n] = Write(path.path, row.method, value)
+        writes[row.n] = DocumentWrite(path.path, row.method, value)
         folded = self._folded.get(row.kind)
         while folded and folded[-1][0] >= row.n:
             folded.pop()
@@ -382,24 +400,24 @@ class View:
         writes, numbers = self._writes.get(kind, {}), self._numbers.get(kind, [])
         for n in numbers[bisect_right(numbers, head) :]:
             try:
-                held = applied(held, writes[n])
-            except WriteRefused as refused:
+                held = apply_write(held, writes[n])
+            except WriteRejected as refused:
                 raise VariableError(
-                    f"{shown('†' + kind)} was written to since the plan was approved, and what this plan wrote does not "
+                    f"{preview('†' + kind)} was written to since the plan was approved, and what this plan wrote does not "
                     f"fit what was approved: {refused}."
                 ) from refused
             folded.append((n, held))
         return held
 
 
-class Flow:
+class ExecutionFlow:
     """Where the actions of one execution stand, as far as others depend on it."""
 
-    def __init__(self, graph: Graph, view: View) -> None:
+    def __init__(self, graph: PlanGraph, view: ExecutionView) -> None:
         self.graph = graph
         self.view = view
         self._status: dict[int, ActionStatus] = {}
-        self._delivered = Paths()
+        self._delivered = PathIndex()
         self._silent = 0  # those that failed and wrote nothing, as bits
         self.turn = asyncio.Lock()
         """Held by whoever reads or changes the view: large values are put in by a thread."""
@@ -408,9 +426,11 @@ class Flow:
         """An action is over; `rows` is what it wrote."""
         values = [await offload(loads, row.value or b"null") for row in rows]
         async with self.turn:
-            self._take_up(n, status, rows, values)
+            self._apply_writes(n, status, rows, values)
 
-    def _take_up(self, n: int, status: ActionStatus, rows: Sequence[WriteRow], values: Sequence[Any]) -> None:
+    def _apply_writes(
+        self, n: int, status: ActionStatus, rows: Sequence[WriteRow], values: Sequence[Any]
+    ) -> None:
         self._status[n] = status
         paths = [self.view.add(row, value) for row, value in zip(rows, values, strict=True)]
         for path in paths:
@@ -418,23 +438,24 @@ class Flow:
         if status is ActionStatus.FAILED and not paths:
             self._silent |= 1 << n
 
-    def usable(self, reference: VariablePath) -> bool:
+    def usable_error(self, reference: VariablePath) -> bool:
         """Whether those who write a path, if anybody does, wrote it: a value from before the plan does not count then,
         and neither does one of which a part is missing since its action failed."""
         writers = self.graph.writers(reference)
-        return not writers or bool(self._delivered.near(reference) and not writers & self._silent)
+        return not writers or bool(self._delivered.overlapping(reference) and not writers & self._silent)
 
-    def skipped(self, n: int) -> str | None:
+    def skip_reason(self, n: int) -> str | None:
         """Why an action is not to run, if so: those that it waited for gave it nothing."""
         for found in self.graph.steps[n].call.found:
             lacking = [
-                next((r for r in refs if not self.usable(r)), None) for refs in found.expression.alternatives
+                next((r for r in refs if not self.usable_error(r)), None)
+                for refs in found.expression.alternatives
             ]
             if None not in lacking:
-                return f"{shown(found.text)} has no value: {self._of(r for r in lacking if r is not None)}."
+                return f"{preview(found.text)} has no value: {self._writers_outcome(r for r in lacking if r is not None)}."
         return None
 
-    def unprovided(self, n: int, references: Mapping[VariablePath, Any]) -> str | None:
+    def missing_alternatives_reason(self, n: int, references: Mapping[VariablePath, Any]) -> str | None:
         """The same of alternatives that were written, and none has a value where the action reads. A single path of which
         that is so is no reason: that is an error. `references` are the stored values that it reads."""
         stored = lookup_in(references)
@@ -442,26 +463,26 @@ class Flow:
         def lookup(reference: VariablePath) -> Any:
             if reference.kind in STORED:
                 return stored(reference)
-            if not self.usable(reference):
+            if not self.usable_error(reference):
                 return MISSING
             return resolve_path(self.view.document(reference.kind), reference.path)
 
         for found in self.graph.steps[n].call.found:
             several = len(found.expression.alternatives) > 1 and self.graph.depends(found)
             if several and evaluate(found.expression, lookup) is MISSING:
-                return f"{shown(found.text)} has no value, and those that could write one are over."
+                return f"{preview(found.text)} has no value, and those that could write one are over."
         return None
 
-    def _of(self, references: Iterable[VariablePath]) -> str:
+    def _writers_outcome(self, references: Iterable[VariablePath]) -> str:
         """What became of those that should have written these."""
         told = []
         for reference in references:
-            gave = self._delivered.near(reference)
+            gave = self._delivered.overlapping(reference)
             silent = [p for p in self.graph.producers(reference) if p in self._status and not gave >> p & 1]
-            told += [f"action {p} {self._ended(p)}" for p in silent[:3]]
+            told += [f"action {p} {self._end_reason(p)}" for p in silent[:3]]
         return ", ".join(dict.fromkeys(told))
 
-    def _ended(self, n: int) -> str:
+    def _end_reason(self, n: int) -> str:
         status = self._status[n]
         return "wrote to another path" if status is ActionStatus.SUCCEEDED else f"is {status}"
 
@@ -479,7 +500,9 @@ class Flow:
         """The texts of artifacts that an action reads."""
         return sorted(filter(is_text, self.graph.steps[n].call.roots()), key=str)
 
-    def fill(self, n: int, references: Mapping[VariablePath, Any], why: Mapping[VariablePath, str]) -> Filled:
+    def fill(
+        self, n: int, references: Mapping[VariablePath, Any], why: Mapping[VariablePath, str]
+    ) -> FilledCall:
         """The action with values in the place of its variables; `references` are the stored values that it reads, `why`
         says what became of those that are gone. Raises VariableError."""
         call = self.graph.steps[n].call
@@ -488,4 +511,4 @@ class Flow:
             if root.kind not in STORED:
                 values[root] = self.view.document(root.kind)
         kinds = sorted(root.kind for root, value in values.items() if value is not MISSING)
-        return filled(call, values, kinds, why, self.usable)
+        return fill_call(call, values, kinds, why, self.usable_error)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from app.artifacts.service import Artifacts
+from app.artifacts.service import ArtifactService
 from app.base.errors import Conflict, NotFound, TransactionConflict
 from app.base.ids import is_id
 from app.base.postgres.database import Database, StatementTimeout
-from app.engine.worker import one_by_one
+from app.engine.worker import for_each_due
 from app.queries import store
 
 SLICE_ROWS: Final = 20_000
@@ -31,7 +31,7 @@ class ThreadBusy(Conflict):
 
 
 class Deletions:
-    def __init__(self, db: Database, artifacts: Artifacts) -> None:
+    def __init__(self, db: Database, artifacts: ArtifactService) -> None:
         self._db = db
         self._artifacts = artifacts
 
@@ -64,7 +64,7 @@ class Deletions:
         """Removes what is left of threads that are deleted, a slice a transaction: whoever dies meanwhile, the next one
         goes on."""
         due = await store.due_deletions(self._db, DUE_AT_ONCE)
-        await one_by_one(due, self._finish)
+        await for_each_due(due, self._finish)
         return len(due)
 
     async def _finish(self, tenant: str, thread_id: str) -> None:

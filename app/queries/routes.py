@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.base.errors import Conflict
 from app.base.postgres.database import Tx
-from app.documents.service import Documents
+from app.documents.service import DocumentService
 from app.journal import store as journal_store
 from app.journal.http import SseResponse, claim_stream, get_streams, key_check, wants_stream
 from app.journal.hub import Hub, Watcher
@@ -19,7 +19,7 @@ from app.journal.views import STREAM
 from app.queries import threads, views
 from app.queries.deletion import Deletions
 from app.queries.schemas import ForkThread, MakeThread, Resume, SubmitQuery
-from app.queries.service import Queries, links
+from app.queries.service import QueryService, links
 from app.tenancy import idempotency
 from app.tenancy.http import (
     Cursor,
@@ -47,8 +47,8 @@ QueryId = Annotated[str, Path(max_length=100)]
 ThreadId = Annotated[str, Path(max_length=100)]
 
 
-def queries_of(request: Request) -> Queries:
-    queries: Queries = request.app.state.services.queries
+def queries_of(request: Request) -> QueryService:
+    queries: QueryService = request.app.state.services.queries
     return queries
 
 
@@ -204,7 +204,7 @@ async def make_thread(
     request: Request, body: MakeThread, caller: Annotated[Caller, calling("queries:write")]
 ) -> Response:
     async def make(tx: Tx) -> Reply:
-        thread, new = await threads.make(tx, body.thread_key)
+        thread, new = await threads.create_thread(tx, body.thread_key)
         return Reply(thread, 201 if new else 200, f"/threads/{thread['id']}", thread["id"])
 
     return await answer(request, caller, make)
@@ -225,13 +225,13 @@ async def fork_thread(
 ) -> Response:
     if (done := await repeated(request, caller)) is not None:
         return done
-    documents: Documents = request.app.state.services.documents
+    documents: DocumentService = request.app.state.services.documents
     begun = await documents.state_of(door_of(request).db, caller.tenant, thread_id, body.at)
     glimpse = await documents.glimpse(begun)
 
     async def fork(tx: Tx) -> Reply:
         workspaces = request.app.state.services.workspaces
-        thread = await threads.fork(tx, documents, workspaces, thread_id, begun, glimpse, body.at)
+        thread = await threads.fork_thread(tx, documents, workspaces, thread_id, begun, glimpse, body.at)
         return Reply(thread, 201, f"/threads/{thread['id']}", thread["id"])
 
     return await answer(request, caller, fork)
@@ -244,7 +244,7 @@ async def list_threads(
     position = before(request, "threads", cursor)
 
     async def listed(tx: Tx) -> Any:
-        rows = await threads.page(tx, str(position[0]) if position else None, limit + 1)
+        rows = await threads.thread_page(tx, str(position[0]) if position else None, limit + 1)
         return page(request, "threads", rows, limit, lambda r: [r["id"]])
 
     return await reading(request, caller, listed)
@@ -256,7 +256,7 @@ async def list_threads(
 async def read_thread(
     request: Request, thread_id: ThreadId, caller: Annotated[Caller, calling("read")]
 ) -> Response:
-    return await reading(request, caller, lambda tx: threads.read(tx, thread_id))
+    return await reading(request, caller, lambda tx: threads.read_thread(tx, thread_id))
 
 
 @router.delete(

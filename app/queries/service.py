@@ -11,7 +11,7 @@ import orjson
 from plangate.spec.problems import json_pointer
 from plangate.spec.variable_schemas import data_name_problem
 
-from app.approvals.service import Approvals
+from app.approvals.service import ApprovalService
 from app.base.clock import rfc3339
 from app.base.errors import MAX_COLLECTED_ERRORS, Conflict, FieldError, Invalid, NotFound, TooManyRequests
 from app.base.ids import is_id, new_id
@@ -23,7 +23,7 @@ from app.engine import lease_store as queue_store
 from app.engine import store
 from app.engine.ending import EndHook, end_early
 from app.engine.models import QueryRecord
-from app.engine.worker import Worker, one_by_one
+from app.engine.worker import Worker, for_each_due
 from app.journal.hub import Hub
 from app.journal.models import Event
 from app.queries import store as queries_store
@@ -57,7 +57,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedSubmission:
     """A query that is on record. `running`: this process works on it as soon as the transaction is durable."""
 
     id: str
@@ -80,11 +80,11 @@ def links(query_id: str) -> dict[str, str]:
     return {"self": base, "events": f"{base}/events", "cancel": f"{base}/cancel", "work": f"{base}/work"}
 
 
-class Queries:
+class QueryService:
     def __init__(
         self,
         runtimes: Runtimes,
-        approvals: Approvals,
+        approvals: ApprovalService,
         schemas: SchemaChecker,
         end_hooks: tuple[EndHook, ...],
         worker: Worker,
@@ -101,7 +101,7 @@ class Queries:
 
     # -- accepting -------------------------------------------------------------------------------------------
 
-    async def submit(self, tx: Tx, caller: Caller, asked: Submission) -> Accepted:
+    async def submit(self, tx: Tx, caller: Caller, asked: Submission) -> AcceptedSubmission:
         """Writes the query, its first events and its root work record; begins it here if there is a free slot."""
         if asked.if_busy == "interrupt":
             await self._interrupt(tx, asked)
@@ -119,7 +119,7 @@ class Queries:
 
     async def _submit(
         self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, line: str | None
-    ) -> Accepted | None:
+    ) -> AcceptedSubmission | None:
         """None when the version, remembered as the newest of `line`, is not that any more."""
         agent = self._agent_for(runtime, asked.agent)
         if runtime.spec.input_schema is not None:
@@ -130,7 +130,7 @@ class Queries:
                     "inputs do not match the runtime's inputSchema.",
                     [FieldError("/inputs" + f.pointer, f.message) for f in flaws],
                 )
-        _refuse_unpriced(runtime, asked.limits)
+        _check_cost_limit(runtime, asked.limits)
         named = ((name, data_name_problem(name)) for name in asked.data or {})
         found = (FieldError(json_pointer(("data", name)), why) for name, why in named if why)
         problems = list(islice(found, MAX_COLLECTED_ERRORS))
@@ -150,7 +150,7 @@ class Queries:
         return await self._runtimes.get(tx.tenant, runtime_id, tx)
 
     async def _thread_runtime(self, tx: Tx, asked: Submission) -> Runtime | None:
-        row = await threads.named(tx, asked.thread_id, asked.thread_key)
+        row = await threads.find_thread(tx, asked.thread_id, asked.thread_key)
         if row is None or row["runtime_id"] is None:
             return None
         return await self._runtimes.get(tx.tenant, row["runtime_id"], tx)
@@ -170,7 +170,7 @@ class Queries:
         return agent
 
     async def _interrupt(self, tx: Tx, asked: Submission) -> None:
-        row = await threads.named(tx, asked.thread_id, asked.thread_key)
+        row = await threads.find_thread(tx, asked.thread_id, asked.thread_key)
         if row is not None and await queries_store.lock_thread(
             tx, row["id"]
         ):  # the lock order: the thread first
@@ -187,7 +187,7 @@ class Queries:
         kind: str,
         extra: Mapping[str, Any] | None = None,
         line: str | None = None,
-    ) -> Accepted | None:
+    ) -> AcceptedSubmission | None:
         query_id, new_thread = new_id("qry_"), new_id("thr_")
         request = {
             "inputs": asked.inputs,
@@ -245,11 +245,13 @@ class Queries:
         finally:
             if worker is not None and not began:
                 worker.unreserve()
-        return Accepted(query_id, thread_id, runtime.id, "running" if outcome == "started" else "queued")
+        return AcceptedSubmission(
+            query_id, thread_id, runtime.id, "running" if outcome == "started" else "queued"
+        )
 
     async def accept_plan(
         self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, plan_id: str
-    ) -> Accepted:
+    ) -> AcceptedSubmission:
         """A query of kind `plan`: it executes a stored plan through its gate, without a model."""
         accepted = await self._accept(tx, caller, asked, runtime, "", "plan", {"planId": plan_id})
         assert accepted is not None  # the version is named
@@ -312,9 +314,9 @@ class Queries:
         if kept["status"] != "waiting" or kept["reason"] != "limit_reached":
             raise Conflict(f"The query is {kept['status']}; only one that waits at a limit can be resumed.")
         if "maxCostUsd" in limits:
-            record = await store.record(tx, query_id)
+            record = await store.load_query(tx, query_id)
             assert record is not None  # its row is locked
-            _refuse_unpriced(await self._runtimes.get(tx.tenant, record.runtime_id, tx), limits)
+            _check_cost_limit(await self._runtimes.get(tx.tenant, record.runtime_id, tx), limits)
         request = orjson.loads(kept["request"])
         request["limits"] = {**request.get("limits", {}), **limits}
         await queries_store.set_request(tx, query_id, strict_json.dumps(request))
@@ -323,7 +325,7 @@ class Queries:
     async def fail_due_limits(self) -> int:
         """Fails what waited at a limit for seven days."""
         due = await queries_store.due_limits(self._db, 100)
-        await one_by_one(due, self._fail_at_limit)
+        await for_each_due(due, self._fail_at_limit)
         return len(due)
 
     async def _fail_at_limit(self, tenant: str, query_id: str) -> None:
@@ -343,7 +345,7 @@ class Queries:
 
     async def exists(self, tx: Tx, query_id: str) -> None:
         """NotFound unless the tenant has this query."""
-        if not is_id("qry_", query_id) or await store.record(tx, query_id) is None:
+        if not is_id("qry_", query_id) or await store.load_query(tx, query_id) is None:
             raise NotFound(f"There is no query {query_id!r}.")
 
     async def page(
@@ -352,7 +354,7 @@ class Queries:
         return [query_wire(r) for r in await queries_store.page(tx, before, *filters, limit)]
 
 
-def _refuse_unpriced(runtime: Runtime, limits: Mapping[str, Any] | None) -> None:
+def _check_cost_limit(runtime: Runtime, limits: Mapping[str, Any] | None) -> None:
     """Invalid where a query asks for a limit on its cost that nobody could keep."""
     if "maxCostUsd" not in (limits or {}):
         return

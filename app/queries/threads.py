@@ -10,19 +10,19 @@ from app.base.ids import is_id, new_id
 from app.base.postgres.database import Tx
 from app.documents import store as store_of_state
 from app.documents.models import Document, DocumentId
-from app.documents.service import Documents
+from app.documents.service import DocumentService
 from app.queries import store
 from app.workspace.service import Workspaces, lock_thread
 
 
-async def named(tx: Tx, thread_id: str | None, key: str | None) -> Any:
+async def find_thread(tx: Tx, thread_id: str | None, key: str | None) -> Any:
     """The row of the thread with this id, else of the one with this key; None where there is none."""
     if thread_id is not None:
         return await store.thread_by_id(tx, thread_id)
     return await store.thread_by_key(tx, key) if key is not None else None
 
 
-async def read(tx: Tx, thread_id: str) -> dict[str, Any]:
+async def read_thread(tx: Tx, thread_id: str) -> dict[str, Any]:
     """A thread and its active queries. Raises NotFound."""
     row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
     if row is None:
@@ -30,21 +30,21 @@ async def read(tx: Tx, thread_id: str) -> dict[str, Any]:
     return {**thread_wire(row), "activeQueries": await store.active_in_thread(tx, thread_id)}
 
 
-async def page(tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
+async def thread_page(tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
     """Threads, newest first."""
     return [thread_wire(r) for r in await store.threads(tx, before, limit)]
 
 
-async def make(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
+async def create_thread(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
     """The thread of this key, and whether it is new."""
     thread_id = new_id("thr_")
     found = await store.make_thread(tx, thread_id, key, None)
-    return await read(tx, found), found == thread_id
+    return await read_thread(tx, found), found == thread_id
 
 
-async def fork(
+async def fork_thread(
     tx: Tx,
-    documents: Documents,
+    documents: DocumentService,
     workspaces: Workspaces,
     thread_id: str,
     begun: Document,
@@ -55,13 +55,13 @@ async def fork(
     with the version of the runtime that this one keeps. Its agents remember nothing: a write is no place in what they
     said. Raises NotFound."""
     await lock_thread(tx, thread_id)
-    origin = await read(tx, thread_id)
+    origin = await read_thread(tx, thread_id)
     made = await store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])
     await documents.begin_from(tx, DocumentId.state(made), begun, glimpse, f"{thread_id}@{begun.head}")
     if at != 0:
         moment = None if at is None else await store_of_state.written_at(tx, DocumentId.state(thread_id), at)
         await workspaces.fork(tx, thread_id, made, moment)
-    return await read(tx, made)
+    return await read_thread(tx, made)
 
 
 def thread_wire(row: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ CUT: Final = "…"
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _GlimpseBounds:
     """How much of a glimpse is kept: fields of an object, items of an array, characters of a text, levels."""
 
     fields: int
@@ -28,10 +28,15 @@ class _Cut:
     levels: int
 
 
-_CUTS: Final = (_Cut(32, 5, 300, 4), _Cut(16, 3, 100, 3), _Cut(8, 2, 40, 2), _Cut(4, 1, 20, 1))
+_CUTS: Final = (
+    _GlimpseBounds(32, 5, 300, 4),
+    _GlimpseBounds(16, 3, 100, 3),
+    _GlimpseBounds(8, 2, 40, 2),
+    _GlimpseBounds(4, 1, 20, 1),
+)
 
 
-def neutral(value: Any) -> dict[str, Any]:
+def neutral_glimpse(value: Any) -> dict[str, Any]:
     """What `plangate.glimpse` gives of a JSON value."""
     if isinstance(value, dict):
         return value
@@ -40,7 +45,7 @@ def neutral(value: Any) -> dict[str, Any]:
     return {"value": value}
 
 
-def declared(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
+def declared_glimpse(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
     """Each field a JMESPath expression over the value."""
     try:
         return jmespath.search_all(fields, value)
@@ -48,7 +53,7 @@ def declared(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
         raise Invalid(f"The glimpse of this kind could not be made of this value: {error}") from error
 
 
-def given(glimpse: Any) -> bytes:
+def check_glimpse(glimpse: Any) -> bytes:
     """A glimpse that a caller made, as it is. Invalid where it is too large."""
     data = strict_json.dumps(glimpse)
     if len(data) > MAX_GLIMPSE_BYTES:
@@ -56,7 +61,7 @@ def given(glimpse: Any) -> bytes:
     return data
 
 
-def cut(glimpse: Mapping[str, Any]) -> bytes:
+def fit_glimpse(glimpse: Mapping[str, Any]) -> bytes:
     """A glimpse of the service's own. One that is too large is cut, with a mark at every place where it was."""
     if _may_fit(glimpse):
         data = strict_json.dumps(glimpse)
@@ -65,7 +70,7 @@ def cut(glimpse: Mapping[str, Any]) -> bytes:
     return next(data for how in _CUTS if len(data := _whole(glimpse, how)) <= MAX_GLIMPSE_BYTES)
 
 
-def _whole(glimpse: Mapping[str, Any], how: _Cut) -> bytes:
+def _whole(glimpse: Mapping[str, Any], how: _GlimpseBounds) -> bytes:
     kept, left = _fields(glimpse, how, how.levels)
     more = f", {left} more fields" if left else ""
     return strict_json.dumps({**kept, CUT: f"cut to {MAX_GLIMPSE_BYTES} bytes{more}"})
@@ -84,7 +89,7 @@ def _may_fit(value: Any) -> bool:
     return left >= 0
 
 
-def _part(value: Any, how: _Cut, levels: int) -> Any:
+def _part(value: Any, how: _GlimpseBounds, levels: int) -> Any:
     if isinstance(value, str):
         return _text(value, how)
     if isinstance(value, list):
@@ -97,17 +102,17 @@ def _part(value: Any, how: _Cut, levels: int) -> Any:
     return value
 
 
-def _object(value: Mapping[str, Any], how: _Cut, levels: int) -> dict[str, Any]:
+def _object(value: Mapping[str, Any], how: _GlimpseBounds, levels: int) -> dict[str, Any]:
     kept, left = _fields(value, how, levels)
     return {**kept, CUT: f"{left} more"} if left else kept
 
 
-def _fields(value: Mapping[str, Any], how: _Cut, levels: int) -> tuple[dict[str, Any], int]:
+def _fields(value: Mapping[str, Any], how: _GlimpseBounds, levels: int) -> tuple[dict[str, Any], int]:
     """The fields that are kept, and how many are not: those whose names begin alike may have one name when cut."""
     shown = zip(range(how.fields), value.items(), strict=False)
     kept = {_text(name, how): _part(item, how, levels - 1) for _, (name, item) in shown}
     return kept, len(value) - len(kept)
 
 
-def _text(text: str, how: _Cut) -> str:
+def _text(text: str, how: _GlimpseBounds) -> str:
     return text if len(text) <= how.chars else f"{text[: how.chars]}{CUT} ({len(text)} characters)"

@@ -39,14 +39,14 @@ class Worker:
 
     def _pack(self, head: Mapping[str, Any], _data: bytearray) -> Answer:
         """The canonical form of the value and its glimpse, if it is as its kind asks."""
-        asked = values.Asked(head["kind"], head["schema"], head["fields"], head["maxBytes"])
-        data, glimpse = values.packed(self._schemas, asked, self._value, head["glimpse"])
+        asked = values.ValueRequest(head["kind"], head["schema"], head["fields"], head["maxBytes"])
+        data, glimpse = values.pack_value(self._schemas, asked, self._value, head["glimpse"])
         self._value = None
         return {"glimpse": orjson.loads(glimpse)}, data
 
     def _part(self, head: Mapping[str, Any], data: bytearray) -> Answer:
         """A part of a stored value."""
-        part = values.part_of(low_memory.built(data, dense=False), head["path"], head["limit"])
+        part = values.value_part(low_memory.built(data, dense=False), head["path"], head["limit"])
         return {"content": part.content, "shownBytes": part.shown_bytes}, b""
 
 

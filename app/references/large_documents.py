@@ -14,7 +14,7 @@ import orjson
 
 from app.base.json.parsing import MAX_CONTAINERS
 from app.base.json.process_pool import Helper, Helpers
-from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
+from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
 
 TURN_S: Final = 4.0
 """How long a document waits for its turn: a request is answered within five seconds."""
@@ -38,11 +38,11 @@ class LargeDocuments:
             answer, _ = await child.asked("fields", body, mostContainers=MAX_CONTAINERS)
             yield LargeDocument(child, answer["fields"], answer["hasValue"])
 
-    async def part(self, stored: bytes, path: str, limit: int) -> Part:
+    async def part(self, stored: bytes, path: str, limit: int) -> ValuePart:
         """What `values.part_of` gives of a stored value. Raises Invalid, TooLarge."""
         async with self._children.one() as child:
             answer, _ = await child.asked("part", stored, path=path, limit=limit)
-            return Part(answer["content"], answer["shownBytes"])
+            return ValuePart(answer["content"], answer["shownBytes"])
 
 
 class LargeDocument:
@@ -54,7 +54,7 @@ class LargeDocument:
         """Of the object that the body is; None where it is none."""
         self.has_value = has_value
 
-    async def packed(self, asked: Asked, glimpse: Any) -> tuple[bytearray, bytes]:
+    async def packed(self, asked: ValueRequest, glimpse: Any) -> tuple[bytearray, bytes]:
         """What `values.packed` gives of the value; once. Raises Invalid, TooLarge."""
         answer, data = await self._child.asked(
             "pack",

@@ -53,7 +53,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedReference:
     """A value that was checked and may be stored."""
 
     kind: str

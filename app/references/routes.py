@@ -23,7 +23,7 @@ from app.base.postgres.database import Tx
 from app.journal import store as journal_store
 from app.journal.models import Scope
 from app.references import store, views
-from app.references.service import References
+from app.references.service import ReferenceService
 from app.references.values import MAX_REFERENCE_BYTES
 from app.tenancy.http import (
     Body,
@@ -96,8 +96,8 @@ class CreateReference(Body):
         return self
 
 
-def references_of(request: Request) -> References:
-    references: References = request.app.state.services.references
+def references_of(request: Request) -> ReferenceService:
+    references: ReferenceService = request.app.state.services.references
     return references
 
 

@@ -19,8 +19,8 @@ from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.references import glimpses, store, values
 from app.references.large_documents import LargeDocument, LargeDocuments
-from app.references.models import Prepared, Reference
-from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
+from app.references.models import PreparedReference, Reference
+from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
 from app.runtimes.models import Runtime
 from app.tenancy.service import Tenancy, Tenant
 
@@ -53,7 +53,7 @@ class ReferenceChanged(Conflict):
     kind, title = "reference_changed", "The stored value is another one"
 
 
-class References:
+class ReferenceService:
     def __init__(self, db: Database, tenancy: Tenancy, schemas: SchemaChecker) -> None:
         self.large = LargeDocuments()
         self._db = db
@@ -65,7 +65,7 @@ class References:
 
     async def prepare(
         self, tenant_id: str, runtime: Runtime, kind: str, value: Any, glimpse: Any = None
-    ) -> Prepared:
+    ) -> PreparedReference:
         """Checks a value, JSON or a large document with one, against the kind that the runtime declares and computes
         its handle: no transaction is open while a large value is looked at."""
         spec = runtime.references.get(kind)
@@ -84,25 +84,29 @@ class References:
                 [FieldError("/glimpse", "the runtime declares it")],
             )
         tenant = await self._tenancy.get_tenant(tenant_id)
-        asked = Asked(kind, spec.schema_, fields, max_bytes(tenant))
+        asked = ValueRequest(kind, spec.schema_, fields, max_bytes(tenant))
         if isinstance(value, LargeDocument):
             packed: tuple[bytes | bytearray, bytes] = await value.packed(asked, glimpse)
         else:
-            packed = await self._aside(lambda: values.packed(self._schemas, asked, value, glimpse), value)
-        return await _prepared(tenant, kind, *packed, spec.ttl_ms)
+            packed = await self._in_thread(
+                lambda: values.pack_value(self._schemas, asked, value, glimpse), value
+            )
+        return await _prepare(tenant, kind, *packed, spec.ttl_ms)
 
-    async def prepare_unchecked(self, tenant_id: str, kind: str, value: Any, glimpse: Any = None) -> Prepared:
+    async def prepare_unchecked(
+        self, tenant_id: str, kind: str, value: Any, glimpse: Any = None
+    ) -> PreparedReference:
         """The same for a kind that no runtime declares (`ToolResult`)."""
         tenant = await self._tenancy.get_tenant(tenant_id)
 
         def packed() -> tuple[bytes, bytes]:
-            data = values.canonical(value, max_bytes(tenant))
-            given = None if glimpse is None else glimpses.given(glimpse)
-            return data, given or glimpses.cut(glimpses.neutral(value))
+            data = values.canonical_json(value, max_bytes(tenant))
+            given = None if glimpse is None else glimpses.check_glimpse(glimpse)
+            return data, given or glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
 
-        return await _prepared(tenant, kind, *await self._aside(packed, value), None)
+        return await _prepare(tenant, kind, *await self._in_thread(packed, value), None)
 
-    async def keep(self, tx: Tx, made: Prepared, work_id: str | None = None) -> Reference:
+    async def keep(self, tx: Tx, made: PreparedReference, work_id: str | None = None) -> Reference:
         """Stores what was prepared; the same value gives the same handle and is stored once. `work_id` is the work
         that makes it, on whose record it is."""
         row = await store.create(
@@ -130,7 +134,7 @@ class References:
             sizes = [(r.kind, r.id, r.size_bytes) for r in used]
             await store.note_uses(tx, work_id, use, sizes, prompt_bytes)
 
-    async def _aside(self, work: Callable[[], T], value: Any) -> T:
+    async def _in_thread(self, work: Callable[[], T], value: Any) -> T:
         """Values that are not small are handled in a thread, two at once, so that other requests do not wait."""
         if is_small(value):
             return work()
@@ -140,7 +144,7 @@ class References:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def glimpse(self, tx: Tx, kind: str, id: str) -> Reference:
-        return (await self._there(tx, [(kind, id)]))[0]
+        return (await self._existing(tx, [(kind, id)]))[0]
 
     async def read(
         self, tenant_id: str, kind: str, id: str, work_id: str | None = None
@@ -165,7 +169,7 @@ class References:
                 return
             async with self._db.transaction(tenant_id) as tx:
                 piece = await store.piece(tx, reference.kind, reference.id, at, PIECE_BYTES)
-        raise _gone(
+        raise _gone_error(
             reference.kind, reference.id
         )  # while it was read: an answer that ends early is seen to be cut
 
@@ -178,27 +182,29 @@ class References:
             return reference, None
         return reference, await self._value(tx, reference)
 
-    async def shown(self, reference: Reference, data: bytes | None, path: str | None, limit: int) -> Part:
+    async def shown(
+        self, reference: Reference, data: bytes | None, path: str | None, limit: int
+    ) -> ValuePart:
         """The value, a part of it, or, where that is too much for a prompt, its glimpse and how to read a part."""
         if data is None:
             note = (
                 f"The value has {reference.size_bytes} bytes, more than the {limit} that fit here. Read a part with "
                 '`path`, a JMESPath expression, for example "length(@)" or "[0:3]".'
             )
-            return Part({**reference.handle(), "note": note}, 0)
+            return ValuePart({**reference.handle(), "note": note}, 0)
         if path is None:
             if len(data) > LARGE_BYTES:
-                return Part(await asyncio.to_thread(low_memory.unhurried, data), len(data))
-            return Part(orjson.loads(data), len(data))
+                return ValuePart(await asyncio.to_thread(low_memory.unhurried, data), len(data))
+            return ValuePart(orjson.loads(data), len(data))
         if len(data) > LARGE_BYTES:
             return await self.large.part(data, path, limit)
         async with self._turns:
-            return await asyncio.to_thread(lambda: values.part_of(orjson.loads(data), path, limit))
+            return await asyncio.to_thread(lambda: values.value_part(orjson.loads(data), path, limit))
 
     async def hydrate(self, tx: Tx, handles: Sequence[Handle], work_id: str) -> dict[str, dict[str, bytes]]:
         """`{kind: {id: value}}` of what one dispatch needs, each as it is stored, and as its digest says."""
-        found = await self._there(tx, handles)
-        _refuse_too_much(found)
+        found = await self._existing(tx, handles)
+        _check_total_size(found)
         out: dict[str, dict[str, bytes]] = {}
         for reference in found:
             data = await self._value(tx, reference)
@@ -215,18 +221,18 @@ class References:
         """Handle, glimpse and digest of each reference of a plan, once, for the subject of an approval. `dispatches`
         are the references that go out together; nothing is approved that could not be sent."""
         handles = list(dict.fromkeys(handle for group in dispatches for handle in group))
-        found = dict(zip(handles, await self._there(tx, handles), strict=True))
+        found = dict(zip(handles, await self._existing(tx, handles), strict=True))
         for group in dispatches:
-            _refuse_too_much([found[handle] for handle in dict.fromkeys(group)])
+            _check_total_size([found[handle] for handle in dict.fromkeys(group)])
         return [{**reference.handle(), "digest": reference.digest.hex()} for reference in found.values()]
 
     async def _value(self, tx: Tx, reference: Reference) -> bytes:
         data = await store.value(tx, reference.kind, reference.id)
         if data is None:
-            raise _gone(reference.kind, reference.id)
+            raise _gone_error(reference.kind, reference.id)
         return data
 
-    async def _there(self, tx: Tx, handles: Sequence[Handle]) -> list[Reference]:
+    async def _existing(self, tx: Tx, handles: Sequence[Handle]) -> list[Reference]:
         """What is told of each, in their order. ReferenceNotFound, ReferenceExpired for the first that is not there."""
         if not handles:
             return []
@@ -235,7 +241,7 @@ class References:
             if row["deleted"] is None or row["deleted"]:
                 raise ReferenceNotFound(f"There is no reference {row['kind']}/{row['id']}.")
             if not row["there"]:
-                raise _gone(row["kind"], row["id"])
+                raise _gone_error(row["kind"], row["id"])
         return [Reference.of(row["kind"], row["id"], row) for row in rows]
 
     # -- pins ------------------------------------------------------------------------------------------------
@@ -244,9 +250,9 @@ class References:
         """A draft keeps what it names now for seven days, and no more what an earlier revision named alone. What that one
         kept beyond its time is there still. Missing or expired: an error."""
         if handles:
-            await self._there(tx, handles)
+            await self._existing(tx, handles)
             await store.pin(tx, handles, plan_id, DRAFT_PIN_MS)
-            await self._there(
+            await self._existing(
                 tx, handles
             )  # a sweeper that was at it is done now, and the next one sees the pins
         await store.unpin(tx, plan_id, handles)
@@ -263,7 +269,7 @@ class References:
     # -- the rest --------------------------------------------------------------------------------------------
 
     async def delete(self, tx: Tx, kind: str, id: str) -> None:
-        await self._there(tx, [(kind, id)])
+        await self._existing(tx, [(kind, id)])
         await store.delete(tx, kind, id)
 
     async def sweep(self) -> int:
@@ -288,11 +294,11 @@ def reference_id(secret: bytes, kind: str, data: bytes | bytearray) -> str:
     return made.hexdigest()
 
 
-async def _prepared(
+async def _prepare(
     tenant: Tenant, kind: str, data: bytes | bytearray, glimpse: bytes, ttl_ms: int | None
-) -> Prepared:
+) -> PreparedReference:
     id = await offload(partial(reference_id, tenant.reference_secret, kind), data)
-    return Prepared(kind, id, data, await offload(_digest, data), glimpse, ttl_ms)
+    return PreparedReference(kind, id, data, await offload(_digest, data), glimpse, ttl_ms)
 
 
 def _digest(data: bytes | bytearray) -> bytes:
@@ -300,11 +306,11 @@ def _digest(data: bytes | bytearray) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _gone(kind: str, id: str) -> ReferenceExpired:
+def _gone_error(kind: str, id: str) -> ReferenceExpired:
     return ReferenceExpired(f"The reference {kind}/{id} has expired; create it again.")
 
 
-def _refuse_too_much(together: Sequence[Reference]) -> None:
+def _check_total_size(together: Sequence[Reference]) -> None:
     total = 0
     for reference in together:
         total += reference.size_bytes

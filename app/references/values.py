@@ -21,7 +21,7 @@ MAX_REFERENCE_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ValueRequest:
     """What is asked of a value: the schema of its kind, and how many bytes its canonical JSON may have. `fields` is
     the declared glimpse of the kind."""
 
@@ -31,7 +31,7 @@ class Asked:
     max_bytes: int
 
 
-def packed(schemas: SchemaChecker, asked: Asked, value: Any, glimpse: Any) -> tuple[bytes, bytes]:
+def pack_value(schemas: SchemaChecker, asked: ValueRequest, value: Any, glimpse: Any) -> tuple[bytes, bytes]:
     """A value and its glimpse as they are stored: canonical JSON, and at most 4 KiB of it. `glimpse` is the caller's,
     None without one. Raises Invalid, TooLarge."""
     flaws = schemas.compile(asked.schema).errors(value)
@@ -40,14 +40,18 @@ def packed(schemas: SchemaChecker, asked: Asked, value: Any, glimpse: Any) -> tu
             f"The value does not match the schema of {asked.kind}.",
             [FieldError("/value" + f.pointer, f.message) for f in flaws],
         )
-    data = canonical(value, asked.max_bytes)
+    data = canonical_json(value, asked.max_bytes)
     if glimpse is not None:
-        return data, glimpses.given(glimpse)
-    made = glimpses.neutral(value) if asked.fields is None else glimpses.declared(asked.fields, value)
-    return data, glimpses.cut(made)
+        return data, glimpses.check_glimpse(glimpse)
+    made = (
+        glimpses.neutral_glimpse(value)
+        if asked.fields is None
+        else glimpses.declared_glimpse(asked.fields, value)
+    )
+    return data, glimpses.fit_glimpse(made)
 
 
-def canonical(value: Any, max_bytes: int) -> bytes:
+def canonical_json(value: Any, max_bytes: int) -> bytes:
     """The bytes that are stored and named: compact, the keys of every object sorted. Raises TooLarge."""
     data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     if len(data) > max_bytes:
@@ -56,14 +60,14 @@ def canonical(value: Any, max_bytes: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ValuePart:
     """What a model is shown of a value; `shown_bytes` are of the value itself."""
 
     content: Any
     shown_bytes: int
 
 
-def part_of(value: Any, path: str, limit: int) -> Part:
+def value_part(value: Any, path: str, limit: int) -> ValuePart:
     """The part of a value that a JMESPath expression names; where it has more bytes than the limit, a glimpse of it.
     Raises Invalid."""
     try:
@@ -72,6 +76,8 @@ def part_of(value: Any, path: str, limit: int) -> Part:
         raise Invalid(f"The path is not a JMESPath expression that works here: {error}") from error
     size = len(orjson.dumps(part))
     if size <= limit:
-        return Part(part, size)
+        return ValuePart(part, size)
     note = f"That part has {size} bytes, more than {limit}: ask for less."
-    return Part({"note": note, "glimpse": orjson.loads(glimpses.cut(glimpses.neutral(part)))}, 0)
+    return ValuePart(
+        {"note": note, "glimpse": orjson.loads(glimpses.fit_glimpse(glimpses.neutral_glimpse(part)))}, 0
+    )

@@ -93,7 +93,7 @@ async def register_runtime(
     if first is not None:
         return first
     services = request.app.state.services
-    wire = await services.mcp_pinning.pinned(caller.tenant, wire)
+    wire = await services.mcp_pinning.pin(caller.tenant, wire)
 
     name = wire.get("name") or "default"
     signed = await asyncio.to_thread(lambda: is_signed(RuntimeSpec.model_validate(wire)))
@@ -125,7 +125,7 @@ async def validate_runtime(
 ) -> Response:
     try:
         wire, _ = await _assembled(request, spec, caller.tenant)
-        wire = await request.app.state.services.mcp_pinning.pinned(caller.tenant, wire)
+        wire = await request.app.state.services.mcp_pinning.pin(caller.tenant, wire)
     except Invalid as error:
         return json_response({"valid": False, **list_errors(error.errors)})
     body = {"valid": True, **list_errors([]), "spec": wire}

@@ -24,8 +24,8 @@ from app.journal import store as journal_store
 from app.journal.models import event
 from app.tenancy.models import Caller
 from app.tools import store
-from app.tools.ledger import Hydrate, hydrated
-from app.tools.models import ResolvedRefs, request_of
+from app.tools.ledger import Hydrate, hydrate_request
+from app.tools.models import ResolvedRefs, load_request
 
 LEASE_LEAST_MS, LEASE_MOST_MS = 1_000, 300_000
 CARRIED_BYTES = (
@@ -60,7 +60,7 @@ class ClientCalls:
             names, actions = [name for name, _ in served], caller.has_scope("actions:serve")
             held = await store.reclaim(tx, token_hash(token), caller.principal, names, actions)
             if held:
-                return await self._handed_out(tx, held, token)
+                return await self._claimed_calls(tx, held, token)
         token = token or secrets.token_urlsafe(24)
         rows = await store.claim(
             tx,
@@ -72,16 +72,16 @@ class ClientCalls:
             max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS)),
             caller.has_scope("actions:serve"),
         )
-        return await self._handed_out(tx, rows, token)
+        return await self._claimed_calls(tx, rows, token)
 
-    async def _handed_out(self, tx: Tx, rows: Sequence[Any], token: str) -> list[dict[str, Any]]:
+    async def _claimed_calls(self, tx: Tx, rows: Sequence[Any], token: str) -> list[dict[str, Any]]:
         """The calls for their claimant. One whose references are gone is not sent: it ends here, as failed. From the
         one on whose arguments and references would make the answer too large, they are given back."""
         calls: list[dict[str, Any]] = []
         left = CARRIED_BYTES
         for n, row in enumerate(rows):
             try:
-                call = await self._claimed(tx, row, token)
+                call = await self._claimed_call(tx, row, token)
             except PlangateError as error:
                 failed = strict_json.dumps({"error": f"Nothing was sent: {error.detail}"})
                 await store.finish(tx, row["work_id"], token_hash(token), failed)
@@ -97,9 +97,11 @@ class ClientCalls:
             calls.append(call)
         return calls
 
-    async def _claimed(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
+    async def _claimed_call(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
         """A call as its claimant gets it. The values behind an action's references are put in only here."""
-        request = await hydrated(tx, self._hydrate, await offload(request_of, row["request"]), row["work_id"])
+        request = await hydrate_request(
+            tx, self._hydrate, await offload(load_request, row["request"]), row["work_id"]
+        )
         return {
             "workId": row["work_id"],
             "queryId": row["query_id"],
@@ -132,7 +134,7 @@ class ClientCalls:
             tx, work_id, token_hash(token), max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS))
         )
         if until is None:
-            raise self._lapsed(work_id)
+            raise self._lapsed_error(work_id)
         return rfc3339(until)
 
     async def progress(
@@ -142,7 +144,7 @@ class ClientCalls:
         await self._call(tx, caller, work_id)
         held = await store.held(tx, work_id, token_hash(token))
         if held is None:
-            raise self._lapsed(work_id)
+            raise self._lapsed_error(work_id)
         scope = await journal_store.load_scope(tx, work_id)
         if scope is not None:
             told = event(scope, "tool-progress", toolName=held["name"], **fields)
@@ -161,17 +163,17 @@ class ClientCalls:
             return True
         late = await store.keep_late(tx, work_id, token_hash(token), data)
         if late is None:
-            raise self._lapsed(work_id)
+            raise self._lapsed_error(work_id)
         return bool(late["status"] == "done" and late["result"] == data)
 
     async def release(self, tx: Tx, caller: Caller, work_id: str, token: str) -> None:
         """Gives a call back that was claimed and not begun."""
         await self._call(tx, caller, work_id)
         if await store.release(tx, work_id, token_hash(token)) is None:
-            raise self._lapsed(work_id)
+            raise self._lapsed_error(work_id)
         await store.tell(tx)
 
-    def _lapsed(self, work_id: str) -> ClaimLapsed:
+    def _lapsed_error(self, work_id: str) -> ClaimLapsed:
         return ClaimLapsed(
             f"The claim on {work_id} is not yours or has lapsed: drop the call, do not repeat it."
         )

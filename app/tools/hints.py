@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 
-class CallHints:
+class CallNotifications:
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Event, str] = {}
         self.closed = False
@@ -21,16 +21,16 @@ class CallHints:
         finally:
             del self._waiting[event]
 
-    def hear(self, tenant: str) -> None:
+    def on_notify(self, tenant: str) -> None:
         """A NOTIFY on `plangate_calls`: something was offered to this tenant's processes."""
         for event, whose in self._waiting.items():
             if whose == tenant:
                 event.set()
 
-    def hear_all(self) -> None:
+    def wake_all(self) -> None:
         for event in self._waiting:
             event.set()
 
     def close(self) -> None:
         self.closed = True
-        self.hear_all()
+        self.wake_all()

@@ -19,9 +19,9 @@ from app.base.json import strict_json
 from app.base.json.offload import MAX_INLINE_BYTES, loads, offload
 from app.base.postgres.database import Database, Tx
 from app.engine import lease_store as queue_store
-from app.engine.worker import one_by_one
+from app.engine.worker import for_each_due
 from app.tools import store
-from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, request_of
+from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, load_request
 
 MOST_CLAIMS: Final = 3
 """As often as the service itself tries a call that may be repeated."""
@@ -41,14 +41,14 @@ Hydrate = Callable[[Tx, Sequence[tuple[str, str]], str], Awaitable[dict[str, dic
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcquiredCall:
     """A call that this process may send now: what goes out, and the how-manieth attempt it is."""
 
     request: dict[str, Any]
     number: int
 
 
-class OutgoingCalls:
+class CallLedger:
     def __init__(self, db: Database, hydrate: Hydrate, origin: str) -> None:
         self._db = db
         self._hydrate = hydrate
@@ -85,7 +85,7 @@ class OutgoingCalls:
         row = await store.outcome(tx, work_id)
         if row is None:
             return None
-        return await offload(outcome_of, row, size=len(row["result"] or b""))
+        return await offload(outcome_from_row, row, size=len(row["result"] or b""))
 
     async def known(self, tx: Tx, work_id: str) -> bool:
         """Whether the call was ever offered."""
@@ -97,16 +97,16 @@ class OutgoingCalls:
 
     # -- sending it ------------------------------------------------------------------------------------------
 
-    async def take(self, tx: Tx, work_id: str, epoch: int) -> Taken | CallOutcome:
+    async def take(self, tx: Tx, work_id: str, epoch: int) -> AcquiredCall | CallOutcome:
         """The right to send a call of the service's own, on record when the transaction commits; or how it ended."""
         row = await store.take(tx, work_id, self._origin, epoch)
         if row is None or row["status"] == "unknown":
             ended = await self.outcome(tx, work_id)
             assert ended is not None  # what cannot be taken is over
             return ended
-        request = await offload(request_of, row["request"])
+        request = await offload(load_request, row["request"])
         try:
-            return Taken(await hydrated(tx, self._hydrate, request, work_id), row["attempts"])
+            return AcquiredCall(await hydrate_request(tx, self._hydrate, request, work_id), row["attempts"])
         except PlangateError as error:
             outcome = CallOutcome("done", error=f"Nothing was sent: {error.detail}")
             await self.settle(tx, work_id, epoch, outcome)
@@ -124,7 +124,7 @@ class OutgoingCalls:
     async def lapse_due(self) -> int:
         """Ends claims that ran out and offers that nobody took; each wakes its query."""
         due = await store.due(self._db, 100)
-        await one_by_one(due, self._lapse)
+        await for_each_due(due, self._lapse)
         return len(due)
 
     async def _lapse(self, tenant: str, work_id: str) -> None:
@@ -162,13 +162,13 @@ class OutgoingCalls:
                 "claimedBy": r["claimed_by"],
                 "createdAt": rfc3339(r["created_at"]),
                 "doneAt": rfc3339(r["done_at"]) if r["done_at"] else None,
-                "lateResult": _late(r),
+                "lateResult": late_result(r),
             }
             for r in await store.page(tx, before, status, query_id, limit, LISTED_BYTES)
         ]
 
 
-def _late(row: Any) -> dict[str, Any] | None:
+def late_result(row: Any) -> dict[str, Any] | None:
     """What a process said of a call after its claim had lapsed."""
     if row["late_bytes"] is None:
         return None
@@ -178,7 +178,7 @@ def _late(row: Any) -> dict[str, Any] | None:
     return late
 
 
-def outcome_of(row: Any) -> CallOutcome | None:
+def outcome_from_row(row: Any) -> CallOutcome | None:
     """Return how a call ended; None while it is open or claimed. Call it through `offload` if its result may be large."""
     if row["status"] in ("open", "claimed"):
         return None
@@ -189,7 +189,7 @@ def outcome_of(row: Any) -> CallOutcome | None:
     return CallOutcome(row["status"], result.get("output"), result.get("error"), text=text)
 
 
-async def hydrated(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:
+async def hydrate_request(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:
     """The request as it goes out: the values behind an action's references are put in only here."""
     if "actions" not in request:
         return request

@@ -69,7 +69,7 @@ class CallOutcome:
         return {"output": self.output} if self.error is None else {"error": self.error}
 
 
-def returned(name: str, output: Any) -> CallOutcome:
+def outcome_from_value(name: str, output: Any) -> CallOutcome:
     """The outcome of code that returned this, if it can be kept."""
     try:
         data = strict_json.dumps(output)
@@ -118,7 +118,7 @@ def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: byte
     return _CONTEXT + strict_json.dumps(context) + _ARGS + (text or strict_json.dumps(args)) + b"}"
 
 
-def request_of(data: bytes) -> dict[str, Any]:
+def load_request(data: bytes) -> dict[str, Any]:
     """Return a stored request in the form in which it is sent. Large arguments of a tool are sent as stored, without
     parsing. Call it through `offload`, because the actions of a plan are parsed."""
     if len(data) <= LARGE_BYTES or not data.startswith(_CONTEXT):
@@ -128,7 +128,7 @@ def request_of(data: bytes) -> dict[str, Any]:
     return LargeRequest(orjson.loads(data[len(_CONTEXT) : end]), data[end + len(_ARGS) : -1])
 
 
-async def parsed(request: dict[str, Any]) -> dict[str, Any]:
+async def parse_request(request: dict[str, Any]) -> dict[str, Any]:
     """A request with the values themselves, where it has them as they are stored."""
     if isinstance(request, LargeRequest):
         return {**request, "args": await asyncio.to_thread(low_memory.unhurried, request.text)}
@@ -154,7 +154,7 @@ class Attempt:
         return self.call.timeout_ms / 1000
 
 
-class NotSent(Exception):
+class NotDelivered(Exception):
     """Nothing took effect: nothing left, or the other side said that it took nothing. It may be tried again."""
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -162,7 +162,7 @@ class NotSent(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Uncertain(Exception):
+class OutcomeUnknown(Exception):
     """The call may have taken effect: it left, and no answer says what became of it."""
 
 

@@ -33,7 +33,7 @@ from app.tenancy.http import (
 from app.tenancy.models import Caller
 from app.tools import views
 from app.tools.claims import ClientCalls
-from app.tools.ledger import OutgoingCalls
+from app.tools.ledger import CallLedger
 from app.tools.models import MAX_RESULT_BYTES
 from app.tools.transports.mcp.pinning import McpPinning
 from app.tools.transports.mcp.tools import specs
@@ -171,7 +171,7 @@ async def list_calls(
     position = before(request, "tool-calls", cursor)
 
     async def listed(tx: Tx) -> Any:
-        calls: OutgoingCalls = request.app.state.services.calls
+        calls: CallLedger = request.app.state.services.calls
         rows = await calls.page(tx, str(position[0]) if position else None, status, query_id, limit + 1)
         return page(request, "tool-calls", rows, limit, lambda r: [r["workId"]])
 

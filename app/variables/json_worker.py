@@ -10,8 +10,8 @@ from plangate.spec.variables import MISSING, Expression, VariablePath, parse
 
 from app.base.json import low_memory
 from app.base.json.worker import Answer, Verb, pieces
-from app.variables.prompt import section
-from app.variables.values import VariableError, filled, written
+from app.variables.prompt import prompt_section
+from app.variables.values import VariableError, fill_call, parse_call
 
 Key = TypeVar("Key")
 
@@ -21,7 +21,7 @@ def verbs() -> Mapping[str, Verb]:
     return {"fill": _fill, "section": _section}
 
 
-class Opened(Mapping[Key, Any]):
+class DocumentCache(Mapping[Key, Any]):
     """Documents by their keys, one of them parsed at a time."""
 
     def __init__(self, keys: Sequence[Key], bodies: Sequence[bytes]) -> None:
@@ -44,11 +44,11 @@ class Opened(Mapping[Key, Any]):
 
 def _fill(head: Mapping[str, Any], data: bytearray) -> Answer:
     """The two parts of the record of a call, or why it cannot be made."""
-    values = Opened([_root(text) for text in head["roots"]], pieces(data, head["sizes"]))
+    values = DocumentCache([_root(text) for text in head["roots"]], pieces(data, head["sizes"]))
     why = {_root(text): told for text, told in head["why"].items()}
     try:
-        call = written(head["args"], head["kept"], head["prescribed"])
-        args, sources = filled(call, values, head["kinds"], why).dump()
+        call = parse_call(head["args"], head["kept"], head["prescribed"])
+        args, sources = fill_call(call, values, head["kinds"], why).dump()
     except VariableError as error:
         return {"refused": str(error)}, b""
     return {"sizes": [len(args), len(sources)]}, args + sources
@@ -56,8 +56,8 @@ def _fill(head: Mapping[str, Any], data: bytearray) -> Answer:
 
 def _section(head: Mapping[str, Any], data: bytearray) -> Answer:
     """The section of a prompt."""
-    documents = Opened(head["kinds"], pieces(data, head["sizes"]))
-    return {"text": section(documents, head["references"])}, b""
+    documents = DocumentCache(head["kinds"], pieces(data, head["sizes"]))
+    return {"text": prompt_section(documents, head["references"])}, b""
 
 
 def _root(text: str) -> VariablePath:

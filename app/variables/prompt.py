@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from plangate.printable import to_printable_json
 
-from app.documents.glimpses import brief, cut
-from app.documents.writing import kind_of
+from app.documents.glimpses import glimpse_value, truncate_text
+from app.documents.writing import json_type
 
 MAX_LINES: Final = 60
 _GLIMPSE_CHARS: Final = 120
@@ -35,7 +35,7 @@ At the beginning of this task there are:
 """
 
 
-def section(documents: Mapping[str, Any], references: Iterable[str]) -> str:
+def prompt_section(documents: Mapping[str, Any], references: Iterable[str]) -> str:
     """The rules, the paths of these documents by their kinds, each with type and glimpse, and the kinds of references."""
     paths = (one for kind, document in documents.items() for one in _paths(kind, document))
     shown = [_line(path, value) for path, value in islice(paths, MAX_LINES)]
@@ -63,14 +63,14 @@ def _line(path: tuple[str, ...], value: Any) -> str:
     said = f"†{'.'.join((path[0], *map(_segment, path[1:])))}"
     if isinstance(value, Mapping):
         return f"- {said}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
-    glimpse = cut(_in_a_line(brief(value, depth=1)), _GLIMPSE_CHARS)
-    return f"- {said}: {kind_of(value)}, {glimpse}"
+    glimpse = truncate_text(_single_line(glimpse_value(value, depth=1)), _GLIMPSE_CHARS)
+    return f"- {said}: {json_type(value)}, {glimpse}"
 
 
 def _segment(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _in_a_line(key)
+    return key if _BARE.fullmatch(key) else _single_line(key)
 
 
-def _in_a_line(value: Any) -> str:
+def _single_line(value: Any) -> str:
     """As JSON. What is stored began somewhere else: nothing of it may begin a line that looks like one of ours."""
     return to_printable_json(json.dumps(value, ensure_ascii=False))

@@ -24,7 +24,7 @@ from plangate.spec.variable_schemas import (
 from plangate.spec.variables import MISSING, VariablePath
 
 from app.artifacts.models import Artifact
-from app.artifacts.service import ArtifactNotFound, Artifacts
+from app.artifacts.service import ArtifactNotFound, ArtifactService
 from app.base.blobs.store import BlobLost, StoreUnavailable
 from app.base.errors import TooLarge
 from app.base.json import low_memory, strict_json
@@ -34,10 +34,10 @@ from app.base.json.worker import pieces
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
-from app.documents.glimpses import cut
+from app.documents.glimpses import truncate_text
 from app.documents.models import EMPTY, NOTHING, STATE, Author, Document, DocumentId, WriteRow
-from app.documents.service import Documents, Made
-from app.documents.writing import Method, WriteRefused, kind_of
+from app.documents.service import DocumentService, PreparedWrite
+from app.documents.writing import Method, WriteRejected, json_type
 from app.engine.query_run import QueryRun
 from app.journal import store as journal_store
 from app.journal.models import Scope, event
@@ -46,21 +46,21 @@ from app.references.service import (
     ReferenceChanged,
     ReferenceExpired,
     ReferenceNotFound,
-    References,
+    ReferenceService,
 )
 from app.tools.results import Answer, Outcome, ToolError
-from app.variables.prompt import section
+from app.variables.prompt import prompt_section
 from app.variables.values import (
     ARTIFACT,
     MAX_REPLACED_BYTES,
     UNHURRIED_BYTES,
-    Filled,
-    Output,
+    FilledCall,
+    OutputPath,
+    ParsedCall,
     VariableError,
-    Written,
-    filled,
+    fill_call,
     is_text,
-    written,
+    parse_call,
 )
 from app.workspace.text import NotText, decode_text
 
@@ -72,7 +72,7 @@ HELPER_BYTES: Final = 6 * MAX_HYDRATED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class VariableScope:
     """Whose variables: the state of a thread, what a query came with by kind (or a runtime alone, where there is none
     yet), and what it wrote."""
 
@@ -82,13 +82,13 @@ class Holder:
     state_schema: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, run: QueryRun) -> Holder:
-        spec, given = run.runtime.spec, given_of(run.runtime.spec, run.query.request)
+    def of(cls, run: QueryRun) -> VariableScope:
+        spec, given = run.runtime.spec, query_documents(run.runtime.spec, run.query.request)
         return cls(run.query.thread_id, run.query.id, given, spec.state_schema)
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredDocuments:
     """The bytes that variables lead into, of one moment; and what became of references that are gone."""
 
     bodies: Mapping[VariablePath, bytes]
@@ -101,11 +101,11 @@ class Gathered:
 
     def values(self) -> dict[VariablePath, Any]:
         """The documents themselves. Where `size` is large: in a thread."""
-        return {root: _parsed(body) for root, body in self.bodies.items()}
+        return {root: _parse_document(body) for root, body in self.bodies.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WrittenCall:
     """A call as its model wrote it, in which parameters nothing is replaced, and the path that the tool itself says."""
 
     args: dict[str, Any]
@@ -114,7 +114,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTargetDocument:
     """A document that is written to: what it begins as, and the schema that holds for it."""
 
     document: DocumentId
@@ -122,9 +122,13 @@ class Target:
     schema: Mapping[str, Any] | None
 
 
-class Variables:
+class VariableService:
     def __init__(
-        self, references: References, documents: Documents, schemas: SchemaChecker, artifacts: Artifacts
+        self,
+        references: ReferenceService,
+        documents: DocumentService,
+        schemas: SchemaChecker,
+        artifacts: ArtifactService,
     ) -> None:
         self._artifacts = artifacts
         self._references = references
@@ -136,29 +140,31 @@ class Variables:
 
     async def fill(
         self, run: QueryRun, scope: Scope, tool: str, schema: Mapping[str, Any], args: dict[str, Any]
-    ) -> Filled | ToolError:
+    ) -> FilledCall | ToolError:
         """The call with values in the place of its variables, as on record: the same whenever it is asked for."""
-        asked = Asked(args, LITERAL_PARAMETERS.get(tool, ()), fixed_output_path(schema))
+        asked = WrittenCall(args, LITERAL_PARAMETERS.get(tool, ()), fixed_output_path(schema))
         try:
-            call = written(asked.args, asked.kept, asked.prescribed)
-            self._meta_checked(schema, asked)
+            call = parse_call(asked.args, asked.kept, asked.prescribed)
+            self._check_output_path(schema, asked)
             if not call.found:
-                return filled(call, {}, (), {})
+                return fill_call(call, {}, (), {})
             kept = await run.look(lambda tx: store.kept_call(tx, scope.work_id))
             if kept is not None:
-                return await _loaded(kept, call.output)
+                return await _load_filled(kept, call.output)
             roots = call.roots()
-            gathered = await run.look(lambda tx: self.gather(tx, Holder.of(run), scope.work_id, roots))
+            gathered = await run.look(lambda tx: self.gather(tx, VariableScope.of(run), scope.work_id, roots))
             texts = await self.texts(run, list(filter(is_text, roots)), scope.work_id)
             bodies, why = {**gathered.bodies, **texts.bodies}, {**gathered.why, **texts.why}
-            gathered = Gathered(bodies, why, gathered.kinds)
-            made, record = await self._made(asked, call, gathered)
-            await run.durably(lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record))
+            gathered = GatheredDocuments(bodies, why, gathered.kinds)
+            made, record = await self._fill(asked, call, gathered)
+            await run.in_fenced_transaction(
+                lambda tx: store.keep_call(tx, scope.work_id, run.query.id, *record)
+            )
             return made
         except VariableError as error:
             return ToolError(f"The call was not made. {error}", "variable_error")
 
-    def _meta_checked(self, schema: Mapping[str, Any], asked: Asked) -> None:
+    def _check_output_path(self, schema: Mapping[str, Any], asked: WrittenCall) -> None:
         """What the call says of its result, against what the tool itself asks of that. Raises VariableError."""
         wanted = meta_schema(schema)
         if wanted is None:
@@ -170,15 +176,15 @@ class Variables:
         if flaws:
             raise VariableError("; ".join(f"{flaw.pointer or '/'}: {flaw.message}" for flaw in flaws) + ".")
 
-    async def _made(
-        self, asked: Asked, call: Written, gathered: Gathered
-    ) -> tuple[Filled, tuple[bytes, bytes]]:
+    async def _fill(
+        self, asked: WrittenCall, call: ParsedCall, gathered: GatheredDocuments
+    ) -> tuple[FilledCall, tuple[bytes, bytes]]:
         """The call with its values, and the record of it. Raises VariableError."""
         bodies = gathered.bodies
         if gathered.size <= LARGE_BYTES:
 
-            def work() -> tuple[Filled, tuple[bytes, bytes]]:
-                made = filled(call, gathered.values(), gathered.kinds, gathered.why)
+            def work() -> tuple[FilledCall, tuple[bytes, bytes]]:
+                made = fill_call(call, gathered.values(), gathered.kinds, gathered.why)
                 record = made.dump()
                 return made.with_text(record[0]), record
 
@@ -204,11 +210,11 @@ class Variables:
         if "refused" in answer:
             raise VariableError(answer["refused"])
         args, sources = pieces(data, answer["sizes"])
-        return await _loaded((args, sources), call.output), (args, sources)
+        return await _load_filled((args, sources), call.output), (args, sources)
 
     async def gather(
-        self, tx: Tx, holder: Holder, work_id: str, roots: Iterable[VariablePath], *, used: bool = True
-    ) -> Gathered:
+        self, tx: Tx, holder: VariableScope, work_id: str, roots: Iterable[VariablePath], *, used: bool = True
+    ) -> GatheredDocuments:
         """What variables lead into, as it is now; the record of the work says which references and artifacts that were,
         the latter if they are `used` and not only looked at."""
         bodies: dict[VariablePath, bytes] = {}
@@ -226,7 +232,7 @@ class Variables:
                     found = await self._references.hydrate(tx, [(kind, id)], work_id)
                     bodies[root] = found[kind][id]
                 except (ReferenceChanged, ReferenceExpired, ReferenceNotFound) as gone:
-                    why[root] = cut(gone.detail, REASON_CHARS)
+                    why[root] = truncate_text(gone.detail, REASON_CHARS)
             elif is_text(root):
                 continue  # it is in the blob store
             elif root.kind == ARTIFACT:
@@ -236,7 +242,7 @@ class Variables:
                     if used:
                         await self._artifacts.note(tx, work_id, [(found_one, 0)])
                 except ArtifactNotFound as gone:
-                    why[root] = cut(gone.detail, REASON_CHARS)
+                    why[root] = truncate_text(gone.detail, REASON_CHARS)
             elif root.kind == STATE:
                 held = await self._documents.read(tx, DocumentId.state(holder.thread_id))
                 bodies[root] = held.body
@@ -244,11 +250,11 @@ class Variables:
                 bodies[root] = await store.body_of_query(tx, query_id, root.kind)
             elif root.kind in given:
                 bodies[root] = strict_json.dumps(given[root.kind])
-        return Gathered(bodies, why, frozenset({*given, *own, STATE, "ref", ARTIFACT}))
+        return GatheredDocuments(bodies, why, frozenset({*given, *own, STATE, "ref", ARTIFACT}))
 
     async def texts(
         self, run: QueryRun, roots: Sequence[VariablePath], work_id: str | None = None
-    ) -> Gathered:
+    ) -> GatheredDocuments:
         """The texts of the files that artifacts are, as they were published; `work_id` is the work that uses them."""
         bodies: dict[VariablePath, bytes] = {}
         why: dict[VariablePath, str] = {}
@@ -276,27 +282,27 @@ class Variables:
             except (BlobLost, StoreUnavailable) as error:
                 why[root] = error.detail
         if used and work_id is not None:
-            await run.durably(lambda tx: self._artifacts.note(tx, work_id, used))
-        return Gathered(bodies, why, frozenset())
+            await run.in_fenced_transaction(lambda tx: self._artifacts.note(tx, work_id, used))
+        return GatheredDocuments(bodies, why, frozenset())
 
     # -- after it --------------------------------------------------------------------------------------------
 
-    async def deliver(self, run: QueryRun, scope: Scope, output: Output, outcome: Outcome) -> Outcome:
+    async def deliver(self, run: QueryRun, scope: Scope, output: OutputPath, outcome: Outcome) -> Outcome:
         """The result at its path, and a receipt for the model. A failure goes to the second alternative, if there is
         one. Raises WriteRefused, and nothing was written."""
         rows = await run.look(lambda tx: store.of_call(tx, scope.work_id))
         if not rows:
-            picked = picked_of(output, outcome)
+            picked = pick_output(output, outcome)
             if isinstance(picked, ToolError):
                 return picked
             paths, value = picked
-            data = await text_of_picked(outcome, value)
+            data = await picked_json(outcome, value)
             made = await self.ahead(run, scope, paths, output.method, value, data)
             failed = isinstance(outcome, ToolError)
-            rows = await run.durably(
+            rows = await run.in_fenced_transaction(
                 lambda tx: self.write(
                     tx,
-                    Holder.of(run),
+                    VariableScope.of(run),
                     scope,
                     paths,
                     output.method,
@@ -317,7 +323,7 @@ class Variables:
         return Answer(
             {
                 "written": written_to,
-                "type": kind_of(value),
+                "type": json_type(value),
                 "sizeBytes": first.size_bytes,
                 "glimpse": first.glimpse,
             }
@@ -331,18 +337,18 @@ class Variables:
         method: Method,
         value: Any,
         data: bytes,
-    ) -> Made | None:
+    ) -> PreparedWrite | None:
         """Compute the result of a large write, or of a write to a large document, while no transaction is open. `data` is
         the value as JSON."""
         if len(paths) != 1:
             return None
-        target = self._target(Holder.of(run), scope, paths[0])
+        target = self._target(VariableScope.of(run), scope, paths[0])
         left = LARGE_BYTES - len(data)
 
         async def look(tx: Tx) -> Document | None:
             if await store.size(tx, target.document) <= left:
                 return None
-            return await store.held(tx, target.document) or Document(0, target.base)
+            return await store.held_document(tx, target.document) or Document(0, target.base)
 
         held = await run.look(look)
         if held is None:
@@ -351,18 +357,18 @@ class Variables:
             held, target.document, paths[0], method, value, schema=target.schema, data=data
         )
 
-    def _target(self, holder: Holder, scope: Scope, path: VariablePath) -> Target:
+    def _target(self, holder: VariableScope, scope: Scope, path: VariablePath) -> WriteTargetDocument:
         """The document that a path leads into."""
         if path.kind == STATE:
-            return Target(DocumentId.state(holder.thread_id), EMPTY, holder.state_schema)
+            return WriteTargetDocument(DocumentId.state(holder.thread_id), EMPTY, holder.state_schema)
         given = holder.given
         base = strict_json.dumps(given[path.kind]) if path.kind in given else NOTHING
-        return Target(DocumentId(scope.query_id, path.kind, holder.thread_id), base, None)
+        return WriteTargetDocument(DocumentId(scope.query_id, path.kind, holder.thread_id), base, None)
 
     async def write(
         self,
         tx: Tx,
-        holder: Holder,
+        holder: VariableScope,
         scope: Scope,
         paths: Iterable[VariablePath],
         method: Method,
@@ -370,7 +376,7 @@ class Variables:
         *,
         failed: bool,
         epoch: int | None = None,
-        made: Made | None = None,
+        made: PreparedWrite | None = None,
         data: bytes | None = None,
     ) -> list[WriteRow]:
         """All of the writes of a call, or none, with their events; once, however often it is asked for. Raises
@@ -409,7 +415,7 @@ class Variables:
             return state.body, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
 
         state, own = await run.look(look)
-        given = given_of(run.runtime.spec, run.query.request)
+        given = query_documents(run.runtime.spec, run.query.request)
         inputs, references = given.pop(INPUT), sorted(run.runtime.references)
         size = len(state) + sum(map(len, own.values()))
         if size > LARGE_BYTES:
@@ -425,7 +431,7 @@ class Variables:
         def work() -> str:
             held = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
             first = {INPUT: inputs, STATE: orjson.loads(state)}
-            return section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
+            return prompt_section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
 
         return await asyncio.to_thread(work) if size > AT_ONCE_BYTES else work()
 
@@ -435,31 +441,31 @@ def _as_json(text: bytes) -> bytes:
     return strict_json.dumps(decode_text(text))
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_document(body: bytes) -> Any:
     if not body:
         return MISSING
     return low_memory.unhurried(body) if len(body) > AT_ONCE_BYTES else orjson.loads(body)
 
 
-async def _loaded(record: tuple[bytes, bytes], output: Output | None) -> Filled:
+async def _load_filled(record: tuple[bytes, bytes], output: OutputPath | None) -> FilledCall:
     """A call as it is on record."""
-    load = partial(Filled.load, *record, output)
+    load = partial(FilledCall.load, *record, output)
     return await asyncio.to_thread(load) if len(record[0]) > UNHURRIED_BYTES else load()
 
 
-async def text_of_picked(outcome: Outcome, value: Any) -> bytes:
+async def picked_json(outcome: Outcome, value: Any) -> bytes:
     """Return a value that was picked from an outcome as JSON."""
     if isinstance(outcome, Answer) and outcome.text is not None and value is outcome.value:
         return outcome.text
     return await offload(orjson.dumps, value)
 
 
-def given_of(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:
+def query_documents(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:
     """What a query came with, by kind: its inputs, and the data objects of the runtime under those of its own."""
     return {**spec.data, **(request.get("data") or {}), INPUT: request.get("inputs") or {}}
 
 
-def picked_of(output: Output, outcome: Outcome) -> tuple[tuple[VariablePath, ...], Any] | ToolError:
+def pick_output(output: OutputPath, outcome: Outcome) -> tuple[tuple[VariablePath, ...], Any] | ToolError:
     """The paths that get something, and what; or the error that goes to the model as it is."""
     several = output.alternatives[1:]
     if isinstance(outcome, ToolError):
@@ -473,7 +479,7 @@ def picked_of(output: Output, outcome: Outcome) -> tuple[tuple[VariablePath, ...
     named = output.named(value["_output"])
     if named is None or "value" not in value:
         known = ", ".join(" && ".join(map(str, a)) for a in output.alternatives)
-        raise WriteRefused(
+        raise WriteRejected(
             f"the tool picked no path of the call with `_output` and `value`; there are: {known}"
         )
     return named, value["value"]

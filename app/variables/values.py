@@ -29,8 +29,8 @@ from plangate.spec.variables import (
 
 from app.base.errors import FieldError
 from app.base.json import low_memory
-from app.documents.glimpses import brief, cut
-from app.documents.writing import MAX_DEPTH, Method, depth_of, kind_of
+from app.documents.glimpses import glimpse_value, truncate_text
+from app.documents.writing import MAX_DEPTH, Method, json_type, nesting_depth
 
 MAX_REPLACED_BYTES: Final = 16 * 1024 * 1024  # of the arguments of one call, as JSON
 UNHURRIED_BYTES: Final = 256 * 1024
@@ -57,7 +57,7 @@ class VariableError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class VariableSource:
     """A value in the arguments that came from a variable. `place` leads to it."""
 
     place: tuple[str | int, ...]
@@ -77,7 +77,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputPath:
     """Where a result goes: alternatives, each a list of paths that get the same value."""
 
     alternatives: tuple[tuple[VariablePath, ...], ...]
@@ -97,17 +97,17 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ParsedCall:
     """A call as its model wrote it, taken apart."""
 
     args: dict[str, Any]
     kept: dict[str, Any]  # parameters in which nothing is replaced
     found: tuple[VariableUse, ...]
-    output: Output | None
+    output: OutputPath | None
 
     def roots(self) -> set[VariablePath]:
         """The documents that its variables lead into. Raises VariableError for what leads into none."""
-        roots = {root_of(ref) for one in self.found for ref in one.expression.paths()}
+        roots = {document_root(ref) for one in self.found for ref in one.expression.paths()}
         if sum(root.kind in ("ref", ARTIFACT) for root in roots) > MAX_REFERENCES:
             raise VariableError(
                 f"One call may name {MAX_REFERENCES} stored references and artifacts: make several calls."
@@ -116,16 +116,16 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledCall:
     """A call with values in the place of its variables."""
 
     args: dict[str, Any]
-    sources: tuple[Source, ...] = ()
-    output: Output | None = None
+    sources: tuple[VariableSource, ...] = ()
+    output: OutputPath | None = None
     text: bytes | None = field(default=None, compare=False)
     """The arguments as they are on record, where they are large."""
 
-    def with_text(self, text: bytes) -> Filled:
+    def with_text(self, text: bytes) -> FilledCall:
         """Return the same call, with its arguments as JSON if they are large."""
         return replace(self, text=text) if len(text) > UNHURRIED_BYTES else self
 
@@ -134,9 +134,9 @@ class Filled:
         return orjson.dumps(self.args), orjson.dumps(sources)  # what is in them came through the gate
 
     @classmethod
-    def load(cls, args: bytes, filled: bytes, output: Output | None) -> Filled:
+    def load(cls, args: bytes, filled: bytes, output: OutputPath | None) -> FilledCall:
         """The inverse of `dump`; where the result goes stands in the call itself. Large ones: in a thread."""
-        sources = (Source(tuple(place), *rest) for place, *rest in orjson.loads(filled))
+        sources = (VariableSource(tuple(place), *rest) for place, *rest in orjson.loads(filled))
         large = len(args) > UNHURRIED_BYTES
         values = low_memory.unhurried(args) if large else orjson.loads(args)
         return cls(values, tuple(sources), output, args if large else None)
@@ -145,7 +145,7 @@ class Filled:
 # -- taking a call apart
 
 
-def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None) -> Written:
+def parse_call(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None) -> ParsedCall:
     """The arguments, their variables and where the result goes. `prescribed` is the path that the tool itself says.
     Raises VariableError."""
     plain = {key: held for key, held in args.items() if key not in (OUTPUT_PATH, OUTPUT_METHOD)}
@@ -153,7 +153,7 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
     path, method = args.get(OUTPUT_PATH, prescribed), args.get(OUTPUT_METHOD, MISSING)
     if prescribed is not None and path != prescribed:
         raise VariableError(f"{OUTPUT_PATH}: the results of this tool go to {prescribed}; leave it out.")
-    if parts_of(plain) > MAX_PARTS:
+    if count_path_parts(plain) > MAX_PARTS:
         raise VariableError(
             f"The variables of one call may have {MAX_PARTS} parts together: make several calls."
         )
@@ -161,21 +161,21 @@ def written(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None
     if sum(len(alternative) for one in found for alternative in one.expression.alternatives) > MAX_VARIABLES:
         raise VariableError(f"One call may have {MAX_VARIABLES} variables: make several calls.")
     if problems:
-        listed = "; ".join(f"{p.pointer} is {shown(p.text)}: {p.message}" for p in problems[:5])
+        listed = "; ".join(f"{p.pointer} is {preview(p.text)}: {p.message}" for p in problems[:5])
         raise VariableError(
             f"{listed}. A text that begins with {DAGGER} and is no variable is written with two of them."
         )
-    return Written(plain, left, tuple(found), _output(path, method))
+    return ParsedCall(plain, left, tuple(found), _parse_output(path, method))
 
 
-def parts_of(value: Any) -> int:
+def count_path_parts(value: Any) -> int:
     """About how many parts the paths of all variables in a value have: known before any of them is read."""
     texts: list[str] = []
     replace_variables(value, texts.append)
     return sum(text.count(".") + text.count(DAGGER) for text in texts if not text.startswith(DAGGER, 1))
 
 
-def _output(path: Any, method: Any) -> Output | None:
+def _parse_output(path: Any, method: Any) -> OutputPath | None:
     if method is not MISSING and method not in OUTPUT_METHODS:
         raise VariableError(f"{OUTPUT_METHOD} is one of {', '.join(OUTPUT_METHODS)}.")
     if path is None:
@@ -189,24 +189,24 @@ def _output(path: Any, method: Any) -> Output | None:
     try:
         parsed = parse(path)
     except InvalidVariable as error:
-        raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: {error}.") from error
+        raise VariableError(f"{OUTPUT_PATH} is {preview(path)}: {error}.") from error
     if not isinstance(parsed, Expression):
-        raise VariableError(f"{OUTPUT_PATH} is {shown(path)}: a variable begins with {DAGGER}.")
+        raise VariableError(f"{OUTPUT_PATH} is {preview(path)}: a variable begins with {DAGGER}.")
     for reference in parsed.paths():
         if reference.kind in READ_ONLY:
             raise VariableError(
-                f"{OUTPUT_PATH}: {shown(str(reference))} cannot be written, {DAGGER}{reference.kind} is read-only. Write "
+                f"{OUTPUT_PATH}: {preview(str(reference))} cannot be written, {DAGGER}{reference.kind} is read-only. Write "
                 f"to {DAGGER}state or to a data object of the query, such as {DAGGER}results."
             )
-    return Output(parsed.alternatives, "set" if method is MISSING else method)
+    return OutputPath(parsed.alternatives, "set" if method is MISSING else method)
 
 
-def root_of(reference: VariablePath) -> VariablePath:
+def document_root(reference: VariablePath) -> VariablePath:
     """The document that a reference leads into. Raises VariableError."""
     if reference.kind == ARTIFACT:
         if not reference.path:
             raise VariableError(
-                f"{shown(str(reference))}: an artifact is {DAGGER}artifact.<id>, its text {DAGGER}artifact.<id>.content."
+                f"{preview(str(reference))}: an artifact is {DAGGER}artifact.<id>, its text {DAGGER}artifact.<id>.content."
             )
         wants_text = len(reference.path) > 1 and reference.path[1].key == CONTENT
         return VariablePath(ARTIFACT, reference.path[: 2 if wants_text else 1])
@@ -214,7 +214,7 @@ def root_of(reference: VariablePath) -> VariablePath:
         return VariablePath(reference.kind)
     if len(reference.path) < 2:
         raise VariableError(
-            f"{shown(str(reference))}: a stored reference is {DAGGER}ref.<Kind>.<id>, as its handle says."
+            f"{preview(str(reference))}: a stored reference is {DAGGER}ref.<Kind>.<id>, as its handle says."
         )
     return VariablePath("ref", reference.path[:2])
 
@@ -231,22 +231,22 @@ def lookup_in(values: Values) -> Lookup:
     """From a reference to its value in these documents."""
 
     def lookup(reference: VariablePath) -> Any:
-        root = root_of(reference)
+        root = document_root(reference)
         return resolve_path(values.get(root, MISSING), reference.path[len(root.path) :])
 
     return lookup
 
 
-def filled(
-    call: Written,
+def fill_call(
+    call: ParsedCall,
     values: Values,
     kinds: Iterable[str],
     why: Mapping[VariablePath, str],
     usable: Callable[[VariablePath], bool] = lambda _: True,
-) -> Filled:
+) -> FilledCall:
     """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone;
     of what is not `usable` there is no value, whatever the documents hold. Raises VariableError."""
-    held = _picked(call, values)
+    held = _read_references(call, values)
 
     def lookup(reference: VariablePath) -> Any:
         return held[reference] if usable(reference) else MISSING
@@ -257,33 +257,33 @@ def filled(
         if one.text not in resolved:
             value = evaluate(one.expression, lookup)
             if value is MISSING:
-                reasons = _reasons(one.expression, values, lookup, kinds, why)
-                raise VariableError(f"{one.pointer} is {shown(one.text)}, which has no value: {reasons}")
+                reasons = _missing_reasons(one.expression, values, lookup, kinds, why)
+                raise VariableError(f"{one.pointer} is {preview(one.text)}, which has no value: {reasons}")
             resolved[one.text] = value, len(orjson.dumps(value))  # it came through the gate
         value, bytes_ = resolved[one.text]
         size += bytes_
         if size > MAX_REPLACED_BYTES:
             raise VariableError(
-                f"With {shown(one.text)} at {one.pointer} the values of this call's variables have more than "
+                f"With {preview(one.text)} at {one.pointer} the values of this call's variables have more than "
                 f"{MAX_REPLACED_BYTES} bytes of JSON: pass references by their handles."
             )
-        sources.append(Source(one.place, one.text, kind_of(value), bytes_, brief(value)))
+        sources.append(VariableSource(one.place, one.text, json_type(value), bytes_, glimpse_value(value)))
 
     def value_of(text: str) -> Any:
         return resolved[text][0] if text in resolved else parse(text)  # the latter: a text with two daggers
 
     args = {**replace_variables(call.args, value_of), **call.kept}
-    if sources and depth_of(args) > MAX_DEPTH:
+    if sources and nesting_depth(args) > MAX_DEPTH:
         raise VariableError(f"With their values the arguments are nested deeper than {MAX_DEPTH}.")
-    return Filled(args, tuple(sources), call.output)
+    return FilledCall(args, tuple(sources), call.output)
 
 
-def _picked(call: Written, values: Values) -> dict[VariablePath, Any]:
+def _read_references(call: ParsedCall, values: Values) -> dict[VariablePath, Any]:
     """What each reference of the call leads to: one document after the other, so that no two need to be there at once."""
     wanted: dict[VariablePath, dict[VariablePath, None]] = {}
     for one in call.found:
         for reference in one.expression.paths():
-            wanted.setdefault(root_of(reference), {})[reference] = None
+            wanted.setdefault(document_root(reference), {})[reference] = None
     picked: dict[VariablePath, Any] = {}
     for root, references in wanted.items():
         document = values.get(root, MISSING)
@@ -292,7 +292,7 @@ def _picked(call: Written, values: Values) -> dict[VariablePath, Any]:
     return picked
 
 
-def _reasons(
+def _missing_reasons(
     expression: Expression,
     values: Values,
     lookup: Lookup,
@@ -300,11 +300,11 @@ def _reasons(
     why: Mapping[VariablePath, str],
 ) -> str:
     """Why the alternatives have no value, of the first of them."""
-    told = reasons(expression, values, lookup, sorted(kinds), why)
+    told = missing_reasons(expression, values, lookup, sorted(kinds), why)
     return told if told.endswith(("?", ".")) else f"{told}."
 
 
-def reasons(
+def missing_reasons(
     expression: Expression,
     values: Values,
     lookup: Lookup,
@@ -314,70 +314,73 @@ def reasons(
     """Why none of the alternatives has a value, of the first few; without a full stop."""
     shown_of = expression.alternatives[:_REASONS_TOLD]
     missing = (next(ref for ref in alternative if lookup(ref) is MISSING) for alternative in shown_of)
-    told = [reason(ref, values, kinds, why).rstrip(".") for ref in missing]
+    told = [missing_reason(ref, values, kinds, why).rstrip(".") for ref in missing]
     left = len(expression.alternatives) - len(told)
     return "; ".join([*told, *([f"and {left} more alternatives"] if left else [])])
 
 
-def reason(
+def missing_reason(
     reference: VariablePath, values: Values, kinds: Sequence[str], why: Mapping[VariablePath, str]
 ) -> str:
     """Why a reference leads to no value."""
-    root = root_of(reference)
+    root = document_root(reference)
     if root in why:
         return why[root]
     held = values.get(root, MISSING)
     if held is MISSING:
-        kind = cut(reference.kind, _NAME_CHARS)
-        known = [cut(name, _NAME_CHARS) for name in kinds]
+        kind = truncate_text(reference.kind, _NAME_CHARS)
+        known = [truncate_text(name, _NAME_CHARS) for name in kinds]
         return f"there is no {DAGGER}{kind}{did_you_mean(kind, known)}"
     at = len(root.path)
     for segment in reference.path[at:]:
         if (inner := resolve_path(held, (segment,))) is MISSING:
             break
         held, at = inner, at + 1
-    parent = shown(str(replace(reference, path=reference.path[:at])))
+    parent = preview(str(replace(reference, path=reference.path[:at])))
     if at == len(reference.path):
         return f"what was to write {parent} did not"
     segment = reference.path[at]
     if not isinstance(held, Mapping):
-        return f"{parent} is {kind_of(held)}"
-    names = [to_printable(cut(key, _NAME_CHARS)) for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)]
+        return f"{parent} is {json_type(held)}"
+    names = [
+        to_printable(truncate_text(key, _NAME_CHARS))
+        for key, _ in zip(held, range(_NAMES_SHOWN), strict=False)
+    ]
     hint = (
-        did_you_mean(to_printable(cut(segment.key, _NAME_CHARS)), names)
-        or f"; it has {', '.join(map(shown, names[:8]))} and more"
+        did_you_mean(to_printable(truncate_text(segment.key, _NAME_CHARS)), names)
+        or f"; it has {', '.join(map(preview, names[:8]))} and more"
     )
-    return f"{parent} has no {shown(segment.key)}{hint if names else ', it is empty'}"
+    return f"{parent} has no {preview(segment.key)}{hint if names else ', it is empty'}"
 
 
-def shown(text: str) -> str:
+def preview(text: str) -> str:
     """A text of a model's or of a document's in a message: in one line, and not too long."""
-    return to_printable_json(orjson.dumps(cut(text, 200)).decode())
+    return to_printable_json(orjson.dumps(truncate_text(text, 200)).decode())
 
 
 # -- what is said of the result
 
 
-def flaws_told(flaws: Iterable[FieldError], sources: Sequence[Source]) -> tuple[str, bool]:
+def describe_errors(flaws: Iterable[FieldError], sources: Sequence[VariableSource]) -> tuple[str, bool]:
     """What is wrong with arguments, and whether a variable's value is: then the variable and both types are named, and
     nothing of the value."""
     by_variable, listed = False, []
     for flaw in flaws:
-        source = next((s for s in sources if _leads_to(s, flaw.pointer)), None)
+        source = next((s for s in sources if _points_into(s, flaw.pointer)), None)
         wanted = flaw.message.partition(", not ")[0]
         if source is None:
             hides = any(_is_below(s, flaw.pointer) for s in sources)
-            listed.append(f"{flaw.pointer or '/'}: {_of_rule(wanted) if hides else flaw.message}")
+            listed.append(f"{flaw.pointer or '/'}: {_rule_error(wanted) if hides else flaw.message}")
             continue
         by_variable = True
-        listed.append(f"{flaw.pointer}: {_of_variable(flaw.pointer, source, wanted)}")
+        listed.append(f"{flaw.pointer}: {_variable_error(flaw.pointer, source, wanted)}")
     return "; ".join(listed), by_variable
 
 
-def _of_variable(pointer: str, source: Source, wanted: str) -> str:
+def _variable_error(pointer: str, source: VariableSource, wanted: str) -> str:
     """What is wrong with the value of a variable, or with a part of it: what the schema wants, and nothing that is in the
     value."""
-    variable = shown(source.variable)
+    variable = preview(source.variable)
     if wanted.startswith("these properties are not allowed"):
         wanted = "it has properties that are not allowed"
     elif wanted.startswith("must "):
@@ -390,21 +393,21 @@ def _of_variable(pointer: str, source: Source, wanted: str) -> str:
     return f"in {variable}, {wanted}" if wanted else f"in {variable}, this does not match"
 
 
-def _leads_to(source: Source, pointer: str) -> bool:
+def _points_into(source: VariableSource, pointer: str) -> bool:
     own = json_pointer(source.place)
     return pointer == own or pointer.startswith(f"{own}/")
 
 
-def _of_rule(wanted: str) -> str:
+def _rule_error(wanted: str) -> str:
     """What a schema wants, where a message tells nothing else; others may repeat values."""
     return wanted if wanted.startswith(_RULES_ALONE) else "it does not match the schema"
 
 
-def _is_below(source: Source, pointer: str) -> bool:
+def _is_below(source: VariableSource, pointer: str) -> bool:
     return json_pointer(source.place).startswith(f"{pointer}/")
 
 
-def glimpses_of(call: Filled) -> dict[str, Any]:
+def approval_glimpses(call: FilledCall) -> dict[str, Any]:
     """What an approver is shown beside the subject: the arguments, a large value of a variable as its glimpse and size;
     and which value came from which variable."""
     if not call.sources:
@@ -414,10 +417,10 @@ def glimpses_of(call: Filled) -> dict[str, Any]:
         for source in call.sources
         if source.size_bytes > LARGE_BYTES
     }
-    return {"args": _put(call.args, glimpses), "variables": [s.wire() for s in call.sources]}
+    return {"args": _replace_at(call.args, glimpses), "variables": [s.wire() for s in call.sources]}
 
 
-def _put(args: Any, values: Mapping[tuple[str | int, ...], Any]) -> Any:
+def _replace_at(args: Any, values: Mapping[tuple[str | int, ...], Any]) -> Any:
     """The arguments with other values at some places. What is on the way to them is copied, once."""
     out: Any = dict(args)
     copied: dict[tuple[str | int, ...], Any] = {(): out}

@@ -32,7 +32,7 @@ async def ended_by(
         epoch = await owner.fetchval("SELECT lease_epoch FROM queries WHERE id = $1", query)
         if w.services.worker.busy == 0 and begun(epoch):
             await owner.execute(EXPIRE + f" AND lease_epoch = {epoch}")
-            w.services.worker.hear("")
+            w.services.worker.on_notify("")
         found = await w.api.read(f"/queries/{query}")
         return found if found["endedAt"] else None
 

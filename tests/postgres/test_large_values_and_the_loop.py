@@ -14,7 +14,7 @@ import pytest
 
 from app.documents.models import EMPTY, Author, Document, DocumentId
 from app.journal.models import Scope
-from app.plans.service import Who
+from app.plans.service import Actor
 from tests.postgres.test_state import ref, thread
 from tests.support import graphs, specs
 from tests.support.callbacks import measured_callbacks
@@ -196,7 +196,7 @@ async def test_a_plan_of_several_megabytes_never_blocks_the_loop(
     version = await services.runtimes.get("acme", runtime["id"])
 
     async def store(n: int) -> Any:
-        who = Who(Scope("", found, f"wrk_{n}", None, ""), "ann")
+        who = Actor(Scope("", found, f"wrk_{n}", None, ""), "ann")
         async with services.db.transaction("acme") as tx:
             return await services.plans.store(
                 tx, version, "Flow", {"actions": actions}, "p", who, variables=variables, given={}

@@ -106,7 +106,7 @@ async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -
         called = True
 
     with pytest.raises(LeaseLost):
-        await run.durably(verb)
+        await run.in_fenced_transaction(verb)
     assert not called
     assert run.lease.lost
 
@@ -188,7 +188,7 @@ async def test_the_claim_loop_outlives_an_error(plangate: World, owner: Any) -> 
     await plangate.api.register(specs.mock())
     signature = "(text, int, float8, boolean, int)"
     await owner.execute(f"ALTER FUNCTION claim_queries{signature} RENAME TO claim_queries_")
-    plangate.services.worker.hear("")
+    plangate.services.worker.on_notify("")
     await asyncio.sleep(0.2)
     await owner.execute(f"ALTER FUNCTION claim_queries_{signature} RENAME TO claim_queries")
     first = await plangate.api.submit(threadKey="t")

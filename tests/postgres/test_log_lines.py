@@ -19,7 +19,7 @@ from app.base.logs import processors
 from app.base.postgres.listener import Listener
 from app.engine import lease_store as queue_store
 from app.journal.models import Entry, Lease, Work
-from app.references.service import References
+from app.references.service import ReferenceService
 from app.tenancy.service import Tenancy
 from tests.support import specs
 from tests.support.client import good, refused
@@ -47,7 +47,7 @@ async def test_a_defect_in_a_tool_call_names_query_and_work_and_no_value(
     async def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError(f"cannot resolve {SECRET}")
 
-    monkeypatch.setattr(References, "for_model", broken)
+    monkeypatch.setattr(ReferenceService, "for_model", broken)
     api = plangate.api
     kind = {"name": "Secret", "schema": {}}
     await api.register(

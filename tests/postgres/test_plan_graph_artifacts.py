@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.base.json.strict_json import canonical
-from app.plans.executor import Execution
+from app.plans.executor import PlanExecution
 from tests.support import specs
 from tests.support.client import Caller, good, inner, output_of
 from tests.support.graphs import (
@@ -261,7 +261,7 @@ async def test_no_transaction_is_open_while_a_text_is_read(
     await api.register(flowing())
     plan = await stored(api, note(f"†artifact.{(await published(api))['id']}.content"))
     order = []
-    read, send = plangate.services.workspaces.read_body, Execution._send
+    read, send = plangate.services.workspaces.read_body, PlanExecution._send
 
     async def reading(*args: Any) -> bytes:
         order.append("read")
@@ -272,7 +272,7 @@ async def test_no_transaction_is_open_while_a_text_is_read(
         return await send(*args, **named)
 
     monkeypatch.setattr(plangate.services.workspaces, "read_body", reading)
-    monkeypatch.setattr(Execution, "_send", sending)
+    monkeypatch.setattr(PlanExecution, "_send", sending)
     async with hands(api):
         assert (await executed(api, plan))["status"] == "executed"
     assert order == ["read", "read", "send"]

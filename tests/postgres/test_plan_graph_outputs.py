@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.documents.service import Documents
+from app.documents.service import DocumentService
 from tests.postgres.test_state import Pen, thread
 from tests.support.client import Caller
 from tests.support.graphs import (
@@ -327,7 +327,7 @@ async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_o
         api, *(make(n, f"†state.n{n}") for n in range(3)), make(["†state.n0.0", "†state.n2.0"])
     )
     open_, writes = [], 0
-    write, large = Documents.write, Documents._after_large
+    write, large = DocumentService.write, DocumentService._after_large
 
     async def writing(*args: Any, **named: Any) -> Any:
         nonlocal writes
@@ -341,8 +341,8 @@ async def test_a_large_result_is_put_into_its_document_while_no_transaction_is_o
         open_.append(writes)
         return await large(*args)
 
-    monkeypatch.setattr(Documents, "write", writing)
-    monkeypatch.setattr(Documents, "_after_large", making)
+    monkeypatch.setattr(DocumentService, "write", writing)
+    monkeypatch.setattr(DocumentService, "_after_large", making)
     value = [7, "x" * 1_200_000]
     async with hands(api, answering(_0=did(value), _1=did(value), _2=did(value))) as mine:
         assert (await executed(api, plan))["status"] == "executed"

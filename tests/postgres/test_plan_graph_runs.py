@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.plans.executor import Execution
+from app.plans.executor import PlanExecution
 from tests.postgres.test_state import Pen, thread
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.graphs import (
@@ -255,19 +255,19 @@ async def test_what_was_sent_before_a_crash_counts_among_those_that_are_outside(
     """The process goes as it is about to send an action of which two became ready at once."""
     await api.register(flowing(limits={"maxParallelActions": 2}))
     plan = await stored(api, make("†state.a"), make("†state.a"), make(1, "†state.a"), make(2))
-    died, carry = asyncio.Event(), Execution._carry
+    died, carry = asyncio.Event(), PlanExecution._carry
     query = await running(api, plan)
     calls = {index(call): call for call in await taken(api)}
     assert sorted(calls) == [2, 3]
     first = plangate.services.db
 
-    async def stops(self: Execution, execution_id: str, shipment: Any) -> None:
+    async def stops(self: PlanExecution, execution_id: str, shipment: Any) -> None:
         if shipment.indexes == (0,) and self._run.db is first:
             died.set()
             await asyncio.Event().wait()
         await carry(self, execution_id, shipment)
 
-    monkeypatch.setattr(Execution, "_carry", stops)
+    monkeypatch.setattr(PlanExecution, "_carry", stops)
     good(await api.result(calls[2], did(1)))
     await died.wait()
     for task in plangate.services.worker._tasks:

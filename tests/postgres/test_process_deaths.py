@@ -10,7 +10,7 @@ import pytest
 from app.base.errors import Unavailable
 from app.base.ids import new_id
 from app.engine import ending, lease_store
-from app.engine.ending import Endings
+from app.engine.ending import QueryEndings
 from app.engine.lease_store import Claim
 from app.engine.processes import ProcessLocks, ProcessRecord
 from app.journal.models import Entry, Lease, QueryChange, Work
@@ -378,7 +378,7 @@ async def test_what_was_set_aside_is_ended_with_everything_attached_the_last_eve
 
     services = plangate.services
     runner = services.worker._advance.__self__  # type: ignore[attr-defined]
-    endings = Endings(services.db, (*runner._end_hooks, hook), retry_s=0.0)
+    endings = QueryEndings(services.db, (*runner._end_hooks, hook), retry_s=0.0)
     epoch = await owner.fetchval("SELECT lease_epoch FROM queries WHERE id = $1", query)
     async with services.db.transaction("acme") as tx:
         await lease_store.mark_for_ending(tx, query, epoch, "poisoned", "It ended 3 processes.")
@@ -442,7 +442,7 @@ async def test_what_an_earlier_version_stranded_is_repaired(plangate: World, own
     before = await api.events(query)
     services = plangate.services
     runner = services.worker._advance.__self__  # type: ignore[attr-defined]
-    assert await Endings(services.db, runner._end_hooks).repair_stranded() == 1
+    assert await QueryEndings(services.db, runner._end_hooks).repair_stranded() == 1
     (plan,) = (await api.read("/plans"))["items"]
     rows = (await api.read(f"/plans/{plan['id']}/actions"))["items"]
     assert (plan["status"], {r["status"] for r in rows}) == ("failed", {"unknown"})
@@ -451,7 +451,7 @@ async def test_what_an_earlier_version_stranded_is_repaired(plangate: World, own
     row = (await api.read(f"/plans/{plan['id']}/actions"))["items"][0]
     assert row["status"] == "succeeded"
     assert await api.events(query) == before
-    assert await Endings(services.db, runner._end_hooks).repair_stranded() == 0
+    assert await QueryEndings(services.db, runner._end_hooks).repair_stranded() == 0
 
 
 async def test_a_full_worker_moves_expired_leases_on(idle: World, processes: Processes) -> None:

@@ -14,7 +14,7 @@ import pytest
 import app.journal.streams as streams_module
 from app.base.errors import Unavailable
 from app.engine import store
-from app.engine.worker import one_by_one
+from app.engine.worker import for_each_due
 from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Scope, event
 from app.llm.messages import Text, TextDelta, ToolUse, TurnDone, Usage
@@ -357,7 +357,7 @@ async def test_a_query_that_cannot_be_loaded_yet_is_not_left_to_its_lease(
 ) -> None:
     """A pool that is exhausted for a moment is no crash of the process."""
     await api.register(specs.mock())
-    record, failures = store.record, 3
+    record, failures = store.load_query, 3
 
     async def failing(*args: Any) -> Any:
         nonlocal failures
@@ -367,7 +367,7 @@ async def test_a_query_that_cannot_be_loaded_yet_is_not_left_to_its_lease(
         return await record(*args)
 
     async with world(plangate.site, plangate.operator_key, with_worker=False) as door:
-        monkeypatch.setattr(store, "record", failing)
+        monkeypatch.setattr(store, "load_query", failing)
         query = (await door.api.submit())["id"]
         sql = "SELECT status = 'succeeded' FROM queries WHERE id = $1"
         await eventually(lambda: door.value(sql, query), "it ends", 5)
@@ -382,5 +382,5 @@ async def test_one_bad_item_of_a_chore_does_not_keep_the_others(plangate: World)
             raise ValueError(id)
         done.append(id)
 
-    await one_by_one([("acme", "bad"), ("acme", "good")], do)
+    await for_each_due([("acme", "bad"), ("acme", "good")], do)
     assert done == ["good"]

@@ -12,7 +12,7 @@ from plangate.spec.variables import Expression, VariablePath, parse
 from app.base.json import strict_json
 from app.documents import bodies, service
 from app.documents.models import Author, DocumentId
-from app.documents.writing import WriteRefused
+from app.documents.writing import WriteRejected
 from tests.support import specs
 from tests.support.client import Caller, refused
 from tests.support.world import World
@@ -172,7 +172,7 @@ async def test_what_does_not_fit_is_refused_and_nothing_is_written(
         ("†state.n", "x", "set", 'stateSchema: /n: must be integer, not "x"'),
         ("†state", [], "set", "the state of a thread is an object, and would be an array of 0"),
     ):
-        with pytest.raises(WriteRefused) as error:
+        with pytest.raises(WriteRejected) as error:
             await pen.write(path, value, method, schema=schema)
         assert why in str(error.value)
     assert await api.read(f"/threads/{thread_id}/state") == {

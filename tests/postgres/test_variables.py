@@ -410,7 +410,7 @@ async def test_after_a_crash_a_call_has_the_same_values_and_writes_once(
 ) -> None:
     """The process ends between the write and the record of the call; the next one finds both values and write."""
     died: list[str] = []
-    deliver = agent_variables.Variables.deliver
+    deliver = agent_variables.VariableService.deliver
 
     async def once(self: Any, run: Any, scope: Any, output: Any, outcome: Any) -> Any:
         receipt = await deliver(self, run, scope, output, outcome)
@@ -419,7 +419,7 @@ async def test_after_a_crash_a_call_has_the_same_values_and_writes_once(
             run.lease.lost = True  # what a process that is killed here writes no more
         return receipt
 
-    monkeypatch.setattr(agent_variables.Variables, "deliver", once)
+    monkeypatch.setattr(agent_variables.VariableService, "deliver", once)
     async with world(site, cluster.operator_key) as first:
         await first.api.register(spec())
         query = await first.api.submit(

@@ -11,7 +11,7 @@ import pytest
 
 from app.base.errors import Unavailable
 from app.documents import store
-from app.documents.service import Documents
+from app.documents.service import DocumentService
 from app.engine.query_run import QueryRun
 from tests.postgres.test_gates import together
 from tests.postgres.test_state import Pen, thread
@@ -27,13 +27,13 @@ async def test_what_is_done_durably_may_be_done_twice(
     plangate: World, api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer to a COMMIT was lost: the verb is run again, and each write stands in the log once."""
-    durably = QueryRun.durably
+    durably = QueryRun.in_fenced_transaction
 
     async def twice(self: QueryRun, verb: Any, **parts: Any) -> Any:
         await durably(self, verb, **parts)
         return await durably(self, verb, **parts)
 
-    monkeypatch.setattr(QueryRun, "durably", twice)
+    monkeypatch.setattr(QueryRun, "in_fenced_transaction", twice)
     gated = specs.tool("pay", approval="always", **ANY)
     await api.register(spec(LOOK, gated))
     query = await api.submit(
@@ -69,11 +69,11 @@ async def test_an_answer_that_is_lost_after_the_write_loses_nothing(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with an outage in the place of the answer, at the write alone."""
-    write, lost = Documents.write, list[str]()
-    durably = QueryRun.durably
+    write, lost = DocumentService.write, list[str]()
+    durably = QueryRun.in_fenced_transaction
     written = list[Any]()
 
-    async def noted(self: Documents, tx: Any, *args: Any, **parts: Any) -> Any:
+    async def noted(self: DocumentService, tx: Any, *args: Any, **parts: Any) -> Any:
         written.append(args[1])
         return await write(self, tx, *args, **parts)
 
@@ -88,8 +88,8 @@ async def test_an_answer_that_is_lost_after_the_write_loses_nothing(
                 return await durably(self, verb, **parts)
         return found
 
-    monkeypatch.setattr(Documents, "write", noted)
-    monkeypatch.setattr(QueryRun, "durably", cut)
+    monkeypatch.setattr(DocumentService, "write", noted)
+    monkeypatch.setattr(QueryRun, "in_fenced_transaction", cut)
     await api.register(spec())
     query = await api.submit(specs.script(("look", {"_outputPath": "†state.n", "_outputMethod": "push"})))
     await api.serve("look", 7)

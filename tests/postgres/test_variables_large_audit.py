@@ -10,7 +10,7 @@ import pytest
 from app.base.json.process_pool import Helpers
 from app.documents import store
 from app.documents.models import Author, DocumentId
-from app.documents.writing import WriteRefused
+from app.documents.writing import WriteRejected
 from tests.postgres.test_gates import together
 from tests.postgres.test_state import Pen, ref, thread
 from tests.postgres.test_variables import ANY, LOOK, served, spec, state
@@ -35,7 +35,7 @@ async def test_writers_in_two_processes_are_ordered(plangate: World, second: Wor
     async def push(world: World, n: int) -> int:
         documents, db = world.services.documents, world.services.db
         async with db.transaction("acme") as tx:
-            held = await store.held(tx, document)
+            held = await store.held_document(tx, document)
         assert held is not None
         made = await documents.ahead(held, document, ref("†state.l"), "push", n)
         author = Author(f"wrk_{n}", "qry_1", "solo")
@@ -173,7 +173,7 @@ async def test_a_large_document_keeps_to_its_rules(
         ("†state", [], "set", "the state of a thread is an object, and would be an array of 0"),
         ("†state.big", "x" * (16 * MIB), "set", f"bytes of JSON, more than {16 * MIB}: write less"),
     ):
-        with pytest.raises(WriteRefused) as error:
+        with pytest.raises(WriteRejected) as error:
             await pen.write(path, value, method, schema=schema)
         assert why in str(error.value)
     assert turns == ["app.documents.json_worker"] * 5

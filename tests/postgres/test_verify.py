@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from app.artifacts.chain import Chainer, Head
-from app.artifacts.verify import exported, exported_heads, heads, problems
+from app.artifacts.chain import Chainer, ChainHead
+from app.artifacts.verify import export_heads, heads, problems, read_exported_heads
 from app.assembly import Site
 from app.base.errors import Invalid
 from app.base.postgres.database import Database, Tx
@@ -70,7 +70,7 @@ async def test_what_the_service_wrote_is_verified(plangate: World, api: Caller, 
         "acme": {thread: 5},
         "other": {other: 2},
     }
-    assert exported_heads(exported(ends)) == ends
+    assert read_exported_heads(export_heads(ends)) == ends
     await publish(api, thread, 1)
     assert await found(plangate, ends) == []
 
@@ -215,10 +215,10 @@ def test_what_a_mac_is_of_is_a_part_of_it() -> None:
         one.mac("acme", "thr_1", 2, b"before", b"record"),
         one.mac("acme", "thr_1", 1, b"befor", b"erecord"),
         one.mac("acme", "thr_1", 1, b"before", b""),
-        one.seal("acme", "thr_1", Head(1, b"before")),
-        one.seal("acme", "thr_1", Head(2, b"before")),
-        one.seal("acme", "thr_1", Head(1, b"other")),
-        Chainer(b"l" * 32).seal("acme", "thr_1", Head(1, b"before")),
+        one.seal("acme", "thr_1", ChainHead(1, b"before")),
+        one.seal("acme", "thr_1", ChainHead(2, b"before")),
+        one.seal("acme", "thr_1", ChainHead(1, b"other")),
+        Chainer(b"l" * 32).seal("acme", "thr_1", ChainHead(1, b"before")),
     }
     assert len(macs) == 10
 
@@ -249,7 +249,7 @@ async def test_a_removed_chain_is_reported_against_an_exported_head(
     assert await found(plangate, ends) == [
         f"all 5 records of thread {thread} were removed: the exported head has them"
     ]
-    assert await found(plangate, {"gone": {"thr_1": Head(1, b"x")}}) == [
+    assert await found(plangate, {"gone": {"thr_1": ChainHead(1, b"x")}}) == [
         "the tenant is gone: exported heads have records of it"
     ]
 
@@ -467,11 +467,11 @@ async def test_the_operator_verifies_exports_and_compares(
 def test_a_file_that_is_no_export_is_refused() -> None:
     for file in (b"", b"[]", b'{"heads": {}}', b'{"version": 1, "heads": []}'):
         with pytest.raises(Invalid, match=r"^The file is not one that `plangate verify --export` wrote\.$"):
-            exported_heads(file)
+            read_exported_heads(file)
     with pytest.raises(Invalid, match=r"^The file is not one that"):
-        exported_heads(b'{"version": 1, "heads": {"a": {"t": {"n": "x"}}}}')
+        read_exported_heads(b'{"version": 1, "heads": {"a": {"t": {"n": "x"}}}}')
     with pytest.raises(Invalid, match=r"^Another version of Plangate exported these heads: "):
-        exported_heads(b'{"version": 99, "heads": {}}')
+        read_exported_heads(b'{"version": 99, "heads": {}}')
 
 
 def test_an_export_that_cannot_be_written_leaves_the_one_before(

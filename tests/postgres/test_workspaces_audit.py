@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.artifacts.service import Artifacts
+from app.artifacts.service import ArtifactService
 from app.base.blobs.local import SPOOL_FOLDER, LocalBlobs
 from app.base.blobs.store import PIECE_BYTES
 from app.workspace import paths
@@ -115,7 +115,7 @@ async def test_what_is_at_the_path_when_it_is_published_is_what_is_published(
     """A directory that became a file between the look and the record is not published as a directory."""
     thread_id = at.split("/")[2]
     good(await put(api, f"{at}/out/a", b"x"))
-    prepare = Artifacts.prepare
+    prepare = ArtifactService.prepare
 
     async def overtaken(*args: Any) -> Any:
         target = await prepare(*args)
@@ -123,7 +123,7 @@ async def test_what_is_at_the_path_when_it_is_published_is_what_is_published(
         good(await put(api, f"{at}/out", b"now a file"))
         return target
 
-    monkeypatch.setattr(Artifacts, "prepare", overtaken)
+    monkeypatch.setattr(ArtifactService, "prepare", overtaken)
     asked = {"threadId": thread_id, "channel": "design", "path": "out"}
     refused(await api.post("/artifacts", asked), 409, "target_moved")
     assert (await api.read("/artifacts"))["items"] == []

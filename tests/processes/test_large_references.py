@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from app.base.errors import Invalid, Malformed, TooLarge, TooManyRequests
 from app.references.large_documents import LargeDocuments
-from app.references.values import MAX_REFERENCE_BYTES, Asked, Part
+from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
 from bench import machine
 from tests.processes.acceptance.house import House, eventually
 from tests.support import specs
@@ -53,8 +53,10 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def asked(**parts: Any) -> Asked:
-    return Asked(**{"kind": "Any", "schema": ANY, "fields": None, "max_bytes": MAX_REFERENCE_BYTES, **parts})
+def asked(**parts: Any) -> ValueRequest:
+    return ValueRequest(
+        **{"kind": "Any", "schema": ANY, "fields": None, "max_bytes": MAX_REFERENCE_BYTES, **parts}
+    )
 
 
 def body(value: Any, **more: Any) -> bytearray:
@@ -83,7 +85,7 @@ async def test_what_is_wrong_is_said_as_anywhere(documents: LargeDocuments) -> N
     assert [flaw.pointer for flaw in refused.value.errors] == ["/value/0"]
     with pytest.raises(Invalid, match=r"^The path is not a JMESPath expression"):
         await documents.part(b"[1]", "[", 100)
-    assert await documents.part(b'["a","b"]', "[1]", 100) == Part("b", 3)
+    assert await documents.part(b'["a","b"]', "[1]", 100) == ValuePart("b", 3)
     assert children_of(os.getpid()) == []
 
 

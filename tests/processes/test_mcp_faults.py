@@ -14,7 +14,14 @@ from plangate.spec.transports import Headers, McpTransport, SecretRef
 
 from app.base.egress import EgressPolicy
 from app.tenancy.secrets import Secrets
-from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotSent, OutgoingCall, Uncertain
+from app.tools.models import (
+    MAX_RESULT_BYTES,
+    Attempt,
+    CallOutcome,
+    NotDelivered,
+    OutcomeUnknown,
+    OutgoingCall,
+)
 from app.tools.transports.headers import SecretMissing
 from app.tools.transports.mcp.sender import McpSender
 from app.tools.transports.mcp.wire import LIST_BYTES, MAX_LINES, MAX_RESUMES, SessionFailed
@@ -89,7 +96,7 @@ async def test_the_digest_of_a_definition_stays_what_it_is(sender: McpSender, se
 
 
 async def test_nothing_leaves_when_the_right_to_send_has_run_out(sender: McpSender, server: FakeMcp) -> None:
-    with pytest.raises(NotSent, match=r"^Nothing was sent: the service was held up between its record"):
+    with pytest.raises(NotDelivered, match=r"^Nothing was sent: the service was held up between its record"):
         await sent(sender, server, may_send=lambda: False)
     assert server.rpcs()[-2:] == ["tools/list", "DELETE"]
 
@@ -134,7 +141,7 @@ async def test_a_server_that_cannot_be_used_was_sent_nothing(
     sender: McpSender, server: FakeMcp, method: str, reply: Reply, why: str
 ) -> None:
     server.on[method] = lambda asked: reply
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(NotDelivered) as caught:
         await sent(sender, server, digest=DIGEST)
     assert str(caught.value) == f"Nothing was sent: the server of add {why}."
     assert server.calls == []
@@ -146,7 +153,7 @@ async def test_a_server_that_cannot_be_used_was_sent_nothing(
 
 async def test_a_server_that_is_gone(sender: McpSender, server: FakeMcp) -> None:
     await server.stop()
-    with pytest.raises(NotSent, match=r"^Nothing was sent: the server of add cannot be reached\.$"):
+    with pytest.raises(NotDelivered, match=r"^Nothing was sent: the server of add cannot be reached\.$"):
         await sent(sender, server, digest=DIGEST)
 
 
@@ -170,7 +177,7 @@ async def test_an_address_that_the_operator_does_not_allow(secrets: KeptSecrets,
 
 async def test_a_server_that_says_nothing_is_left_in_time(sender: McpSender, server: FakeMcp) -> None:
     server.on["tools/list"] = hang
-    with pytest.raises(NotSent, match=r"^Nothing was sent: the server of add did not answer in time\.$"):
+    with pytest.raises(NotDelivered, match=r"^Nothing was sent: the server of add did not answer in time\.$"):
         await sent(sender, server, digest=DIGEST, timeout_ms=200)
     with pytest.raises(SessionFailed, match=r"^did not answer in time$"):
         await sender.tools("acme", server.url, {}, 0.2)
@@ -178,7 +185,7 @@ async def test_a_server_that_says_nothing_is_left_in_time(sender: McpSender, ser
 
 async def test_a_version_of_the_protocol_that_nobody_knows(sender: McpSender, server: FakeMcp) -> None:
     server.version = "1999-12-31"
-    with pytest.raises(NotSent, match=r"cannot be used: Unsupported protocol version .*1999-12-31\.$"):
+    with pytest.raises(NotDelivered, match=r"cannot be used: Unsupported protocol version .*1999-12-31\.$"):
         await sent(sender, server, digest=DIGEST)
 
 
@@ -272,7 +279,7 @@ async def test_no_answer_that_can_be_read_is_uncertain(
     sender: McpSender, server: FakeMcp, reply: Reply, why: str
 ) -> None:
     on_call(server, reply)
-    with pytest.raises(Uncertain) as caught:
+    with pytest.raises(OutcomeUnknown) as caught:
         await sent(sender, server)
     assert str(caught.value) == f"its server {why}."
     assert len(server.calls) == 1
@@ -283,7 +290,7 @@ async def test_silence_is_uncertain_and_the_server_is_told_to_stop(
     sender: McpSender, server: FakeMcp
 ) -> None:
     server.on["tools/call"] = hang
-    with pytest.raises(Uncertain, match=r"^its server did not answer in time\.$"):
+    with pytest.raises(OutcomeUnknown, match=r"^its server did not answer in time\.$"):
         await sent(sender, server, timeout_ms=2_000)
     assert sorted(server.rpcs()[-2:]) == ["DELETE", "notifications/cancelled"]
 
@@ -300,7 +307,7 @@ async def test_a_call_that_is_cancelled_tells_the_server_to_stop(sender: McpSend
 
 async def test_a_result_that_is_none_by_the_protocol(sender: McpSender, server: FakeMcp) -> None:
     server.answer = {"content": "text"}
-    with pytest.raises(Uncertain, match=r"^its server answered otherwise than the protocol says\.$"):
+    with pytest.raises(OutcomeUnknown, match=r"^its server answered otherwise than the protocol says\.$"):
         await sent(sender, server)
 
 
@@ -349,7 +356,7 @@ async def test_a_refusal_is_an_error_for_the_model(
 @pytest.mark.parametrize("status", [425, 429, 503])
 async def test_a_server_that_asks_to_try_again(sender: McpSender, server: FakeMcp, status: int) -> None:
     on_call(server, Reply(status, {"retry-after": "7"}, b"busy"))
-    with pytest.raises(NotSent) as caught:
+    with pytest.raises(NotDelivered) as caught:
         await sent(sender, server)
     assert str(caught.value) == f"The server of add answered {status}: busy."
     assert caught.value.retry_after_s == 7
@@ -377,7 +384,7 @@ async def test_an_error_from_the_middle_of_the_work_says_nothing_of_the_effect(
     sender: McpSender, server: FakeMcp, code: int
 ) -> None:
     server.on["tools/call"] = lambda asked: error(asked, code, "out of stock")
-    with pytest.raises(Uncertain) as caught:
+    with pytest.raises(OutcomeUnknown) as caught:
         await sent(sender, server)
     assert str(caught.value) == "its server answered: out of stock."
 
@@ -405,7 +412,7 @@ async def test_a_stream_that_never_goes_on_is_given_up(sender: McpSender, server
     again = Reply(headers=STREAM_TYPE, body=b"retry: 0\n" + event(None, id="e1"))
     on_call(server, again)
     server.on["GET"] = lambda asked: again
-    with pytest.raises(Uncertain, match=r"^its server broke the connection\.$"):
+    with pytest.raises(OutcomeUnknown, match=r"^its server broke the connection\.$"):
         await sent(sender, server)
     assert server.rpcs().count("GET") <= MAX_RESUMES
 
@@ -413,7 +420,7 @@ async def test_a_stream_that_never_goes_on_is_given_up(sender: McpSender, server
 async def test_the_rest_of_a_stream_is_not_looked_for_elsewhere(sender: McpSender, server: FakeMcp) -> None:
     on_call(server, Reply(headers=STREAM_TYPE, body=b"retry: 1\n" + event(None, id="e1")))
     server.on["GET"] = lambda asked: Reply(307, {"location": "/elsewhere"})
-    with pytest.raises(Uncertain, match=r"^its server broke the connection\.$"):
+    with pytest.raises(OutcomeUnknown, match=r"^its server broke the connection\.$"):
         await sent(sender, server)
     assert server.rpcs().count("GET") == 2, "the SDK goes back twice"
 
@@ -444,7 +451,7 @@ async def test_a_server_that_asks_for_things_gets_none(sender: McpSender, server
         return Reply(headers=STREAM_TYPE, body=b"".join(event(w) for w in wishes), end="hang")
 
     server.on["tools/call"] = asks
-    with pytest.raises(Uncertain):
+    with pytest.raises(OutcomeUnknown):
         await sent(sender, server, timeout_ms=2_000)
     answers = {a.message["id"]: a.message for a in server.seen if a.message.get("id") in ("s", "r", "e")}
     assert {id: a["error"]["message"] for id, a in answers.items()} == {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from app.agents.builtin_tools.workspace import acted_on
-from app.artifacts.models import Artifact, Publication, Target
-from app.artifacts.publishing import published
-from app.artifacts.service import ArtifactNotFound, Artifacts, TargetMoved
+from app.agents.builtin_tools.workspace import as_builtin_tool
+from app.artifacts.models import Artifact, ArtifactTarget, Publication
+from app.artifacts.publishing import publish
+from app.artifacts.service import ArtifactNotFound, ArtifactService, TargetMoved
 from app.base.blobs.store import StoreUnavailable
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
-from app.engine.query_run import through_outages
+from app.engine.query_run import retry_while_unavailable
 from app.tools.results import Answer, Outcome, ToolError
 
 LISTED: Final = 20
@@ -22,7 +22,7 @@ TRIES: Final = 5
 class ArtifactTools:
     """`artifact_publish`, `artifact_get`, `artifact_list`."""
 
-    def __init__(self, artifacts: Artifacts) -> None:
+    def __init__(self, artifacts: ArtifactService) -> None:
         self._artifacts = artifacts
 
     def verbs(self) -> dict[str, BuiltinTool]:
@@ -31,7 +31,7 @@ class ArtifactTools:
             "artifact_get": self._get,
             "artifact_list": self._list,
         }
-        return {name: acted_on(verb) for name, verb in named.items()}
+        return {name: as_builtin_tool(verb) for name, verb in named.items()}
 
     async def _publish(self, call: ToolCall) -> Outcome:
         done = await call.run.look(lambda tx: self._artifacts.of_call(tx, call.scope.work_id))
@@ -51,34 +51,37 @@ class ArtifactTools:
             args.get("metadata"),
         )
         for _ in range(TRIES):
-            target = await self._prepared(call, asked.path)
+            target = await self._prepare(call, asked.path)
             try:
-                return Answer(await call.run.durably(lambda tx, t=target: self._add(tx, call, asked, t)))  # type: ignore[misc]
+                added = await call.run.in_fenced_transaction(
+                    lambda tx, t=target: self._add(tx, call, asked, t)  # type: ignore[misc]
+                )
+                return Answer(added)
             except TargetMoved:
                 continue
         return ToolError(
             f"{asked.path} changes too often to be published: others write to it.", TargetMoved.kind
         )
 
-    async def _prepared(self, call: ToolCall, path: str) -> Target:
+    async def _prepare(self, call: ToolCall, path: str) -> ArtifactTarget:
         run = call.run
 
-        async def once() -> Target | StoreUnavailable:
+        async def once() -> ArtifactTarget | StoreUnavailable:
             try:
                 return await self._artifacts.prepare(run.lease.tenant, run.query.thread_id, path)
             except StoreUnavailable as error:
                 return error
 
-        target = await through_outages(once)
+        target = await retry_while_unavailable(once)
         if isinstance(target, StoreUnavailable):
             raise target
         return target
 
-    async def _add(self, tx: Tx, call: ToolCall, asked: Publication, target: Target) -> object:
+    async def _add(self, tx: Tx, call: ToolCall, asked: Publication, target: ArtifactTarget) -> object:
         work_id = call.scope.work_id
         producer = await self._artifacts.producer(tx, call.scope.parent_work_id or work_id, work_id)
         epoch = call.run.lease.epoch
-        made = await published(tx, self._artifacts, asked, target, producer, call.scope, epoch)
+        made = await publish(tx, self._artifacts, asked, target, producer, call.scope, epoch)
         return made.wire()
 
     async def _get(self, call: ToolCall) -> Outcome:
@@ -86,7 +89,7 @@ class ArtifactTools:
             found = await call.run.look(lambda tx: self._artifacts.read(tx, call.args["id"]))
         except ArtifactNotFound:
             return Answer(None)
-        return Answer((await self._shown(call, [found]))[0])
+        return Answer((await self._list_records(call, [found]))[0])
 
     async def _list(self, call: ToolCall) -> Outcome:
         args = call.args
@@ -99,13 +102,13 @@ class ArtifactTools:
             more, after = await call.run.look(lambda tx, n=left: self._artifacts.page(tx, filters, status, n))  # type: ignore[misc]
             found += more
             if after is None or len(found) >= limit:
-                return Answer(await self._shown(call, found))
+                return Answer(await self._list_records(call, found))
             filters["before"] = after
 
-    async def _shown(self, call: ToolCall, found: list[Artifact]) -> list[dict[str, Any]]:
+    async def _list_records(self, call: ToolCall, found: list[Artifact]) -> list[dict[str, Any]]:
         """The records, and on record that the call was given them in place of what they are of."""
         records = [a.wire() for a in found]
         sizes = [0 if call.to_path else len(strict_json.dumps(record)) for record in records]
         shown = list(zip(found, sizes, strict=True))
-        await call.run.durably(lambda tx: self._artifacts.note(tx, call.scope.work_id, shown))
+        await call.run.in_fenced_transaction(lambda tx: self._artifacts.note(tx, call.scope.work_id, shown))
         return records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.base.errors import PlangateError
 from app.calls.toolkit import ToolCall
-from app.references.service import References
+from app.references.service import ReferenceService
 from app.references.values import MAX_REFERENCE_BYTES
 from app.tools.results import Answer, Outcome, ToolError
 
@@ -14,7 +14,7 @@ RESOLVE_MAX_BYTES = 64 * 1024
 class ReferenceTools:
     """`resolveRef` and `glimpseRef`."""
 
-    def __init__(self, references: References) -> None:
+    def __init__(self, references: ReferenceService) -> None:
         self._references = references
 
     async def resolve(self, call: ToolCall) -> Outcome:
@@ -27,7 +27,7 @@ class ReferenceTools:
             part = await self._references.shown(reference, data, path, limit)
         except PlangateError as error:
             return ToolError(error.detail, error.kind)
-        await call.run.durably(
+        await call.run.in_fenced_transaction(
             lambda tx: self._references.note(
                 tx, call.scope.work_id, "resolve", [reference], 0 if call.to_path else part.shown_bytes
             )

@@ -13,7 +13,7 @@ from app.base.blobs.store import BlobStoreError, StoreUnavailable
 from app.base.errors import PlangateError, Unavailable
 from app.base.regex import Pattern, PatternRejected
 from app.calls.toolkit import BuiltinTool, ToolCall
-from app.engine.query_run import QueryRun, through_outages
+from app.engine.query_run import QueryRun, retry_while_unavailable
 from app.tools.results import Answer, Outcome, ToolError
 from app.workspace import paths, store
 from app.workspace.models import FileAuthor, FileRow, StoredBody
@@ -63,7 +63,7 @@ class WorkspaceTools:
             "glob": self._glob,
             "grep": self._grep,
         }
-        return {name: acted_on(verb) for name, verb in named.items()}
+        return {name: as_builtin_tool(verb) for name, verb in named.items()}
 
     # -- one file --------------------------------------------------------------------------------------------
 
@@ -82,17 +82,17 @@ class WorkspaceTools:
 
     async def _write(self, call: ToolCall) -> Outcome:
         path = paths.normalize(call.args["path"])
-        body = await kept(self._workspaces, call.run, call.args["content"].encode())
-        row, _ = await call.run.durably(
-            lambda tx: self._workspaces.write(tx, call.run.query.thread_id, path, body, author_of(call))
+        body = await store_body(self._workspaces, call.run, call.args["content"].encode())
+        row, _ = await call.run.in_fenced_transaction(
+            lambda tx: self._workspaces.write(tx, call.run.query.thread_id, path, body, call_author(call))
         )
-        return Answer(told(row))
+        return Answer(file_description(row))
 
     async def _edit(self, call: ToolCall) -> Outcome:
         path, old, new = paths.normalize(call.args["path"]), call.args["old"], call.args["new"]
         done = await call.run.look(lambda tx: store.version_of_call(tx, call.scope.work_id))
         if done is not None:  # before a crash
-            return Answer(told(done))
+            return Answer(file_description(done))
         for _ in range(EDITS_TRIED):
             row = await self._file(call, path)
             if row.size_bytes > EDITED_BYTES:
@@ -107,22 +107,22 @@ class WorkspaceTools:
                 return ToolError(f"{path} is not text in UTF-8 and cannot be edited.", "not_text")
             edited = await asyncio.to_thread(replace_once, text, old, new)
             if isinstance(edited, int):
-                return ToolError(_not_once(path, edited), "not_found_once")
-            body = await kept(self._workspaces, call.run, edited.encode())
+                return ToolError(_match_count_error(path, edited), "not_found_once")
+            body = await store_body(self._workspaces, call.run, edited.encode())
             try:
-                return Answer(told(await self._replace(call, row, body)))
+                return Answer(file_description(await self._replace(call, row, body)))
             except FileChanged:
                 continue
         return ToolError(f"{path} changes too often: others write to it. Read it again.", FileChanged.kind)
 
     async def _replace(self, call: ToolCall, row: FileRow, body: StoredBody) -> FileRow:
-        written, _ = await call.run.durably(
+        written, _ = await call.run.in_fenced_transaction(
             lambda tx: self._workspaces.write(
                 tx,
                 row.thread_id,
                 row.path,
                 body,
-                author_of(call),
+                call_author(call),
                 media_type=row.media_type,
                 expected_version=row.version,
             )
@@ -136,28 +136,28 @@ class WorkspaceTools:
 
     async def _ls(self, call: ToolCall) -> Outcome:
         prefix = paths.folder_prefix(call.args.get("path"))
-        rows = await self._below(call, prefix)
+        rows = await self._files_below(call, prefix)
         if not rows and prefix:
             row = await self._file(call, prefix[:-1])  # says what is there instead
-            return Answer(_cut([f"{row.path} ({row.size_bytes} bytes)"]))
+            return Answer(_truncate_lines([f"{row.path} ({row.size_bytes} bytes)"]))
         entries: dict[str, str] = {}
         for row in rows:
             name, slash, _ = row.path[len(prefix) :].partition("/")
             entries[name + slash] = name + slash if slash else f"{name} ({row.size_bytes} bytes)"
-        return Answer(_cut(entries.values()) or "[The workspace is empty.]")
+        return Answer(_truncate_lines(entries.values()) or "[The workspace is empty.]")
 
     async def _glob(self, call: ToolCall) -> Outcome:
         pattern = regex.compile_glob(call.args["pattern"])
-        rows = await self._below(call, "")
+        rows = await self._files_below(call, "")
         found = await asyncio.to_thread(lambda: [r.path for r in rows if pattern.matches(r.path)])
-        return Answer(_cut(found) or "[No file matches.]")
+        return Answer(_truncate_lines(found) or "[No file matches.]")
 
     async def _grep(self, call: ToolCall) -> Outcome:
         args = call.args
         pattern = Pattern(args["pattern"], ignore_case=args.get("ignoreCase", False))
         among = regex.compile_glob(args["glob"]) if "glob" in args else None
         prefix = paths.folder_prefix(args.get("path"))
-        rows = await self._below(call, prefix)
+        rows = await self._files_below(call, prefix)
         if not rows and prefix:
             rows = [await self._file(call, prefix[:-1])]
         found: list[str] = []
@@ -178,7 +178,7 @@ class WorkspaceTools:
             found.append(f"[{skipped} files were too large to be searched.]")
         return Answer("\n".join(found) or "[No line matches.]")
 
-    async def _below(self, call: ToolCall, prefix: str) -> list[FileRow]:
+    async def _files_below(self, call: ToolCall, prefix: str) -> list[FileRow]:
         """All files in a folder."""
         rows: list[FileRow] = []
         while True:
@@ -193,7 +193,7 @@ class WorkspaceTools:
                 return rows
 
 
-def acted_on(verb: BuiltinTool) -> BuiltinTool:
+def as_builtin_tool(verb: BuiltinTool) -> BuiltinTool:
     """The verb, what it refuses told to the model."""
 
     async def told_to_model(call: ToolCall) -> Outcome:
@@ -212,7 +212,7 @@ def acted_on(verb: BuiltinTool) -> BuiltinTool:
     return told_to_model
 
 
-async def kept(workspaces: Workspaces, run: QueryRun, data: bytes) -> StoredBody:
+async def store_body(workspaces: Workspaces, run: QueryRun, data: bytes) -> StoredBody:
     """A small body, in the blob store, through outages of the database. Raises StoreUnavailable, FileTooLarge."""
 
     async def once() -> StoredBody | StoreUnavailable:
@@ -221,27 +221,27 @@ async def kept(workspaces: Workspaces, run: QueryRun, data: bytes) -> StoredBody
         except StoreUnavailable as error:
             return error
 
-    body = await through_outages(once)
+    body = await retry_while_unavailable(once)
     if isinstance(body, StoreUnavailable):
         raise body
     return body
 
 
-def author_of(call: ToolCall) -> FileAuthor:
+def call_author(call: ToolCall) -> FileAuthor:
     return FileAuthor(call.agent.name, call.scope.work_id, call.run.query.id)
 
 
-def told(row: FileRow) -> dict[str, Any]:
+def file_description(row: FileRow) -> dict[str, Any]:
     return {"path": row.path, "version": row.version, "sizeBytes": row.size_bytes}
 
 
-def _not_once(path: str, count: int) -> str:
+def _match_count_error(path: str, count: int) -> str:
     if count == 0:
         return f"The old text does not occur in {path}: read it, and give the text exactly as it is there."
     return f"The old text occurs {count} times in {path}: give more of what stands around the one you mean."
 
 
-def _cut(lines: Iterable[str]) -> str:
+def _truncate_lines(lines: Iterable[str]) -> str:
     shown = list(lines)
     if (fit := count_fitting_lines(shown, LISTED)) < len(shown):
         shown[fit:] = [f"[{len(shown) - fit} more: name a directory, or a narrower pattern.]"]

@@ -9,7 +9,7 @@ from plangate.spec.transport_checks import is_header_value
 from plangate.spec.transports import HeaderValue, SecretRef
 
 from app.tenancy.secrets import Secrets
-from app.tools.models import CallOutcome, NotSent, Uncertain
+from app.tools.models import CallOutcome, NotDelivered, OutcomeUnknown
 
 LEAST_HIDDEN_CHARS = 8
 HIDDEN = "(withheld)"
@@ -25,7 +25,9 @@ class SecretMissing(Exception):
         )
 
 
-async def resolved(secrets: Secrets, tenant: str, headers: Mapping[str, HeaderValue]) -> dict[str, str]:
+async def resolve_headers(
+    secrets: Secrets, tenant: str, headers: Mapping[str, HeaderValue]
+) -> dict[str, str]:
     """The headers as they go out. Raises SecretMissing."""
     values: dict[str, str] = {}
     for name, value in headers.items():
@@ -41,7 +43,7 @@ async def resolved(secrets: Secrets, tenant: str, headers: Mapping[str, HeaderVa
     return values
 
 
-def discreet(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, str]) -> str:
+def redact(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, str]) -> str:
     """A text of the other side's without the secrets that it was sent: an answer may repeat them. A short one is too
     likely to be a word of its own."""
     secrets = [sent[name] for name, value in headers.items() if isinstance(value, SecretRef)]
@@ -52,16 +54,16 @@ def discreet(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, s
     return text
 
 
-async def discreetly(
+async def with_redacted_errors(
     sending: Awaitable[CallOutcome], headers: Mapping[str, HeaderValue], sent: Mapping[str, str]
 ) -> CallOutcome:
     """What a sender says, with errors that hold none of the secrets in its headers. Raises NotSent, Uncertain."""
     try:
         outcome = await sending
-    except NotSent as error:
-        raise NotSent(discreet(str(error), headers, sent), error.retry_after_s) from None
-    except Uncertain as error:
-        raise Uncertain(discreet(str(error), headers, sent)) from None
+    except NotDelivered as error:
+        raise NotDelivered(redact(str(error), headers, sent), error.retry_after_s) from None
+    except OutcomeUnknown as error:
+        raise OutcomeUnknown(redact(str(error), headers, sent)) from None
     if outcome.error is None:
         return outcome
-    return replace(outcome, error=discreet(outcome.error, headers, sent))
+    return replace(outcome, error=redact(outcome.error, headers, sent))

@@ -26,8 +26,8 @@ from app.base.json.parsing import Parser
 from app.base.traces import traceparent
 from app.runtimes.signing import SigningSecrets
 from app.tenancy.secrets import Secrets
-from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotSent, Uncertain
-from app.tools.transports.headers import SecretMissing, discreetly, resolved
+from app.tools.models import MAX_RESULT_BYTES, Attempt, CallOutcome, NotDelivered, OutcomeUnknown
+from app.tools.transports.headers import SecretMissing, resolve_headers, with_redacted_errors
 
 CONNECT_S = 5.0
 MAX_ERROR_CHARS = 2_000
@@ -61,12 +61,14 @@ class HttpSender:
         except (SecretMissing, NotFound) as error:
             return CallOutcome("done", error=str(error), took_nothing=True)
         with requests_of(attempt.tenant):
-            return await discreetly(self._sent(attempt, transport, headers, body), transport.headers, headers)
+            return await with_redacted_errors(
+                self._post(attempt, transport, headers, body), transport.headers, headers
+            )
 
-    async def _sent(
+    async def _post(
         self, attempt: Attempt, transport: HttpTransport, headers: dict[str, str], body: bytes
     ) -> CallOutcome:
-        leaving = _Leaving(attempt)
+        leaving = _SendObserver(attempt)
         client = self._kept if attempt.call.replay == "safe" else self._fresh
         timeout = httpx2.Timeout(attempt.timeout_s, connect=min(CONNECT_S, attempt.timeout_s), pool=None)
         try:
@@ -80,23 +82,23 @@ class HttpSender:
                 )
         except EgressRefused as error:
             if leaving.began:
-                raise Uncertain(f"its address answered, but {error.why}.") from error
+                raise OutcomeUnknown(f"its address answered, but {error.why}.") from error
             return CallOutcome("done", error=f"Nothing was sent. {error}", took_nothing=True)
-        except _TooLate as error:
-            raise NotSent(
+        except _DeadlinePassed as error:
+            raise NotDelivered(
                 "Nothing was sent: the service was held up between its record and the call."
             ) from error
         except (TimeoutError, httpx2.HTTPError) as error:
-            raise self._lost(attempt, leaving, error) from error
+            raise self._connection_lost(attempt, leaving, error) from error
         if 200 <= response.status_code < 300:
             return await self._output(attempt.call.name, response)
-        return _judged(attempt.call.name, response)
+        return _outcome_of_error(attempt.call.name, response)
 
     async def _headers(self, attempt: Attempt, transport: HttpTransport, body: bytes) -> dict[str, str]:
         now = datetime.now(UTC)
         id = attempt.call.work_id
         return {
-            **await resolved(self._secrets, attempt.tenant, transport.headers),
+            **await resolve_headers(self._secrets, attempt.tenant, transport.headers),
             "content-type": "application/json",
             "user-agent": "plangate",
             "idempotency-key": attempt.call.idempotency_key,
@@ -122,25 +124,25 @@ class HttpSender:
             return CallOutcome("done", error=answer["error"][:MAX_ERROR_CHARS] or "it failed without a word")
         return CallOutcome("done", error=f"{name} ran, but its answer is not as agreed. {must}")
 
-    def _lost(self, attempt: Attempt, leaving: _Leaving, error: Exception) -> Exception:
+    def _connection_lost(self, attempt: Attempt, leaving: _SendObserver, error: Exception) -> Exception:
         what = (
             "no answer in time" if isinstance(error, TimeoutError | httpx2.TimeoutException) else "no answer"
         )
         why = str(error) or type(error).__name__
         if leaving.began:
-            return Uncertain(f"{what} came from its address after the call had left ({why}).")
-        return NotSent(f"{attempt.call.name} cannot be reached, nothing was sent: {why}")
+            return OutcomeUnknown(f"{what} came from its address after the call had left ({why}).")
+        return NotDelivered(f"{attempt.call.name} cannot be reached, nothing was sent: {why}")
 
     async def aclose(self) -> None:
         await self._kept.aclose()
         await self._fresh.aclose()
 
 
-class _TooLate(Exception):
+class _DeadlinePassed(Exception):
     """The right to send has run out."""
 
 
-class _Leaving:
+class _SendObserver:
     """Sees the moment in which the first byte of a request leaves."""
 
     def __init__(self, attempt: Attempt) -> None:
@@ -150,7 +152,7 @@ class _Leaving:
     async def trace(self, event: str, _info: dict[str, Any]) -> None:
         if event.endswith(".send_request_headers.started"):
             if not self._attempt.may_send():
-                raise _TooLate
+                raise _DeadlinePassed
             self.began = True
 
 
@@ -160,30 +162,30 @@ def _body(attempt: Attempt) -> dict[str, Any]:
     return {**named, **attempt.request, "attempt": attempt.number}
 
 
-def _judged(name: str, response: httpx2.Response) -> CallOutcome:
+def _outcome_of_error(name: str, response: httpx2.Response) -> CallOutcome:
     """What an answer that is no 2xx means."""
     status = response.status_code
     if 300 <= status < 400:
         where = response.headers.get("location", "nowhere")[:200]
         redirects = f"answered {status}, a redirect to {where}; redirects are not followed."
         if status in SENDS_ON_AFTERWARDS:
-            raise Uncertain(f"its address {redirects}")
+            raise OutcomeUnknown(f"its address {redirects}")
         return CallOutcome("done", error=f"{name} {redirects}", took_nothing=True)
-    told = f"{name} answered {status}: {_told(response)}"
-    if took_nothing(response):
-        raise NotSent(told, retry_after_s(response.headers))
+    told = f"{name} answered {status}: {_error_text(response)}"
+    if had_no_effect(response):
+        raise NotDelivered(told, retry_after_s(response.headers))
     if status >= 500 or status == TIMED_OUT:
-        raise Uncertain(f"its address answered {status}: {_told(response)}")
+        raise OutcomeUnknown(f"its address answered {status}: {_error_text(response)}")
     return CallOutcome("done", error=told, took_nothing=True)
 
 
-def took_nothing(response: httpx2.Response) -> bool:
+def had_no_effect(response: httpx2.Response) -> bool:
     """Whether an answer says that the call was not taken and may come again."""
     says_when = response.status_code == 503 and "retry-after" in response.headers
     return says_when or response.status_code in ASKS_TO_TRY_AGAIN
 
 
-def _told(response: httpx2.Response) -> str:
+def _error_text(response: httpx2.Response) -> str:
     """What an error answer says in words."""
     text = response.content[: 4 * MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
     try:

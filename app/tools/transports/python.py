@@ -18,14 +18,21 @@ from plangate.local_calls import dispatch_fields, error_text
 from plangate.spec.transports import PythonTransport
 
 from app.base.threads import run_in_thread
-from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain, parsed, returned
+from app.tools.models import (
+    Attempt,
+    CallOutcome,
+    NotDelivered,
+    OutcomeUnknown,
+    outcome_from_value,
+    parse_request,
+)
 
 GROUP = "plangate.tools"
 
 Function = Callable[[Any, Any], Any]
 
 
-def installed() -> dict[str, EntryPoint]:
+def installed_functions() -> dict[str, EntryPoint]:
     """The functions that specs may name."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
@@ -38,7 +45,7 @@ class PythonSender:
     async def send(self, attempt: Attempt) -> CallOutcome:
         transport = attempt.call.transport
         assert isinstance(transport, PythonTransport)
-        attempt = replace(attempt, request=await parsed(attempt.request))
+        attempt = replace(attempt, request=await parse_request(attempt.request))
         name = transport.entry_point
         try:
             if name not in self._loaded:
@@ -46,17 +53,17 @@ class PythonSender:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's module raises
             return CallOutcome("done", error=f"Nothing was called: {error_text(error)}", took_nothing=True)
         if not attempt.may_send():
-            raise NotSent("Nothing was called: the service was held up between its record and the call.")
+            raise NotDelivered("Nothing was called: the service was held up between its record and the call.")
         deadline = asyncio.timeout(attempt.timeout_s)
         given = attempt.request["args"] if "args" in attempt.request else attempt.request["actions"]
         try:
             async with deadline:
-                result = to_jsonable(await _called(self._loaded[name], given, _context(attempt)))
+                result = to_jsonable(await _call_function(self._loaded[name], given, _context(attempt)))
         except (Exception, SystemExit) as error:
             if deadline.expired():
-                raise Uncertain(f"it did not return within {attempt.timeout_s:g} s.") from error
+                raise OutcomeUnknown(f"it did not return within {attempt.timeout_s:g} s.") from error
             return CallOutcome("done", error=error_text(error))
-        return await asyncio.to_thread(returned, attempt.call.name, result)
+        return await asyncio.to_thread(outcome_from_value, attempt.call.name, result)
 
     async def aclose(self) -> None:
         """There is nothing to close."""
@@ -70,7 +77,7 @@ class PythonSender:
         return found
 
 
-async def _called(function: Function, given: Any, ctx: CallContext) -> Any:
+async def _call_function(function: Function, given: Any, ctx: CallContext) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(given, ctx)
     result = await run_in_thread(lambda: function(given, ctx))

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from app.agents.prompt_window import (
     KEPT_SHARE,
-    Context,
-    Given,
-    LeftOut,
+    DroppedTurns,
     PastTurn,
+    PromptContext,
+    PromptRecord,
     fixed_size,
-    room_of,
-    size_of,
+    messages_size,
+    prompt_tokens,
 )
 from app.llm.messages import Message, Text, Thinking, ToolDefinition, ToolResult, ToolUse, Usage
 from app.llm.prices import window
@@ -35,9 +35,9 @@ def turn(name: str, size: int) -> PastTurn:
     return PastTurn(f"wrk_{name}", said, size)
 
 
-def context(*sizes: int, room: int | None, **parts: object) -> Context:
+def context(*sizes: int, room: int | None, **parts: object) -> PromptContext:
     past = tuple(turn(str(n), size) for n, size in enumerate(sizes))
-    return Context(past, room=room, tokens_per_byte=1.0, **parts)  # type: ignore[arg-type]
+    return PromptContext(past, room=room, tokens_per_byte=1.0, **parts)  # type: ignore[arg-type]
 
 
 OWN = (user("now"),)
@@ -46,15 +46,15 @@ OWN = (user("now"),)
 @pytest.mark.parametrize("room", [None, 303])
 def test_all_of_it_goes_in_while_there_is_room(room: int | None) -> None:
     full = context(100, 100, 100, room=room)
-    assert full.fitted(OWN) == full
+    assert full.fit(OWN) == full
     assert full.prompt(OWN) == (*(m for t in full.past for m in t.messages), *OWN)
 
 
 def test_the_oldest_turns_leave_until_a_share_of_the_room_is_kept() -> None:
-    fitted = context(100, 100, 100, 100, room=402).fitted(OWN)
+    fitted = context(100, 100, 100, 100, room=402).fit(OWN)
     assert [t.work_id for t in fitted.past] == ["wrk_2", "wrk_3"]
-    assert fitted.left_out == LeftOut(2, 200, "wrk_1")
-    assert fitted.fitted(OWN) == fitted
+    assert fitted.left_out == DroppedTurns(2, 200, "wrk_1")
+    assert fitted.fit(OWN) == fitted
 
 
 @given(st.lists(st.integers(0, 500), max_size=8), st.integers(1, 2000), st.integers(0, 600))
@@ -63,7 +63,7 @@ def test_what_leaves_is_whole_and_the_oldest_and_as_much_as_it_takes(
 ) -> None:
     full = context(*sizes, room=room)
     said = (user("x" * own),)
-    fitted = full.fitted(said)
+    fitted = full.fit(said)
     gone = fitted.left_out.turns
     assert fitted.past == full.past[gone:]
     assert fitted.left_out.tokens == sum(sizes[:gone])
@@ -78,7 +78,7 @@ def test_what_leaves_is_whole_and_the_oldest_and_as_much_as_it_takes(
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=8))
 def test_a_refused_prompt_loses_half_of_its_memory_at_least_and_in_the_end_all(sizes: list[int]) -> None:
-    left: Context | None = context(*sizes, room=None)
+    left: PromptContext | None = context(*sizes, room=None)
     before = sum(sizes) * 2 + 1
     while left is not None and left.past:
         turns = len(left.past)
@@ -93,7 +93,7 @@ def test_a_refused_prompt_loses_half_of_its_memory_at_least_and_in_the_end_all(s
 
 
 def test_the_estimate_is_what_the_vendor_counted_for_the_last_prompt() -> None:
-    cold = Context()
+    cold = PromptContext()
     assert cold.measured(40_000, Usage(1_000, 9, 6_000, 1_000)).tokens_per_byte == 0.2
     assert cold.measured(4_000, Usage(900)) == cold  # too small to say anything
     assert cold.measured(100, Usage(8_000)).tokens_per_byte == 1.0
@@ -107,24 +107,24 @@ def test_sizes_are_bytes_of_what_is_said() -> None:
         ),
         Message("user", (ToolResult("id", "漢"),)),
     )
-    assert size_of(said) == 3 + 2 + 8 + 5
+    assert messages_size(said) == 3 + 2 + 8 + 5
     assert fixed_size("You.", [ToolDefinition("t", "does", {"type": "object"})]) == 4 + 1 + 4 + 17
 
 
 @pytest.mark.parametrize(
     "given_",
-    [Given(7), Given(7, LeftOut(2, 30, "wrk_1"), "Not JSON.")],
+    [PromptRecord(7), PromptRecord(7, DroppedTurns(2, 30, "wrk_1"), "Not JSON.")],
 )
-def test_what_a_record_says_reads_back(given_: Given) -> None:
-    assert Given.load(given_.dump()) == given_
+def test_what_a_record_says_reads_back(given_: PromptRecord) -> None:
+    assert PromptRecord.load(given_.dump()) == given_
 
 
 def test_the_room_is_the_window_without_the_answer() -> None:
-    assert room_of(None, 100, None) is None
-    assert room_of(200_000, None, None) == 200_000 - 16_384
-    assert room_of(200_000, 4_000, {"type": "enabled", "budget_tokens": 9}) == 196_000
-    assert room_of(200_000, None, {"type": "enabled", "budget_tokens": 10_000}) == 200_000 - 26_384
-    assert room_of(8_192, None, None) == 4_096
+    assert prompt_tokens(None, 100, None) is None
+    assert prompt_tokens(200_000, None, None) == 200_000 - 16_384
+    assert prompt_tokens(200_000, 4_000, {"type": "enabled", "budget_tokens": 9}) == 196_000
+    assert prompt_tokens(200_000, None, {"type": "enabled", "budget_tokens": 10_000}) == 200_000 - 26_384
+    assert prompt_tokens(8_192, None, None) == 4_096
 
 
 def test_windows_come_from_the_table() -> None:

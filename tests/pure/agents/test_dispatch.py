@@ -14,9 +14,9 @@ from plangate.spec.transports import HttpTransport
 from app.base.errors import Unavailable
 from app.base.metrics import Metrics
 from app.calls import dispatch
-from app.calls.dispatch import Dispatch
-from app.tools.ledger import Taken
-from app.tools.models import Attempt, CallOutcome, NotSent, OutgoingCall, Uncertain
+from app.calls.dispatch import CallDispatcher
+from app.tools.ledger import AcquiredCall
+from app.tools.models import Attempt, CallOutcome, NotDelivered, OutcomeUnknown, OutgoingCall
 
 LEASE_S = 10.0
 
@@ -36,10 +36,10 @@ class Calls:
     async def offer(self, _tx: Any, one: OutgoingCall) -> None:
         self.told.append("offer")
 
-    async def take(self, _tx: Any, _work_id: str, epoch: int) -> Taken:
+    async def take(self, _tx: Any, _work_id: str, epoch: int) -> AcquiredCall:
         self.number += 1
         self.told.append(("take", epoch))
-        return Taken({"args": {}}, self.number)
+        return AcquiredCall({"args": {}}, self.number)
 
     async def settle(self, _tx: Any, _work_id: str, _epoch: int, outcome: CallOutcome) -> CallOutcome:
         self.told.append(outcome.status)
@@ -63,7 +63,7 @@ class Run:
     async def within_time(self, work_id: str) -> None:
         assert self.placed == [work_id]  # time is looked at once there is a place
 
-    async def durably(self, verb: Callable[[Any], Any], *, renew_s: float | None = None) -> Any:
+    async def in_fenced_transaction(self, verb: Callable[[Any], Any], *, renew_s: float | None = None) -> Any:
         self.renewed.append(renew_s)
         return await verb(None)
 
@@ -86,7 +86,7 @@ class Sender:
 
 async def sent(sender: Any, one: OutgoingCall, run: Run | None = None) -> tuple[CallOutcome, Calls]:
     calls = Calls()
-    way: Any = Dispatch(calls, {"http": sender}, LEASE_S, Metrics())  # type: ignore[arg-type]
+    way: Any = CallDispatcher(calls, {"http": sender}, LEASE_S, Metrics())  # type: ignore[arg-type]
     return await way.outcome(run or Run(), one), calls
 
 
@@ -105,7 +105,7 @@ async def test_the_intent_is_on_record_before_the_call_and_the_outcome_after() -
 
 @pytest.mark.parametrize("replay", ["safe", "never"])
 async def test_what_was_not_sent_is_tried_three_times(replay: str) -> None:
-    outcome, calls = await sent(Sender(*(NotSent("away") for _ in range(3))), call(replay))
+    outcome, calls = await sent(Sender(*(NotDelivered("away") for _ in range(3))), call(replay))
     assert (outcome.status, outcome.error, calls.number) == ("done", "away", 3)
 
 
@@ -120,21 +120,21 @@ async def test_a_database_that_is_away_before_the_call_leaves_no_doubt(replay: s
 
 
 async def test_the_uncertain_is_repeated_only_where_that_is_safe() -> None:
-    outcome, calls = await sent(Sender(Uncertain("cut")), call("never"))
+    outcome, calls = await sent(Sender(OutcomeUnknown("cut")), call("never"))
     assert (outcome.status, outcome.error, calls.number) == ("unknown", "cut", 1)
-    outcome, calls = await sent(Sender(Uncertain("cut"), CallOutcome("done", output=2)), call("safe"))
+    outcome, calls = await sent(Sender(OutcomeUnknown("cut"), CallOutcome("done", output=2)), call("safe"))
     assert (outcome.output, calls.number) == (2, 2)
-    outcome, calls = await sent(Sender(*(Uncertain("cut") for _ in range(3))), call("safe"))
+    outcome, calls = await sent(Sender(*(OutcomeUnknown("cut") for _ in range(3))), call("safe"))
     assert (outcome.status, calls.number) == ("unknown", 3)
 
 
 async def test_what_was_not_sent_in_the_end_says_nothing_of_an_attempt_that_may_have_arrived() -> None:
     """The endpoint dies with the first attempt: two that find nobody do not make it one that was never sent."""
-    cut, away = Uncertain("cut."), NotSent("nothing was sent: nobody is there")
+    cut, away = OutcomeUnknown("cut."), NotDelivered("nothing was sent: nobody is there")
     outcome, calls = await sent(Sender(cut, away, away), call("safe"))
     assert (outcome.status, calls.number, calls.told[-1]) == ("unknown", 3, "unknown")
     assert outcome.error == "cut. Then: nothing was sent: nobody is there"
-    outcome, _ = await sent(Sender(cut, NotSent("busy", 31.0)), call("safe"))
+    outcome, _ = await sent(Sender(cut, NotDelivered("busy", 31.0)), call("safe"))
     assert outcome.status == "unknown"
     for answer in (CallOutcome("done", output=2), CallOutcome("done", error="it failed")):
         outcome, _ = await sent(Sender(cut, away, answer), call("safe"))
@@ -150,15 +150,15 @@ async def test_an_attempt_before_this_run_may_have_arrived_too(replay: str) -> N
     """A process that was killed sent it, or a person said `retry`."""
     calls = Calls()
     calls.number = 1
-    sender = Sender(*(NotSent("away") for _ in range(3)))
-    way: Any = Dispatch(calls, {"http": sender}, LEASE_S, Metrics())  # type: ignore[arg-type]
+    sender = Sender(*(NotDelivered("away") for _ in range(3)))
+    way: Any = CallDispatcher(calls, {"http": sender}, LEASE_S, Metrics())  # type: ignore[arg-type]
     outcome = await way.outcome(Run(), call(replay))
     assert (outcome.status, calls.told[-1]) == ("unknown", "unknown")
     assert outcome.error == "an attempt before this one may have arrived. Then: away"
 
 
 async def test_who_asks_for_more_patience_than_we_have_is_not_tried_again() -> None:
-    _, calls = await sent(Sender(NotSent("busy", 31.0)), call())
+    _, calls = await sent(Sender(NotDelivered("busy", 31.0)), call())
     assert calls.number == 1
 
 
@@ -180,9 +180,11 @@ async def test_the_right_to_send_counts_from_before_the_intent(monkeypatch: pyte
     monkeypatch.setattr(dispatch, "uptime_s", lambda: now)
 
     class Slow(Run):
-        async def durably(self, verb: Callable[[Any], Any], *, renew_s: float | None = None) -> Any:
+        async def in_fenced_transaction(
+            self, verb: Callable[[Any], Any], *, renew_s: float | None = None
+        ) -> Any:
             nonlocal now
-            found = await super().durably(verb, renew_s=renew_s)
+            found = await super().in_fenced_transaction(verb, renew_s=renew_s)
             now += 6
             return found
 
@@ -193,12 +195,12 @@ async def test_the_right_to_send_counts_from_before_the_intent(monkeypatch: pyte
 
 async def test_a_call_takes_a_place_and_an_action_has_one_of_its_plans() -> None:
     run = Run()
-    await sent(Sender(NotSent("away"), CallOutcome("done")), call(), run)
+    await sent(Sender(NotDelivered("away"), CallOutcome("done")), call(), run)
     assert run.placed == ["wrk_1"]
     calls = Calls()
-    way: Any = Dispatch(calls, {"http": Sender(CallOutcome("done"))}, LEASE_S, Metrics())  # type: ignore[arg-type]
+    way: Any = CallDispatcher(calls, {"http": Sender(CallOutcome("done"))}, LEASE_S, Metrics())  # type: ignore[arg-type]
     action = replace(call(), purpose="action")
-    assert (await way.outcome_of_offered(run, action)).status == "done"
+    assert (await way.outcome_of_offered_call(run, action)).status == "done"
     assert run.placed == ["wrk_1"]
     assert calls.told == [("take", 3)]  # who carries the plan out offers it, and writes how it ended
 

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from app.agents.loop import (
     CallModel,
-    Fail,
-    Finish,
+    FailRun,
+    FinishRun,
     OpenTurn,
     RunTools,
     Transcript,
     Turn,
-    messages,
     next_step,
-    objected,
+    transcript_messages,
+    with_objection,
 )
-from app.calls.models import Call
+from app.calls.models import TurnCall
 from app.llm.messages import Message, Text, Thinking, ToolResult, ToolUse
 
 STOPS = st.sampled_from(["end_turn", "tool_use", "max_tokens", "refusal"])
@@ -37,7 +37,7 @@ def turns(draw: st.DrawFn, number: int, last: bool) -> Turn:
         blocks.append(use)
         answered = not last or draw(st.booleans())
         answer = draw(TEXTS) if answered else None
-        calls.append(Call(f"wrk-{number}-{n}", use, n, answer, draw(st.booleans())))
+        calls.append(TurnCall(f"wrk-{number}-{n}", use, n, answer, draw(st.booleans())))
     return Turn(number, tuple(blocks), draw(STOPS), tuple(calls))
 
 
@@ -61,16 +61,18 @@ def test_every_transcript_leads_to_the_step_that_its_last_turn_asks_for(
     elif last is not None and not last.calls:
         text = "".join(b.text for b in last.blocks if isinstance(b, Text))
         if last.stop_reason == "refusal":
-            assert isinstance(step, Fail)
+            assert isinstance(step, FailRun)
             assert step.code == "model_refused"
         else:
             reason = "max_tokens" if last.stop_reason == "max_tokens" else "end_turn"
-            assert step == Finish(text, reason)  # type: ignore[arg-type]
+            assert step == FinishRun(text, reason)  # type: ignore[arg-type]
     elif len(transcript.turns) >= most:
-        assert isinstance(step, Fail)
+        assert isinstance(step, FailRun)
         assert (step.code, str(most) in step.message) == ("max_turns", True)
     else:
-        assert step == CallModel(len(transcript.turns) + 1, messages(transcript), transcript.open_turn)
+        assert step == CallModel(
+            len(transcript.turns) + 1, transcript_messages(transcript), transcript.open_turn
+        )
 
 
 @given(transcripts())
@@ -113,10 +115,10 @@ def test_what_is_said_to_an_answer_is_decided_once_and_stays() -> None:
     said = (Message("user", (Text("count"),)), Message("assistant", (Text("one"),)))
     told = (*said, Message("user", (Text("one is no number."),)))
     assert step == CallModel(2, told, None, "one is no number.")
-    kept = objected(Transcript("count", (first,), None, objection), step.objection)
+    kept = with_objection(Transcript("count", (first,), None, objection), step.objection)
     again = replace(kept, turns=(*kept.turns, Turn(2, (Text("1"),), "end_turn")))
-    assert next_step(again, 2) == Finish("1", "end_turn")
-    assert messages(again) == (*told, Message("assistant", (Text("1"),)))
+    assert next_step(again, 2) == FinishRun("1", "end_turn")
+    assert transcript_messages(again) == (*told, Message("assistant", (Text("1"),)))
     assert asked == ["one", "1"]
 
 
@@ -129,5 +131,5 @@ def test_what_is_on_record_of_an_answer_is_not_judged_again() -> None:
 
 def test_a_turn_without_output_still_says_something() -> None:
     use = ToolUse("a", "tool", "{}")
-    silent = Turn(1, (), "tool_use", (Call("wrk", use, 0, "x"),))
-    assert messages(Transcript("p", (silent,)))[1] == Message("assistant", (Text("(no output)"),))
+    silent = Turn(1, (), "tool_use", (TurnCall("wrk", use, 0, "x"),))
+    assert transcript_messages(Transcript("p", (silent,)))[1] == Message("assistant", (Text("(no output)"),))

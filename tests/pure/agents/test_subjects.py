@@ -10,10 +10,10 @@ import pytest
 
 from app.approvals.subject import (
     approved_args,
-    args_of,
     args_text,
     bound_args,
-    definition_of,
+    parse_args,
+    parse_definition,
     tool_subject,
     with_args,
 )
@@ -31,9 +31,9 @@ HOSTILE: dict[str, Any] = {
 def test_parts_of_a_subject_are_those_of_its_json(args: dict[str, Any], others: dict[str, Any]) -> None:
     subject = tool_subject("pay", "d1", args, "r1")
     whole = orjson.loads(subject)
-    assert args_of(subject) == args
+    assert parse_args(subject) == args
     assert args_text(subject) == strict_json.canonical(args)
-    assert definition_of(subject) == "d1"
+    assert parse_definition(subject) == "d1"
     assert bound_args(subject, ["a", "n"]) == strict_json.canonical(
         {name: held for name, held in args.items() if name not in ("a", "n")}
     )

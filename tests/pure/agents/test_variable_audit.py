@@ -14,16 +14,23 @@ from hypothesis import strategies as st
 from plangate.spec.variables import VariablePath
 
 from app.base.schema.checker import SchemaChecker
-from app.variables.json_worker import Opened, verbs
-from app.variables.prompt import section
-from app.variables.values import Filled, VariableError, filled, flaws_told, glimpses_of, written
+from app.variables.json_worker import DocumentCache, verbs
+from app.variables.prompt import prompt_section
+from app.variables.values import (
+    FilledCall,
+    VariableError,
+    approval_glimpses,
+    describe_errors,
+    fill_call,
+    parse_call,
+)
 
 STATE, DATA = VariablePath("state"), VariablePath("data")
 
 
-def fill(args: Any, **documents: Any) -> Filled:
+def fill(args: Any, **documents: Any) -> FilledCall:
     values = {VariablePath(kind): held for kind, held in documents.items()}
-    return filled(written(args, (), None), values, documents, {})
+    return fill_call(parse_call(args, (), None), values, documents, {})
 
 
 def refusal(args: Any, **documents: Any) -> str:
@@ -84,7 +91,7 @@ def test_what_an_approver_is_shown_is_put_together_in_one_go() -> None:
     made = fill({"a": [0, *["†state.big"] * 300, "†state.small"], "b": {"c": "†state.big"}}, state=state)
     args = {**made.args, "a": Counted(made.args["a"])}
     Counted.copies = 0
-    shown = glimpses_of(Filled(args, made.sources))
+    shown = approval_glimpses(FilledCall(args, made.sources))
     assert Counted.copies == 1
     large = {"glimpse": "x" * 79 + "…", "sizeBytes": 2002}
     assert shown["args"] == {"a": [0, *[large] * 300, 1], "b": {"c": large}}
@@ -115,9 +122,10 @@ def test_a_message_tells_of_the_first_alternatives_and_is_short() -> None:
 def test_the_section_looks_at_no_more_than_it_shows() -> None:
     few, many = ({f"k{n}": [n] for n in range(count)} for count in (100, 2000))
     assert (
-        steps(lambda: section({"state": many}, [])) <= steps(lambda: section({"state": few}, [])) + 2000 * 10
+        steps(lambda: prompt_section({"state": many}, []))
+        <= steps(lambda: prompt_section({"state": few}, [])) + 2000 * 10
     )
-    assert section({"state": many}, []).endswith("- and 1940 more\n")
+    assert prompt_section({"state": many}, []).endswith("- and 1940 more\n")
 
 
 # -- what is told of a wrong value
@@ -197,7 +205,7 @@ def test_no_part_of_a_value_is_in_a_message(schema: Any, args: Any, told: str) -
     state = {"secret": "hush hush", "deep": {"a": ["hush hush"]}, "rows": [{"hush": "hush hush"}]}
     made = fill(args, state=state)
     flaws = SchemaChecker().compile({"properties": schema}).errors(made.args)
-    said, _ = flaws_told(flaws, made.sources)
+    said, _ = describe_errors(flaws, made.sources)
     assert said == told
     assert "hush" not in said
 
@@ -241,7 +249,7 @@ def test_a_helper_fills_as_the_service_does(v: Any, w: Any, used: list[str]) -> 
         "††x": "†x",
     }
     args = {"a": used, "k†": {"†state.v": "plain"}}
-    here = filled(written(args, (), None), documents, ("state", "data"), {})
+    here = fill_call(parse_call(args, (), None), documents, ("state", "data"), {})
     assert exact(here.args) == exact({"a": [wanted[text] for text in used], "k†": {"†state.v": "plain"}})
     bodies = [orjson.dumps(held) for held in documents.values()]
     head, data = verbs()["fill"](
@@ -257,7 +265,7 @@ def test_a_helper_fills_as_the_service_does(v: Any, w: Any, used: list[str]) -> 
         bytearray(b"".join(bodies)),
     )
     at = head["sizes"][0]
-    there = Filled.load(bytes(data[:at]), bytes(data[at:]), None)
+    there = FilledCall.load(bytes(data[:at]), bytes(data[at:]), None)
     assert exact(there.args) == exact(here.args)
     assert there.sources == here.sources
 
@@ -285,14 +293,14 @@ def test_a_helper_says_what_is_wrong_as_the_service_does() -> None:
 def test_large_arguments_are_loaded_as_small_ones_are() -> None:
     value = [{"n": n, "f": -0.0, "big": 2**63 - 1, "t": "†é\u2028", "x": None, "y": []} for n in range(6000)]
     record = orjson.dumps({"a": value}), b"[]"
-    made = Filled.load(*record, None)
+    made = FilledCall.load(*record, None)
     assert made.text == record[0]
     assert exact(made.args) == record[0].decode()
-    assert Filled.load(orjson.dumps({"a": value[:10]}), b"[]", None).text is None
+    assert FilledCall.load(orjson.dumps({"a": value[:10]}), b"[]", None).text is None
 
 
 def test_one_document_is_open_at_a_time() -> None:
-    opened = Opened(["a", "b", "none"], [b'{"x": 1}', b"[2]", b""])
+    opened = DocumentCache(["a", "b", "none"], [b'{"x": 1}', b"[2]", b""])
     first = opened["a"]
     assert (first, opened["a"] is first) == ({"x": 1}, True)
     assert opened["b"] == [2]

@@ -12,15 +12,22 @@ from plangate.spec.variables import Segment, VariablePath
 
 from app.base.schema.checker import SchemaChecker
 from app.variables import values as variable_values
-from app.variables.prompt import MAX_LINES, section
-from app.variables.values import Filled, VariableError, filled, flaws_told, glimpses_of, written
+from app.variables.prompt import MAX_LINES, prompt_section
+from app.variables.values import (
+    FilledCall,
+    VariableError,
+    approval_glimpses,
+    describe_errors,
+    fill_call,
+    parse_call,
+)
 
 STATE, INPUT = VariablePath("state"), VariablePath("input")
 
 
-def fill(args: Any, kept: Any = (), /, **documents: Any) -> Filled:
+def fill(args: Any, kept: Any = (), /, **documents: Any) -> FilledCall:
     values = {VariablePath(kind): held for kind, held in documents.items()}
-    return filled(written(args, kept, None), values, documents, {})
+    return fill_call(parse_call(args, kept, None), values, documents, {})
 
 
 def test_a_value_keeps_its_type_and_is_not_looked_at_again() -> None:
@@ -44,9 +51,9 @@ def test_a_value_keeps_its_type_and_is_not_looked_at_again() -> None:
 
 
 def test_what_is_on_record_is_what_was_filled() -> None:
-    call = written({"a": ["†state.x"], "_outputPath": "†state.y", "_outputMethod": "push"}, (), None)
-    made = filled(call, {STATE: {"x": {"k": [1.0]}}}, ("state",), {})
-    assert Filled.load(*made.dump(), call.output) == made
+    call = parse_call({"a": ["†state.x"], "_outputPath": "†state.y", "_outputMethod": "push"}, (), None)
+    made = fill_call(call, {STATE: {"x": {"k": [1.0]}}}, ("state",), {})
+    assert FilledCall.load(*made.dump(), call.output) == made
     assert made.output is not None and made.output.method == "push"
 
 
@@ -70,7 +77,7 @@ def test_what_is_on_record_is_what_was_filled() -> None:
 )
 def test_a_tool_picks_a_path_in_any_spelling(picked: Any, number: int | None) -> None:
     """Above all in that of its own schema, which is all that its author sees."""
-    output = written({}, (), '†state."done" || †state.a && †b').output
+    output = parse_call({}, (), '†state."done" || †state.a && †b').output
     assert output is not None
     assert output.named(picked) == (None if number is None else output.alternatives[number])
 
@@ -93,10 +100,10 @@ def test_variables_and_references_of_a_call_are_bounded() -> None:
     with pytest.raises(VariableError, match="One call may have 1000 variables"):
         fill({"a": ["†state.x"] * 1001}, state={"x": 1})
     assert len(fill({"a": ["†state.x"] * 1000}, state={"x": 1}).sources) == 1000
-    many = written({"a": " || ".join(f"†ref.K.{n}.x" for n in range(101))}, (), None)
+    many = parse_call({"a": " || ".join(f"†ref.K.{n}.x" for n in range(101))}, (), None)
     with pytest.raises(VariableError, match="One call may name 100 stored references"):
         many.roots()
-    same = written({"a": " || ".join(f"†ref.K.1.{n}" for n in range(101))}, (), None)
+    same = parse_call({"a": " || ".join(f"†ref.K.1.{n}" for n in range(101))}, (), None)
     assert len(same.roots()) == 1
 
 
@@ -145,7 +152,7 @@ def test_an_object_with_many_keys_shows_some() -> None:
 def test_a_wrong_type_names_parameter_variable_and_types_and_no_value() -> None:
     made = fill({"n": "†state.secret", "m": "text", "e": "†state.secret"}, state={"secret": "hush hush"})
     schema = {"properties": {"n": {"type": "integer"}, "m": {"type": "integer"}, "e": {"pattern": "^x"}}}
-    told, by_variable = flaws_told(SchemaChecker().compile(schema).errors(made.args), made.sources)
+    told, by_variable = describe_errors(SchemaChecker().compile(schema).errors(made.args), made.sources)
     assert by_variable
     assert sorted(told.split("; ")) == [
         '/e: "†state.secret" is a string that does not match',
@@ -157,12 +164,12 @@ def test_a_wrong_type_names_parameter_variable_and_types_and_no_value() -> None:
 def test_an_approver_sees_large_values_as_glimpses() -> None:
     rows = list(range(1000))
     made = fill({"a": {"x": ["†state.rows", 1]}, "b": "†state.n"}, state={"rows": rows, "n": 1})
-    shown = glimpses_of(made)
+    shown = approval_glimpses(made)
     large = {"glimpse": {"count": 1000, "sample": [0, 1, 2]}, "sizeBytes": 3891}
     assert shown["args"] == {"a": {"x": [large, 1]}, "b": 1}
     assert [v["pointer"] for v in shown["variables"]] == ["/a/x/0", "/b"]
     assert made.args == {"a": {"x": [rows, 1]}, "b": 1}
-    assert glimpses_of(fill({"a": 1})) == {"args": {"a": 1}}
+    assert approval_glimpses(fill({"a": 1})) == {"args": {"a": 1}}
 
 
 json_values = st.recursive(
@@ -194,7 +201,9 @@ def test_the_section_lists_paths_that_can_be_said_and_short_glimpses() -> None:
         "evil\n- †state.y": "x" * 500,
         "evil\u2028- †state.y": "l1\u2029l2\x85l3\u202el4",
     }
-    lines = section({"input": {}, "state": state}, ["Basket"]).partition("there are:\n")[2].splitlines()
+    lines = (
+        prompt_section({"input": {}, "state": state}, ["Basket"]).partition("there are:\n")[2].splitlines()
+    )
     assert lines == [
         "- †input: an empty object",
         '- †state."a.b": an object of 3 keys',
@@ -210,12 +219,12 @@ def test_the_section_lists_paths_that_can_be_said_and_short_glimpses() -> None:
 
 def test_the_section_is_bounded() -> None:
     state = {f"k{n}": {f"i{m}": "x" * 1000 for m in range(50)} for n in range(50)}
-    text = section({"state": state}, [])
+    text = prompt_section({"state": state}, [])
     assert text.endswith(f"- and {50 * 51 - MAX_LINES} more\n")
     assert len(text) < 20_000
 
 
 def test_a_segment_that_is_quoted_leads_to_its_key() -> None:
-    made = filled(written({"a": '†state."0"'}, (), None), {STATE: {"0": "zero"}}, ("state",), {})
+    made = fill_call(parse_call({"a": '†state."0"'}, (), None), {STATE: {"0": "zero"}}, ("state",), {})
     assert made.args == {"a": "zero"}
     assert str(VariablePath("state", (Segment("0"),))) == '†state."0"'

@@ -13,8 +13,8 @@ from plangate.spec.toolkits import TEAM_TOOLS, builtin_tools
 
 from app.base.schema.checker import SchemaChecker
 from app.llm.scripted import parse_script
-from app.plans.body import actions_of, normalise
-from app.plans.graph import Graph
+from app.plans.body import normalize, parse_actions
+from app.plans.graph import PlanGraph
 from examples.common.graph import Edges, meaning
 from examples.flight_recovery.data import Flight
 from examples.flight_recovery.graph.script import STORED, as_script
@@ -69,9 +69,9 @@ def test_the_stored_plan_is_the_graph_that_it_is_said_to_be(ledger: Ledger) -> N
     defined = define(ledger, tenant="local", model="m-1", scripted=True)
     (spec,) = defined.spec.plans
     assert (STORED_PLAN["runtime"], STORED_PLAN["specName"]) == (NAME, PLAN) == (defined.spec.name, spec.name)
-    body, flaws = normalise(spec, STORED_PLAN["body"], SchemaChecker(), variables=True)
+    body, flaws = normalize(spec, STORED_PLAN["body"], SchemaChecker(), variables=True)
     assert flaws == []
-    graph = Graph.of(actions_of(body))
+    graph = PlanGraph.of(parse_actions(body))
     assert graph.flaws(lambda reference: None if reference.kind == "input" else "nothing") == []
     assert [sorted(needs) for needs in graph.needs] == [[], [0], *[[1]] * 6, [2, 3, 4, 5, 6, 7]]
 

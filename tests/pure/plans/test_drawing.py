@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.plans.drawing import MAX_EDGES, Drawing, drawn, label
+from app.plans.drawing import MAX_EDGES, PlanDrawing, draw_plan, label
 from app.plans.models import Plan
 from app.plans.states import ActionStatus, PlanStatus
 
@@ -39,7 +39,7 @@ def act(kind: str, path: str | None = None, method: str | None = None, **payload
 
 def drawing(
     *actions: dict[str, Any], variables: bool = True, rows: list[dict[str, Any]] | None = None
-) -> Drawing:
+) -> PlanDrawing:
     body = orjson.dumps({"actions": list(actions)})
     status = PlanStatus.EXECUTING if rows else PlanStatus.DRAFT
     plan = Plan(
@@ -62,14 +62,14 @@ def drawing(
         partial=None,
         variables=variables,
     )
-    return drawn(plan, rows or [])
+    return draw_plan(plan, rows or [])
 
 
 def row(index: int, status: str, attempts: int = 1) -> dict[str, Any]:
     return {"index": index, "status": status, "attempts": attempts}
 
 
-def edges(found: Drawing) -> list[tuple[int, int, str]]:
+def edges(found: PlanDrawing) -> list[tuple[int, int, str]]:
     return [(edge.writer, edge.reader, edge.path) for edge in found.edges]
 
 

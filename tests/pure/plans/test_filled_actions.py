@@ -45,7 +45,7 @@ def flaws(kind: str, spec: PlanSpec = SPEC, **payload: Any) -> list[tuple[str, s
     other = Action("count", {"n": "†state.n"}, ()).wire()
     action = Action(kind, dict.fromkeys(payload, "†state.x"), ()).wire()
     body = {"reason": "r", "actions": [other, action, other]}
-    return [(f.pointer, f.message) for f in bodies.action_flaws(spec, body, 1, payload, SCHEMAS)]
+    return [(f.pointer, f.message) for f in bodies.action_errors(spec, body, 1, payload, SCHEMAS)]
 
 
 @pytest.mark.parametrize("members", [1, 1_000, 100_000])

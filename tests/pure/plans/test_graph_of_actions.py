@@ -14,7 +14,7 @@ from plangate.spec.variables import Expression, VariablePath, parse
 
 from app.base.errors import MAX_COLLECTED_ERRORS
 from app.plans.body import Action
-from app.plans.graph import MAX_FLAWS, Graph, Order, Paths, excluded, steps_of
+from app.plans.graph import MAX_FLAWS, ExecutionOrder, PathIndex, PlanGraph, input_exclusion, parse_steps
 from app.variables.values import VariableError
 
 
@@ -29,10 +29,10 @@ def action(reads: Sequence[str] = (), path: str | None = None, method: str | Non
     return Action("do", {"reads": list(reads)}, (), path, method)
 
 
-def graph(*actions: Action) -> Graph:
-    steps, flaws = steps_of(actions)
+def graph(*actions: Action) -> PlanGraph:
+    steps, flaws = parse_steps(actions)
     assert flaws == []
-    return Graph(steps)
+    return PlanGraph(steps)
 
 
 def told(*actions: Action, refusal: Callable[[VariablePath], str | None] = lambda _: None) -> list[str]:
@@ -82,20 +82,20 @@ def ancestors(needs: Sequence[frozenset[int]]) -> list[set[int]]:
 @given(PATHS.map(ref), PATHS.map(ref))
 def test_overlap_is_symmetric(a: VariablePath, b: VariablePath) -> None:
     for at, asked in [(a, b), (b, a)]:
-        tree = Paths()
+        tree = PathIndex()
         tree.add(at, 0)
-        assert tree.near(at) == 1
-        assert tree.near(asked) == is_near(a, b)
+        assert tree.overlapping(at) == 1
+        assert tree.overlapping(asked) == is_near(a, b)
 
 
 @given(st.lists(PATHS.map(ref), max_size=9), PATHS.map(ref))
 def test_every_path_that_overlaps_is_found_and_no_other(
     paths: list[VariablePath], asked: VariablePath
 ) -> None:
-    tree = Paths()
+    tree = PathIndex()
     for n, path in enumerate(paths):
         tree.add(path, n)
-    assert tree.near(asked) == sum(1 << n for n, path in enumerate(paths) if is_near(asked, path))
+    assert tree.overlapping(asked) == sum(1 << n for n, path in enumerate(paths) if is_near(asked, path))
 
 
 @given(PLANS)
@@ -157,7 +157,7 @@ def test_whatever_ends_first_everything_runs_once_and_after_what_it_needs(
     actions: list[Action], random: Any, under_way: set[int]
 ) -> None:
     made = graph(*actions)
-    order, running, over = Order(made.needs, under_way), list[int](), set[int]()
+    order, running, over = ExecutionOrder(made.needs, under_way), list[int](), set[int]()
     while not order.finished:
         while (n := order.take()) is not None:
             assert made.needs[n] <= over
@@ -173,13 +173,13 @@ def test_whatever_ends_first_everything_runs_once_and_after_what_it_needs(
 
 
 def test_what_was_sent_before_a_crash_is_first_and_then_the_first_of_those_that_may_run() -> None:
-    order = Order([frozenset(), frozenset({5}), frozenset({5}), *[frozenset()] * 4], {4, 6})
+    order = ExecutionOrder([frozenset(), frozenset({5}), frozenset({5}), *[frozenset()] * 4], {4, 6})
     order.done(5)
     assert [order.take() for _ in range(7)] == [4, 6, 0, 1, 2, 3, None]
 
 
 def test_what_is_over_is_not_taken_again() -> None:
-    order = Order([frozenset(), frozenset(), frozenset({0})])
+    order = ExecutionOrder([frozenset(), frozenset(), frozenset({0})])
     order.done(0)
     assert [order.take(), order.take(), order.take()] == [1, 2, None]
     assert not order.finished
@@ -336,11 +336,11 @@ def test_the_flaws_are_bounded() -> None:
     ],
 )
 def test_what_is_written_wrongly_is_told_with_its_action(one: Action, message: str) -> None:
-    steps, flaws = steps_of([action(), one])
+    steps, flaws = parse_steps([action(), one])
     assert [step.index for step in steps] == [0]
     assert [(flaw.pointer, flaw.message) for flaw in flaws] == [("/actions/1", message)]
     with pytest.raises(VariableError):
-        Graph.of([one])
+        PlanGraph.of([one])
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_what_is_written_wrongly_is_told_with_its_action(one: Action, message: s
     ],
 )
 def test_a_plan_is_a_graph_where_anything_is_replaced_or_written(actions: list[Action], is_one: bool) -> None:
-    assert graph(*actions).is_one is is_one
+    assert graph(*actions).has_variables is is_one
 
 
 # -- inputs
@@ -400,8 +400,8 @@ SCHEMA: dict[str, Any] = {
 )
 def test_an_input_that_the_schema_has_no_room_for(path: str, lacking: str | None) -> None:
     wanted = None if lacking is None else f'the runtime\'s inputSchema has no "{lacking}"'
-    assert excluded(SCHEMA, ref(path)) == wanted
-    assert excluded(None, ref(path)) is None
+    assert input_exclusion(SCHEMA, ref(path)) == wanted
+    assert input_exclusion(None, ref(path)) is None
 
 
 # -- cost
@@ -449,7 +449,7 @@ def test_the_cost_is_linear_in_the_actions(shape: str) -> None:
         def check() -> None:
             made = graph(*actions)
             made.flaws(lambda _: "no")
-            order = Order(made.needs)
+            order = ExecutionOrder(made.needs)
             while (taken := order.take()) is not None:
                 order.done(taken)
 

@@ -29,21 +29,21 @@ ACTIONS = st.one_of(
 
 @given(st.lists(ACTIONS, max_size=6))
 def test_what_was_normalised_flattens_to_what_normalises_the_same(actions: list[Any]) -> None:
-    normal, flaws = bodies.normalise(SPEC, {"reason": "r", "actions": actions}, SCHEMAS)
+    normal, flaws = bodies.normalize(SPEC, {"reason": "r", "actions": actions}, SCHEMAS)
     assert flaws == []
     assert [a["kind"] for a in normal["actions"]] == [a["kind"] for a in actions]
     assert all(a.keys() == {"kind", "payload", "references"} for a in normal["actions"])
-    assert bodies.normalise(SPEC, bodies.flat(SPEC, normal), SCHEMAS) == (normal, [])
+    assert bodies.normalize(SPEC, bodies.flatten_payload(SPEC, normal), SCHEMAS) == (normal, [])
 
 
 def test_references_are_taken_out_before_validation_and_context_is_kept() -> None:
     body = {"reason": "storm", "actions": [{**specs.BOOK, "references": [{**HANDLE, "glimpse": {"n": 1}}]}]}
-    normal, _ = bodies.normalise(SPEC, body, SCHEMAS)
+    normal, _ = bodies.normalize(SPEC, body, SCHEMAS)
     assert normal == {
         "reason": "storm",
         "actions": [{"kind": "book", "payload": {"seat": "12A"}, "references": [HANDLE]}],
     }
-    assert bodies.references_of(bodies.actions_of(normal)) == [("Seats", "f" * 64)]
+    assert bodies.collect_references(bodies.parse_actions(normal)) == [("Seats", "f" * 64)]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_references_are_taken_out_before_validation_and_context_is_kept() -> Non
     ],
 )
 def test_every_flaw_has_its_place(body: Any, pointers: list[str]) -> None:
-    normal, flaws = bodies.normalise(SPEC, body, SCHEMAS)
+    normal, flaws = bodies.normalize(SPEC, body, SCHEMAS)
     assert normal == {}
     assert [f.pointer for f in flaws] == pointers
 
@@ -71,9 +71,9 @@ def test_every_flaw_has_its_place(body: Any, pointers: list[str]) -> None:
 def test_a_literal_with_a_dagger_is_checked_as_what_it_is_and_told_as_it_is_written() -> None:
     spec = PlanSpec.model_validate({**specs.ROUTING, "variables": True, "schema": {
         "properties": {"actions": {"type": "array", "items": specs.variant("say", to={"enum": ["†a", "b"]})}}}})  # fmt: skip
-    said, _ = bodies.normalise(spec, {"actions": [{"kind": "say", "to": "††a"}]}, SCHEMAS, variables=True)
+    said, _ = bodies.normalize(spec, {"actions": [{"kind": "say", "to": "††a"}]}, SCHEMAS, variables=True)
     assert said["actions"][0]["payload"] == {"to": "††a"}
-    said, flaws = bodies.normalise(spec, {"actions": [{"kind": "say", "to": "††c"}]}, SCHEMAS, variables=True)
+    said, flaws = bodies.normalize(spec, {"actions": [{"kind": "say", "to": "††c"}]}, SCHEMAS, variables=True)
     assert flaws == [FieldError("/actions/0/to", 'must be "††a" or "b", not "††c"')]
 
 
@@ -124,20 +124,20 @@ def test_a_dispatcher_returns_nothing_or_what_it_did(output: Any, wrong: str | N
 
 def test_one_dispatcher_takes_a_batch_and_one_a_kind_takes_its_own() -> None:
     one = assemble(specs.planning()).spec
-    found, missing = bodies.boundaries(one, ["book", "refund"])
-    assert (found.keys(), missing, bodies.served_name(found["*"])) == ({"*"}, [], "actions")
+    found, missing = bodies.resolve_dispatchers(one, ["book", "refund"])
+    assert (found.keys(), missing, bodies.client_call_name(found["*"])) == ({"*"}, [], "actions")
     per_kind = assemble(
         specs.planning(actionDispatcher=None, actionDispatchers={"book": "client", "refund": "client"})
     ).spec
-    found, missing = bodies.boundaries(per_kind, ["refund", "book", "fly"])
+    found, missing = bodies.resolve_dispatchers(per_kind, ["refund", "book", "fly"])
     assert (list(found), missing) == (["book", "refund"], ["fly"])
-    assert bodies.served_name(found["book"]) == "actions.book"
+    assert bodies.client_call_name(found["book"]) == "actions.book"
     assert found["book"].digest == found["refund"].digest, "of what a dispatcher is, not of its kind"
 
 
 def test_a_plan_has_so_many_actions_at_most() -> None:
     body = {"actions": [dict(specs.BOOK)] * 1_001}
-    form, flaws = bodies.normalise(SPEC, body, SCHEMAS)
+    form, flaws = bodies.normalize(SPEC, body, SCHEMAS)
     assert form == {}
     assert [(f.pointer, f.message) for f in flaws] == [
         ("/actions", "a plan has 1000 actions at most; this has 1001: make several")
@@ -146,13 +146,13 @@ def test_a_plan_has_so_many_actions_at_most() -> None:
 
 def test_a_large_result_is_kept_by_the_call_and_not_by_each_of_its_actions() -> None:
     done = CallOutcome("done", output={"entitiesAffected": 3, "details": "x" * 100_000})
-    verdict = bodies.judged(done)
+    verdict = bodies.action_result(done)
     kept = json.loads(verdict.parts()["result"])
     assert (verdict.status, kept["entitiesAffected"]) == ("succeeded", 3)
     assert verdict.value == "x" * 100_000  # what goes to an output path is whole
     assert kept["details"]["note"].startswith("The result had 1000")
     small = CallOutcome("done", output={"entitiesAffected": 3, "details": "x"})
-    assert json.loads(bodies.judged(small).parts()["result"]) == small.output
+    assert json.loads(bodies.action_result(small).parts()["result"]) == small.output
 
 
 def test_of_a_large_result_each_row_keeps_what_the_answer_is_made_of() -> None:
@@ -161,7 +161,7 @@ def test_of_a_large_result_each_row_keeps_what_the_answer_is_made_of() -> None:
         "summary": "Three were told. " * 200,
         "details": "x" * bodies.MAX_KEPT_BYTES,
     }
-    kept = json.loads(bodies.judged(CallOutcome("done", large)).parts()["result"])
+    kept = json.loads(bodies.action_result(CallOutcome("done", large)).parts()["result"])
     assert (kept["entitiesAffected"], len(kept["summary"]), kept["summary"][:16]) == (
         3,
         2000,
@@ -169,12 +169,12 @@ def test_of_a_large_result_each_row_keeps_what_the_answer_is_made_of() -> None:
     )
     assert "the record of the call has it" in kept["details"]["note"]
     silent = {key: held for key, held in large.items() if key != "summary"}
-    assert "summary" not in json.loads(bodies.judged(CallOutcome("done", silent)).parts()["result"])
+    assert "summary" not in json.loads(bodies.action_result(CallOutcome("done", silent)).parts()["result"])
 
 
 def test_what_many_actions_keep_of_one_result_is_bounded_together() -> None:
     """A batch of a thousand is written at once."""
-    verdict = bodies.judged(CallOutcome("done", {"entitiesAffected": 3, "details": "x" * 60_000}))
+    verdict = bodies.action_result(CallOutcome("done", {"entitiesAffected": 3, "details": "x" * 60_000}))
     assert json.loads(verdict.parts(200)["result"])["details"] == "x" * 60_000
     kept = verdict.parts(1_000)["result"]
     assert len(kept) * 1_000 <= bodies.MAX_KEPT_TOGETHER

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from plangate.spec.variables import Expression, parse
 
 from app.documents.models import WriteRow
-from app.documents.writing import Method, Write, WriteRefused, folded
-from app.plans.variables import FOLDS_KEPT, Kept, View
+from app.documents.writing import DocumentWrite, Method, WriteRejected, fold_writes
+from app.plans.variables import FOLDS_KEPT, ExecutionView, StoredDocuments
 from app.variables.values import VariableError
 
 KEPT = {"a": {"x": 0}, "list": [0]}
@@ -36,17 +36,17 @@ def row(n: int, path: str, method: Method, value: Any) -> WriteRow:
     )
 
 
-def write(path: str, method: Method, value: Any) -> Write:
+def write(path: str, method: Method, value: Any) -> DocumentWrite:
     expression = parse(path)
     assert isinstance(expression, Expression)
     (reference,) = expression.paths()
-    return Write(reference.path, method, value)
+    return DocumentWrite(reference.path, method, value)
 
 
 def fits(writes: list[tuple[str, Method, Any]]) -> bool:
     try:
-        folded(KEPT, (write(*one) for one in writes))
-    except WriteRefused:
+        fold_writes(KEPT, (write(*one) for one in writes))
+    except WriteRejected:
         return False
     return True
 
@@ -56,14 +56,14 @@ def test_the_order_is_that_of_the_log_however_actions_are_taken_up(data: st.Data
     """Read after each of them, as those that depend on it do."""
     log = data.draw(st.lists(st.sampled_from(WRITES), min_size=1, max_size=2 * FOLDS_KEPT).filter(fits))
     order = data.draw(st.permutations(range(len(log))))
-    view, known = View(Kept({"state": orjson.dumps(KEPT)})), set[int]()
+    view, known = ExecutionView(StoredDocuments({"state": orjson.dumps(KEPT)})), set[int]()
     for n in order:
         view.add(row(n + 1, *log[n]), log[n][2])
         known.add(n)
         so_far = [log[k] for k in sorted(known)]
         if fits(so_far):
-            assert view.document("state") == folded(KEPT, (write(*one) for one in so_far))
+            assert view.document("state") == fold_writes(KEPT, (write(*one) for one in so_far))
         else:
             with pytest.raises(VariableError, match="does not fit what was approved"):
                 view.document("state")
-    assert view.document("state") == folded(KEPT, (write(*one) for one in log))
+    assert view.document("state") == fold_writes(KEPT, (write(*one) for one in log))

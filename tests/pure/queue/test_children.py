@@ -16,7 +16,7 @@ import pytest
 
 from app.base.metrics import Metrics
 from app.engine import children, lease_store
-from app.engine.children import Child, ChildCommand, ChildLimits, ChildProcesses
+from app.engine.children import ChildCommand, ChildLimits, ChildProcess, ChildProcesses
 from app.engine.lease_store import Claim
 
 # A child whose tool starts a process that inherits the socket, and that is killed after that.
@@ -53,9 +53,9 @@ def parent(*argv: str) -> ChildProcesses:
     return ChildProcesses(Db(), "prc_parent", ChildCommand(argv, {}), ChildLimits(processes=1), 10.0)  # type: ignore[arg-type]
 
 
-def child() -> Child:
+def child() -> ChildProcess:
     sink: Any = Sink()
-    return Child("prc_child", sink, sink, ready=True)
+    return ChildProcess("prc_child", sink, sink, ready=True)
 
 
 async def test_a_death_is_seen_while_a_helper_of_the_child_lives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ async def test_a_worker_stops_however_close_a_hint_comes_to_the_stop(
     worker = Worker(None, process, 4, advance)  # type: ignore[arg-type]
     await worker.start()
     await asyncio.sleep(0.01)
-    worker.hear("")
+    worker.on_notify("")
     for _ in range(steps_between):
         await asyncio.sleep(0)
     async with asyncio.timeout(2):

@@ -27,21 +27,21 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_the_neutral_glimpse_is_that_of_the_library(value: Any) -> None:
-    assert glimpses.neutral(value) == library_glimpse(value)
+    assert glimpses.neutral_glimpse(value) == library_glimpse(value)
 
 
 @given(JSON)
 def test_what_fits_is_not_cut(value: Any) -> None:
-    made = glimpses.neutral(value)
+    made = glimpses.neutral_glimpse(value)
     if len(json.dumps(made, ensure_ascii=False).encode()) <= MAX_GLIMPSE_BYTES // 2:
-        assert json.loads(glimpses.cut(made)) == made
+        assert json.loads(glimpses.fit_glimpse(made)) == made
 
 
 def test_a_glimpse_of_the_most_bytes_is_not_cut() -> None:
     fits = {"text": "x" * (MAX_GLIMPSE_BYTES - len('{"text":""}'))}
-    data = glimpses.cut(fits)
+    data = glimpses.fit_glimpse(fits)
     assert (len(data), json.loads(data)) == (MAX_GLIMPSE_BYTES, fits)
-    more = json.loads(glimpses.cut({"text": fits["text"] + "x"}))
+    more = json.loads(glimpses.fit_glimpse({"text": fits["text"] + "x"}))
     assert more == {"text": "x" * 300 + f"{CUT} (4086 characters)", CUT: "cut to 4096 bytes"}
 
 
@@ -52,7 +52,7 @@ def test_every_place_that_was_cut_is_marked() -> None:
         "few": [1, 2],
         **{f"field {n}": n for n in range(40)},
     }
-    made = json.loads(glimpses.cut(glimpses.neutral(value)))
+    made = json.loads(glimpses.fit_glimpse(glimpses.neutral_glimpse(value)))
     assert made["name"] == "n" * 300 + f"{CUT} (5000 characters)"
     assert made["rows"] == [*({"id": n, "deep": [f"{CUT} 1 items"]} for n in range(5)), f"{CUT} 995 more"]
     assert made["few"] == [1, 2]
@@ -75,26 +75,26 @@ def test_every_place_that_was_cut_is_marked() -> None:
     ids=["escapes", "wide", "quotes", "sample", "keys", "many fields", "deep"],
 )
 def test_a_glimpse_fits_whatever_the_value(value: Any) -> None:
-    data = glimpses.cut(glimpses.neutral(value))
+    data = glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
     assert len(data) <= MAX_GLIMPSE_BYTES
     assert json.loads(data)[CUT].startswith("cut to 4096 bytes")
 
 
 def test_fields_whose_names_are_one_when_cut_are_counted() -> None:
     rows = {"k" * 400 + str(n): n for n in range(10, 30)}
-    made = json.loads(glimpses.cut(rows))
+    made = json.loads(glimpses.fit_glimpse(rows))
     assert list(made.values()) == [29, "cut to 4096 bytes, 19 more fields"]
-    inner = json.loads(glimpses.cut({"rows": rows}))["rows"]
+    inner = json.loads(glimpses.fit_glimpse({"rows": rows}))["rows"]
     assert list(inner.values()) == [29, "19 more"]
 
 
 def test_a_callers_glimpse_is_refused_where_it_is_too_large() -> None:
-    assert glimpses.given({"n": 1}) == b'{"n":1}'
+    assert glimpses.check_glimpse({"n": 1}) == b'{"n":1}'
     with pytest.raises(Invalid, match=r"^A glimpse has at most 4096 bytes of JSON; this one has 4097\.$"):
-        glimpses.given("x" * 4095)
+        glimpses.check_glimpse("x" * 4095)
 
 
 def test_a_declared_glimpse_says_why_it_cannot_be_made() -> None:
-    assert glimpses.declared({"count": "length(rows)"}, {"rows": [1, 2]}) == {"count": 2}
+    assert glimpses.declared_glimpse({"count": "length(rows)"}, {"rows": [1, 2]}) == {"count": 2}
     with pytest.raises(Invalid, match=r"^The glimpse of this kind could not be made of this value: "):
-        glimpses.declared({"count": "length(rows)"}, {"rows": 5})
+        glimpses.declared_glimpse({"count": "length(rows)"}, {"rows": 5})

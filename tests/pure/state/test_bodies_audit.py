@@ -13,8 +13,8 @@ from plangate.spec.variables import Segment, VariablePath
 
 from app.base.json import low_memory
 from app.documents import bodies, json_worker
-from app.documents.bodies import Change, after, folded
-from app.documents.writing import METHODS, WriteRefused, applied
+from app.documents.bodies import Change, apply_change, apply_changes
+from app.documents.writing import METHODS, WriteRejected, apply_write
 
 keys = st.text('†ab01. "|&\né', max_size=3)
 values = st.recursive(
@@ -52,14 +52,14 @@ def test_writes_and_their_fold_are_the_same_everywhere(base: Any, wanted: list[C
         head = {"kind": "data", "path": change.path, "method": change.method, "schema": None}
         said, made = asked("write", head, body, change.value)
         try:
-            here = after(body, "data", change, None)
-        except WriteRefused as refused:
+            here = apply_change(body, "data", change, None)
+        except WriteRejected as refused:
             assert (said, made) == ({"refused": str(refused)}, b"")
             continue
         assert (said, bytes(made)) == ({}, here)
         body = here
         log.append(change)
-    assert folded(first, log) == body
+    assert apply_changes(first, log) == body
     head = {"writes": [[change.path, change.method] for change in log]}
     assert bytes(asked("fold", head, first, *(change.value for change in log))[1]) == body
 
@@ -97,7 +97,7 @@ def test_a_write_copies_what_is_on_its_way_and_no_more() -> None:
     """So that a small write to a wide document costs its width once, and not its depth times that."""
     document = {"a": {"b": [{"c": 1}, {"d": [1, 2]}]}, "other": {"x": [1]}}
     change = Change("†state.a.b.0.c", "set", b"2")
-    made = applied(document, change.write(orjson.loads))
+    made = apply_write(document, change.write(orjson.loads))
     assert made["other"] is document["other"]
     assert made["a"]["b"][1] is document["a"]["b"][1]
     assert document["a"]["b"][0] == {"c": 1}

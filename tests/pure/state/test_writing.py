@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plangate.spec.variables import MISSING, Expression, Segment, parse, resolve_path
 
-from app.documents.glimpses import brief
-from app.documents.writing import METHODS, Write, WriteRefused, applied, depth_of, folded
+from app.documents.glimpses import glimpse_value
+from app.documents.writing import (
+    METHODS,
+    DocumentWrite,
+    WriteRejected,
+    apply_write,
+    fold_writes,
+    nesting_depth,
+)
 
 
 def path(text: str) -> tuple[Segment, ...]:
@@ -50,7 +57,7 @@ def path(text: str) -> tuple[Segment, ...]:
 )
 def test_methods(before: Any, at: str, method: Any, value: Any, after: Any) -> None:
     kept = copy.deepcopy(before)
-    assert applied(before, Write(path(at), method, value)) == after
+    assert apply_write(before, DocumentWrite(path(at), method, value)) == after
     assert before == kept
 
 
@@ -74,8 +81,8 @@ def test_methods(before: Any, at: str, method: Any, value: Any, after: Any) -> N
     ],
 )
 def test_a_mismatch_is_refused(before: Any, at: str, method: Any, value: Any, message: str) -> None:
-    with pytest.raises(WriteRefused) as refused:
-        applied(before, Write(path(at), method, value))
+    with pytest.raises(WriteRejected) as refused:
+        apply_write(before, DocumentWrite(path(at), method, value))
     assert str(refused.value) == message
 
 
@@ -87,12 +94,12 @@ def nested(depth: int) -> Any:
 
 
 def test_depth_is_bounded() -> None:
-    assert [depth_of(v) for v in (0, [], {"a": [1, {}]}, nested(70))] == [0, 1, 3, 70]
-    assert depth_of(applied({}, Write(path("a.b"), "set", nested(62)))) == 64
-    with pytest.raises(WriteRefused, match="nested deeper than 64"):
-        applied({}, Write(path("a.b"), "set", nested(63)))
-    with pytest.raises(WriteRefused, match="nested deeper than 64"):
-        applied({"a": []}, Write(path("a"), "push", nested(63)))
+    assert [nesting_depth(v) for v in (0, [], {"a": [1, {}]}, nested(70))] == [0, 1, 3, 70]
+    assert nesting_depth(apply_write({}, DocumentWrite(path("a.b"), "set", nested(62)))) == 64
+    with pytest.raises(WriteRejected, match="nested deeper than 64"):
+        apply_write({}, DocumentWrite(path("a.b"), "set", nested(63)))
+    with pytest.raises(WriteRejected, match="nested deeper than 64"):
+        apply_write({"a": []}, DocumentWrite(path("a"), "push", nested(63)))
 
 
 keys = st.text('ab01. "|&†\n', max_size=3)
@@ -106,7 +113,7 @@ values = st.recursive(
     max_leaves=6,
 )
 segments = keys.map(Segment) | st.integers(0, 3).map(lambda n: Segment(str(n), n))
-writes = st.builds(Write, st.lists(segments, max_size=3).map(tuple), st.sampled_from(METHODS), values)
+writes = st.builds(DocumentWrite, st.lists(segments, max_size=3).map(tuple), st.sampled_from(METHODS), values)
 
 
 def exact(value: Any) -> str:
@@ -115,29 +122,29 @@ def exact(value: Any) -> str:
 
 @given(st.dictionaries(keys, values, max_size=3), st.lists(writes, max_size=12), st.integers(0, 12))
 @settings(max_examples=200, deadline=None)
-def test_a_log_folds_the_same_from_any_point(base: Any, wanted: list[Write], cut: int) -> None:
+def test_a_log_folds_the_same_from_any_point(base: Any, wanted: list[DocumentWrite], cut: int) -> None:
     """What is refused is not in the log; the fold from a document in the middle is the fold from the beginning; and
     nothing that came in is changed."""
     before, log, steps = exact(base), [], [base]
     for write in wanted:
         try:
-            steps.append(applied(steps[-1], write))
-        except WriteRefused:
+            steps.append(apply_write(steps[-1], write))
+        except WriteRejected:
             continue
         log.append(write)
     at = min(cut, len(log))
     told = [exact(step) for step in steps]
-    assert exact(folded(base, log)) == told[-1]
-    assert exact(folded(steps[at], log[at:])) == told[-1]
+    assert exact(fold_writes(base, log)) == told[-1]
+    assert exact(fold_writes(steps[at], log[at:])) == told[-1]
     assert exact(base) == before and [exact(step) for step in steps] == told
 
 
 @given(st.dictionaries(keys, values, max_size=3), writes)
 @settings(max_examples=200, deadline=None)
-def test_what_was_set_is_read_back(base: Any, write: Write) -> None:
+def test_what_was_set_is_read_back(base: Any, write: DocumentWrite) -> None:
     try:
-        after = applied(base, Write(write.path, "set", write.value))
-    except WriteRefused:
+        after = apply_write(base, DocumentWrite(write.path, "set", write.value))
+    except WriteRejected:
         return
     assert exact(resolve_path(after, write.path)) == exact(write.value)
     assert resolve_path(after, (*write.path, Segment("no such key"))) is MISSING
@@ -146,12 +153,12 @@ def test_what_was_set_is_read_back(base: Any, write: Write) -> None:
 @given(values)
 @settings(max_examples=200, deadline=None)
 def test_a_glimpse_is_short_json(value: Any) -> None:
-    assert len(json.dumps(brief(value))) < 4000
+    assert len(json.dumps(glimpse_value(value))) < 4000
 
 
 def test_glimpses() -> None:
-    assert brief("x" * 100) == "x" * 79 + "…"
-    assert brief([1, 2, 3]) == [1, 2, 3]
-    assert brief(list(range(500))) == {"count": 500, "sample": [0, 1, 2]}
-    assert brief({"a": {"b": {"c": 1}, "d": [1]}}) == {"a": {"b": {"keys": 1}, "d": {"count": 1}}}
-    assert brief({str(n): n for n in range(9)}) == {**{str(n): n for n in range(6)}, "…": "3 more"}
+    assert glimpse_value("x" * 100) == "x" * 79 + "…"
+    assert glimpse_value([1, 2, 3]) == [1, 2, 3]
+    assert glimpse_value(list(range(500))) == {"count": 500, "sample": [0, 1, 2]}
+    assert glimpse_value({"a": {"b": {"c": 1}, "d": [1]}}) == {"a": {"b": {"keys": 1}, "d": {"count": 1}}}
+    assert glimpse_value({str(n): n for n in range(9)}) == {**{str(n): n for n in range(6)}, "…": "3 more"}

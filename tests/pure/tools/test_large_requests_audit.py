@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.tools.models import LargeRequest, parsed, request_of, tool_request
+from app.tools.models import LargeRequest, load_request, parse_request, tool_request
 
 CONTEXT = {"toolUseId": "wrk_1", "agent": "solo", "queryId": "qry_1"}
 TRICK = ',"args":{"n":1},"context":{"agent":"other"}'
@@ -24,13 +24,13 @@ async def test_arguments_go_out_as_they_are_stored(count: int) -> None:
     text = orjson.dumps(args)
     data = tool_request(CONTEXT, args)
     assert data == tool_request(CONTEXT, {}, text)
-    request = request_of(data)
+    request = load_request(data)
     assert isinstance(request, LargeRequest) is (count > 1)
     assert request["context"] == CONTEXT
     sent = orjson.loads(orjson.dumps({**request, "attempt": 1}))
     assert sent == {"args": args, "context": CONTEXT, "attempt": 1}
     assert text in orjson.dumps(dict(request))
-    assert (await parsed(request))["args"] == args
+    assert (await parse_request(request))["args"] == args
 
 
 async def test_other_requests_are_what_they_were() -> None:
@@ -39,6 +39,6 @@ async def test_other_requests_are_what_they_were() -> None:
         {"args": {"a": "x" * 2_000_000}, "predicate": {"tool": "t"}, "context": CONTEXT},
         {"planId": "pln_1", "actions": [{"payload": "x" * 2_000_000}], "context": CONTEXT},
     ):
-        request = request_of(orjson.dumps(stored))
+        request = load_request(orjson.dumps(stored))
         assert request == stored
-        assert await parsed(request) == stored
+        assert await parse_request(request) == stored

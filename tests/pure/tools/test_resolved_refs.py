@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.base.json import strict_json
-from app.tools.models import ResolvedRefs, parsed
+from app.tools.models import ResolvedRefs, parse_request
 
 STORED = {"Seats": {"r1": b'["1A",1.0,null]', "r2": b"{}"}}
 
@@ -19,9 +19,9 @@ def test_written_they_are_the_stored_bytes() -> None:
 
 async def test_code_in_this_process_gets_the_values() -> None:
     request = {"planId": "pln_1", "resolvedRefs": ResolvedRefs(STORED)}
-    assert await parsed(request) == {
+    assert await parse_request(request) == {
         "planId": "pln_1",
         "resolvedRefs": {"Seats": {"r1": ["1A", 1.0, None], "r2": {}}},
     }
     for plain in ({"args": {}}, {"resolvedRefs": ResolvedRefs({})}):
-        assert await parsed(plain) is plain
+        assert await parse_request(plain) is plain

@@ -32,7 +32,7 @@ _HEADERS: TypeAdapter[Headers] = TypeAdapter(Headers)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class McpTransportPlace:
     """A transport `mcp` in the wire of a spec: where it stands, and the ToolSpec around it, unless it is a
     dispatcher."""
 
@@ -63,14 +63,14 @@ class McpPinning:
         """Return the number of servers that are being asked."""
         return self._shares.in_use
 
-    async def pinned(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
+    async def pin(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
         """The wire of an assembled spec with the digest of each definition in its transports. Raises Invalid with every
         server that cannot be asked and every tool that is not as the spec says."""
         places = list(_places(wire))
         if not places:
             return wire
         first = {place.server: place for place in reversed(places)}
-        asked = await asyncio.gather(*self._asking(tenant, list(first.values())))
+        asked = await asyncio.gather(*self._share(tenant, list(first.values())))
         found = dict(zip(first, asked, strict=True))
         flaws = [listed for listed in asked if isinstance(listed, FieldError)]
         for place in places:
@@ -97,10 +97,10 @@ class McpPinning:
             raise Invalid(f"The MCP server cannot be used: {found.message}", [found])
         return found
 
-    def _asking(self, tenant: str, places: Sequence[Place]) -> Iterator[Any]:
+    def _share(self, tenant: str, places: Sequence[McpTransportPlace]) -> Iterator[Any]:
         until = asyncio.get_running_loop().time() + LIST_S
 
-        async def ask(place: Place) -> list[RemoteTool] | FieldError:
+        async def ask(place: McpTransportPlace) -> list[RemoteTool] | FieldError:
             try:
                 async with asyncio.timeout_at(until):
                     await self._shares.acquire(tenant)
@@ -133,10 +133,10 @@ class McpPinning:
             return FieldError(f"{pointer}/url", f"its tools cannot be listed: {url} {error}")
 
 
-def _places(wire: Mapping[str, Any]) -> Iterator[Place]:
+def _places(wire: Mapping[str, Any]) -> Iterator[McpTransportPlace]:
     for n, tool in enumerate(wire.get("tools", [])):
         if tool["transport"]["kind"] == "mcp":
-            yield Place(f"/tools/{n}/transport", tool["transport"], tool)
+            yield McpTransportPlace(f"/tools/{n}/transport", tool["transport"], tool)
     dispatchers: dict[tuple[str, ...], Any] = {
         ("actionDispatchers", kind): d for kind, d in wire.get("actionDispatchers", {}).items()
     }
@@ -144,10 +144,10 @@ def _places(wire: Mapping[str, Any]) -> Iterator[Place]:
         dispatchers[("actionDispatcher",)] = wire["actionDispatcher"]
     for path, dispatcher in dispatchers.items():
         if dispatcher["kind"] == "mcp":
-            yield Place(json_pointer(path), dispatcher, None)
+            yield McpTransportPlace(json_pointer(path), dispatcher, None)
 
 
-def _pin(place: Place, listed: Sequence[RemoteTool]) -> Iterator[FieldError]:
+def _pin(place: McpTransportPlace, listed: Sequence[RemoteTool]) -> Iterator[FieldError]:
     """Writes the digest of the definition into the transport, or says what is not as the spec has it."""
     transport, name, url = place.transport, place.remote_name, place.transport["url"]
     if name is None:
@@ -158,7 +158,7 @@ def _pin(place: Place, listed: Sequence[RemoteTool]) -> Iterator[FieldError]:
     tool = next((t for t in listed if t.name == name), None)
     if tool is None:
         more = f" and {len(listed) - MAX_NAMED} more" if len(listed) > MAX_NAMED else ""
-        has = ", ".join(tools.in_words(t.name)[:100] for t in listed[:MAX_NAMED]) or "none"
+        has = ", ".join(tools.readable_text(t.name)[:100] for t in listed[:MAX_NAMED]) or "none"
         pointer = f"{place.pointer}/tool" if "tool" in transport else place.pointer
         yield FieldError(pointer, f"{url} has no tool {name!r}; it has: {has}{more}")
         return

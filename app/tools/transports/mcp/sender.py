@@ -17,21 +17,21 @@ from app.base.clock import retry_after_s
 from app.base.egress import EgressPolicy, EgressTransport2, requests_of
 from app.base.extras import MissingExtra, import_with_extra
 from app.tenancy.secrets import Secrets
-from app.tools.models import Attempt, CallOutcome, NotSent, Uncertain, parsed
-from app.tools.transports.headers import SecretMissing, discreet, discreetly, resolved
-from app.tools.transports.http import TIMED_OUT, took_nothing
+from app.tools.models import Attempt, CallOutcome, NotDelivered, OutcomeUnknown, parse_request
+from app.tools.transports.headers import SecretMissing, redact, resolve_headers, with_redacted_errors
+from app.tools.transports.http import TIMED_OUT, had_no_effect
 from app.tools.transports.mcp import tools as mcp_tools
 from app.tools.transports.mcp.tools import RemoteTool
 from app.tools.transports.mcp.wire import (
-    Answered,
-    Forbidden,
+    DeadlinePassed,
+    DefinitionChanged,
+    ForbiddenAddress,
+    HttpErrorResponse,
     McpWire,
-    NotAsRegistered,
-    Redirected,
-    Refused,
+    RedirectRefused,
+    RejectedByServer,
     Server,
     SessionFailed,
-    TooLate,
     ToolUse,
 )
 
@@ -56,29 +56,31 @@ class McpSender:
         except SecretMissing as error:
             return CallOutcome("done", error=str(error), took_nothing=True)
         with requests_of(attempt.tenant):
-            return await discreetly(self._sent(attempt, transport, server), transport.headers, server.headers)
+            return await with_redacted_errors(
+                self._call(attempt, transport, server), transport.headers, server.headers
+            )
 
-    async def _sent(self, attempt: Attempt, transport: McpTransport, server: Server) -> CallOutcome:
+    async def _call(self, attempt: Attempt, transport: McpTransport, server: Server) -> CallOutcome:
         use = ToolUse(
             transport.tool or attempt.call.name,
-            mcp_tools.arguments(replace(attempt, request=await parsed(attempt.request))),
+            mcp_tools.arguments(replace(attempt, request=await parse_request(attempt.request))),
             mcp_tools.meta(attempt),
             transport.definition_digest,
         )
         wire = McpWire(self._checked, attempt.may_send)
         try:
-            sdk = await self._loaded()
+            sdk = await self._load_sdk()
             result = await sdk.call(wire, server, use, open_within_s=OPEN_S, within_s=attempt.timeout_s)
-        except NotAsRegistered as error:
+        except DefinitionChanged as error:
             return CallOutcome(
                 "done",
                 error=f"Nothing was sent: its server {error}: register the runtime again.",
                 took_nothing=True,
             )
-        except Refused as error:
+        except RejectedByServer as error:
             return CallOutcome("done", error=f"Its server refused the call of {attempt.call.name}: {error}")
         except SessionFailed as error:
-            return _judged(attempt.call.name, wire, error)
+            return _outcome_of_failure(attempt.call.name, wire, error)
         return await asyncio.to_thread(mcp_tools.outcome, attempt, result)
 
     async def tools(
@@ -86,22 +88,22 @@ class McpSender:
     ) -> list[RemoteTool]:
         """What a server lists. Raises SecretMissing, SessionFailed."""
         server = await self._server(tenant, url, headers)
-        sdk = await self._loaded()
+        sdk = await self._load_sdk()
         try:
             with requests_of(tenant):
                 wire = McpWire(self._checked, lambda: False)
                 found: list[RemoteTool] = await sdk.tools_of(wire, server, within_s)
         except SessionFailed as error:
-            raise SessionFailed(discreet(str(error), headers, server.headers)) from None
+            raise SessionFailed(redact(str(error), headers, server.headers)) from None
         return found
 
     async def aclose(self) -> None:
         await self._checked.aclose()
 
     async def _server(self, tenant: str, url: str, headers: Mapping[str, HeaderValue]) -> Server:
-        return Server(url, await resolved(self._secrets, tenant, headers))
+        return Server(url, await resolve_headers(self._secrets, tenant, headers))
 
-    async def _loaded(self) -> Any:
+    async def _load_sdk(self) -> Any:
         """The module over the SDK, which takes half a second to import: not at startup, not on the event loop. Raise
         SessionFailed if the SDK is not installed."""
         if self._sdk is None:
@@ -112,26 +114,28 @@ class McpSender:
         return self._sdk
 
 
-def _judged(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
+def _outcome_of_failure(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
     """What a session that failed means for the call: the same answers of HTTP mean the same as with `http`."""
     fault = wire.fault
-    if isinstance(fault, TooLate):
-        raise NotSent("Nothing was sent: the service was held up between its record and the call.") from error
-    if isinstance(fault, Forbidden):
+    if isinstance(fault, DeadlinePassed):
+        raise NotDelivered(
+            "Nothing was sent: the service was held up between its record and the call."
+        ) from error
+    if isinstance(fault, ForbiddenAddress):
         if wire.left:
-            raise Uncertain(f"its server answered, but {fault.refused.why}.") from error
+            raise OutcomeUnknown(f"its server answered, but {fault.refused.why}.") from error
         return CallOutcome("done", error=f"Nothing was sent. {fault.refused}", took_nothing=True)
     if not wire.left:
-        raise NotSent(f"Nothing was sent: the server of {name} {error}.") from error
+        raise NotDelivered(f"Nothing was sent: the server of {name} {error}.") from error
     told = f"The server of {name} {error}."
-    if isinstance(fault, Redirected):
+    if isinstance(fault, RedirectRefused):
         return CallOutcome("done", error=told, took_nothing=True)
-    if isinstance(fault, Answered) and took_nothing(fault.response):
-        raise NotSent(told, retry_after_s(fault.response.headers)) from error
+    if isinstance(fault, HttpErrorResponse) and had_no_effect(fault.response):
+        raise NotDelivered(told, retry_after_s(fault.response.headers)) from error
     if (
-        isinstance(fault, Answered)
+        isinstance(fault, HttpErrorResponse)
         and fault.response.status_code < 500
         and fault.response.status_code != TIMED_OUT
     ):
         return CallOutcome("done", error=told, took_nothing=True)
-    raise Uncertain(f"its server {error}.") from error
+    raise OutcomeUnknown(f"its server {error}.") from error

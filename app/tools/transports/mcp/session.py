@@ -29,8 +29,15 @@ from pydantic import RootModel, ValidationError
 
 from app.base.json import strict_json
 from app.tools.models import MAX_RESULT_BYTES
-from app.tools.transports.mcp.tools import RemoteTool, in_words
-from app.tools.transports.mcp.wire import McpWire, NotAsRegistered, Refused, Server, SessionFailed, ToolUse
+from app.tools.transports.mcp.tools import RemoteTool, readable_text
+from app.tools.transports.mcp.wire import (
+    DefinitionChanged,
+    McpWire,
+    RejectedByServer,
+    Server,
+    SessionFailed,
+    ToolUse,
+)
 
 CONNECT_S: Final = 5.0
 MAX_PAGES: Final = 50
@@ -39,13 +46,13 @@ MAX_TOOLS: Final = 2_000
 T = TypeVar("T")
 
 
-class _AsSent(RootModel[dict[str, Any]]):
+class _RawResult(RootModel[dict[str, Any]]):
     """A result as the server sent it. The SDK has checked it by then against the version of the protocol in use."""
 
 
-async def tools_of(wire: McpWire, server: Server, within_s: float) -> list[RemoteTool]:
+async def list_tools(wire: McpWire, server: Server, within_s: float) -> list[RemoteTool]:
     """What the server lists. Raises SessionFailed."""
-    return await _held(wire, server, within_s, lambda session, _: _listed(session))
+    return await _in_session(wire, server, within_s, lambda session, _: _list_all(session))
 
 
 async def call(
@@ -58,18 +65,18 @@ async def call(
     began = asyncio.get_running_loop().time()
 
     async def work(session: ClientSession, deadline: asyncio.Timeout) -> dict[str, Any]:
-        _check(use, await _listed(session))
+        _check(use, await _list_all(session))
         deadline.reschedule(began + within_s)
         wire.allow(MAX_RESULT_BYTES)
         asked = CallToolRequest(
             params=CallToolRequestParams(name=use.name, arguments=use.arguments, _meta=use.meta)
         )
-        return (await session.send_request(asked, _AsSent)).root
+        return (await session.send_request(asked, _RawResult)).root
 
-    return await _held(wire, server, min(open_within_s, within_s), work)
+    return await _in_session(wire, server, min(open_within_s, within_s), work)
 
 
-async def _held(
+async def _in_session(
     wire: McpWire,
     server: Server,
     within_s: float,
@@ -89,7 +96,7 @@ async def _held(
         if task.cancelling() > cancels:  # the SDK's task groups let their own errors win over it
             raise asyncio.CancelledError from error
         if not done:
-            raise _failed(wire, error) from error
+            raise _session_failure(wire, error) from error
     return done[0]
 
 
@@ -110,7 +117,7 @@ def _client(wire: McpWire, server: Server) -> Client:
     return Client(transport, client_info=about, cache=None)
 
 
-async def _listed(session: ClientSession) -> list[RemoteTool]:
+async def _list_all(session: ClientSession) -> list[RemoteTool]:
     tools: list[RemoteTool] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
@@ -131,7 +138,7 @@ def _remote(tool: Tool) -> RemoteTool:
         found.digest()
     except strict_json.NotJson as error:
         raise SessionFailed(
-            f"defines {in_words(tool.name)[:100]!r} in a way that cannot be kept: {error}"
+            f"defines {readable_text(tool.name)[:100]!r} in a way that cannot be kept: {error}"
         ) from error
     return found
 
@@ -139,12 +146,12 @@ def _remote(tool: Tool) -> RemoteTool:
 def _check(use: ToolUse, tools: list[RemoteTool]) -> None:
     found = next((tool for tool in tools if tool.name == use.name), None)
     if found is None:
-        raise NotAsRegistered(f"has no tool {use.name!r} any more")
+        raise DefinitionChanged(f"has no tool {use.name!r} any more")
     if found.digest() != use.digest:
-        raise NotAsRegistered(f"changed the definition of {use.name!r} since the runtime was registered")
+        raise DefinitionChanged(f"changed the definition of {use.name!r} since the runtime was registered")
 
 
-def _failed(wire: McpWire, error: Exception) -> SessionFailed:
+def _session_failure(wire: McpWire, error: Exception) -> SessionFailed:
     """Why a session ended, in words that hold no header."""
     if wire.fault is not None:
         return SessionFailed(str(wire.fault))
@@ -158,7 +165,7 @@ def _failed(wire: McpWire, error: Exception) -> SessionFailed:
     if isinstance(first, ValidationError):
         return SessionFailed("answered otherwise than the protocol says")
     if isinstance(first, RuntimeError):  # of the SDK, such as a version of the protocol that it does not know
-        return SessionFailed(f"cannot be used: {in_words(str(first))[:200]}")
+        return SessionFailed(f"cannot be used: {readable_text(str(first))[:200]}")
     return SessionFailed(f"cannot be used ({type(first).__name__})")
 
 
@@ -168,13 +175,13 @@ SAYS_NOTHING_WAS_DONE = frozenset({-32600, -32601, -32602})
 
 def _protocol_error(wire: McpWire, error: MCPError) -> SessionFailed:
     """The SDK says by an error of the protocol, too, that no answer came or that it could not be read."""
-    message = in_words(error.message)
+    message = readable_text(error.message)
     if error.code == CONNECTION_CLOSED and message.startswith(("SSE stream", "Connection closed")):
         return SessionFailed("broke the connection")
     if error.code == PARSE_ERROR:
         return SessionFailed("answered what is no JSON-RPC")
     if wire.left and error.code in SAYS_NOTHING_WAS_DONE:
-        return Refused(message)
+        return RejectedByServer(message)
     return SessionFailed(str(wire.refusal or f"answered: {message}"))
 
 

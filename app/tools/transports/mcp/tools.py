@@ -13,7 +13,7 @@ import orjson
 from plangate.spec.transports import McpTransport
 
 from app.base.json import strict_json
-from app.tools.models import Attempt, CallOutcome, returned
+from app.tools.models import Attempt, CallOutcome, outcome_from_value
 
 MAX_ERROR_CHARS = 2_000
 MAX_NAME_CHARS = 64
@@ -139,7 +139,7 @@ def outcome(attempt: Attempt, result: Mapping[str, Any]) -> CallOutcome:
     content: list[Any] = result.get("content") or []
     if result.get("isError"):
         return CallOutcome("done", error=_error(content))
-    return returned(name, _output(result, content, as_object=attempt.call.purpose == "action"))
+    return outcome_from_value(name, _output(result, content, as_object=attempt.call.purpose == "action"))
 
 
 def _output(result: Mapping[str, Any], content: list[Any], *, as_object: bool) -> Any:
@@ -161,9 +161,9 @@ def _output(result: Mapping[str, Any], content: list[Any], *, as_object: bool) -
 
 def _error(content: list[Any]) -> str:
     texts = [str(block.get("text", "")) for block in content if block.get("type") == "text"]
-    return in_words("\n".join(texts)) or "it failed without a word"
+    return readable_text("\n".join(texts)) or "it failed without a word"
 
 
-def in_words(text: str) -> str:
+def readable_text(text: str) -> str:
     """Text of the server's for a message."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").strip()[:MAX_ERROR_CHARS]

@@ -17,7 +17,7 @@ import httpx2
 import orjson
 
 from app.base.egress import EgressRefused
-from app.tools.transports.mcp.tools import in_words
+from app.tools.transports.mcp.tools import readable_text
 
 LIST_BYTES: Final = 4 * 1024 * 1024
 LIST_PARTS: Final = 100_000
@@ -39,11 +39,11 @@ class SessionFailed(Exception):
     """A session did not come to its end; the message goes on after the name of the server."""
 
 
-class NotAsRegistered(SessionFailed):
+class DefinitionChanged(SessionFailed):
     """The server has no such tool any more, or defines it otherwise. The call did not leave."""
 
 
-class Refused(SessionFailed):
+class RejectedByServer(SessionFailed):
     """The server answered the call with an error of JSON-RPC, whose words these are."""
 
 
@@ -69,11 +69,11 @@ class WireFault(Exception):
     """A request of the session did not fare well; the message goes on after the name of the server."""
 
 
-class Broken(WireFault):
+class BrokenConnection(WireFault):
     """There is no connection, or it ended."""
 
 
-class Forbidden(WireFault):
+class ForbiddenAddress(WireFault):
     """The service does not go there, or does not read that."""
 
     def __init__(self, refused: EgressRefused) -> None:
@@ -81,27 +81,27 @@ class Forbidden(WireFault):
         self.refused = refused
 
 
-class Redirected(WireFault):
+class RedirectRefused(WireFault):
     """The server sent the session elsewhere."""
 
 
-class TooMuch(WireFault):
+class ResponseTooLarge(WireFault):
     """The server answers more than a session reads."""
 
 
-class NoAnswer(WireFault):
+class ResponseTimeout(WireFault):
     """The request of the call was taken, and what came back is no answer to it."""
 
 
-class TooLate(WireFault):
+class DeadlinePassed(WireFault):
     """The right to send the call ran out before its first byte left."""
 
 
-class Answered(WireFault):
+class HttpErrorResponse(WireFault):
     """A request was answered with an error of HTTP."""
 
     def __init__(self, response: httpx2.Response) -> None:
-        super().__init__(f"answered {response.status_code}: {_told(response)}")
+        super().__init__(f"answered {response.status_code}: {_error_text(response)}")
         self.response = response
 
 
@@ -121,7 +121,7 @@ class McpWire(httpx2.AsyncBaseTransport):
         self._resumes_left = MAX_RESUMES
         self.left = False
         self.fault: WireFault | None = None
-        self.refusal: Answered | None = None
+        self.refusal: HttpErrorResponse | None = None
 
     def allow(self, size: int) -> None:
         """From now on so many bytes may be read: what comes is the result."""
@@ -141,16 +141,16 @@ class McpWire(httpx2.AsyncBaseTransport):
             except WireFault as fault:
                 self.fault = fault
             except EgressRefused as error:
-                self.fault = Forbidden(error)
+                self.fault = ForbiddenAddress(error)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                self.fault = Broken("cannot be reached")
+                self.fault = BrokenConnection("cannot be reached")
             except httpx2.HTTPError:
-                self.fault = Broken("broke the connection")
+                self.fault = BrokenConnection("broke the connection")
         return _stand_in(500, request)
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._checked.handle_async_request(request)
-        response.stream = _Counted(self, response)
+        response.stream = _CountedBody(self, response)
         return response
 
     async def _post(self, request: httpx2.Request) -> httpx2.Response:
@@ -162,15 +162,15 @@ class McpWire(httpx2.AsyncBaseTransport):
         if kind != STREAM or not 200 <= status < 300:
             await response.aread()
         if 300 <= status < 400:
-            where = in_words(response.headers.get("location", "nowhere"))[:200]
-            raise Redirected(f"answered {status}, a redirect to {where}; redirects are not followed")
-        self.refusal = Answered(response) if status >= 400 else None
+            where = readable_text(response.headers.get("location", "nowhere"))[:200]
+            raise RedirectRefused(f"answered {status}, a redirect to {where}; redirects are not followed")
+        self.refusal = HttpErrorResponse(response) if status >= 400 else None
         if calls and self.refusal is not None:
             raise self.refusal
         if calls and status == 202:
-            raise NoAnswer("answered 202 without an answer")
+            raise ResponseTimeout("answered 202 without an answer")
         if calls and kind not in ("application/json", STREAM):
-            raise NoAnswer(f"answered {status} with the content type {in_words(kind)[:80]!r}")
+            raise ResponseTimeout(f"answered {status} with the content type {readable_text(kind)[:80]!r}")
         return response
 
     async def _rest(self, request: httpx2.Request) -> httpx2.Response:
@@ -187,7 +187,7 @@ class McpWire(httpx2.AsyncBaseTransport):
     async def _leaving(self, event: str, _info: dict[str, Any]) -> None:
         if event.endswith(".send_request_headers.started"):
             if not self._may_send():
-                raise TooLate("was not asked in time")
+                raise DeadlinePassed("was not asked in time")
             self.left = True
 
     def count(self, chunk: bytes, lines: bool) -> None:
@@ -197,7 +197,7 @@ class McpWire(httpx2.AsyncBaseTransport):
         if lines:
             self._lines_left -= chunk.count(b"\n") + chunk.count(b"\r")
         if min(self._bytes_left, self._parts_left, self._lines_left) < 0:
-            self.fault = TooMuch("answered more than the service reads")
+            self.fault = ResponseTooLarge("answered more than the service reads")
             raise self.fault
 
     async def _closing(self, request: httpx2.Request) -> httpx2.Response:
@@ -209,7 +209,7 @@ class McpWire(httpx2.AsyncBaseTransport):
         return _stand_in(204, request)
 
 
-class _Counted(httpx2.AsyncByteStream):
+class _CountedBody(httpx2.AsyncByteStream):
     """The body of an answer as a session reads it."""
 
     def __init__(self, wire: McpWire, response: httpx2.Response) -> None:
@@ -242,7 +242,7 @@ def _calls_a_tool(body: bytes) -> bool:
     return isinstance(message, dict) and message.get("method") == "tools/call"
 
 
-def _told(response: httpx2.Response) -> str:
+def _error_text(response: httpx2.Response) -> str:
     """What an error of HTTP says in words: the message of a JSON-RPC error, or the beginning of the body."""
     try:
         parsed = orjson.loads(response.content)
@@ -250,5 +250,5 @@ def _told(response: httpx2.Response) -> str:
         parsed = None
     error = parsed.get("error") if isinstance(parsed, dict) else None
     if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return in_words(error["message"])
-    return in_words(response.content[:8_000].decode("utf-8", "replace")) or "without a word"
+        return readable_text(error["message"])
+    return readable_text(response.content[:8_000].decode("utf-8", "replace")) or "without a word"
