@@ -1,4 +1,4 @@
-"""Events as frames of a stream of server-sent events."""
+"""Encode events as frames of a server-sent event stream."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from app.journal.shared_bodies import SharedBodies
 
 RETRY_FRAME: Final = b"retry: 1000\n\n"
 HEARTBEAT_FRAME: Final = b": heartbeat\n\n"
-HEARTBEAT_INTERVAL_S: Final = 15.0  # proxies close a connection that is silent for about a minute
+HEARTBEAT_INTERVAL_S: Final = 15.0  # proxies close connections that are silent for about a minute
 MIN_CHUNK_BYTES: Final = 16 * 1024  # frames that are sent at once
-KEY_CHECK_INTERVAL_S: Final = 2.0  # and keys are remembered for two seconds: revoked ones stop within five
+KEY_CHECK_INTERVAL_S: Final = 2.0  # keys are cached for two seconds, so revoked ones stop within five
 
 Batch = Sequence[tuple[str, str, JournalEvent]]
 """Events, each with its cursor and its query's id."""
@@ -27,8 +27,10 @@ async def encode_frames(
     is_allowed: Callable[[], Awaitable[bool]],
     head: bytes = RETRY_FRAME,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the frames of these batches in chunks, and a heartbeat while they are empty. Ends when the key of the
-    reader is revoked (`allowed`)."""
+    """Yield the frames of these batches in chunks, and a heartbeat while they are empty.
+
+    End when `is_allowed` returns False because the reader's key was revoked.
+    """
     clock = asyncio.get_running_loop().time
     sent_at = clock()
     check_at = sent_at + KEY_CHECK_INTERVAL_S
@@ -49,8 +51,10 @@ async def encode_frames(
 
 
 async def _chunks(bodies: SharedBodies, tenant: str, batch: Batch) -> AsyncGenerator[bytes, None]:
-    """Yield the frames of a batch: id, type, and the envelope on one line. A chunk may end within a frame; the last one
-    does not. An empty batch has one empty chunk. Raises EventGone."""
+    """Yield the frames of a batch: id, type, and the envelope on one line. Raise EventDeleted.
+
+    A chunk may end within a frame; the last one does not. An empty batch has one empty chunk.
+    """
     chunk: list[bytes] = []
     size = 0
     for cursor, query_id, event in batch:

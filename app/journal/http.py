@@ -1,4 +1,4 @@
-"""What routes need to answer with a stream of the journal."""
+"""Helpers for routes that respond with a stream of the journal."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SSE_MEDIA_TYPE = "text/event-stream"
 
 
 class SseResponse(EventSourceResponse):
-    """A response of encoded frames, which holds a place among the open streams until it ends.
+    """A response of encoded frames that occupies one of the open streams until it ends.
 
-    The frames bring their own heartbeats: the library's could fall into a frame that is sent in slices. The connection
-    drops a reader that stalls.
+    The frames include their own heartbeats: the library's could fall into a frame that is sent in slices. The
+    connection drops a reader that stalls.
     """
 
     def __init__(self, frames: AsyncIterator[bytes], place: OpenStream) -> None:
@@ -46,8 +46,10 @@ def get_streams(request: Request) -> Streams:
 
 @asynccontextmanager
 async def claim_stream(request: Request, caller: Caller) -> AsyncIterator[OpenStream]:
-    """Take a place for a stream that this request opens; an error in the block gives it back, and else the stream
-    does when it ends. Raises TooManyRequests."""
+    """Claim one of the open streams for this request. Raise TooManyRequests.
+
+    An error in the block releases it; otherwise the stream does when it ends.
+    """
     tenant = await door_of(request).tenancy.get_tenant(caller.tenant)
     place = get_streams(request).open_streams.claim(caller, tenant.limits)
     try:
@@ -58,7 +60,8 @@ async def claim_stream(request: Request, caller: Caller) -> AsyncIterator[OpenSt
 
 
 def key_check(request: Request) -> Callable[[], Awaitable[bool]]:
-    """Whether the key of this request still is one: an open stream asks every few seconds."""
+    """Return a check whether this request's key is still valid, which an open stream calls every few
+    seconds."""
     authorization = request.headers.get("authorization", "")
     tenancy = door_of(request).tenancy
 

@@ -1,4 +1,4 @@
-"""Who in this process watches which query, and the newest events for them, straight from memory.
+"""The readers of each query in this process, and its newest events, served from memory.
 
 Everything here is a hint or a copy: a reader that finds a gap reads the database.
 """
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 from app.journal.models import LARGE_EVENT_BYTES, Event, JournalEvent, LargeEvent, Page, StoredEvent
 
-FIRST_READER_WAIT_S = 5.0  # how long the first events of a new query wait for their reader
-MAX_RING_BYTES = 256 * 1024  # what all watchers of one query share
+FIRST_READER_WAIT_S = 5.0  # how long the first events of a new query are kept for its first reader
+MAX_RING_BYTES = 256 * 1024  # shared by all watchers of one query
 MAX_RING_EVENTS = 5_000
 
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """One reader's wake-up, and the newest event that it has if it follows the journal."""
+    """The wake-up of one reader, and the newest event that it has if it follows a query."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     last_seq: int | None = None
@@ -29,7 +29,7 @@ class Watcher:
 
 @dataclass(slots=True, eq=False)
 class QueryFeed:
-    """The watchers of one query and its newest events, without a gap between them. `gone`: the query was deleted."""
+    """The watchers of one query and its newest events without gaps. `is_deleted`: the query was deleted."""
 
     watchers: set[Watcher] = field(default_factory=set)
     ring: deque[JournalEvent] = field(default_factory=deque)
@@ -38,7 +38,7 @@ class QueryFeed:
 
     def add(self, first: int, events: Sequence[Event]) -> None:
         if self.ring and self.ring[-1].seq + 1 != first:
-            self.clear()  # somebody else wrote in between: the ring begins anew
+            self.clear()  # another process wrote in between: start a new ring
         for offset, event in enumerate(events):
             seq, size = first + offset, len(event.body)
             if size > LARGE_EVENT_BYTES:
@@ -50,12 +50,14 @@ class QueryFeed:
             self.size -= _body_bytes(self.ring.popleft())
 
     def clear(self) -> None:
-        """Somebody else may have written what comes next: readers who have the newest of these look it up."""
+        """Drop the events: another process may have written the next ones, so readers must query the
+        database."""
         self.ring.clear()
         self.size = 0
 
     def after(self, seq: int) -> Page | None:
-        """Return a page of the events after `seq`, at most LARGE_EVENT_BYTES, or None if the ring does not have them."""
+        """Return a page of the events after `seq`, at most LARGE_EVENT_BYTES, or None if the ring does not
+        have them."""
         if not self.ring or seq + 1 < self.ring[0].seq or seq > self.ring[-1].seq:
             return None
         events: list[JournalEvent] = []
@@ -73,7 +75,7 @@ def _body_bytes(event: JournalEvent) -> int:
 
 
 class Hub:
-    """The channels of a process."""
+    """The feeds of a process."""
 
     def __init__(self) -> None:
         self._feeds: dict[str, QueryFeed] = {}
@@ -81,7 +83,7 @@ class Hub:
 
     @contextlib.contextmanager
     def watch(self, query_id: str) -> Iterator[tuple[QueryFeed, Watcher]]:
-        """Subscribes before the first read; the channel goes with its last watcher."""
+        """Subscribe to a query while the block runs. Subscribe before the first read."""
         channel, watch = self.subscribe(query_id)
         try:
             yield channel, watch
@@ -89,7 +91,7 @@ class Hub:
             self.unsubscribe(query_id, channel, watch)
 
     def hold_first_events(self, query_id: str, first: Sequence[Event]) -> None:
-        """A query was just made, and whoever made it is about to follow: its first events wait here for him."""
+        """Keep the first events of a new query for a while: the client that created it usually follows it."""
         channel, watch = self.subscribe(query_id)
         channel.add(1, first)
         asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query_id, channel, watch)
@@ -107,7 +109,7 @@ class Hub:
 
     @contextlib.contextmanager
     def watch_all(self, tenant: str) -> Iterator[Watcher]:
-        """For streams over everything of a tenant: woken by any news, whoever's it is."""
+        """Watch everything of a tenant. The watcher wakes at any news, even another tenant's."""
         watch = Watcher()
         self._tenants[watch] = tenant
         try:
@@ -119,14 +121,14 @@ class Hub:
         return list(self._feeds)
 
     def is_behind(self, query_id: str, next_seq: int) -> bool:
-        """Whether somebody who follows this query has not got its newest event."""
+        """Return whether a reader of this query lacks its newest event."""
         channel = self._feeds.get(query_id)
         return channel is not None and any(
             w.last_seq is not None and w.last_seq + 1 < next_seq for w in channel.watchers
         )
 
     def publish(self, query_id: str, first: int, events: Sequence[Event]) -> None:
-        """Hands over what this process just committed."""
+        """Hand over events that this process just committed."""
         channel = self._feeds.get(query_id)
         if channel is not None:
             channel.add(first, events)
@@ -135,7 +137,7 @@ class Hub:
         self._wake_tenants()
 
     def mark_deleted(self, query_ids: Sequence[str]) -> None:
-        """Says that these queries were deleted: nothing comes any more."""
+        """Mark these queries as deleted and wake their readers: no more events will come."""
         for query_id in query_ids:
             channel = self._feeds.get(query_id)
             if channel is not None:
@@ -144,7 +146,7 @@ class Hub:
                     watch.wake.set()
 
     def invalidate(self, query_ids: Sequence[str] | None) -> None:
-        """Says that there may be news; None: for everybody."""
+        """Wake the readers of these queries to read the database; None is all queries."""
         channels = (
             self._feeds.values()
             if query_ids is None

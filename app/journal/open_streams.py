@@ -1,4 +1,4 @@
-"""Open streams of a process: how many a tenant and a key may have at once."""
+"""Limit the open streams of a tenant and of a key in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETRY_AFTER_S: Final = 5
 
 
 class OpenStream:
-    """One place among the open streams. Release it when the stream ends; releasing is idempotent."""
+    """One open stream. Release it when the stream ends. Idempotent."""
 
     def __init__(self, streams: OpenStreams, tenant: str, key_id: str) -> None:
         self._streams = streams
@@ -40,7 +40,7 @@ class OpenStreams:
         return self._tenants.total()
 
     def claim(self, caller: Caller, limits: Mapping[str, Any]) -> OpenStream:
-        """Take a place for a stream of `caller`, whose tenant has these limits. Raises TooManyRequests."""
+        """Claim a stream for `caller`, whose tenant has these limits. Raise TooManyRequests."""
         per_tenant = limits.get("openStreams")
         per_key = limits.get("openStreamsPerKey", per_tenant)
         if per_tenant is not None and self._tenants[caller.tenant] >= per_tenant:

@@ -1,4 +1,4 @@
-"""How streams read the database: a few at once, so that other requests always find a connection."""
+"""Limit the concurrent database reads of streams, so that other requests always find a connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from app.base.postgres.database import Database, Tx
 
 
 class StreamReads:
-    """Transactions of streams, `at_once` at a time. The wait for a turn does not count as a wait for the database."""
+    """Transactions of streams, `max_concurrent` at a time. Waiting for a turn does not count as waiting for
+    the database."""
 
     def __init__(self, db: Database, max_concurrent: int) -> None:
         self._db = db
@@ -25,9 +26,11 @@ class StreamReads:
 
     @asynccontextmanager
     async def transaction(self, tenant: str, *, is_opening: bool = False) -> AsyncIterator[Tx]:
-        """A transaction under `tenant`, when it is this one's turn: `opening` streams go first, because their clients
-        wait for an answer. Raises Unavailable, also if the database was found to be away meanwhile: a long queue does
-        not try it one by one."""
+        """Open a transaction for `tenant` when it is this stream's turn. Raise Unavailable.
+
+        Streams with `is_opening` go first, because their clients wait for a response. If another stream found
+        the database unavailable meanwhile, this raises at once: a long queue does not retry one by one.
+        """
         outages = self._outages
         await self._turns.acquire(priority=is_opening)
         try:

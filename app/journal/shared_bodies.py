@@ -1,4 +1,4 @@
-"""Large events: their bodies are read apart from the page, and all readers of one event share one copy."""
+"""Read bodies of large events separately, and share one copy among all readers of an event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.journal import store
 from app.journal.models import LARGE_EVENT_BYTES, LargeEvent
 
 BodyReader = Callable[[str, Callable[[Tx], Awaitable[bytes | None]]], Awaitable[bytes | None]]
-"""Runs a read of a tenant's, again after an outage."""
+"""Run a read for a tenant, retrying during outages."""
 
 
 class EventDeleted(Exception):
@@ -21,7 +21,7 @@ class EventDeleted(Exception):
 
 @dataclass(slots=True, eq=False)
 class SharedBody:
-    """The one copy of a body, kept as long as a stream reads it."""
+    """The one copy of a body, kept while a stream reads it."""
 
     size_bytes: int
     readers: int = 0
@@ -30,8 +30,10 @@ class SharedBody:
 
 
 class SharedBodies:
-    """The bodies of large events that readers of this process are at, `max_bytes` in all. For an event that finds no
-    room, each slice is read from the database when it is needed."""
+    """The bodies of large events that are being read in this process, at most `max_bytes` in total.
+
+    If an event does not fit, each of its slices is read from the database when it is needed.
+    """
 
     def __init__(self, read: BodyReader, max_bytes: int) -> None:
         self._read = read
@@ -40,7 +42,7 @@ class SharedBodies:
         self.shared_bytes = 0
 
     async def slices(self, tenant: str, query_id: str, event: LargeEvent) -> AsyncGenerator[bytes, None]:
-        """Yield the body in slices. Raises EventGone."""
+        """Yield the body in slices. Raise EventDeleted."""
         with self._claim((tenant, query_id, event.seq), event.size_bytes) as shared:
             for at in range(0, event.size_bytes, LARGE_EVENT_BYTES):
                 if shared is None:
@@ -53,7 +55,7 @@ class SharedBodies:
 
     @contextlib.contextmanager
     def _claim(self, key: tuple[str, str, int], size_bytes: int) -> Iterator[SharedBody | None]:
-        """Hold the copy of this body while the block runs; None if there is no room for one."""
+        """Hold the copy of this body while the block runs; None if there is no room for it."""
         shared = self._bodies.get(key)
         if shared is None:
             if self.shared_bytes + size_bytes > self._max_bytes:

@@ -66,7 +66,8 @@ NO_SIZE_LIMIT: Final = 2**31 - 1
 
 
 async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple[list[str | None], list[int]]:
-    """One transaction, one multi-row insert, one wake-up. An outcome and a first seq for each entry."""
+    """Commit a batch: one transaction, one multi-row insert, one notification. Return an outcome and a first
+    seq per entry."""
     changes = [p.change for p in batch]
     events = [(n, e) for n, p in enumerate(batch, 1) for e in p.events]
     work = [(n, w) for n, p in enumerate(batch, 1) for w in merge_records(p.work)]
@@ -119,8 +120,10 @@ WORK_COLUMNS = (
 
 
 def merge_records(work: Sequence[Work]) -> list[Work]:
-    """A record that one entry opens and closes is written once: an upsert may not touch a row twice. What the
-    later form leaves out, the earlier one gives."""
+    """Merge versions of the same record: an upsert may not touch a row twice.
+
+    Fields that the later version lacks come from the earlier one.
+    """
     merged: dict[str, Work] = {}
     for record in work:
         earlier = merged.get(record.id)
@@ -137,8 +140,11 @@ def _merge_record(earlier: Work, later: Work) -> Work:
 
 
 async def append(tx: Tx, query_id: str, events: Sequence[Event], epoch: int | None = None) -> int | None:
-    """Adds events to a query in the caller's transaction, so that they commit with the change they tell of.
-    With `epoch`, None when the query is no longer held under it."""
+    """Append events to a query in the caller's transaction, so that they commit with the change they
+    describe.
+
+    With `epoch`, return None if the query is no longer held under it.
+    """
     first: int | None = await tx.value(
         APPEND, query_id, epoch, [e.type for e in events], [e.body for e in events]
     )
@@ -148,13 +154,13 @@ async def append(tx: Tx, query_id: str, events: Sequence[Event], epoch: int | No
 async def page(
     tx: Tx, query_id: str, after: int, limit: int, types: Sequence[str] | None = None
 ) -> list[StoredEvent]:
-    """Return a page of whole events: at most LISTED_BYTES, or one event."""
+    """Return a page of whole events: at most MAX_JSON_PAGE_BYTES, or one event."""
     rows = await tx.fetch(PAGE, tx.tenant, query_id, after, types, limit, MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT)
     return [StoredEvent(r["seq"], r["type"], r["body"]) for r in rows]
 
 
 async def stream_page(tx: Tx, query_id: str, after: int, limit: int) -> Page:
-    """Return a page of at most LARGE_EVENT_BYTES, or one event that is larger, without its body."""
+    """Return a page of at most LARGE_EVENT_BYTES, or one larger event without its body."""
     size = LARGE_EVENT_BYTES
     rows = await tx.fetch(PAGE, tx.tenant, query_id, after, None, limit, size, size)
     found = rows[0]["found"] if rows else 0
@@ -168,13 +174,13 @@ def _event_from_row(row: Any) -> JournalEvent:
 
 
 async def body_slice(tx: Tx, query_id: str, seq: int, at: int, size: int) -> bytes | None:
-    """Return `size` bytes of an event's body from the offset `at`; None if it was deleted."""
+    """Return `size` bytes of an event's body from offset `at`; None if it was deleted."""
     found: bytes | None = await tx.value(BODY_SLICE, tx.tenant, query_id, seq, at + 1, size)
     return found
 
 
 async def heads(db: Database, query_ids: Sequence[str]) -> list[Any]:
-    """Where the journals and wake counters of these queries stand, whoever's they are."""
+    """Return the journal positions and wake counters of these queries, of any tenant."""
     return await db.call(HEADS, list(query_ids))
 
 
@@ -188,8 +194,8 @@ async def tenant_page(
     *,
     streamed: bool,
 ) -> list[tuple[TenantPosition, JournalEvent]]:
-    """Return a page of a tenant's events with the position of each: whole ones, at most LISTED_BYTES, or `streamed`
-    ones as in `stream_page`."""
+    """Return a page of a tenant's events with their positions: whole events, or `streamed` ones as in
+    `stream_page`."""
     xid, query_id, seq = position
     sizes = (LARGE_EVENT_BYTES, LARGE_EVENT_BYTES) if streamed else (MAX_JSON_PAGE_BYTES, NO_SIZE_LIMIT)
     rows = await tx.fetch(
@@ -202,7 +208,7 @@ SCOPE = "SELECT query_id, thread_id, id, parent_id, agent FROM work_records WHER
 
 
 async def load_scope(tx: Tx, work_id: str) -> Scope | None:
-    """The place of a work record in its query, for events about it."""
+    """Return the place of a work record in its query, for events about it."""
     row = await tx.row(SCOPE, tx.tenant, work_id)
     if row is None or row["query_id"] is None:
         return None
@@ -213,7 +219,7 @@ OWN_HEADS = "SELECT id, next_seq, status FROM queries WHERE tenant_id = $1 AND i
 
 
 async def own_heads(tx: Tx, query_ids: Sequence[str]) -> list[Any]:
-    """Where the journals of the tenant's own queries stand."""
+    """Return the journal positions of the tenant's own queries."""
     return await tx.fetch(OWN_HEADS, tx.tenant, list(query_ids))
 
 
@@ -226,6 +232,6 @@ SELECT NOT EXISTS (SELECT FROM events WHERE tenant_id = $1 AND query_id = $2 AND
 
 
 async def is_over_after(tx: Tx, query_id: str, seq: int, types: Sequence[str] | None = None) -> bool:
-    """Whether the query is over, or deleted, and nothing (of these types) follows `seq`."""
+    """Return whether the query has ended, or was deleted, and no event (of these types) follows `seq`."""
     found = await tx.value(IS_OVER_AFTER, tx.tenant, query_id, seq, types)
     return found is None or bool(found)  # None: it was deleted

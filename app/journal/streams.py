@@ -1,7 +1,7 @@
-"""Reading the journal: pages, live streams, cursors.
+"""Read the journal: pages, live streams, cursors.
 
-Read, then wait, then read: a stream subscribes before its first read, a notification is only a hint to read again,
-and what this process wrote itself comes straight from memory. While it waits a stream holds nothing.
+A stream subscribes before its first read, and then reads and waits in turn. A notification is only a hint to
+read again. What this process wrote itself comes from memory. A waiting stream holds no connection.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log = structlog.get_logger(__name__)
 
 MAX_PAGE_EVENTS = 500
 POLL_INTERVAL_S = 1.0
-TENANT_STREAM_KIND = "events of {}"  # a cursor is one tenant's
-IDLE_BATCH_INTERVAL_S = 2.0  # a stream that waits lets its reader's key be checked this often
+TENANT_STREAM_KIND = "events of {}"  # cursors are bound to a tenant
+IDLE_BATCH_INTERVAL_S = 2.0  # how often an idle stream lets its reader's key be checked
 
 
 class HistoryRewound(Conflict):
-    """The database was restored or replaced: the cursor speaks of another history."""
+    """The database was restored or replaced: the cursor belongs to another history."""
 
     kind, title = "history_rewound", "The cursor is from another history of this database"
 
@@ -45,7 +45,8 @@ CURSOR = re.compile(r"([0-9a-f]{8})\.([0-9a-z]{10})\.([0-9]{1,18})\Z")
 
 @dataclass(frozen=True, slots=True)
 class QueryCursor:
-    """`<generation>.<end of the query's id>.<seq>`: bound to its query and to the database's history."""
+    """A cursor `<generation>.<end of the query's id>.<seq>`, bound to its query and the database's
+    history."""
 
     START: ClassVar[int] = 0
 
@@ -55,23 +56,24 @@ class QueryCursor:
 
     @staticmethod
     def decode(generation: str, query_id: str, text: str) -> int:
-        """The seq to read after. Malformed, of another query, or of another history: an error, never a skip."""
+        """Return the seq to read after. Raise Malformed for an invalid cursor or one of another query,
+        HistoryRewound for one of another history."""
         found = CURSOR.match(text)
         if found is None:
             raise Malformed(
-                "The cursor is not one this service issued: use the `id` of an event or `nextCursor`."
+                "The cursor was not issued by this service: use the `id` of an event or `nextCursor`."
             )
         if found[2] != query_id[-10:]:
             raise Malformed("The cursor belongs to another query.")
         if found[1] != generation:
             raise HistoryRewound(
-                "The database was restored since: read the query's events again from the start."
+                "The database was restored since then: read the query's events again from the start."
             )
         return int(found[3])
 
 
 async def _wait_for_event(event: asyncio.Event, within_s: float) -> bool:
-    """Whether the event is set before the time is over."""
+    """Return whether the event is set within the time."""
     try:
         async with asyncio.timeout(within_s):
             await event.wait()
@@ -86,7 +88,8 @@ class Streams:
     def __init__(
         self, db: Database, hub: Hub, signer: CursorSigner, *, reads: int, shared_bytes: int
     ) -> None:
-        """`reads` is how many streams read the database at once; `shared_bytes` bounds the bodies of large events."""
+        """Set up readers. `reads`: how many streams read the database at once; `shared_bytes`: limit for
+        bodies of large events."""
         self._db = db
         self.reads = StreamReads(db, reads)
         self.open_streams = OpenStreams(db.metrics)
@@ -121,7 +124,8 @@ class Streams:
     # -- one query -------------------------------------------------------------------------------------------
 
     async def position(self, tx: Tx, query_id: str, cursor: str | None) -> int:
-        """Checks that the tenant has the query and that the cursor is one of it; gives the seq to read after."""
+        """Return the seq to read after. Raise NotFound if the tenant has no such query, Malformed for a wrong
+        cursor."""
         heads = await store.own_heads(tx, [query_id]) if is_id("qry_", query_id) else []
         if not heads:
             raise NotFound(f"There is no query {query_id!r}.")
@@ -136,8 +140,11 @@ class Streams:
     async def follow(
         self, tenant: str, query_id: str, after: int, types: Sequence[str] | None = None
     ) -> AsyncGenerator[list[JournalEvent], None]:
-        """Batches of events after a position, live, until the terminal one, or until the query is deleted; an empty one
-        when nothing happened for a while. Types filter what is given, not what is passed over."""
+        """Yield batches of events after a position, live, until the terminal event or the deletion of the
+        query.
+
+        Yield an empty batch when nothing happened for a while. `types` filters what is yielded.
+        """
         over = None
         with self._hub.watch(query_id) as (channel, watch):
             while True:
@@ -153,7 +160,7 @@ class Streams:
                         continue
                     if (
                         not page.events and over is None
-                    ):  # who resumes after the terminal event waits for nothing
+                    ):  # a reader that resumes after the terminal event must not wait
                         over = await self._is_over(tenant, query_id, after)
                         if over:
                             return
@@ -206,12 +213,12 @@ class Streams:
         types: Sequence[str] | None,
         is_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the frames of a query's stream in chunks. Ends when the key of the reader is revoked."""
+        """Yield the frames of a query's stream in chunks. End when the reader's key is revoked."""
         batches = self._query_batches(tenant, query_id, after, types)
         async with contextlib.aclosing(
             frames.encode_frames(self._bodies, tenant, batches, is_allowed)
         ) as chunks:
-            with contextlib.suppress(EventDeleted):  # readers ignore a frame without an end
+            with contextlib.suppress(EventDeleted):  # readers ignore an incomplete frame
                 async for chunk in chunks:
                     yield chunk
 
@@ -234,24 +241,24 @@ class Streams:
     # -- everything of a tenant ------------------------------------------------------------------------------
 
     async def tenant_position(self, tx: Tx, cursor: str | None) -> TenantPosition:
-        """Where to read on: without a cursor from now on."""
+        """Return the position to continue from; without a cursor, from now on."""
         generation = await self.generation(tx)
         if cursor is None:
             return (await self._oldest_open_xid(tx), "", 0)
         found, xid, query_id, seq = self._decode(tx.tenant, cursor)
         if found != generation:
-            raise HistoryRewound("The database was restored since: start the stream without a cursor.")
+            raise HistoryRewound("The database was restored since then: start the stream without a cursor.")
         return (xid, query_id, seq)
 
     async def _oldest_open_xid(self, tx: Tx) -> int:
-        """The oldest transaction that may still be open: nothing can appear below it any more."""
+        """Return the oldest transaction that may still be open: nothing can appear below it anymore."""
         return int(await tx.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"))
 
     def _decode(self, tenant: str, cursor: str) -> tuple[str, int, str, int]:
         match self._signer.decode(TENANT_STREAM_KIND.format(tenant), cursor):
             case [str(generation), int(xid), str(query_id), int(seq)]:
                 return generation, xid, query_id, seq
-        raise Malformed("The cursor is not one this service issued for this stream.")
+        raise Malformed("The cursor was not issued for this stream.")
 
     def tenant_cursor(self, tenant: str, position: TenantPosition) -> str:
         return self._signer.encode(TENANT_STREAM_KIND.format(tenant), [self._generation or "", *position])
@@ -278,7 +285,7 @@ class Streams:
         thread_id: str | None,
         is_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncGenerator[bytes, None]:
-        """The frames of the tenant's stream; it lags by the longest open write, and skips nothing."""
+        """Yield the frames of the tenant's stream. It lags by the longest open write and skips nothing."""
         yield frames.RETRY_FRAME
         batches = self._tenant_batches(tenant, position, types, runtime_id, thread_id)
         async with contextlib.aclosing(
@@ -307,19 +314,21 @@ class Streams:
                         rows = await self.tenant_page(
                             tx, position, MAX_PAGE_EVENTS, types, runtime_id, thread_id, streamed=True
                         )
-                        seen = settled  # not before: a page that could not be read was not passed over
+                        seen = (
+                            settled  # only after the read: a page that could not be read must not be skipped
+                        )
                 if rows:
                     position = rows[-1][0]
                     yield [(self.tenant_cursor(tenant, at), at[1], e) for at, e in rows]
                 else:
-                    position = max(position, (seen, "", 0))  # what was passed over is not read again
+                    position = max(position, (seen, "", 0))  # do not read again what was filtered out
                     await _wait_for_event(watch.wake, POLL_INTERVAL_S)
                     yield []
 
     # -- lost hints ------------------------------------------------------------------------------------------
 
     async def _poll_heads(self) -> None:
-        """One statement a second over the heads of all watched queries finds what no hint told of."""
+        """Poll the heads of all watched queries once a second, to find events whose notification was lost."""
         known: dict[str, int] = {}
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)

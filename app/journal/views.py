@@ -1,4 +1,4 @@
-"""Answers of the routes of events. The events themselves are the catalogue's (plangate.events)."""
+"""Responses of the routes of events. The events themselves are defined in plangate.events."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The group-commit writer: one a process. It takes whatever its queries produced while its last commit ran,
-writes it in one transaction, and hands it to the streams of its own process straight from memory.
+"""The group-commit writer, one per process.
 
-No wait is artificial: an idle writer commits at once, a busy one commits bigger batches. Producers are held back
-when too much is pending; nothing is ever dropped.
+It takes everything that its queries produced during its last commit, writes it in one transaction, and passes
+it to the streams of its own process in memory. There is no artificial wait: an idle writer commits at once, a
+busy one commits larger batches. Producers wait when too much is pending; nothing is ever dropped.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ MIN_RETRY_S, MAX_RETRY_S = 0.05, 1.0
 
 
 class ParkRejected(Exception):
-    """Something woke the query between its last look and its parking: look again."""
+    """The query was woken between its last check and parking it: check again."""
 
 
 class JournalWriter:
-    """`commit` is durable when it returns; `post` is durable before any later commit of the same lease."""
+    """Writes the journal. `commit` is durable when it returns; `post` is durable before any later commit of
+    the same lease."""
 
     def __init__(self, db: Database, hub: Hub, origin: str) -> None:
         self._db = db
@@ -57,7 +58,7 @@ class JournalWriter:
         self._task = asyncio.create_task(self._run(), name="journal-writer")
 
     async def aclose(self) -> None:
-        """Writes what is pending (for two seconds at most), then stops."""
+        """Write what is pending (for at most two seconds), then stop."""
         if self._task is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -68,15 +69,18 @@ class JournalWriter:
             await self._task
 
     async def commit(self, lease: Lease, entry: Entry) -> None:
-        """Adds an entry and waits until it is durable. LeaseLost: it was not written, nor will be;
-        ParkRefused: the query was woken; Exception: the entry itself is bad."""
+        """Add an entry and wait until it is durable.
+
+        Raise LeaseLost if it was not and never will be written, ParkRejected if the query was woken, and any
+        other exception if the entry itself is bad.
+        """
         pending = self._add(lease, entry)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         pending.waiters.append(waiter)
         await waiter
 
     async def post(self, lease: Lease, delta: Delta) -> None:
-        """Adds a delta without waiting for it to be written; waits only while too much is pending."""
+        """Add a delta without waiting for its commit; wait only while too much is pending."""
         if not self._has_capacity.is_set():
             await self._has_capacity.wait()
         if lease.lost:
@@ -93,7 +97,7 @@ class JournalWriter:
             error, lease.refused = lease.refused, None
             raise error
         pending = self._open.get(lease)
-        # Parking stands alone: it is refused if the query was woken, and nothing else may be refused with it.
+        # Parking is a batch entry of its own: it is rejected if the query was woken, and nothing else with it.
         parking = entry.change is not None and entry.change.wake is not None
         if pending is None or pending.change is not None or parking:
             pending = self._open[lease] = Pending(lease)
@@ -114,7 +118,8 @@ class JournalWriter:
             self._is_idle.set()
 
     def _next_batch(self) -> list[Pending]:
-        """The next batch: at most one entry a lease, in order. What cannot be encoded is told to who wrote it."""
+        """Return the next batch: at most one entry per lease, in order. Entries that cannot be encoded are
+        rejected."""
         batch: list[Pending] = []
         seen: set[Lease] = set()
         later: deque[Pending] = deque()
@@ -142,14 +147,15 @@ class JournalWriter:
         return batch
 
     async def _write(self, batch: list[Pending]) -> None:
-        """Writes a batch, through outages; splits one that fails until the bad entry stands alone."""
+        """Write a batch, retrying during outages. A batch that fails is split until the bad entry is
+        isolated."""
         delay, told = MIN_RETRY_S, Throttle()
         while True:
             began = time.perf_counter()
             try:
                 outcomes, firsts = await store.commit_batch(self._db, self._origin, batch)
                 break
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told to the one that caused it
+            except Exception as error:  # noqa: BLE001 - any error goes to the entry that caused it
                 if isinstance(error, Unavailable) or is_outage(error):
                     self._metrics.journal_outages.inc()
                     if told.allow():
@@ -172,14 +178,14 @@ class JournalWriter:
                 self._report_ended(pending)
 
     def _report_ended(self, pending: Pending) -> None:
-        """Who waits for the entry was told before: nothing of this is in his way."""
+        """Report ended work records, after the waiters of the entry were resumed."""
         over = [ended_work(w) for w in pending.work if w.over]
         if over:
             self._record_ended_work(pending.lease.tenant, over)
 
     @property
     def pending_bytes(self) -> int:
-        """Text that was posted and is not durable yet."""
+        """Return the size of posted text that is not durable yet."""
         return self._bytes
 
     def _deliver(self, pending: Pending, outcome: str | None, first: int) -> None:
@@ -197,7 +203,7 @@ class JournalWriter:
 
 
 def reject_entry(pending: Pending, error: Exception) -> None:
-    """Tells whoever wrote what cannot be written; who did not wait hears it with his next entry."""
+    """Report the error to the writer of the entry: now if it waits, otherwise with its next entry."""
     work_id = pending.work[0].id if pending.work else None
     log.error("journal.entry_refused", query_id=pending.lease.query_id, work_id=work_id, error=error)
     if pending.waiters:
@@ -213,7 +219,7 @@ def ended_work(work: Work) -> EndedWork:
 
 
 def _model_usage(work: Work) -> ModelCallUsage:
-    """What a model call took; its time begins with the id of its record."""
+    """Return the usage of a model call; it started when the id of its record was created."""
     tokens = {
         "input": work.input_tokens,
         "output": work.output_tokens,
@@ -235,7 +241,7 @@ def resolve_waiters(pending: Pending, error: Exception | None) -> None:
 
 
 def merge_deltas(items: list[Event | Delta]) -> list[Event]:
-    """Deltas that stand next to each other and belong to one turn become one event."""
+    """Merge adjacent deltas of one turn into one event."""
     out: list[Event] = []
     run: list[Delta] = []
 

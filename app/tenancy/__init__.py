@@ -1,1 +1,1 @@
-"""Tenants, keys, principals, scopes, secrets."""
+"""Tenants, API keys, principals, scopes and secrets."""

@@ -1,4 +1,4 @@
-"""The operator's floor under a tenant's rules of approval: written by the operator, read at every gate."""
+"""The operator's approval floor: the minimum for a tenant's approval rules, read at every gate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from app.tenancy import store
 
 
 def validate_floor(raw: Any) -> dict[str, Any]:
-    """A floor as it is stored, from what an operator wrote: `{"plans"?: rule, "tools"?: rule}`. Raises Invalid."""
+    """Return a floor to store, from the operator's input: `{"plans"?: rule, "tools"?: rule}`. Raise
+    Invalid."""
     try:
         floor = ApprovalPolicies.model_validate(raw)
     except ValidationError as error:
@@ -30,10 +31,10 @@ def validate_floor(raw: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def parse_floor(text: str) -> ApprovalPolicies:
-    """The floor that is stored as this text."""
+    """Parse a stored floor."""
     return ApprovalPolicies.model_validate(orjson.loads(text))
 
 
 async def load_floor(tx: Tx) -> ApprovalPolicies:
-    """The floor of the transaction's tenant, as it is now."""
+    """Return the current floor of the transaction's tenant."""
     return parse_floor(await store.approval_floor(tx))

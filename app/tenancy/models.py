@@ -1,4 +1,4 @@
-"""Who calls."""
+"""The authenticated caller, scopes and default limits."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ LOCAL_TENANT = "local"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated request: the tenant it works in, the person or program behind it, what it may do.
+    """An authenticated request: its tenant, the person or program behind it, and what it may do.
 
-    `tools` are the only names the key may serve; None is any. The operator's key may name any tenant. `expires_at`
-    is when the key stops working; None is never.
+    `tools` are the only names that the key may serve; None is any. The operator's key may name any tenant.
+    `expires_at` is when the key stops working; None is never.
     """
 
     tenant: str
@@ -53,9 +53,11 @@ class Caller:
     expires_at: datetime | None = None
 
     def has_scope(self, scope: str) -> bool:
+        """Return whether the key has this scope; `admin` includes all."""
         return scope in self.scopes or "admin" in self.scopes
 
     def require_scope(self, scope: str) -> None:
+        """Raise Forbidden unless the key has this scope."""
         if not self.has_scope(scope):
             raise Forbidden(
                 f"This needs a key with the scope {scope!r}; this key has: {', '.join(sorted(self.scopes))}."

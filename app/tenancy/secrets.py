@@ -1,4 +1,4 @@
-"""Secrets of a tenant: written, never read back over HTTP, sealed in the database."""
+"""Secrets of a tenant: sealed in the database, and never readable over HTTP."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Secrets:
         self._sealer = sealer
 
     async def put(self, tx: Tx, name: str, value: str) -> tuple[object, object]:
-        """Sets or rotates a secret; gives when it was made and when it was last written."""
+        """Set or rotate a secret; return when it was created and last updated."""
         sealed = self._sealer.seal(value.encode(), secret_context(tx.tenant, name))
         row = await store.put_secret(tx, name, sealed)
         return row["created_at"], row["updated_at"]
 
     async def read(self, tenant: str, name: str) -> str | None:
-        """The value, for the service's own use; None if there is none of that name."""
+        """Return the value for the service's own use, or None if there is no such secret."""
         async with self._db.transaction(tenant) as tx:
             sealed = await store.secret(tx, name)
         return None if sealed is None else self._sealer.open(sealed, secret_context(tenant, name)).decode()

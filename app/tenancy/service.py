@@ -1,4 +1,4 @@
-"""Authentication, tenants, keys. A revoked key stops within `KEY_CACHE_S` seconds everywhere."""
+"""Authentication, tenants and keys. A revoked key stops working everywhere within `KEY_CACHE_S` seconds."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
 MAX_PRINCIPAL_CHARS = 200
 MAX_TOOL_CHARS = 100
-REFERENCE_SECRET = "reference-secret"  # noqa: S105 - the name under which it is sealed
+REFERENCE_SECRET = "reference-secret"  # noqa: S105 - a name, not a secret
 
 
 @dataclass(slots=True)
 class TokenBucket:
-    """A token bucket: `rate` requests a second, bursts of one second's worth."""
+    """A token bucket: `rate` requests per second, with bursts of one second's worth."""
 
     rate: float
     tokens: float
     at: float
 
     def try_take(self, now: float) -> float:
-        """0 if the request may pass, else the seconds until it may."""
+        """Return 0 if the request may pass, else the seconds until it may."""
         self.tokens = min(self.rate, self.tokens + (now - self.at) * self.rate)
         self.at = now
         if self.tokens >= 1:
@@ -76,14 +76,19 @@ class Tenancy:
         spec_tenant: str | None = None,
         host: str = "",
     ) -> Caller:
-        """The caller behind an `Authorization` header. The operator's key takes its tenant from the header
-        `Plangate-Tenant`, at a registration without one from the spec, else it is `local`."""
+        """Return the caller for an `Authorization` header.
+
+        The operator's key takes its tenant from the header `Plangate-Tenant`, or from the spec at a
+        registration; the default is `local`.
+        """
         caller = await self.authenticate_key(authorization, host)
         if caller.operator:
             caller = replace(caller, tenant=_operator_tenant(tenant, spec_tenant))
             await self.get_tenant(caller.tenant, create=True)
         elif tenant is not None and tenant != caller.tenant:
-            raise Unauthenticated("This key belongs to another tenant than the header Plangate-Tenant names.")
+            raise Unauthenticated(
+                "This key belongs to a different tenant than the header Plangate-Tenant names."
+            )
         if principal is not None:
             if not caller.has_scope("act-as"):
                 raise Forbidden("Plangate-Principal needs a key with the scope 'act-as'.")
@@ -94,17 +99,20 @@ class Tenancy:
         return caller
 
     async def authenticate_key(self, authorization: str | None, host: str = "") -> Caller:
-        """Return the caller to whom this key belongs, before anything else of the request is read. `host` is the client's
-        address. Raise Unauthenticated, or TooManyUnknownKeys."""
+        """Return the owner of this key, before anything else of the request is read. `host` is the client's
+        address.
+
+        Raise Unauthenticated, or TooManyUnknownKeys.
+        """
         if not authorization or not authorization.startswith("Bearer "):
             raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
         key = authorization[7:].strip()
         if not has_key_shape(key):
-            raise Unauthenticated("This is not a key of this service: it is mistyped or cut off.")
+            raise Unauthenticated("This is not a valid key of this service: it is mistyped or truncated.")
         return await self._find_caller(hash_key(key), host)
 
     async def _find_caller(self, hash: bytes, host: str = "") -> Caller:
-        """Return the caller of a key. Requests that come at once with the same key wait for one lookup."""
+        """Return the owner of a key. Concurrent requests with the same key share one lookup."""
         kept = self._keys.get(hash)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
@@ -119,7 +127,7 @@ class Tenancy:
     def _finish_lookup(self, hash: bytes, lookup: asyncio.Task[Caller]) -> None:
         del self._lookups[hash]
         if not lookup.cancelled():
-            lookup.exception()  # all who waited for it may be gone
+            lookup.exception()  # retrieve it, even if no waiter is left
 
     async def _look_up(self, hash: bytes, host: str) -> Caller:
         now = time.monotonic()
@@ -156,8 +164,10 @@ class Tenancy:
         return caller
 
     async def is_key_valid(self, authorization: str) -> bool:
-        """Whether the key of an open stream still is one: asked every few seconds. While the database is away
-        nobody can say, and there is nothing new to read either."""
+        """Return whether the key of an open stream is still valid, which is checked every few seconds.
+
+        During an outage the answer is True: it cannot be checked, and there is nothing new to read either.
+        """
         try:
             await self._find_caller(hash_key(authorization[7:].strip()))
         except Unauthenticated:
@@ -183,8 +193,11 @@ class Tenancy:
     # -- tenants ---------------------------------------------------------------------------------------------
 
     async def get_tenant(self, tenant: str, *, create: bool = False) -> Tenant:
-        """The tenant, from a cache of a few seconds; made on first use for the operator's key. Requests that come at
-        once wait for one lookup."""
+        """Return the tenant, from a cache of a few seconds. With `create`, a missing one is created (the
+        operator's key).
+
+        Concurrent requests share one lookup.
+        """
         kept = self._tenants.get(tenant)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
@@ -198,7 +211,7 @@ class Tenancy:
     def _finish_load(self, tenant: str, create: bool, loading: asyncio.Task[Tenant]) -> None:
         del self._loads[tenant, create]
         if not loading.cancelled():
-            loading.exception()  # all who waited for it may be gone
+            loading.exception()  # retrieve it, even if no waiter is left
 
     async def _load_tenant(self, tenant: str, create: bool) -> Tenant:
         now = time.monotonic()
@@ -208,7 +221,7 @@ class Tenancy:
                 await self.create_tenant(tx, tenant, {})
                 row = await store.tenant(tx)
         if row is None:
-            raise Unauthenticated(f"The tenant {tenant!r} does not exist; the operator makes it.")
+            raise Unauthenticated(f"The tenant {tenant!r} does not exist; ask the operator to create it.")
         secret = self._sealer.open(row["reference_secret"], secret_context(tenant, REFERENCE_SECRET))
         found = Tenant(tenant, json.loads(row["limits"]), secret)
         self._tenants[tenant] = (now + KEY_CACHE_S, found)
@@ -223,8 +236,10 @@ class Tenancy:
         limits: dict[str, Any] | None = None,
         floor: dict[str, Any] | None = None,
     ) -> bool:
-        """Makes a tenant; False if it exists. Without limits it has the defaults of http-api.md. `floor` comes from
-        `checked_floor`."""
+        """Create a tenant; return False if it exists. The default limits are in http-api.md.
+
+        `floor` comes from `validate_floor`.
+        """
         if not TENANT_ID.match(tenant):
             raise Invalid(
                 "A tenant id is 1 to 63 characters a-z, 0-9, - and _, and begins with a letter or digit."
@@ -249,8 +264,11 @@ class Tenancy:
         tools: Sequence[str] | None,
         expires_at: datetime | None,
     ) -> tuple[str, dict[str, Any]]:
-        """A new key of the caller's tenant, never wider than the caller's own and never living longer. The key is
-        shown this once. Raises Invalid, Forbidden."""
+        """Create a key of the caller's tenant, never with more rights or a longer life than the caller's own
+        key.
+
+        Return its text, which is shown only once, and its row. Raise Invalid and Forbidden.
+        """
         named = [("/principal", principal, MAX_PRINCIPAL_CHARS)]
         named += [(f"/tools/{n}", tool, MAX_TOOL_CHARS) for n, tool in enumerate(tools or ())]
         flaws = [
@@ -259,21 +277,21 @@ class Tenancy:
             if not _is_name(text, n)
         ]
         if flaws:
-            raise Invalid("No key was made.", flaws)
+            raise Invalid("The key is invalid; none was created.", flaws)
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown:
             raise Invalid(
                 "Unknown scopes.",
-                [FieldError("/scopes", f"{', '.join(unknown)}; known are {', '.join(SCOPES)}")],
+                [FieldError("/scopes", f"{', '.join(unknown)}; expected some of: {', '.join(SCOPES)}")],
             )
         wider = [s for s in scopes if not caller.has_scope(s)]
         if wider or (caller.tools is not None and not set(tools or ("*",)) <= caller.tools):
             raise Forbidden(
-                f"A key cannot be wider than the one that makes it: {', '.join(wider) or 'tools'}."
+                f"A key cannot have more rights than the key that creates it: {', '.join(wider) or 'tools'}."
             )
         if caller.expires_at is not None and (expires_at is None or expires_at > caller.expires_at):
             raise Forbidden(
-                "A key cannot outlive the one that makes it: send an expiresAt of "
+                "A key cannot outlive the key that creates it: send an expiresAt of "
                 f"{rfc3339(caller.expires_at)} or earlier."
             )
         shown, hash = new_key()
@@ -293,12 +311,16 @@ class Tenancy:
         }
 
     def expire_cached_keys(self) -> None:
-        """This process looks every key up again: after a revocation here it holds at once."""
+        """Look up every key again: a revocation takes effect in this process immediately."""
         self._keys = OrderedDict((hash, (0.0, caller)) for hash, (_, caller) in self._keys.items())
 
 
 def _is_name(text: str, max_chars: int) -> bool:
-    """A command line may hold bytes that are no UTF-8: Python makes halves of characters of them, which nothing can keep."""
+    """Return whether the text is a valid name.
+
+    Arguments of a command may be invalid UTF-8, which Python turns into lone surrogates that cannot be
+    stored.
+    """
     return 0 < len(text) <= max_chars and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
@@ -315,7 +337,7 @@ def _operator_tenant(header: str | None, spec_tenant: str | None) -> str:
 
 
 def key_wire(row: Any) -> dict[str, Any]:
-    """A key as it is shown, without its text."""
+    """Return a key for responses, without its text."""
     expires, revoked = row["expires_at"], row["revoked_at"]
     return {
         "id": row["id"],

@@ -1,7 +1,8 @@
-"""API keys that the database does not know: each is looked up at most once in a few seconds, and a client may try only some
-each second.
+"""Limit lookups of unknown API keys: each is looked up once in a few seconds, and a client may try only some
+per second.
 
-A key has a checksum, but anybody can compute it, so random keys would cost a statement of the database each.
+Keys have a checksum, but anyone can compute it, so without a limit each random key would cost a database
+query.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from app.base.metrics import Metrics
 from app.base.peers import peer_for_host
 
 BURST_S: Final = 5
-"""A client that has tried no unknown key for so long may try as many at once as in that time."""
+"""A client that has been idle for this long may try as many keys at once as in that time."""
 MAX_REMEMBERED_CLIENTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownKeyBounds:
-    """How many unknown keys are remembered, for how long, and how many a client may try a second."""
+    """How many unknown keys are remembered and for how long, and how many a client may try per second."""
 
     max_remembered: int = 10_000
     remember_s: float = 5.0
@@ -42,7 +43,7 @@ class _Allowance:
 
 
 class UnknownKeys:
-    """The unknown keys of the last seconds, and what each client may still try."""
+    """Recently seen unknown keys, and the remaining tries of each client."""
 
     def __init__(
         self, bounds: UnknownKeyBounds, metrics: Metrics, clock: Callable[[], float] = time.monotonic
@@ -71,7 +72,7 @@ class UnknownKeys:
             self._until.popitem(last=False)
 
     def spend(self, host: str) -> None:
-        """Take one try of a client, before its key is looked up. Raise TooManyUnknownKeys if it has none left."""
+        """Use one try of a client before a lookup. Raise TooManyUnknownKeys if none is left."""
         allowance, rate = self._allowance(host), self._bounds.per_client_per_s
         if allowance.remaining < 1:
             self._metrics.unknown_keys.labels("limited").inc()
@@ -82,7 +83,7 @@ class UnknownKeys:
         allowance.remaining -= 1
 
     def refund(self, host: str) -> None:
-        """Return the try of a client whose key is known, or could not be looked up."""
+        """Return a try to a client whose key is known or could not be looked up."""
         self._allowance(host).remaining += 1
 
     def _allowance(self, host: str) -> _Allowance:

@@ -1,4 +1,4 @@
-"""Answers of the routes of keys and secrets, and what pages of every list have in common."""
+"""Responses of the routes of keys and secrets, and base classes of list pages."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ async def test_no_key_outlives_the_one_that_makes_it(plangate: World, api: Calle
     for given in ({}, {"expiresAt": None}, {"expiresAt": (until + timedelta(seconds=1)).isoformat()}):
         refusal = refused(await admin.post("/keys", {**body, **given}), 403, "forbidden")
         assert refusal["detail"] == (
-            "A key cannot outlive the one that makes it: send an expiresAt of 2100-01-01T00:00:00.000Z or earlier."
+            "A key cannot outlive the key that creates it: send an expiresAt of 2100-01-01T00:00:00.000Z or earlier."
         )
     assert len((await api.read("/keys"))["items"]) == 1
     for at in (until, until - timedelta(days=1)):

@@ -320,4 +320,4 @@ def test_what_is_no_key_is_said_in_a_line(
 )
 def test_a_key_is_for_somebody(service: Service, data: Path, words: tuple[str, ...], told: str) -> None:
     code, said, error = operator(data, "keys", "create", "local", "--scope", "read", *words)
-    assert (code, said, error) == (1, "", f"plangate: No key was made.\n  {told}\n")
+    assert (code, said, error) == (1, "", f"plangate: The key is invalid; none was created.\n  {told}\n")
