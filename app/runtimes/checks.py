@@ -1,4 +1,5 @@
-"""What only the service can check of a spec: expressions it will evaluate, prices it must know. Pure."""
+"""Checks of a spec that only the service can make: expressions it will evaluate, prices it must know.
+Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ from app.runtimes.predicates import InvalidPredicate, compile_predicate
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What of this installation decides whether a spec can run here: the way out, and what the operator installed
-    for the transport `python`."""
+    """What decides whether a spec can run in this installation: egress rules and installed `python` entry
+    points."""
 
     egress: EgressPolicy
     entry_points: frozenset[str]
@@ -36,8 +37,11 @@ class Environment:
 def assemble_wire(
     raw: Mapping[str, Any], environment: Environment, tenant: str | None = None
 ) -> dict[str, Any]:
-    """The spec as it is stored: assembled by the library's code. Invalid with the first problems; one of them is
-    that it is not of this `tenant`, if one is named."""
+    """Return the spec as it is stored, assembled by the library's code. Raise Invalid with the first
+    problems.
+
+    If `tenant` is given, a spec of another tenant is a problem too.
+    """
     checks = [service_check(environment), *([tenant_check(tenant)] if tenant is not None else [])]
     try:
         assembled = assemble(raw, extra_checks=checks, max_problems=MAX_COLLECTED_ERRORS)
@@ -50,7 +54,7 @@ def assemble_wire(
 
 
 def service_check(environment: Environment) -> Check:
-    """Finds what assembly in the library cannot see."""
+    """Return a check for problems that assembly in the library cannot find."""
 
     def check(draft: Draft) -> Iterator[Problem]:
         yield from _check_glimpses(draft)
@@ -62,7 +66,7 @@ def service_check(environment: Environment) -> Check:
 
 
 def tenant_check(tenant: str) -> Check:
-    """Finds a spec that is another tenant's than the caller's."""
+    """Return a check for specs that belong to a tenant other than the caller's."""
 
     def check(draft: Draft) -> Iterator[Problem]:
         if draft.spec.tenant.resource_id != tenant and "tenant" not in draft.unread:
@@ -72,11 +76,12 @@ def tenant_check(tenant: str) -> Check:
 
 
 def _check_transports(draft: Draft, environment: Environment) -> Iterator[Problem]:
-    """An address that is refused whatever its name resolves to, and functions that nobody installed."""
+    """Yield problems of addresses that are rejected whatever they resolve to, and of entry points that are
+    not installed."""
     for at, transport in _transports_with_pointers(draft):
         if isinstance(transport, HttpTransport | McpTransport):
             if any(place == ("url",) for place, _ in transport_problems(transport)):
-                continue  # it is none, and that is said already
+                continue  # not a URL, which is reported elsewhere
             try:
                 environment.egress.check_url(transport.url)
             except EgressRefused as error:
@@ -85,8 +90,8 @@ def _check_transports(draft: Draft, environment: Environment) -> Iterator[Proble
             known = ", ".join(sorted(environment.entry_points)) or "none"
             yield Problem(
                 at("entryPoint"),
-                f"the operator installed no entry point {transport.entry_point!r} in the group plangate.tools; "
-                f"there are: {known}",
+                f"no entry point {transport.entry_point!r} is installed in the group plangate.tools; "
+                f"expected one of: {known}",
             )
 
 
@@ -100,7 +105,7 @@ def _transports_with_pointers(draft: Draft) -> Iterator[tuple[Callable[..., str]
 
 
 def transports(spec: RuntimeSpec) -> Iterator[tuple[str, Transport | Dispatcher]]:
-    """Every transport of a spec with its place."""
+    """Yield every transport of a spec with its JSON pointer."""
     for n, tool in enumerate(spec.tools):
         yield f"/tools/{n}/transport", tool.transport
     if spec.action_dispatcher is not None:
@@ -129,13 +134,13 @@ def _check_prices(draft: Draft) -> Iterator[Problem]:
         if not is_priced(spec, agent.value):
             yield Problem(
                 agent.at("model", "id"),
-                f"no price is known for {agent.value.model.id!r}, so limits.maxCostUsd could not be kept: "
+                f"no price is known for {agent.value.model.id!r}, so limits.maxCostUsd cannot be enforced: "
                 "use maxTokens, or a model with a known price",
             )
 
 
 def is_priced(spec: RuntimeSpec, agent: AgentSpec) -> bool:
-    """Whether it is known what the model of an agent costs. Of a provider that nobody declared nothing is said."""
+    """Return whether the price of an agent's model is known, or its provider is not declared."""
     model = with_provider(agent.model, spec)
     provider = spec.providers.get(model.provider)
     kind = (provider.kind if provider else None) or model.provider
@@ -147,11 +152,11 @@ def is_priced(spec: RuntimeSpec, agent: AgentSpec) -> bool:
 def _check_predicates(draft: Draft) -> Iterator[Problem]:
     for name, expression in draft.spec.approval_predicates.items():
         if not isinstance(expression, str):
-            continue  # a process of the user answers for it
+            continue  # a process of the user evaluates it
         try:
             compile_predicate(expression)
         except InvalidPredicate as error:
             yield Problem(
                 draft.at("approvalPredicates", name),
-                f"is not a CEL expression that gives a boolean: {error}",
+                f"is not a CEL expression that returns a boolean: {error}",
             )

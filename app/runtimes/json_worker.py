@@ -1,4 +1,4 @@
-"""The process that assembles one large spec (app/base/json/worker.py), and ends."""
+"""The process that assembles one large spec (app/base/json/worker.py) and then ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.runtimes.secrets import move_secrets
 
 
 class SpecWorker:
-    """Keeps a spec between the two questions about it."""
+    """Keeps a spec between the two requests about it."""
 
     def __init__(self) -> None:
         self._spec: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Large specs: assembled by a process of their own each (child.py), two at a time.
+"""Assemble each large spec in a process of its own (json_worker.py), two at a time.
 
-A spec of 1 MiB takes seconds to check, and parts of that hold the interpreter: no thread beside the event loop would do.
-Why so, with what was measured: docs/decisions/0011.
+Checking a spec of 1 MiB takes seconds, and parts of that hold the interpreter, so a thread beside the event
+loop would not do. Measurements: docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from app.base.json.process_pool import Helper, Helpers
 from app.runtimes.checks import Environment
 
 LARGE_SPEC_BYTES: Final = 128 * 1024
-"""A spec up to here is checked in a thread, in less time than a process takes to start."""
+"""A smaller spec is checked in a thread, which takes less time than starting a process."""
 
 MAX_TURN_WAIT_S: Final = 4.0
-"""How long a spec waits for its turn: a request is answered within five seconds."""
+"""How long a spec waits for a process: requests are answered within five seconds."""
 
 MAX_CHILD_BYTES: Final = 512 * 1024 * 1024
-"""The memory of a child beyond which it is ended."""
+"""A child that uses more memory is killed."""
 
 TOO_COMPLEX_MESSAGE: Final = (
     "Checking the spec needs more memory or time than the service allows. Split it into several runtimes, or simplify its "
@@ -31,7 +31,7 @@ TOO_COMPLEX_MESSAGE: Final = (
 
 
 class LargeSpecs:
-    """The turns of a process."""
+    """The processes that assemble large specs."""
 
     def __init__(
         self, environment: Environment, child_bytes: int = MAX_CHILD_BYTES, turn_s: float = MAX_TURN_WAIT_S
@@ -42,14 +42,15 @@ class LargeSpecs:
 
     @asynccontextmanager
     async def open(self, body: bytearray) -> AsyncIterator[LargeSpec]:
-        """A request body, which is empty then. Raises Malformed, TooLarge, TooManyRequests."""
+        """Parse a request body, which is emptied, in a process. Raise Malformed, TooLarge,
+        TooManyRequests."""
         async with self._children.one(self._turn_s) as child:
             answer, _ = await child.asked("read", body)
             yield LargeSpec(child, self._environment, answer["isObject"], answer["tenant"])
 
 
 class LargeSpec:
-    """A parsed spec in a child."""
+    """A parsed spec in a child process."""
 
     def __init__(self, child: Helper, environment: Environment, is_object: bool, tenant: str | None) -> None:
         self._child = child
@@ -59,7 +60,8 @@ class LargeSpec:
         """The tenant that the spec names."""
 
     async def assemble(self, tenant: str | None) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what `assembled_wire` returns for the spec, and its literal secrets. Raises Invalid, TooLarge."""
+        """Return what `assemble_wire` returns for the spec, and its literal secrets. Raise Invalid,
+        TooLarge."""
         answer, wire = await self._child.asked(
             "assemble",
             tenant=tenant,

@@ -1,4 +1,4 @@
-"""A registered runtime: a version of a spec that never changes."""
+"""A registered runtime: an immutable version of a spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from app.base.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A version of a line `name` of a tenant, with its parts by name. `digest` is that of the wire's bytes."""
+    """A version in the line `name` of a tenant, with its parts by name. `digest` is that of the wire
+    bytes."""
 
     tenant: str
     id: str
@@ -43,18 +44,19 @@ class Runtime:
         )
 
     def agent(self, name: str) -> AgentSpec:
-        """An agent by name; NotFound if the spec has none such."""
+        """Return an agent by name. Raise NotFound if the spec does not have it."""
         found = self.agents.get(name)
         if found is None:
             raise NotFound(f"The runtime has no agent {name!r}; it has: {', '.join(self.agents)}.")
         return found
 
     def prompt_key(self, agent: str) -> str:
-        """The fingerprint of an agent's assembled prompt: SHA-256 in lower-case hex, as a LayeredPrompt's."""
+        """Return the fingerprint of an agent's assembled prompt: SHA-256 in lower-case hex, as in
+        LayeredPrompt."""
         return hashlib.sha256(self.agent(agent).system_prompt.encode()).hexdigest()
 
     def entry_agent(self) -> str | None:
-        """Who answers a query that names no agent: the coordinator, or the only agent there is."""
+        """Return the agent for a query that names none: the coordinator, or the only agent."""
         for agent in self.spec.agents:
             if agent.role == "coordinator":
                 return agent.name

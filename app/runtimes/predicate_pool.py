@@ -1,4 +1,4 @@
-"""Evaluation of predicates beside the event loop: CEL keeps the interpreter until it is done."""
+"""Evaluate predicates off the event loop: CEL holds the interpreter until it is done."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from app.base.json.process_pool import Helpers
 from app.runtimes.predicates import MAX_EVALUATION_NS, evaluate, worst_case_ns
 
 MAX_INLINE_NS: Final = 20_000_000
-"""An evaluation that may take longer runs in a process of its own."""
+"""A longer evaluation runs in a process of its own."""
 
 MAX_INLINE_BYTES: Final = 16 * 1024
-"""Arguments with more bytes do too: passing a million small numbers to CEL takes 2 s."""
+"""So does one with larger arguments: passing a million small numbers to CEL takes 2 s."""
 
 MAX_PROCESS_BYTES: Final = 512 * 1024 * 1024
 
 
 class PredicatePool:
-    """Evaluates expressions, costly ones in processes of their own, two at a time."""
+    """Evaluates expressions, expensive ones in processes of their own, two at a time."""
 
     def __init__(self) -> None:
         self._processes = Helpers("app.runtimes.predicate_worker", MAX_PROCESS_BYTES)
@@ -29,7 +29,7 @@ class PredicatePool:
     async def requires_approval(
         self, expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any], text: bytes | None = None
     ) -> bool:
-        """Return whether this call needs an approval. `text` are its arguments as JSON, if they are large."""
+        """Return whether this call needs an approval. `text` is its arguments as JSON, if they are large."""
         text = text or orjson.dumps(args)
         worst = worst_case_ns(expression, args, len(text))
         if worst > MAX_EVALUATION_NS:
@@ -39,6 +39,6 @@ class PredicatePool:
         try:
             async with self._processes.one() as helper:
                 answer, _ = await helper.asked("required", text, expression=expression, ctx=dict(ctx))
-        except TooLarge:  # of memory or time: a person decides
+        except TooLarge:  # out of memory or time: a person decides
             return True
         return bool(answer["required"])

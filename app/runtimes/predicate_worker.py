@@ -1,4 +1,4 @@
-"""What a helper process does with an approval predicate: it evaluates one."""
+"""The process that evaluates one approval predicate."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def verbs() -> Mapping[str, Verb]:
 
 
 def _requires_approval(head: Mapping[str, Any], data: bytearray) -> Answer:
-    """Return whether this call needs an approval. `data` are its arguments as JSON."""
+    """Return whether this call needs an approval. `data` is its arguments as JSON."""
     return {"required": evaluate(head["expression"], low_memory.stored(data), head["ctx"])}, b""

@@ -1,10 +1,10 @@
 """Approval predicates as data: CEL over `args` and `ctx`, compiled and type-checked at registration.
 
-Whatever is not plainly `false` asks a person: an evaluation that errs, or gives anything but a boolean, is "required".
-The library bounds iterations (10,000) and nesting, not what one iteration costs, and it holds the interpreter's lock
-while it evaluates: a search in a text of 800 KB, repeated by `all`, stood still for 13 s. So the cost is estimated from
-the expression and the size of the arguments, as if everything were the worst case, and what could take too long asks a
-person too.
+Anything but a plain `false` requires approval: an evaluation that fails or returns no boolean means
+"required". The library bounds iterations (10,000) and nesting but not the cost of an iteration, and it holds
+the interpreter's lock while it evaluates: a search in a text of 800 KB, repeated by `all`, blocked for 13 s.
+So the cost is estimated from the expression and the size of the arguments, assuming the worst case, and an
+evaluation that could take too long requires approval too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from app.base.json import strict_json
 VARIABLES = {"args": cel.Type.MAP, "ctx": cel.Type.MAP}
 
 MAX_PREDICATE_CHARS: Final = 4_000
-MAX_EVALUATION_NS: Final = 250_000_000  # of the worst case of one evaluation
-_BYTE_NS: Final = 8  # an operation that reads a byte
-_STEP_NS: Final = 20  # a pattern's engine at one byte, for each of its states
-_MAX_ITERATIONS: Final = 10_000  # the library's own bound
-_MAX_REPETITIONS: Final = 1_000  # what the engine takes of {1,900}, nested ones together
+MAX_EVALUATION_NS: Final = 250_000_000  # worst case of one evaluation
+_BYTE_NS: Final = 8  # cost of one operation per byte
+_STEP_NS: Final = 20  # cost of the regex engine per byte and state
+_MAX_ITERATIONS: Final = 10_000  # the library's own limit
+_MAX_REPETITIONS: Final = 1_000  # the engine's limit for quantifiers such as {1,900}, nested ones multiplied
 _CHARS_PER_OPERATION: Final = 8
 _MACRO: Final = re.compile(r"\.\s*(?:all|exists|exists_one|existsOne|map|filter)\s*\(")
 _QUANTIFIER: Final = re.compile(r"\{(\d+)(?:,(\d*))?\}")
@@ -36,7 +36,7 @@ _PLAIN_PATTERN: Final = re.compile(r"""\.\s*matches\s*\(\s*[rR]?["']""")
 
 
 class InvalidPredicate(ValueError):
-    """The expression cannot be a predicate; the message says why."""
+    """The expression cannot be used as a predicate; the message says why."""
 
 
 @lru_cache(maxsize=1)
@@ -46,7 +46,8 @@ def _environment() -> Any:
 
 @lru_cache(maxsize=1000)
 def compile_predicate(expression: str) -> Any:
-    """The compiled expression. NotAPredicate where it does not parse, or cannot give a boolean."""
+    """Return the compiled expression. Raise InvalidPredicate if it does not parse or cannot return a
+    boolean."""
     if len(expression) > MAX_PREDICATE_CHARS:
         raise InvalidPredicate(f"it has more than {MAX_PREDICATE_CHARS} characters")
     try:
@@ -54,36 +55,38 @@ def compile_predicate(expression: str) -> Any:
     except Exception as error:
         raise InvalidPredicate(str(error).strip().splitlines()[0][:300]) from error
     if found.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
-        raise InvalidPredicate(f"it gives {found.return_type().name()}, not a boolean")
+        raise InvalidPredicate(f"it returns {found.return_type().name()}, not a boolean")
     return found
 
 
 def requires_approval(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) -> bool:
-    """Whether this call needs an approval."""
+    """Return whether this call needs an approval."""
     size = len(strict_json.dumps(dict(args)))
     return worst_case_ns(expression, args, size) > MAX_EVALUATION_NS or evaluate(expression, args, ctx)
 
 
 def evaluate(expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any]) -> bool:
-    """Return what the expression gives, whatever that costs: see `worst_ns` and predicate_pool.py."""
+    """Return the expression's value, whatever the evaluation costs: see `worst_case_ns` and
+    predicate_pool.py."""
     try:
         value = compile_predicate(expression).eval(data={"args": dict(args), "ctx": dict(ctx)})
-    except Exception:  # noqa: BLE001 - a predicate that errs means required, whatever the error is
+    except Exception:  # noqa: BLE001 - any error in a predicate means that approval is required
         return True
     return bool(value.type() != cel.Type.BOOL or value.value())
 
 
 def predicate_digest(runtime: str, predicate: str) -> str:
-    """Under which a process of the user serves a predicate: that of the runtime's line, not of its name alone."""
+    """Return the digest under which a user's process serves a predicate: it covers the runtime's line and the
+    name."""
     return hashlib.sha256(strict_json.canonical({"runtime": runtime, "predicate": predicate})).hexdigest()
 
 
 def worst_case_ns(expression: str, args: Mapping[str, Any], args_bytes: int) -> float:
-    """What an evaluation could cost at worst: operations by bytes by iterations."""
+    """Return the worst-case cost of an evaluation: operations times bytes times iterations."""
     size = args_bytes + len(expression) + 200  # the context is small
     operations = 1 + len(expression) // _CHARS_PER_OPERATION
     macros = len(_MACRO.findall(expression))
-    grows = "+" in expression  # texts and lists can be put together, in nested macros again and again
+    grows = "+" in expression  # strings and lists can be concatenated, repeatedly in nested macros
     byte_ns = _BYTE_NS
     patterns = len(_PATTERN.findall(expression))
     if patterns:
@@ -100,7 +103,7 @@ def worst_case_ns(expression: str, args: Mapping[str, Any], args_bytes: int) -> 
 
 
 def _largest_collection(value: Any) -> int:
-    """The number of elements of the largest list or map in a value."""
+    """Return the number of elements of the largest list or map in a value."""
     longest, stack = 1, [value]
     while stack:
         item = stack.pop()

@@ -1,4 +1,4 @@
-"""Literal provider keys of a spec become secrets before anything of it is stored, hashed or shown."""
+"""Replace literal provider keys in a spec by secrets before it is stored, hashed or shown."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def move_secrets(spec: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The spec with each literal `providers.<name>.apiKey` replaced by the name of a secret, and those secrets.
+    """Return the spec with each literal `providers.<name>.apiKey` replaced by a secret's name, and those
+    secrets.
 
-    The spec that was given stays as it is.
-
-    The secret's name depends on the provider's name alone, so that a rotated key is no new version.
+    The given spec is not modified. The secret's name depends on the provider's name only, so that a rotated
+    key does not create a new version.
     """
     literals: dict[str, str] = {}
     providers = spec.get("providers")

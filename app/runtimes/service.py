@@ -1,4 +1,4 @@
-"""Registration and look-up of runtimes. A version never changes, so processes keep the ones they use."""
+"""Register and look up runtimes. Versions are immutable, so processes cache the ones they use."""
 
 from __future__ import annotations
 
@@ -30,13 +30,18 @@ class Runtimes:
         self._latest_ids: dict[tuple[str, str], str] = {}
 
     async def register(self, tx: Tx, name: str, wire: bytes) -> tuple[Any, bool]:
-        """The stored row and whether it is new: the same content gives the same runtime. `wire` must be the canonical
-        form of what comes from `assembled_wire`, and hold no literal secrets."""
+        """Return the stored row and whether it is new: the same content returns the same runtime.
+
+        `wire` must be the canonical form of the result of `assemble_wire`, without literal secrets.
+        """
         return await store.register(tx, new_id("rt_"), name, hashlib.sha256(wire).digest(), wire)
 
     async def get(self, tenant: str, runtime_id: str, tx: Tx | None = None) -> Runtime:
-        """A version by its id; NotFound if this tenant has none such. Who has a transaction hands it over: one that
-        waits for a second connection of the pool while it holds a first can wait for ever."""
+        """Return a version by its id. Raise NotFound if this tenant does not have it.
+
+        A caller with an open transaction must pass it: waiting for a second pooled connection while holding
+        one can deadlock.
+        """
         kept = self._versions.get((tenant, runtime_id))
         if kept is not None:
             self._versions.move_to_end((tenant, runtime_id))
@@ -60,7 +65,7 @@ class Runtimes:
         return runtime
 
     async def latest_id(self, tx: Tx, name: str) -> str:
-        """The newest version of a line that is not retired."""
+        """Return the id of the newest version of a line that is not retired. Raise NotFound."""
         found = await store.latest(tx, name)
         if found is None:
             raise NotFound(f"There is no runtime named {name!r}; register one with POST /runtimes.")
@@ -70,11 +75,12 @@ class Runtimes:
         return found
 
     def cached_latest_id(self, tenant: str, name: str) -> str | None:
-        """What was the newest version when this process last looked: to be confirmed by whoever uses it."""
+        """Return the newest version as of this process's last lookup; the caller must verify it."""
         return self._latest_ids.get((tenant, name))
 
 
 def runtime_from_row(tenant: str, row: Any) -> Runtime:
-    """A stored version. It was checked when it was registered and is not judged again by later rules."""
+    """Build a runtime from a stored row. It was checked at registration and is not checked again by later
+    rules."""
     spec = RuntimeSpec.model_validate(orjson.loads(row["wire"]))
     return Runtime.from_spec(tenant, row["id"], row["name"], row["version"], row["digest"].hex(), spec)

@@ -1,7 +1,8 @@
-"""With what the service signs the calls that it makes for a runtime, so that their receiver knows who calls.
+"""Sign the calls that the service makes for a runtime, so that receivers can verify the sender.
 
-One secret for a line of versions, in the form of Standard Webhooks (https://www.standardwebhooks.com): `whsec_` and
-the base64 of random bytes. It is shown once, when it is made. After a rotation both secrets sign for a day.
+Each line of versions has one secret in the form of Standard Webhooks (https://www.standardwebhooks.com):
+`whsec_` and the base64 of random bytes. It is shown once, when it is created. After a rotation, both secrets
+sign for a day.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ from app.runtimes.checks import transports
 PREFIX = "whsec_"
 SECRET_BYTES = 32
 OLD_SECRET_VALID_S = 24 * 3600.0
-MAX_INLINE_SIGN_BYTES = (
-    128 * 1024
-)  # a larger body, which carries the values of references, is signed in a thread
+MAX_INLINE_SIGN_BYTES = 128 * 1024  # a larger body, with values of references, is signed in a thread
 
 
 def is_signed(spec: RuntimeSpec) -> bool:
-    """Whether calls of this runtime are signed: something of it has the transport `http`."""
+    """Return whether calls of this runtime are signed, because a part of it has the transport `http`."""
     return any(transport.kind == "http" for _, transport in transports(spec))
 
 
@@ -39,25 +38,27 @@ class SigningSecrets:
         self._sealer = sealer
 
     async def ensure(self, tx: Tx, runtime_name: str) -> str | None:
-        """The secret of a line of versions if it is made now, to be shown; None where there is one."""
+        """Create the secret of a line of versions. Return it to be shown, or None if there already is one."""
         secret = _new_secret()
         made = await store.new_signing_secret(tx, runtime_name, self._seal(tx.tenant, runtime_name, secret))
         return secret if made else None
 
     async def rotate(self, tx: Tx, runtime_name: str) -> str:
-        """A new secret; the old one signs beside it for a day, so that receivers can change over."""
+        """Return a new secret. The old one also signs for a day, so that receivers can switch. Raise
+        NotFound."""
         secret = _new_secret()
         sealed = self._seal(tx.tenant, runtime_name, secret)
         if not await store.rotate_signing_secret(tx, runtime_name, sealed, OLD_SECRET_VALID_S):
             raise NotFound(
-                f"The runtime {runtime_name!r} has no signing secret: nothing of it has the transport http."
+                f"The runtime {runtime_name!r} has no signing secret: no part of it uses the transport http."
             )
         return secret
 
     async def signature(
         self, tenant: str, runtime_name: str, message_id: str, at: datetime, body: bytes
     ) -> str:
-        """The header `webhook-signature`: one signature, or two while an old secret still signs."""
+        """Return the header `webhook-signature`: one signature, or two while an old secret still signs. Raise
+        NotFound."""
         async with self._db.transaction(tenant) as tx:
             row = await store.signing_secret(tx, runtime_name)
         if row is None:

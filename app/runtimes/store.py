@@ -37,7 +37,7 @@ async def latest(tx: Tx, name: str) -> str | None:
 
 
 async def register(tx: Tx, runtime_id: str, name: str, digest: bytes, wire: bytes) -> tuple[Any, bool]:
-    """The row of this content, and whether it is new. A retired version that comes again is alive again."""
+    """Return the row of this content, and whether it is new. A retired version is reactivated."""
     await tx.run(LOCK_LINE, tx.tenant, name)
     same = await tx.value(SAME, tx.tenant, name, digest)
     if same is not None:

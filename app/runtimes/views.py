@@ -1,4 +1,4 @@
-"""Answers of the routes of runtimes."""
+"""Responses of the routes of runtimes."""
 
 from __future__ import annotations
 

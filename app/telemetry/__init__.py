@@ -1,1 +1,1 @@
-"""Traces and metrics for who operates the service: spans made from work records that are over."""
+"""Traces and metrics for operators: spans of work records that have ended."""

@@ -1,8 +1,8 @@
-"""The exporter of OpenTelemetry: the only file that imports its SDK, itself imported only where it is configured.
+"""The OpenTelemetry exporter: the only file that imports the SDK, and itself imported only if configured.
 
-Spans are given their ids and times; nothing is global, so that spans of libraries in this process go nowhere. The SDK
-sends batches from threads of its own and drops what its queue cannot hold. Whatever of the standard `OTEL_*` variables
-is not decided here, the SDK reads: headers, service name, resource, sampler, batches, limits.
+Spans get explicit ids and times. Nothing is global, so spans of libraries in this process go nowhere. The SDK
+sends batches from its own threads and drops what its queue cannot hold. The SDK reads all other standard
+`OTEL_*` variables: headers, service name, resource, sampler, batches, limits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCOPE: Final = "plangate"
 SPAN_KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 TRACE_FLAGS: Final = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
 MAX_BATCH_DELAY_MS: Final = (
-    1000  # of a batch, where OTEL_BSP_SCHEDULE_DELAY does not say: what a killed process loses at most
+    1000  # default of OTEL_BSP_SCHEDULE_DELAY; a killed process loses at most this much
 )
 DURATION_BUCKETS_S: Final = (
     0.01,
@@ -63,7 +63,7 @@ TOKEN_BUCKETS: Final = tuple(4.0**n for n in range(14))
 
 
 class _FixedIds(IdGenerator):
-    """The ids of the span that is about to be made."""
+    """Returns the ids of the span that is about to be created."""
 
     trace = span = 1
 
@@ -78,7 +78,7 @@ class _FixedIds(IdGenerator):
 
 
 class _CountingExporter(SpanExporter):
-    """An exporter whose outcomes are on `/metrics`: whether the collector takes anything is asked there."""
+    """An exporter that counts its outcomes for `/metrics`, which show whether the collector accepts spans."""
 
     def __init__(self, inner: SpanExporter, metrics: Metrics) -> None:
         self._inner = inner
@@ -95,7 +95,7 @@ class _CountingExporter(SpanExporter):
 
 
 class OpenTelemetry:
-    """Exports spans, and the two metrics of the conventions for calls to models."""
+    """Exports spans, and the two metrics of the GenAI conventions for model calls."""
 
     def __init__(self, processor: SpanProcessor, readers: Sequence[MetricReader]) -> None:
         resource = Resource.create(None if _has_service_name() else {"service.name": SCOPE})
@@ -119,7 +119,7 @@ class OpenTelemetry:
         )
 
     def export(self, span: Span) -> None:
-        """Hands a span to the SDK, which sends it with others later, or drops it."""
+        """Pass a span to the SDK, which sends it later in a batch, or drops it."""
         if not span.is_repeat:
             self._measure(span)
         sampled = self._provider.sampler.should_sample(None, span.trace_id, span.name).decision
@@ -143,7 +143,8 @@ class OpenTelemetry:
         made.end(span.end_ns)
 
     def _measure(self, span: Span) -> None:
-        """By the names of the price table, and models that it does not know are one: others are the tenants' to choose."""
+        """Record the metrics of a model call. Models that the price table does not know share one label:
+        tenants choose them."""
         found = span.attributes
         if found.get(names.OPERATION) != names.CHAT:
             return
@@ -160,13 +161,13 @@ class OpenTelemetry:
                 self._tokens.record(count, {**labels, names.TOKEN_TYPE: type_})
 
     def close(self) -> None:
-        """Sends what is left. Blocks as long as the collector makes it wait."""
+        """Send what is left. Blocks as long as the collector makes it wait."""
         self._provider.shutdown()
         self._meters.shutdown()
 
 
 def build(endpoint: str, metrics: Metrics) -> OpenTelemetry:
-    """The exporter to an OTLP receiver that speaks HTTP, such as `http://localhost:4318`."""
+    """Build the exporter to an OTLP receiver over HTTP, such as `http://localhost:4318`."""
     base = endpoint.rstrip("/")
     spans = OTLPSpanExporter(_endpoint("TRACES", f"{base}/v1/traces"))
     numbers = OTLPMetricExporter(_endpoint("METRICS", f"{base}/v1/metrics"))
@@ -178,7 +179,7 @@ def build(endpoint: str, metrics: Metrics) -> OpenTelemetry:
 
 
 def _endpoint(signal: str, otherwise: str) -> str | None:
-    """None where the operator names one for this signal: then the SDK reads it."""
+    """Return `otherwise`, or None if the operator set an endpoint for this signal: then the SDK reads it."""
     return None if os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") else otherwise
 
 

@@ -1,7 +1,7 @@
-"""Hears which work is over, reads its record, and hands the span to the exporter: beside the work, never in its way.
+"""Export spans of ended work in the background, without delaying the work.
 
-What cannot be told is counted and left: a queue that is full, a collector that does not answer, a record that cannot be
-read. Nobody who records work waits for any of it.
+What cannot be exported is counted and dropped: a full queue, a collector that does not respond, a record that
+cannot be read. Work never waits for any of it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = structlog.get_logger(__name__)
 
 MAX_QUEUED_RECORDS: Final = 10_000
 MAX_BATCH_RECORDS: Final = 200
-OUTAGE_PAUSE_S: Final = 1.0  # while the database is away
+OUTAGE_PAUSE_S: Final = 1.0  # between attempts during an outage
 CLOSE_TIMEOUT_S: Final = 1.5
 TAKEOVER_WINDOW_S: Final = 60.0
 
 
 class Exporter(Protocol):
-    """Where spans go. `export` returns at once; `close` may block and sends what is left."""
+    """The destination of spans. `export` returns at once; `close` may block and sends what is left."""
 
     def export(self, span: Span) -> None: ...
 
@@ -40,7 +40,7 @@ class Exporter(Protocol):
 
 
 class QueuedRecord(NamedTuple):
-    """A record that is to be told. `again`: by the process that took its query over from the one that ended it."""
+    """A record to export. `is_repeat`: by the process that took its query over from the one that ended it."""
 
     tenant: str
     id: str
@@ -48,7 +48,7 @@ class QueuedRecord(NamedTuple):
 
 
 class SpanReporter:
-    """One a process, and only where an exporter is configured."""
+    """The span exporter of a process, created only if an exporter is configured."""
 
     def __init__(
         self, db: Database, build: Callable[[], Exporter], metrics: Metrics, *, content: bool
@@ -66,7 +66,7 @@ class SpanReporter:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Where the exporter cannot be built the service goes on without it, and says so."""
+        """Start exporting. If the exporter cannot be built, log that and continue without it."""
         try:
             self._exporter = self._build()
         except ModuleNotFoundError as error:
@@ -77,11 +77,11 @@ class SpanReporter:
             self._task = asyncio.create_task(self._run(self._exporter), name="telemetry-spans")
 
     def enqueue(self, tenant: str, work: Sequence[EndedWork]) -> None:
-        """These records are over, durably. Only remembers them; more than `MAX_WAITING` are dropped."""
+        """Queue records that have ended durably. More than `MAX_QUEUED_RECORDS` are dropped."""
         if self._exporter is None:
             return
         for one in work:
-            if one.kind == "host":  # belongs to no query, so to no trace
+            if one.kind == "host":  # belongs to no query and so to no trace
                 continue
             if len(self._queue) >= MAX_QUEUED_RECORDS:
                 self._metrics.spans.labels("dropped").inc()
@@ -90,7 +90,8 @@ class SpanReporter:
         self._wake()
 
     def enqueue_takeover(self, tenant: str, query_id: str) -> None:
-        """The process before this one went without a word: what it ended last is told again, under the same ids."""
+        """Queue a query taken over from a crashed process: its latest records are exported again, with the
+        same ids."""
         if self._exporter is not None and len(self._takeovers) < MAX_QUEUED_RECORDS:
             self._takeovers.append((tenant, query_id))
             self._wake()
@@ -100,7 +101,7 @@ class SpanReporter:
         self._is_idle.clear()
 
     async def aclose(self) -> None:
-        """Tells what is known, for a moment and no longer."""
+        """Export what is queued, for a moment only."""
         if self._task is None or self._exporter is None:
             return
         with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""From a work record that is over to its span. Pure: the same record gives the same span, whoever reads it."""
+"""Build the span of an ended work record. Pure: the same record gives the same span in any process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.llm.prices import known_as
 from app.telemetry import names
 
 MAX_NAME_CHARS: Final = 200
-MAX_CONTENT_CHARS: Final = 32 * 1024  # of one text on a span
+MAX_CONTENT_CHARS: Final = 32 * 1024  # per text on a span
 TRUNCATION_MARK: Final = " (cut)"
 ERROR_CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FINISH_REASONS: Final = {
@@ -32,7 +32,7 @@ Value = str | int | float | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span as it is exported. Times in nanoseconds of Unix time; `error` is its `error.type`."""
+    """A span as it is exported. Times are nanoseconds of Unix time; `error` is its `error.type`."""
 
     trace_id: int
     span_id: int
@@ -43,15 +43,18 @@ class Span:
     end_ns: int
     attributes: dict[str, Value]
     error: str | None = None
-    message: str | None = None  # content: what the error says
+    message: str | None = None  # content: the error's message
     link: tuple[int, int] | None = None  # the span of the caller that started the query
-    model: str | None = None  # that was called, as the price table names it
-    is_repeat: bool = False  # another process ended it, and may have told it: two spans of one id are one, two measures are not
+    model: str | None = None  # name of the called model in the price table
+    is_repeat: bool = False  # another process ended it and may have exported it: spans with one id merge, measurements do not
 
 
 def span_from_row(tenant: str, row: Mapping[str, Any], *, content: bool) -> Span:
-    """The span of a record, as `store.ended` reads it. Without `content` nothing on it was said by a person, a model or
-    a tool; names of agents, tools, models and runtimes are, as they stand in the spec."""
+    """Return the span of a record as `store.ended_records` reads it.
+
+    Without `content`, it contains nothing that a person, a model or a tool wrote, except names of agents,
+    tools, models and runtimes, as in the spec.
+    """
     kind = row["kind"]
     error = _error_type(row)
     attributes: dict[str, Value | None] = {
@@ -118,7 +121,7 @@ def _model_call_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
         names.REQUEST_MODEL: row["model"] or row["name"],
         names.REQUEST_STREAM: True,
         names.FINISH_REASONS: None if reason is None else (FINISH_REASONS.get(reason, reason),),
-        names.INPUT_TOKENS: row["input_tokens"] + cached + written,  # the conventions count cached ones in
+        names.INPUT_TOKENS: row["input_tokens"] + cached + written,  # the conventions include cached ones
         names.OUTPUT_TOKENS: row["output_tokens"],
         names.CACHE_READ_TOKENS: cached or None,
         names.CACHE_WRITE_TOKENS: written or None,
@@ -139,7 +142,7 @@ def _tool_call_attributes(row: Mapping[str, Any]) -> dict[str, Value | None]:
 
 
 def _tool(row: Mapping[str, Any]) -> str:
-    """The name of the tool; one that there is not is a text of the model's."""
+    """Return the name of the tool. A name that does not exist is text of the model and is replaced."""
     return names.OTHER if _error_type(row) == "unknown_tool" else str(row["name"])[:MAX_NAME_CHARS]
 
 
@@ -156,7 +159,7 @@ _ATTRIBUTES_BY_KIND: Final = {
 
 
 def provider_name(kind: str | None) -> str:
-    """What the conventions call this kind of provider."""
+    """Return the name of this kind of provider in the conventions."""
     return names.PROVIDERS.get(kind or "", kind or names.OTHER)
 
 
@@ -164,7 +167,8 @@ def provider_name(kind: str | None) -> str:
 
 
 def _error_type(row: Mapping[str, Any]) -> str | None:
-    """The `error.type` of a record that did not succeed: a code of this service, never a text of anybody."""
+    """Return the `error.type` of a record that did not succeed: a code of this service, never someone's
+    text."""
     if row["status"] == "succeeded":
         return None
     if row["status"] == "unknown":
@@ -191,8 +195,11 @@ def _error_body(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(row: Mapping[str, Any]) -> dict[str, Value | None]:
-    """What was asked and answered. A model call has its answer alone: what it was sent is the prompt of its agent and
-    the turns and results before it, each on a span of its own."""
+    """Return input and output of the work.
+
+    A model call has its output only: its input is the agent's prompt and earlier turns and results, each on a
+    span of its own.
+    """
     given, got = _text(row["input"]), _text(row["output"])
     match row["kind"]:
         case "query":
@@ -229,7 +236,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _unquote(text: str) -> str:
-    """A query's output is kept as JSON."""
+    """Return a query's output, which is stored as JSON, as text."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -257,7 +264,7 @@ def _block(block: Text | Thinking | ToolUse) -> dict[str, Any]:
 
 
 def truncate(text: str) -> str:
-    """At most so many characters of a text, and a word where some are missing."""
+    """Return the text, shortened to MAX_CONTENT_CHARS and marked if it is longer."""
     return text if len(text) <= MAX_CONTENT_CHARS else text[:MAX_CONTENT_CHARS] + TRUNCATION_MARK
 
 

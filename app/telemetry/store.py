@@ -1,4 +1,4 @@
-"""The SQL of telemetry: records that are over, and what waits in the whole installation."""
+"""The SQL of telemetry: ended records, and counts of what waits in the whole installation."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ async def recently_ended(tx: Tx, query_id: str, within_s: float) -> list[Any]:
 
 
 async def counts(db: Database) -> list[tuple[str, str, float]]:
-    """What waits, of all tenants together: (name, label, value) each."""
+    """Return what waits, of all tenants together, as (name, label, value)."""
     return [(r["name"], r["label"], r["value"]) for r in await db.call(COUNTS)]

@@ -1,1 +1,1 @@
-"""Work records as people read them, and what work used, cost and kept out of prompts."""
+"""Work records for readers, and sums of what work used, cost and kept out of prompts."""

@@ -1,4 +1,4 @@
-"""Work records and sums of what they used, as they are answered. Pure."""
+"""Work records and usage sums as they are sent to clients. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TOKEN_NAMES = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteToke
 
 @dataclass(slots=True)
 class UsageSum:
-    """What work used. `unpriced_calls` used tokens whose price nobody knows: the cost is that of the others, and None
-    where there are no others."""
+    """What work used. `unpriced_calls` used tokens with an unknown price; `cost_usd` covers the other calls,
+    or is None."""
 
     model_calls: int = 0
     input_tokens: int = 0
@@ -39,17 +39,17 @@ class UsageSum:
 
     @classmethod
     def from_rows(cls, *rows: Any) -> UsageSum:
-        """Of rows that have been added up, each of which has a part."""
+        """Build a sum from rows of sums, each of which has some of the fields."""
         return cls(**{name: row[name] for row in rows for name in cls.__slots__ if name in row})
 
     @classmethod
     def from_failed_columns(cls, row: Any) -> UsageSum:
-        """The part of a row of usage that was in vain."""
+        """Build the sum of failed work from the `failed_` columns of a row."""
         return cls(**{name: row[f"failed_{name}"] for name in cls.__slots__ if f"failed_{name}" in row})
 
     @classmethod
     def from_record(cls, row: Any) -> UsageSum:
-        """What a record used itself."""
+        """Build the sum of what a record itself used."""
         tokens = {name: row[name] for name in TOKENS}
         called = row["kind"] == "model_call"
         unpriced = called and row["cost_usd"] is None and any(tokens.values())
@@ -70,7 +70,7 @@ class UsageSum:
         self.kept_out_bytes += other.kept_out_bytes
 
     def model_wire(self) -> dict[str, Any]:
-        """The part that models used."""
+        """Return the usage of models."""
         return {
             "modelCalls": self.model_calls,
             "usage": usage_wire(getattr(self, name) for name in TOKENS),
@@ -79,7 +79,7 @@ class UsageSum:
         }
 
     def references_wire(self) -> dict[str, int]:
-        """The part that references kept out of prompts."""
+        """Return what references kept out of prompts."""
         return {
             "uses": self.uses,
             "sizeBytes": self.size_bytes,
@@ -88,7 +88,7 @@ class UsageSum:
         }
 
     def artifacts_wire(self) -> dict[str, int]:
-        """The part that artifacts kept out of prompts. Only sums over many queries have it."""
+        """Return what artifacts kept out of prompts. Only sums over many queries have it."""
         return {
             "uses": self.artifact_uses,
             "sizeBytes": self.artifact_size_bytes,
@@ -101,12 +101,12 @@ class UsageSum:
 
 
 def usage_wire(tokens: Iterable[int]) -> dict[str, int]:
-    """Counts in the order of `TOKENS`."""
+    """Return counts, given in the order of `TOKENS`, by their names on the wire."""
     return dict(zip(TOKEN_NAMES, tokens, strict=True))
 
 
 def record_wire(row: Any, uses: Sequence[Any] = ()) -> dict[str, Any]:
-    """A record as it is answered, with what of its bodies the row has."""
+    """Return a record for a response, with those bodies that the row has."""
     ended = row["ended_at"]
     out: dict[str, Any] = {
         "id": row["id"],
@@ -143,7 +143,7 @@ def record_wire(row: Any, uses: Sequence[Any] = ()) -> dict[str, Any]:
 
 
 def summary_wire(row: Any) -> dict[str, Any]:
-    """A record without its input and output. Of an error that is left out, what says where it is."""
+    """Return a record without its input and output. A long error is replaced by a pointer to it."""
     out = record_wire(row)
     if row["error_bytes"] is not None and row["error"] is None:
         told = f"The error has {row['error_bytes']} bytes: GET /work-records/{row['id']} has it."
@@ -162,7 +162,7 @@ def _use_wire(use: Any) -> dict[str, Any]:
 
 
 def decode_body(data: bytes) -> Any:
-    """A body as JSON where it is JSON, else its text."""
+    """Return a body as JSON if it is JSON, else as text."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -170,7 +170,7 @@ def decode_body(data: bytes) -> Any:
 
 
 def usage_row_wire(row: Any) -> dict[str, Any]:
-    """A row of usage: all of it, and what of it was in vain."""
+    """Return a row of usage: totals, and the part of failed work."""
     found = UsageSum.from_rows(row)
     return {
         **found.model_wire(),
@@ -183,9 +183,11 @@ def usage_row_wire(row: Any) -> dict[str, Any]:
 def tree_wire(
     rows: Sequence[Any], reference_sums: Mapping[str, UsageSum], work_id: str
 ) -> list[dict[str, Any]]:
-    """The record and all below it, parents before their children, siblings oldest first, each with its rollup: what it
-    used and what its children did, each once. `rows` are the records of its query, `used` what some of them did with
-    references."""
+    """Return the record and all its descendants, each with its rollup: what it and its descendants used.
+
+    Parents come before their children, siblings oldest first. `rows` are the records of its query,
+    `reference_sums` what some of them did with references.
+    """
     children: dict[str | None, list[Any]] = {}
     by_id: dict[str, Any] = {}
     for row in rows:
@@ -197,7 +199,7 @@ def tree_wire(
         row = stack.pop()
         ordered.append(row)
         stack += reversed(children.get(row["id"], ()))
-    sums: dict[str, UsageSum] = {}  # of those that used anything: most are calls of tools
+    sums: dict[str, UsageSum] = {}  # only of records that used anything: most are tool calls
     for row in reversed(ordered):  # children before their parents
         parts = [sums[child["id"]] for child in children.get(row["id"], ()) if child["id"] in sums]
         parts += [reference_sums[row["id"]]] if row["id"] in reference_sums else []

@@ -1,4 +1,4 @@
-"""Work records over HTTP."""
+"""Work records and usage over HTTP."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class TreeParameters(Parameters):
 
 
 def _require_date(value: object) -> object:
-    """A number would be taken for seconds since 1970."""
+    """Reject numbers, which would be parsed as seconds since 1970."""
     if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value):
         return value
-    raise ValueError("a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z")
+    raise ValueError("must be a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z")
 
 
 def _to_utc(value: datetime) -> datetime:
     if not 2000 <= value.year <= 2200:
-        raise ValueError("a year from 2000 to 2200")
+        raise ValueError("the year must be from 2000 to 2200")
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
@@ -117,7 +117,7 @@ async def read_usage(
     position = before(request, name, parameters.cursor)
     if position is None:
         within, after = service.TimeRange.from_bounds(parameters.from_, parameters.to), None
-    else:  # later pages are of the range of the first one
+    else:  # later pages use the range of the first one
         since, until, after = (str(part) for part in position)
         within = service.TimeRange(datetime.fromisoformat(since), datetime.fromisoformat(until))
 

@@ -1,4 +1,4 @@
-"""What people ask of work records."""
+"""Read work records and usage."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from app.usage import store
 from app.usage.models import UsageSum, record_wire, summary_wire, tree_wire, usage_row_wire
 
 MAX_TREE_RECORDS = 20_000
-MAX_SCANNED_RECORDS = 5_000  # records that a page reads at most, however few of them it shows
+MAX_SCANNED_RECORDS = 5_000  # per page, however few of them match
 MAX_LIST_BODY_BYTES = 8 * 1024 * 1024  # of all records in the list of a query
 
 
 async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
-    """The answer with all records of a query, oldest first. It is the caller's to know that there is the query."""
+    """Return the response with all records of a query, oldest first. The caller checks that the query
+    exists."""
     async with db.transaction(tenant) as tx:
         rows = await store.query_records(tx, query_id, MAX_LIST_BODY_BYTES)
         uses = await store.uses(tx, [r["id"] for r in rows])
@@ -40,7 +41,7 @@ async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
 
 
 async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
-    """The answer with a record: what it was given, what came of it, what it and all below it used. NotFound."""
+    """Return the response with a record, its bodies and its rollup. Raise NotFound."""
     async with db.transaction(tenant) as tx:
         row = await _load_record(tx, work_id)
         uses = (await store.uses(tx, [work_id])).get(work_id, [])
@@ -52,7 +53,7 @@ async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) ->
         used = await store.uses_by_record(tx, [r["id"] for r in rows[:MAX_TREE_RECORDS]])
     if len(rows) > MAX_TREE_RECORDS:
         raise Invalid(
-            f"The query has more than {MAX_TREE_RECORDS} work records, too many for one tree: read them in pages, "
+            f"The query has more than {MAX_TREE_RECORDS} work records, too many for one tree. Read them in pages, "
             f"GET /work-records?queryId={row['query_id']}, and this record without tree."
         )
 
@@ -74,7 +75,7 @@ async def _load_record(tx: Tx, work_id: str) -> Any:
 async def page(
     tx: Tx, before: str | None, query_id: str | None, kind: str | None, status: str | None, limit: int
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Records, newest first, and the one after which the next page begins, if there may be more."""
+    """Return records, newest first, and the id after which the next page begins, if there may be more."""
     await tx.set_repeatable_read()
     rows = await store.page(tx, before, query_id, kind, status, limit + 1, MAX_SCANNED_RECORDS)
     items = [summary_wire(r) for r in rows]
@@ -89,14 +90,14 @@ DEFAULT_RANGE = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Of times: from the first on, up to and without the second."""
+    """A range of times: from `since` up to, but not including, `until`."""
 
     since: datetime
     until: datetime
 
     @classmethod
     def from_bounds(cls, since: datetime | None, until: datetime | None) -> TimeRange:
-        """What was asked for; up to now, and thirty days, where nothing was said. Raises Invalid."""
+        """Return the requested range; the defaults are now and thirty days. Raise Invalid."""
         until = until or datetime.now(UTC)
         since = since or until - DEFAULT_RANGE
         if since >= until:
@@ -112,13 +113,13 @@ class TimeRange:
 async def usage(
     tx: Tx, by: str, within: TimeRange, after: str | None, limit: int
 ) -> tuple[dict[str, Any], str | None]:
-    """What models used and references kept out of prompts, and the key after which the next page begins, if any."""
+    """Return usage in groups, and the key after which the next page begins, if any. Raise Invalid."""
     try:
         total, groups = await store.usage(tx, by, within.since, within.until, after, limit + 1)
     except StatementTimeout as error:
-        told = "ask for fewer days at once"
+        told = "request fewer days at once"
         raise Invalid(
-            "There is too much in this range to be added up in time.", [FieldError("query:from", told)]
+            "The range contains too much work to sum up in time.", [FieldError("query:from", told)]
         ) from error
     shown = groups[:limit]
     answer = {

@@ -1,4 +1,4 @@
-"""All SQL that reads work records and adds up what they used."""
+"""All SQL that reads work records and sums up their usage."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ async def record(tx: Tx, work_id: str) -> Any:
 
 
 async def query_records(tx: Tx, query_id: str, body_bytes: int) -> list[Any]:
-    """All records of a query, oldest first, the first of them with their input, output and error."""
+    """Return all records of a query, oldest first; the first of them with input, output and error."""
     return await tx.fetch(OF_QUERY, tx.tenant, query_id, body_bytes)
 
 
 async def tree(tx: Tx, query_id: str, limit: int) -> list[Any]:
-    """Records of a query, oldest first, without input and output."""
+    """Return records of a query, oldest first, without input and output."""
     return await tx.fetch(TREE, tx.tenant, query_id, limit)
 
 
@@ -104,14 +104,14 @@ async def page(
     limit: int,
     scan_limit: int,
 ) -> list[Any]:
-    """At most `limit` of the next `look` records, newest first."""
+    """Return at most `limit` matching records among the next `scan_limit`, newest first."""
     if query_id is None:
         return await tx.fetch(PAGE, tx.tenant, before, kind, status, limit, scan_limit)
     return await tx.fetch(PAGE_OF_QUERY, tx.tenant, before, kind, status, limit, scan_limit, query_id)
 
 
 async def last_scanned(tx: Tx, before: str | None, query_id: str | None, scan_limit: int) -> str | None:
-    """The last of the next `look` records, if there are so many."""
+    """Return the last of the next `scan_limit` records, or None if there are fewer."""
     if query_id is None:
         found = await tx.value(LOOKED_AT, tx.tenant, before, scan_limit - 1)
     else:
@@ -120,19 +120,20 @@ async def last_scanned(tx: Tx, before: str | None, query_id: str | None, scan_li
 
 
 async def rollup(tx: Tx, work_id: str, query_id: str | None) -> tuple[Any, Any]:
-    """What a record and everything below it used, and what it did with references. The last of its transaction."""
+    """Return what a record and its descendants used, and what they did with references. Call it last in a
+    transaction."""
     await tx.run(NO_NESTED_LOOPS)
     spent = await tx.row(ROLLUP, tx.tenant, work_id, query_id)
     return spent, await tx.row(USED_BY_ALL, tx.tenant, spent["ids"])
 
 
 async def uses_by_record(tx: Tx, work_ids: Sequence[str]) -> list[Any]:
-    """What each of these units of work did with references, added up."""
+    """Return the sums of what each of these records did with references."""
     return await tx.fetch(USED_BY_EACH, tx.tenant, list(work_ids))
 
 
 async def uses(tx: Tx, work_ids: Sequence[str]) -> dict[str, list[Any]]:
-    """What these units of work did with references, in the order in which they did."""
+    """Return what these records did with references, in order."""
     found: dict[str, list[Any]] = {}
     for row in await tx.fetch(USES, tx.tenant, list(work_ids)):
         found.setdefault(row["work_id"], []).append(row)
@@ -144,9 +145,12 @@ async def uses(tx: Tx, work_ids: Sequence[str]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """By what usage is added up: the key of a model call `c`, and that of a use `u` of a reference or an artifact by the
-    work `w`. What belongs to no group has none. `newest_first`: the order of the keys is that of time. `of_artifact`: the
-    key of the use of an artifact, where it is another."""
+    """SQL expressions by which usage is grouped.
+
+    `of_call` is the key of a model call `c`, `of_use` that of a use `u` of a reference or an artifact by the
+    work `w`; null means no group. `of_artifact` is the key of the use of an artifact, if it differs.
+    `newest_first`: the order of the keys is the order of time.
+    """
 
     of_call: str
     of_use: str
@@ -263,7 +267,7 @@ KEPT_OUT = (*_USE, *(f"artifact_{name}" for name in _USE))
 
 
 def _sums() -> str:
-    cost = "sum(cost_usd::numeric)"  # as decimals: app/llm/prices.py says why
+    cost = "sum(cost_usd::numeric)"  # decimals: see app/llm/prices.py
     out = [f"{cost}::float8 AS cost_usd", f"({cost} FILTER (WHERE failed))::float8 AS failed_cost_usd"]
     out += [f"coalesce(sum({name}), 0)::bigint AS {name}" for name in (*SUMMED, *KEPT_OUT)]
     out += [f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}" for name in SUMMED]
@@ -288,7 +292,8 @@ USAGE_TIMEOUT_S = 3.0
 async def usage(
     tx: Tx, by: str, since: datetime, until: datetime, after: str | None, limit: int
 ) -> tuple[Any, list[Any]]:
-    """The sums over everything that began in the range, and of `limit` groups after a key. Raises StatementTimeout."""
+    """Return the total over everything that began in the range, and `limit` groups after a key. Raise
+    StatementTimeout."""
     total, *groups = await tx.fetch_within(
         USAGE_TIMEOUT_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1
     )

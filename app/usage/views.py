@@ -1,4 +1,4 @@
-"""Answers of the routes of work records and usage."""
+"""Responses of the routes of work records and usage."""
 
 from __future__ import annotations
 

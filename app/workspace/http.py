@@ -1,4 +1,4 @@
-"""Bodies of files over HTTP: in and out in pieces."""
+"""Receive and send bodies of files over HTTP, in pieces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ MAX_TYPE_CHARS: Final = 200
 
 
 class StreamingRoute(APIRoute):
-    """The body is the caller's to read, in pieces: no gate looks at it. Nobody without a key makes us read."""
+    """A route whose handler reads the body in pieces: admission does not buffer it. It is read only for valid
+    keys."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -46,7 +47,7 @@ class StreamingRoute(APIRoute):
 
 
 class BodyResponse(StreamingResponse):
-    """A body in pieces. One that cannot be read to its end ends the connection short of its length."""
+    """A body in pieces. If it cannot be read to its end, the connection ends short of its length."""
 
     async def stream_response(self, send: Send) -> None:
         try:
@@ -61,8 +62,10 @@ def get_workspaces(request: Request) -> Workspaces:
 
 
 async def receive_body(request: Request, tenant: str) -> StoredBody:
-    """The body of the request, in the blob store. Raises FileTooLarge, Malformed, UnsupportedMediaType, TooManyRequests,
-    StorageFull."""
+    """Store the request's body in the blob store.
+
+    Raise FileTooLarge, Malformed, UnsupportedMediaType, TooManyRequests, StorageFull.
+    """
     _reject_partial_body(request)
     workspaces = get_workspaces(request)
     declared = request.headers.get("content-length", "")
@@ -78,15 +81,15 @@ async def receive_body(request: Request, tenant: str) -> StoredBody:
 
 
 def _reject_partial_body(request: Request) -> None:
-    """A body that is not the file itself would be stored as if it were."""
+    """Reject bodies that are not the file itself: they would be stored as if they were."""
     headers = request.headers
     if "content-range" in headers:
-        raise Malformed("A file is written as a whole: send all of it, without Content-Range.")
+        raise Malformed("A file is written as a whole. Send all of it, without Content-Range.")
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise UnsupportedMediaType("The body is kept as it is sent: send it without Content-Encoding.")
+        raise UnsupportedMediaType("The body is stored as it is sent. Send it without Content-Encoding.")
     if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
         raise UnsupportedMediaType(
-            "The body is kept as it is sent: send it with no Transfer-Encoding but chunked."
+            "The body is stored as it is sent. Send it with no Transfer-Encoding but chunked."
         )
     if headers.get("content-type", "").strip().lower().startswith("multipart/form-data"):
         raise UnsupportedMediaType(
@@ -95,7 +98,7 @@ def _reject_partial_body(request: Request) -> None:
 
 
 def parse_condition(request: Request) -> Condition | None:
-    """What `If-Match` or `If-None-Match` asks of the file that is there. Raises Malformed."""
+    """Return the condition in `If-Match` or `If-None-Match`, or None. Raise Malformed."""
     for name, wanted in (("if-match", True), ("if-none-match", False)):
         given = request.headers.get(name)
         if given is not None:
@@ -104,8 +107,8 @@ def parse_condition(request: Request) -> Condition | None:
 
 
 async def send_body(request: Request, tenant: str, body: StoredBody, headers: dict[str, str]) -> Response:
-    """A stored body, or the part of it that is asked for, as an answer. It is never given as something that a browser would
-    show or run."""
+    """Return a stored body, or the requested part of it. Headers prevent browsers from showing or running
+    it."""
     tag = f'"{body.digest.hex()}"'
     known = parse_condition(request)
     if known is not None and not known.holds(body.digest):
@@ -114,7 +117,7 @@ async def send_body(request: Request, tenant: str, body: StoredBody, headers: di
         return Response(status_code=304, headers={"etag": tag, **headers})
     part = _requested_range(request, tag, body.size)
     pieces = get_workspaces(request).stream_body(tenant, body, part)
-    first = [await anext(pieces)]  # what is not there is a problem, not an answer cut short
+    first = [await anext(pieces)]  # a missing body is an error, not a truncated response
     begin, end = part or (0, body.size)
     told = {
         "content-length": str(end - begin),
@@ -135,14 +138,14 @@ async def send_body(request: Request, tenant: str, body: StoredBody, headers: di
 
 
 async def _join(first: list[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the bytes in `first`, without keeping them in memory afterwards, and then the rest."""
+    """Yield the bytes in `first`, without keeping them in memory, and then the rest."""
     yield first.pop()
     async for piece in rest:
         yield piece
 
 
 def _requested_range(request: Request, tag: str, size: int) -> ByteRange | None:
-    """The part of a body that is asked for, with `If-Range` only of the body that the caller knows. Raises
+    """Return the requested part of a body; with `If-Range`, only if the body is unchanged. Raise
     RangeNotSatisfiable."""
     if request.method != "GET" or request.headers.get("if-range", tag).strip() != tag:
         return None
@@ -150,10 +153,11 @@ def _requested_range(request: Request, tag: str, size: int) -> ByteRange | None:
 
 
 def parse_media_type(request: Request) -> str | None:
-    """What the caller says that the body is; None where he says nothing of it."""
+    """Return the media type of the request's body, or None if the caller gave none. Raise Invalid."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given and (len(given) > MAX_TYPE_CHARS or not MEDIA_TYPE.fullmatch(given)):
         raise Invalid(
-            "The Content-Type is not one.", [FieldError("header:Content-Type", "must be a media type")]
+            "The Content-Type is not a valid media type.",
+            [FieldError("header:Content-Type", "must be a media type")],
         )
     return None if given in ("", DEFAULT_TYPE, "application/x-www-form-urlencoded") else given

@@ -1,4 +1,4 @@
-"""Files, and who writes them."""
+"""Files, and their authors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A
 _ETAG: Final = re.compile(r'(W/)?"[!#-~]*"')
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.IGNORECASE | re.ASCII)
 
-# What the machine's own tables say differs between machines.
+# Do not use the machine's own tables, which differ between machines.
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
 _OWN_TYPES: Final = {
     ".md": "text/markdown",
@@ -28,14 +28,14 @@ _OWN_TYPES: Final = {
 
 
 def guess_media_type(path: str) -> str:
-    """What the name of a file says it is."""
+    """Return the media type for the name of a file."""
     ending = path[path.rfind(".") :].lower() if "." in path.rsplit("/", 1)[-1] else ""
     return _OWN_TYPES.get(ending) or _TYPES.guess_type(path)[0] or DEFAULT_TYPE
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceLimits:
-    """Of one workspace, as it is at present. Sizes in bytes."""
+    """Limits of one workspace's current content. Sizes in bytes."""
 
     file_bytes: int = 2 * 1024**3
     files: int = 10_000
@@ -44,7 +44,7 @@ class WorkspaceLimits:
 
 @dataclass(frozen=True, slots=True)
 class FileAuthor:
-    """Who writes: an agent by a call, or the principal of a key."""
+    """The author of a file: an agent in a call, or the principal of a key."""
 
     name: str
     work_id: str | None = None
@@ -53,7 +53,7 @@ class FileAuthor:
 
 @dataclass(frozen=True, slots=True)
 class StoredBody:
-    """A body that is in the blob store."""
+    """A body in the blob store."""
 
     digest: bytes
     size: int
@@ -61,30 +61,32 @@ class StoredBody:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold of the file that is there: that it has one of these ETags, or none of them."""
+    """A condition on the current file: that it has one of these ETags, or none of them."""
 
-    tags: frozenset[str]  # "*" is whatever is there
+    tags: frozenset[str]  # "*" matches any file
     must_match: bool
 
     @classmethod
     def parse(cls, header: str, *, must_match: bool) -> Condition:
-        """`If-Match` if it is wanted, else `If-None-Match`. Raises Malformed."""
+        """Parse `If-Match` if `must_match`, else `If-None-Match`. Raise Malformed."""
         tags = {tag.strip().removeprefix("" if must_match else "W/") for tag in header.split(",")}
         if not all(tag == "*" or _ETAG.fullmatch(tag) for tag in tags):
             raise Malformed(
-                'If-Match and If-None-Match take ETags as they were given, such as "1f2e...", or *.'
+                'If-Match and If-None-Match take ETags as the service returned them, such as "1f2e...", or *.'
             )
         return cls(frozenset(tag.strip('"') for tag in tags), must_match)
 
     def holds(self, digest: bytes | None) -> bool:
-        """`digest` is that of the file, None where there is none."""
+        """Return whether the condition holds for the file with this digest, None if there is no file."""
         found = digest is not None and not self.tags.isdisjoint(("*", digest.hex()))
         return found == self.must_match
 
 
 def parse_range(header: str, size: int) -> ByteRange | None:
-    """The part of a body of this size that `Range` asks for. None is the whole body: also where several parts are asked for,
-    or what cannot be read. Raises RangeNotSatisfiable."""
+    """Return the part of a body of this size that `Range` asks for. Raise RangeNotSatisfiable.
+
+    None is the whole body, also for several ranges or an invalid header.
+    """
     asked = _RANGE.fullmatch(header.strip())
     if asked is None or asked[1] == asked[2] == "" or size == 0:
         return None
@@ -101,7 +103,7 @@ def parse_range(header: str, size: int) -> ByteRange | None:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """A version of a file. `digest` is None where the file was deleted."""
+    """A version of a file. `digest` is None if the file was deleted."""
 
     thread_id: str
     path: str

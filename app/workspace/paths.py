@@ -1,4 +1,4 @@
-"""What a path in a workspace may be: the one place where names that tenants and models choose are judged. Pure."""
+"""Validate paths in a workspace: the one place that checks names chosen by tenants and models. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NAME_BYTES: Final = 255
 MAX_PATH_DEPTH: Final = 32
 
 _SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
-"""Scripts with letters that look alike: a word is in one of them."""
+"""Scripts with letters that look alike: a word must not mix them."""
 
 ROOT_PATHS: Final = ("", ".", "./")
 """The workspace itself."""
@@ -23,10 +23,10 @@ ROOT_PATHS: Final = ("", ".", "./")
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Letters and marks that leave nothing to be seen, beside those that are no characters to Unicode (C) or spaces (Z)."""
+"""Invisible letters and marks, besides Unicode's categories C (other) and Z (separators)."""
 
 _STYLES: Final = "\ufe0e\ufe0f"
-"""After a symbol these say how it is drawn, and keyboards write them: ❤️."""
+"""Variation selectors, which keyboards add to symbols: ❤️."""
 
 _SLASHES: Final = "∕⁄⧸․╱⟋"
 
@@ -34,13 +34,14 @@ _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
 class PathNotAllowed(Invalid):
-    """The path cannot be one of a workspace; its detail says why."""
+    """The path is not valid in a workspace; its detail says why."""
 
     kind, title = "path_not_allowed", "The path is not allowed"
 
 
 def normalize(path: str) -> str:
-    """The path as it is kept: composed (NFC), without `.`, empty steps and a slash at the end. Raises PathNotAllowed."""
+    """Return the path as it is stored: composed (NFC), without `.`, empty names and a trailing slash. Raise
+    PathNotAllowed."""
     return _normalize(path, path)
 
 
@@ -53,7 +54,7 @@ def _normalize(path: str, original: str) -> str:
             original, "it is absolute: paths are relative to the workspace, such as notes/today.md"
         )
     if "\\" in path:
-        raise path_error(original, "it contains a backslash: names are separated by /")
+        raise path_error(original, "it contains a backslash; separate names with /")
     names = [unicodedata.normalize("NFC", name) for name in path.split("/") if name not in ("", ".")]
     if not names:
         raise path_error(original, "it names no file")
@@ -70,20 +71,23 @@ def _normalize(path: str, original: str) -> str:
 
 
 def normalize_prefix(prefix: str) -> str:
-    """The prefix of a listing, by the same rules: a folder ends with a slash, "" is everything. The name that it breaks off
-    in may end as no name does: `v1.` begins `v1.0`. Raises PathNotAllowed."""
+    """Return the prefix of a listing, by the same rules; a folder ends with a slash, "" is everything. Raise
+    PathNotAllowed.
+
+    The last, partial name may end as no name does: `v1.` begins `v1.0`.
+    """
     if prefix in ROOT_PATHS:
         return ""
-    return _normalize(f"{prefix}0", prefix)[:-1]  # a digit is of no script, and composes with nothing
+    return _normalize(f"{prefix}0", prefix)[:-1]  # a digit belongs to no script and composes with nothing
 
 
 def folder_prefix(path: str | None) -> str:
-    """The prefix of what is in a folder; "" is the whole workspace. Raises PathNotAllowed."""
+    """Return the prefix of a folder's content; "" is the whole workspace. Raise PathNotAllowed."""
     return "" if path is None or path in ROOT_PATHS else normalize(path) + "/"
 
 
 def skeleton(path: str) -> str:
-    """Paths that share it look alike. Case tells paths apart, as it does for most who read them."""
+    """Return a text that paths share if they look alike. Case distinguishes paths."""
     return "".join(_fold(char) for char in path if char not in _STYLES)
 
 
@@ -95,7 +99,7 @@ def _fold(char: str) -> str:
 
 
 def ancestors(path: str) -> list[str]:
-    """The folders that a path is in, from the top."""
+    """Return the folders that contain a path, from the top."""
     names = path.split("/")
     return ["/".join(names[:n]) for n in range(1, len(names))]
 

@@ -1,4 +1,4 @@
-"""The verbs of workspaces: write, read, delete, list, copy."""
+"""Write, read, delete, list and copy files of workspaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.workspace.models import Condition, FileAuthor, FileRow, StoredBody, Wor
 MAX_BLOBS_PER_COLLECTION: Final = 100
 SWEEP_INTERVAL_S: Final = 3600.0
 MAX_UPLOAD_S: Final = 24 * 3600.0
-"""An upload that takes longer than this is taken for one that was cut off."""
+"""A longer upload counts as interrupted."""
 
 
 class FileTooLarge(TooLarge):
@@ -27,25 +27,25 @@ class FileTooLarge(TooLarge):
 
 
 class WorkspaceFull(Conflict):
-    """The workspace has as many files, or bytes, as it may."""
+    """The workspace has reached its maximum number of files or bytes."""
 
     kind, title = "workspace_full", "The workspace is full"
 
 
 class StorageFull(Conflict):
-    """The files of the tenant have as many bytes as they may."""
+    """The files of the tenant have reached their maximum size."""
 
     kind, title = "storage_full", "The tenant has no room for more files"
 
 
 class FileChanged(PreconditionFailed):
-    """Somebody else wrote the file meanwhile."""
+    """The file was changed meanwhile."""
 
     kind, title = "file_changed", "The file is another version now"
 
 
 class Workspaces:
-    """`limits` are those of each workspace."""
+    """Operations on workspaces. `limits` apply to each workspace."""
 
     def __init__(self, db: Database, blobs: BlobStore, limits: WorkspaceLimits | None = None) -> None:
         self.blobs = blobs
@@ -58,24 +58,25 @@ class Workspaces:
 
     @asynccontextmanager
     async def open_upload(self, tenant: str) -> AsyncIterator[Upload]:
-        """A body on its way in; what is not kept at the end of the block is gone."""
+        """Open an upload; what is not stored at the end of the block is discarded."""
         async with self.blobs.spool() as spool:
             try:
                 yield Upload(self, tenant, spool)
             finally:
-                self._upload_bytes -= Counter({tenant: spool.size})  # and forgets whoever has none
+                self._upload_bytes -= Counter({tenant: spool.size})  # also removes tenants without uploads
 
     def reserve_upload_bytes(self, tenant: str, size: int) -> None:
-        """So many bytes more of the tenant come in: on the disk, and counted nowhere else. Raises TooManyRequests."""
+        """Reserve disk space for bytes of a tenant's upload, which count nowhere else. Raise
+        TooManyRequests."""
         if self._upload_bytes[tenant] + size > self.limits.bytes:
             raise TooManyRequests(
-                f"The tenant has uploads of {self.limits.bytes} bytes under way, as many as it may: nothing was written. "
-                "Send this one again when others are done."
+                f"The tenant's uploads in progress have reached the maximum of {self.limits.bytes} bytes; nothing was "
+                "written. Retry when others have finished."
             )
         self._upload_bytes[tenant] += size
 
     async def keep(self, tenant: str, data: bytes) -> StoredBody:
-        """Puts a small body into the blob store. Raises FileTooLarge, TooManyRequests, StorageFull."""
+        """Store a small body. Raise FileTooLarge, TooManyRequests, StorageFull."""
         async with self.open_upload(tenant) as upload:
             await upload.write(data)
             return await upload.keep()
@@ -86,14 +87,14 @@ class Workspaces:
             found = await store.reserve_body(tx, body.digest, body.size)
             if found["doubtful"]:
                 raise StoreUnavailable(
-                    "A body of the same bytes is being deleted, and the blob store has not said that it is gone: nothing was "
-                    "written. Send it again in a minute.",
+                    "The same content is just being deleted from the blob store; nothing was written. "
+                    "Retry in a minute.",
                     retry_after_s=60,
                 )
             if found["too_much"]:
                 raise StorageFull(
-                    f"With this file those of the tenant would have {found['blob_bytes']} bytes, all versions together, more "
-                    f"than {found['most']}: nothing was written. Delete threads, or ask the operator for more."
+                    f"With this file, all versions of the tenant's files would have {found['blob_bytes']} bytes, more than "
+                    f"{found['most']}; nothing was written. Delete threads, or ask the operator to raise the limit."
                 )
         await self.blobs.keep(tenant, spool)
         return body
@@ -101,16 +102,19 @@ class Workspaces:
     def stream_body(
         self, tenant: str, body: StoredBody, part: ByteRange | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """In pieces; no transaction is open meanwhile."""
+        """Yield a body in pieces. No transaction is open meanwhile."""
         return self.blobs.read(tenant, body.digest, body.size, part)
 
     async def read_body(self, tenant: str, body: StoredBody) -> bytes:
-        """For bodies that the caller knows to be small."""
+        """Return a body that the caller knows to be small."""
         return b"".join([piece async for piece in self.stream_body(tenant, body)])
 
     async def collect(self) -> int:
-        """Removes bodies that nothing names; gives how many. Raises StoreUnavailable for one that cannot be deleted: the next
-        time it stands behind the others."""
+        """Delete bodies that nothing references; return how many. Raise StoreUnavailable if one cannot be
+        deleted.
+
+        That body is then tried again after the others.
+        """
         if uptime_s() >= self._sweep_at:
             self._sweep_at = uptime_s() + SWEEP_INTERVAL_S
             await self.blobs.sweep(MAX_UPLOAD_S)
@@ -150,9 +154,13 @@ class Workspaces:
         expected_version: int | None = None,
         condition: Condition | None = None,
     ) -> tuple[FileRow, bool]:
-        """The new version of a file, and whether the file is new; the same body again is no new version. `path` is a
-        normal one, `body` is in the blob store. `over` is the version that must be the present one, 0 for none; `when` must hold of
-        it. One call writes once. Raises NotFound, PathNotAllowed, FileTooLarge, WorkspaceFull, FileChanged."""
+        """Write a file; return its version and whether the file is new. The same body again creates no new
+        version.
+
+        `path` is normalized, `body` is in the blob store. `expected_version` must be the current version, 0
+        for none; `condition` must hold for it. A call writes only once. Raise NotFound, PathNotAllowed,
+        FileTooLarge, WorkspaceFull, FileChanged.
+        """
         if (
             author.work_id is not None
             and (made := await store.version_of_call(tx, author.work_id)) is not None
@@ -205,18 +213,20 @@ class Workspaces:
         self.validate_size(body.size)
         if files > self.limits.files:
             raise WorkspaceFull(
-                f"The workspace has {self.limits.files} files, as many as it may: {path!r} was not written. Delete some."
+                f"The workspace has the maximum of {self.limits.files} files; {path!r} was not written. Delete some."
             )
         if size > self.limits.bytes:
             raise WorkspaceFull(
-                f"With {path!r} the workspace would have {size} bytes, more than {self.limits.bytes}: it was not written. "
+                f"With {path!r} the workspace would have {size} bytes, more than {self.limits.bytes}; it was not written. "
                 "Delete files, or write less."
             )
 
     def validate_size(self, size: int) -> None:
-        """Raises FileTooLarge."""
+        """Raise FileTooLarge if a file must not have this size."""
         if size > self.limits.file_bytes:
-            raise FileTooLarge(f"A file may have {self.limits.file_bytes} bytes; nothing was written.")
+            raise FileTooLarge(
+                f"A file may have at most {self.limits.file_bytes} bytes; nothing was written."
+            )
 
     @staticmethod
     def _validate_condition(path: str, held: FileRow | None, condition: Condition | None) -> None:
@@ -229,7 +239,7 @@ class Workspaces:
     async def delete(
         self, tx: Tx, thread_id: str, path: str, author: FileAuthor, condition: Condition | None = None
     ) -> FileRow:
-        """Deletes the file from the present, if `when` holds of it; its versions stay. Raises NotFound, FileChanged."""
+        """Delete the current file if `condition` holds; its versions stay. Raise NotFound, FileChanged."""
         await lock_thread(tx, thread_id)
         await self.get_file(tx, thread_id, path)
         await store.lock(tx, thread_id)
@@ -244,7 +254,7 @@ class Workspaces:
     async def find_file(
         self, tx: Tx, thread_id: str, path: str, version: int | None = None
     ) -> FileRow | None:
-        """The file, or what it was in a version; None where there is none."""
+        """Return the file, or one of its versions, or None."""
         row = (
             await store.file(tx, thread_id, path)
             if version is None
@@ -253,7 +263,7 @@ class Workspaces:
         return row if row is not None and row.digest is not None else None
 
     async def get_file(self, tx: Tx, thread_id: str, path: str, version: int | None = None) -> FileRow:
-        """The same. Raises NotFound, which says what is there instead."""
+        """Return the file, or one of its versions. Raise NotFound, which says what is there instead."""
         await require_thread(tx, thread_id)
         row = await self.find_file(tx, thread_id, path, version)
         if row is not None:
@@ -267,19 +277,19 @@ class Workspaces:
         raise NotFound(f"There is no file {path!r} in the workspace.")
 
     async def list_files(self, tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
-        """Present files whose path begins with the prefix, in the order of their paths. Raises NotFound."""
+        """Return current files whose path begins with the prefix, ordered by path. Raise NotFound."""
         await require_thread(tx, thread_id)
         return await store.list_files(tx, thread_id, prefix, after, limit)
 
     async def fork(self, tx: Tx, thread_id: str, to: str, at: datetime | None) -> None:
-        """Copies the files of a thread, as they are or were at a moment, into a new thread: rows, no bodies."""
+        """Copy the files of a thread, current or as of a time, to a new thread: rows only, no bodies."""
         await store.lock(tx, to)
         made = await store.fork(tx, thread_id, to, at)
         await store.add_counts(tx, to, made["files"], made["bytes"])
 
 
 class Upload:
-    """A body on its way in, no larger than a file may be."""
+    """An incoming body, limited to the maximum size of a file."""
 
     def __init__(self, workspaces: Workspaces, tenant: str, spool: Spool) -> None:
         self._workspaces = workspaces
@@ -287,13 +297,13 @@ class Upload:
         self._spool = spool
 
     async def write(self, data: bytes) -> None:
-        """Raises FileTooLarge, TooManyRequests."""
+        """Append to the body. Raise FileTooLarge, TooManyRequests."""
         self._workspaces.validate_size(self._spool.size + len(data))
         self._workspaces.reserve_upload_bytes(self._tenant, len(data))
         await self._spool.write(data)
 
     async def keep(self) -> StoredBody:
-        """The body, in the blob store. Nothing names it yet: within a day something must. Raises StorageFull."""
+        """Store the body. Something must reference it within a day. Raise StorageFull."""
         return await self._workspaces.store_body(self._tenant, self._spool)
 
 
@@ -303,6 +313,6 @@ async def require_thread(tx: Tx, thread_id: str) -> None:
 
 
 async def lock_thread(tx: Tx, thread_id: str) -> None:
-    """For who writes to a thread: nobody deletes it until the transaction ends. Raises NotFound."""
+    """Keep a thread from being deleted until the transaction ends. Raise NotFound."""
     if not is_id("thr_", thread_id) or not await store.hold_thread(tx, thread_id):
         raise NotFound(f"There is no thread {thread_id!r}.")

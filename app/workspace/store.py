@@ -1,4 +1,4 @@
-"""All SQL of workspaces. Versions are only added; the present is a row for each path that points at one."""
+"""All SQL of workspaces. Versions are only added; one row per path points at the current version."""
 
 from __future__ import annotations
 
@@ -124,8 +124,11 @@ SELECT count(*) AS files, coalesce(sum(size_bytes), 0)::bigint AS bytes FROM cop
 
 
 async def reserve_body(tx: Tx, digest: bytes, size: int) -> Any:
-    """Whether the body is `doubtful`, and whether with it, if it is new, the bodies of the tenant are `too_much`:
-    `blob_bytes`, of at `most`."""
+    """Register a body before it is stored.
+
+    Return whether it is `doubtful` (its deletion may be in progress), and whether the tenant would exceed its
+    limit (`too_much`: `blob_bytes` of at `most`).
+    """
     return await tx.row(WANT, tx.tenant, digest, size)
 
 
@@ -154,7 +157,7 @@ async def delete_blob(tx: Tx, digest: bytes) -> None:
 
 
 async def lock(tx: Tx, thread_id: str) -> Any:
-    """The counts of a workspace, made on first use; nobody else writes to it until the transaction ends."""
+    """Return the counts of a workspace, created on first use, and lock it until the transaction ends."""
     row = await tx.row(LOCK, tx.tenant, thread_id)
     if row is None:
         await tx.run(OPEN, tx.tenant, thread_id)
@@ -175,7 +178,7 @@ async def hold_thread(tx: Tx, thread_id: str) -> bool:
 
 
 async def file(tx: Tx, thread_id: str, path: str) -> FileRow | None:
-    """The last version, deleted or not."""
+    """Return the last version, deleted or not."""
     return _row(await tx.row(FILE, tx.tenant, thread_id, path))
 
 
@@ -188,6 +191,7 @@ async def version_of_call(tx: Tx, work_id: str) -> FileRow | None:
 
 
 async def list_files(tx: Tx, thread_id: str, prefix: str, after: str, limit: int) -> list[FileRow]:
+    """Return current files with this prefix after a path."""
     end = prefix_end(prefix) if prefix else None
     rows = await tx.fetch(LIST, tx.tenant, thread_id, prefix, end, after, limit)
     return [row for row in map(_row, rows) if row is not None]
@@ -199,7 +203,7 @@ async def first_file_among(tx: Tx, thread_id: str, paths: Sequence[str]) -> str 
 
 
 async def first_file_below(tx: Tx, thread_id: str, folder: str) -> str | None:
-    """A file in this folder."""
+    """Return a file in this folder."""
     found: str | None = await tx.value(BELOW, tx.tenant, thread_id, f"{folder}/", f"{folder}0")
     return found
 
@@ -207,7 +211,8 @@ async def first_file_below(tx: Tx, thread_id: str, folder: str) -> str | None:
 async def find_lookalike(
     tx: Tx, thread_id: str, names: Sequence[str], skeletons: Sequence[str]
 ) -> tuple[str, str] | None:
-    """The first of these names that a file looks like, or a folder, and a file that is that one or in it."""
+    """Return the first of these names that looks like another file or folder, and a file that is it or in
+    it."""
     row = await tx.row(ALIKE, tx.tenant, thread_id, list(names), list(skeletons))
     return None if row is None else (row["name"], row["there"])
 
@@ -248,12 +253,13 @@ async def set_current_version(
 
 
 async def fork(tx: Tx, thread_id: str, to: str, at: Any) -> Any:
-    """Copies the files; how many, and their bytes."""
+    """Copy the files; return their number and bytes."""
     return await tx.row(FORK, tx.tenant, thread_id, to, at)
 
 
 def prefix_end(prefix: str) -> str:
-    """After every path that begins with the prefix, in the order of code points: no path holds the last of them."""
+    """Return a bound above every path with this prefix, in code point order: no path contains the last code
+    point."""
     return prefix + chr(0x10FFFF)
 
 

@@ -1,4 +1,4 @@
-"""Text files as models read them: some of their lines, each cut where it is long, and what is said of the rest. Pure."""
+"""Text files as models read them: a window of lines, long ones cut, with a note about the rest. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Final
 MAX_LINES: Final = 2000
 MAX_LINE_CHARS: Final = 2000
 MAX_TEXT_BYTES: Final = 40_000
-"""Of what is shown at once, but for one line: in bytes, as the room in a prompt is measured."""
+"""Maximum of one window, except for a single line; in bytes, like the size of prompts."""
 
 SNIFF_BYTES: Final = 8192
 _MAX_HELD_BYTES: Final = 4 * MAX_LINE_CHARS + 4
 
 
 class NotText(ValueError):
-    """The file is not text in UTF-8."""
+    """The file is not UTF-8 text."""
 
 
 def is_text(start: bytes) -> bool:
-    """Whether a body that begins so is text in UTF-8, as far as can be seen. NUL is in no text: nothing behind the door
-    can hold it."""
+    """Return whether a body with this start may be UTF-8 text. NUL is rejected: Postgres cannot store it."""
     if b"\0" in start:
         return False
     try:
@@ -32,7 +31,7 @@ def is_text(start: bytes) -> bool:
 
 
 def decode_text(data: bytes) -> str:
-    """All of a body as text. Raises NotText."""
+    """Return a whole body as text. Raise NotText."""
     if b"\0" in data:
         raise NotText
     try:
@@ -42,10 +41,10 @@ def decode_text(data: bytes) -> str:
 
 
 class LineWindow:
-    """Some lines of a body that comes in pieces, in little memory however long its lines are."""
+    """A window of lines of a body that arrives in pieces. Memory stays small, however long the lines are."""
 
     def __init__(self, offset: int = 1, limit: int = MAX_LINES) -> None:
-        """`offset` is the first line, from 1."""
+        """Set the first line, counted from 1, and the maximum number of lines."""
         self._offset = offset
         self._skip = offset - 1
         self._limit = min(limit, MAX_LINES)
@@ -57,7 +56,7 @@ class LineWindow:
         self._has_more = False
 
     def feed(self, piece: bytes) -> bool:
-        """Takes a piece; whether it wants no more. Raises NotText."""
+        """Process a piece; return whether no more are needed. Raise NotText."""
         if b"\0" in piece or not (self._is_sniffed or is_text(piece)):
             raise NotText
         self._is_sniffed = True
@@ -75,7 +74,7 @@ class LineWindow:
         return False
 
     def _skip_lines(self, piece: bytes) -> int:
-        """Where in the piece the lines begin that are wanted."""
+        """Return the offset in the piece where the requested lines begin."""
         if self._skip and (lines := piece.count(b"\n")) < self._skip:
             self._skip -= lines
             return len(piece)
@@ -96,14 +95,14 @@ class LineWindow:
     def _close(self) -> None:
         text = bytes(self._line).decode("utf-8", "replace").removesuffix("\r")
         if len(text) > MAX_LINE_CHARS:
-            text = f"{text[:MAX_LINE_CHARS]} [this line is cut: it has {self._size} bytes]"
+            text = f"{text[:MAX_LINE_CHARS]} [line truncated: it has {self._size} bytes]"
         self._lines.append(text)
         self._bytes += len(text.encode()) + 1
         self._line.clear()
         self._size = 0
 
     def text(self) -> str:
-        """What is to be read, once no piece is to come."""
+        """Return the text to read, after the last piece."""
         if self._size:
             self._close()
         if not self._lines:
@@ -116,11 +115,11 @@ class LineWindow:
         if not self._has_more:
             return shown
         last = self._offset + len(self._lines) - 1
-        return f"{shown}\n[Lines {self._offset} to {last} of more: go on with offset {last + 1}.]"
+        return f"{shown}\n[Lines {self._offset} to {last} of more; continue with offset {last + 1}.]"
 
 
 def count_fitting_lines(lines: Sequence[str], most: int) -> int:
-    """How many of the first lines are shown at once, at most so many; at least one."""
+    """Return how many of the first lines fit into one window: at most `most`, at least one."""
     size = 0
     for n, line in enumerate(lines[:most]):
         size += len(line.encode()) + 1
@@ -130,10 +129,13 @@ def count_fitting_lines(lines: Sequence[str], most: int) -> int:
 
 
 def replace_once(text: str, old: str, new: str) -> str | int:
-    """The text with the new one in the place of the old; how often the old one occurs where that is not once. In `aaa`
-    there are two `aa`."""
+    """Return the text with `old` replaced by `new`, or the number of occurrences if `old` does not occur
+    exactly once.
+
+    Overlapping ones count: `aaa` has two `aa`.
+    """
     count = text.count(old)
     if count != 1:
         return count
-    # One that overlaps the first is another; they are not counted further, which could take hours.
+    # An occurrence that overlaps the first one counts too. More are not counted: that could take hours.
     return 2 if text.find(old, text.find(old) + 1) >= 0 else text.replace(old, new)

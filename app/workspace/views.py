@@ -1,4 +1,4 @@
-"""Answers of the routes of files."""
+"""Responses of the routes of files."""
 
 from __future__ import annotations
 

@@ -41,26 +41,26 @@ async def put(api: Caller, path: str, data: bytes = b"x", **parts: Any) -> Any:
         (
             {"content-range": "bytes 0-1/5"},
             400,
-            "A file is written as a whole: send all of it, without Content-Range.",
+            "A file is written as a whole. Send all of it, without Content-Range.",
         ),
         (
             {"content-encoding": "gzip"},
             415,
-            "The body is kept as it is sent: send it without Content-Encoding.",
+            "The body is stored as it is sent. Send it without Content-Encoding.",
         ),
         (
             {"transfer-encoding": "gzip, chunked"},
             415,
-            "The body is kept as it is sent: send it with no Transfer-Encoding but chunked.",
+            "The body is stored as it is sent. Send it with no Transfer-Encoding but chunked.",
         ),
         (
             {"content-type": "multipart/form-data; boundary=x"},
             415,
             "The body is the file itself, not a form: with curl, send it by --data-binary @file or -T file.",
         ),
-        ({"content-type": "text"}, 422, "The Content-Type is not one."),
-        ({"content-type": "text/html text/x"}, 422, "The Content-Type is not one."),
-        ({"content-type": "x/" + "y" * 300}, 422, "The Content-Type is not one."),
+        ({"content-type": "text"}, 422, "The Content-Type is not a valid media type."),
+        ({"content-type": "text/html text/x"}, 422, "The Content-Type is not a valid media type."),
+        ({"content-type": "x/" + "y" * 300}, 422, "The Content-Type is not a valid media type."),
     ],
 )
 async def test_a_body_that_is_not_the_file_itself_is_refused(

@@ -115,7 +115,7 @@ async def test_a_runtime_that_signs_nothing_has_no_secret(api: Caller) -> None:
     assert "signingSecret" not in runtime
     told = refused(await api.post(f"/runtimes/{runtime['id']}/signing-secret"), 404)
     assert told["detail"] == (
-        "The runtime 'default' has no signing secret: nothing of it has the transport http."
+        "The runtime 'default' has no signing secret: no part of it uses the transport http."
     )
     refused(await api.post("/runtimes/rt_none/signing-secret"), 404)
 

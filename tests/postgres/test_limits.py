@@ -149,7 +149,7 @@ async def test_cost_is_counted_in_dollars(plangate: World, api: Caller) -> None:
     assert [round(cost, 3) for cost in spent] == [0.6] * 3
 
 
-NO_PRICE = "no price is known for 'm', so limits.maxCostUsd could not be kept: use maxTokens, or a model with a known price"
+NO_PRICE = "no price is known for 'm', so limits.maxCostUsd cannot be enforced: use maxTokens, or a model with a known price"
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ async def test_what_nobody_installed_is_refused_at_registration(api: Caller) -> 
     (flaw,) = refused(await api.post("/runtimes", spec("nothing")), 422)["errors"]
     assert flaw["pointer"] == "/tools/0/transport/entryPoint"
     assert flaw["message"].startswith(
-        "the operator installed no entry point 'ledger.nothing' in the group plangate.tools; there are: ledger.add"
+        "no entry point 'ledger.nothing' is installed in the group plangate.tools; expected one of: ledger.add"
     )
 
 

@@ -91,12 +91,12 @@ async def test_problems_of_every_kind_are_told_at_once_in_the_spelling_of_the_au
         "/tools/1/transport/url": "tool 'u': 'ftp://x.test' is not an address that begins with http:// or https:// "
         "and names a host",
         "/agents/0/references/0/glimpse/n~1m": "is not a JMESPath expression: ",
-        "/approval_predicates/p~1q": "is not a CEL expression that gives a boolean: ",
+        "/approval_predicates/p~1q": "is not a CEL expression that returns a boolean: ",
         "/agents/0/model": NO_PRICE,
         "/agents/2/model/id": NO_PRICE,
         "/tools/0/transport/url": private,
-        "/tools/2/transport/entryPoint": "the operator installed no entry point 'none' in the group plangate.tools; "
-        "there are: none",
+        "/tools/2/transport/entryPoint": "no entry point 'none' is installed in the group plangate.tools; "
+        "expected one of: none",
         "/action_dispatcher/url": private,
     }
     assert told.keys() == expected.keys()
@@ -106,7 +106,7 @@ async def test_problems_of_every_kind_are_told_at_once_in_the_spelling_of_the_au
     assert await plangate.value("SELECT count(*) FROM runtimes") == 0
 
 
-NO_PRICE = "no price is known for 'm', so limits.maxCostUsd could not be kept: use maxTokens, or a model with a known price"
+NO_PRICE = "no price is known for 'm', so limits.maxCostUsd cannot be enforced: use maxTokens, or a model with a known price"
 
 
 @pytest.mark.parametrize("name", ["\x01", "\x7f\x1b[2J", "\\1", "\\g<0>", "\\q", "\\"])

@@ -407,11 +407,11 @@ async def test_pages_give_each_group_once_under_the_same_totals(
         (
             {"from": "yesterday"},
             "query:from",
-            "a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z",
+            "must be a date such as 2026-11-21, or a time such as 2026-11-21T17:32:34Z",
         ),
-        ({"from": "1700000000"}, "query:from", "a date such as 2026-11-21"),
+        ({"from": "1700000000"}, "query:from", "must be a date such as 2026-11-21"),
         ({"to": "2026-02-31"}, "query:to", "Input should be a valid datetime"),
-        ({"to": "9999-12-31T23:59:59-14:00"}, "query:to", "a year from 2000 to 2200"),
+        ({"to": "9999-12-31T23:59:59-14:00"}, "query:to", "the year must be from 2000 to 2200"),
         ({"from": "2026-02-01", "to": "2026-02-01"}, "query:from", "must be before 2026-02-01T00:00:00.000Z"),
         (
             {"from": "2024-01-01", "to": "2026-01-01"},
@@ -441,7 +441,7 @@ async def test_a_range_with_too_much_in_it_says_so(api: Caller, owner: Any) -> N
     async with owner.transaction():
         await owner.execute("LOCK TABLE work_records")  # the statement is not done in its time
         flaws = refused(await api.get("/usage"), 422, "invalid")["errors"]
-    assert flaws == [{"pointer": "query:from", "message": "ask for fewer days at once"}]
+    assert flaws == [{"pointer": "query:from", "message": "request fewer days at once"}]
 
 
 async def test_nobody_sees_what_another_tenant_used(plangate: World, api: Caller) -> None:

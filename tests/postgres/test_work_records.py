@@ -356,7 +356,7 @@ async def test_a_query_with_too_many_records_for_a_tree_says_how_to_read_them(
         "detail"
     ]
     assert told == (
-        f"The query has more than {MAX_TREE_RECORDS} work records, too many for one tree: read them in pages, "
+        f"The query has more than {MAX_TREE_RECORDS} work records, too many for one tree. Read them in pages, "
         f"GET /work-records?queryId={query['id']}, and this record without tree."
     )
     alone = await api.read(f"/work-records/{root_of(query['id'])}")

@@ -82,8 +82,8 @@ async def test_agents_write_read_and_edit(api: Caller) -> None:
         ),
     ]
     assert results[11][0] == "bad_arguments"
-    assert results[12] == "one\n[Lines 1 to 1 of more: go on with offset 2.]"
-    assert results[14] == "x" * 2000 + " [this line is cut: it has 2001 bytes]"
+    assert results[12] == "one\n[Lines 1 to 1 of more; continue with offset 2.]"
+    assert results[14] == "x" * 2000 + " [line truncated: it has 2001 bytes]"
     at = await files(api)
     row = (await api.read(at, prefix="notes/"))["items"][0]
     assert (row["writtenBy"], row["version"]) == ("solo", 2)
@@ -193,7 +193,7 @@ async def test_what_is_shown_has_room_in_a_prompt(api: Caller) -> None:
         ("grep", {"pattern": "字", "path": "f" * 200}),
         ("ls", {"path": folder}),
     )
-    assert read.endswith("字\n[Lines 1 to 133 of more: go on with offset 134.]")
+    assert read.endswith("字\n[Lines 1 to 133 of more; continue with offset 134.]")
     assert glob.endswith("/048\n[32 more: name a directory, or a narrower pattern.]")
     assert grep.endswith("字 \n[More lines match than 28: make the pattern or the path narrower.]")
     assert len(ls.splitlines()) == 80

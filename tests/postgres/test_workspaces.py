@@ -250,7 +250,7 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     )
     good(await put(api, f"{at}/a", b"x" * 100))
     body = refused(await put(api, f"{at}/b", b"x" * 101), 413, "file_too_large")
-    assert body["detail"] == "A file may have 100 bytes; nothing was written."
+    assert body["detail"] == "A file may have at most 100 bytes; nothing was written."
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
@@ -259,11 +259,11 @@ async def test_limits_are_clear_and_leave_everything_as_it_was(
     refused(await api.request("PUT", f"{at}/b", content=endless()), 413, "file_too_large")
     body = refused(await put(api, f"{at}/b", b"x" * 51), 409, "workspace_full")
     assert body["detail"].startswith(
-        "With 'b' the workspace would have 151 bytes, more than 150: it was not written."
+        "With 'b' the workspace would have 151 bytes, more than 150; it was not written."
     )
     good(await put(api, f"{at}/b", b"x" * 50))
     body = refused(await put(api, f"{at}/c", b""), 409, "workspace_full")
-    assert body["detail"].startswith("The workspace has 2 files, as many as it may: 'c' was not written.")
+    assert body["detail"].startswith("The workspace has the maximum of 2 files; 'c' was not written.")
     good(await put(api, f"{at}/a", b"y" * 100))  # in the place of what it had
     good(await api.delete(f"{at}/a"))
     good(await put(api, f"{at}/c", b"z" * 100))
@@ -314,8 +314,8 @@ async def test_what_a_tenant_has_under_way_has_a_limit_of_its_own(
     answer = await put(api, f"{at}/b", b"z" * 60)
     body = refused(answer, 429, "too_many_requests")
     assert body["detail"] == (
-        "The tenant has uploads of 150 bytes under way, as many as it may: nothing was written. Send this one again when "
-        "others are done."
+        "The tenant's uploads in progress have reached the maximum of 150 bytes; nothing was written. Retry when "
+        "others have finished."
     )
     assert answer.headers["retry-after"] == "1"
     theirs = f"/threads/{await thread(plangate.other)}/files"
@@ -343,8 +343,8 @@ async def test_a_tenant_has_room_for_so_many_bytes_all_versions_together(
     assert await owner.fetchval(used) == 250
     body = refused(await put(api, f"{at}/a", b"z"), 409, "storage_full")
     assert body["detail"] == (
-        "With this file those of the tenant would have 251 bytes, all versions together, more than 250: nothing was "
-        "written. Delete threads, or ask the operator for more."
+        "With this file, all versions of the tenant's files would have 251 bytes, more than 250; nothing was "
+        "written. Delete threads, or ask the operator to raise the limit."
     )
     upload = await api.request("PUT", "/artifacts/x/a", params={"threadId": at.split("/")[2]}, content=b"z")
     refused(upload, 409, "storage_full")

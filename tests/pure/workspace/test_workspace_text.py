@@ -25,7 +25,7 @@ def test_some_lines_of_a_file(piece: int) -> None:
     assert read(LINES, piece=piece) == LINES.decode()[:-1]
     assert read(LINES[:-1], piece=piece) == LINES.decode()[:-1]
     assert read(LINES, 9, piece=piece) == "line 9\nline 10"
-    assert read(LINES, 2, 2, piece=piece) == "line 2\nline 3\n[Lines 2 to 3 of more: go on with offset 4.]"
+    assert read(LINES, 2, 2, piece=piece) == "line 2\nline 3\n[Lines 2 to 3 of more; continue with offset 4.]"
     assert read(LINES, 9, 2, piece=piece) == "line 9\nline 10"
     assert read(LINES, 11, piece=piece) == "[The file has fewer than 11 lines.]"
     assert read(b"a\r\n\r\nb", piece=piece) == "a\n\nb"
@@ -36,14 +36,14 @@ def test_some_lines_of_a_file(piece: int) -> None:
 def test_long_lines_and_long_files_are_cut_with_a_marker() -> None:
     long = b"x" * 5000 + b"\nnext"
     shown = read(long, piece=999)
-    assert shown == "x" * 2000 + " [this line is cut: it has 5000 bytes]\nnext"
+    assert shown == "x" * 2000 + " [line truncated: it has 5000 bytes]\nnext"
     many = read(b"y" * 1999 + b"\n" + (b"y" * 1999 + b"\n") * 100, piece=4096)
-    assert many.endswith("[Lines 1 to 20 of more: go on with offset 21.]")
+    assert many.endswith("[Lines 1 to 20 of more; continue with offset 21.]")
     assert len(many) < text.MAX_TEXT_BYTES + 100
     wide = read("字".encode() * 20 + b"\n", piece=4096)
     assert wide == "字" * 20
     wide = read(("字" * 1000 + "\n").encode() * 100, piece=4096)
-    assert wide.endswith("[Lines 1 to 14 of more: go on with offset 15.]")
+    assert wide.endswith("[Lines 1 to 14 of more; continue with offset 15.]")
     assert len(wide.encode()) < text.MAX_TEXT_BYTES + 4 * text.MAX_LINE_CHARS
 
 
@@ -52,7 +52,7 @@ def test_a_line_without_end_is_not_held() -> None:
     for _ in range(1000):
         window.feed(b"x" * 100_000)
     assert len(window._line) < 10_000
-    assert window.text().endswith("[this line is cut: it has 100000000 bytes]")
+    assert window.text().endswith("[line truncated: it has 100000000 bytes]")
 
 
 @pytest.mark.parametrize("data", [b"\0", b"ab\0cd", b"\xff\xfe", b"\x89PNG\r\n"])
