@@ -66,10 +66,10 @@ class SigningSecrets:
         context = self._context(tenant, runtime_name)
         opened = [self._sealer.open(s, context).decode() for s in (row["sealed"], row["previous"]) if s]
 
-        def signed() -> str:
+        def sign() -> str:
             return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in opened)
 
-        return signed() if len(body) <= MAX_INLINE_SIGN_BYTES else await asyncio.to_thread(signed)
+        return sign() if len(body) <= MAX_INLINE_SIGN_BYTES else await asyncio.to_thread(sign)
 
     def _seal(self, tenant: str, runtime_name: str, secret: str) -> bytes:
         return self._sealer.seal(secret.encode(), self._context(tenant, runtime_name))

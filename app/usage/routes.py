@@ -76,14 +76,14 @@ async def list_work_records(
     position = before(request, name, parameters.cursor)
     last = str(position[0]) if position else None
 
-    async def listed(tx: Tx) -> Any:
+    async def read_page(tx: Tx) -> Any:
         items, after = await service.page(
             tx, last, parameters.query_id, parameters.kind, parameters.status, parameters.limit
         )
         cursor = None if after is None else door_of(request).signer.encode(name, [after])
         return {"items": items, "nextCursor": cursor}
 
-    return await reading(request, caller, listed)
+    return await reading(request, caller, read_page)
 
 
 @router.get(
@@ -121,11 +121,11 @@ async def read_usage(
         since, until, after = (str(part) for part in position)
         within = service.TimeRange(datetime.fromisoformat(since), datetime.fromisoformat(until))
 
-    async def used(tx: Tx) -> Any:
+    async def read_groups(tx: Tx) -> Any:
         answer, last = await service.usage(tx, parameters.group_by, within, after, parameters.limit)
         if last is None:
             return {**answer, "nextCursor": None}
         where = [within.since.isoformat(), within.until.isoformat(), last]
         return {**answer, "nextCursor": door_of(request).signer.encode(name, where)}
 
-    return await reading(request, caller, used)
+    return await reading(request, caller, read_groups)

@@ -28,7 +28,7 @@ async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
         rows = await store.query_records(tx, query_id, MAX_LIST_BODY_BYTES)
         uses = await store.uses(tx, [r["id"] for r in rows])
 
-    def written() -> bytes:
+    def encode() -> bytes:
         items = []
         for row in rows:
             item = record_wire(row, uses.get(row["id"], ()))
@@ -37,7 +37,7 @@ async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
             items.append(item)
         return orjson.dumps({"items": items, "nextCursor": None})
 
-    return await asyncio.to_thread(written)
+    return await asyncio.to_thread(encode)
 
 
 async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) -> bytes:
@@ -57,12 +57,12 @@ async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) ->
             f"GET /work-records?queryId={row['query_id']}, and this record without tree."
         )
 
-    def written() -> bytes:
+    def encode() -> bytes:
         found = {u["work_id"]: UsageSum.from_rows(u) for u in used}
         top, *below = tree_wire(rows, found, work_id)
         return orjson.dumps({**record_wire(row, uses), "rollup": top["rollup"], "below": below})
 
-    return await asyncio.to_thread(written)
+    return await asyncio.to_thread(encode)
 
 
 async def _load_record(tx: Tx, work_id: str) -> Any:

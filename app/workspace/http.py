@@ -39,11 +39,11 @@ class StreamingRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def checked(request: Request) -> Response:
+        async def handle_checked(request: Request) -> Response:
             refuse_odd_query(request)
             return await handle(request)
 
-        return checked
+        return handle_checked
 
 
 class BodyResponse(StreamingResponse):

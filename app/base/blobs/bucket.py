@@ -66,12 +66,12 @@ class BucketBlobs:
         )
 
     def spool(self) -> Spool:
-        def opened() -> int:
+        def open_file() -> int:
             fd, name = tempfile.mkstemp(prefix="plangate-")
             os.unlink(name)  # it disappears when its descriptor is closed
             return fd
 
-        return Spool(opened, lambda: None)
+        return Spool(open_file, lambda: None)
 
     async def keep(self, tenant: str, spool: Spool) -> None:
         digest = await spool.end()

@@ -55,16 +55,16 @@ class LocalBlobs:
     def spool(self) -> Spool:
         name = secrets.token_hex(16)
 
-        def opened() -> int:
+        def open_file() -> int:
             with self._open_folder(SPOOL_FOLDER) as folder:
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS
                 return os.open(name, flags, 0o600, dir_fd=folder)
 
-        def done() -> None:
+        def remove_file() -> None:
             with suppress(OSError), self._open_folder(SPOOL_FOLDER) as folder:
                 os.unlink(name, dir_fd=folder)
 
-        return LocalSpool(name, opened, done)
+        return LocalSpool(name, open_file, remove_file)
 
     async def keep(self, tenant: str, spool: Spool) -> None:
         assert isinstance(spool, LocalSpool)
