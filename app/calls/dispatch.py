@@ -33,8 +33,9 @@ class Tried:
     after_s: float = 0
 
     def doubted(self, doubt: str) -> CallOutcome:
-        """The same, where an attempt before may have arrived: only who took the call ends the doubt. `409` to a repeated one
-        may mean that the first is under way, `404` that it has removed what it was about."""
+        """Return the same result for an attempt that follows one which may have arrived. Only the receiver
+        of the earlier call can end the doubt: a `409` to a repeated call may mean that the first one is
+        still in progress, a `404` that it has removed its target."""
         if self.outcome.status == "unknown" or not (self.again or self.outcome.took_nothing):
             return self.outcome
         return CallOutcome("unknown", error=f"{doubt.rstrip('.')}. Then: {self.outcome.error}")
@@ -64,8 +65,9 @@ class CallDispatcher:
             await sender.aclose()
 
     async def outcome(self, run: QueryRun, call: OutgoingCall) -> CallOutcome:
-        """What became of a call, on record. Idempotent by its work id: after a crash it goes on from where the call
-        stands. So many calls of a query are outside at once; the others wait here for a place."""
+        """Return the recorded outcome of a call, sending the call if needed. Idempotent by the call's work
+        id: after a crash it continues from the recorded state of the call. Waits for a call slot of the
+        query."""
         async with run.outside(call.work_id):
             await run.within_time(call.work_id)
             if call.sender == "client":
@@ -83,8 +85,8 @@ class CallDispatcher:
     async def outcome_of_offered_call(
         self, run: QueryRun, call: OutgoingCall, ready: LeasedCall | None = None
     ) -> CallOutcome:
-        """The same for an action of a plan, which the caller offered, and whose outcome he writes (`settle`), each in a
-        transaction of his own. How many of them are outside at once is for who carries the plan out."""
+        """Return the outcome of an action's call that the caller has offered and will settle (`settle`),
+        each in a transaction of its own. The caller also bounds how many such calls are in flight."""
         if call.sender == "client":
             return self._count(call, await self._wait_for_client(run, call))
         return self._count(call, await self._send(run, call, ready=ready))
@@ -101,7 +103,7 @@ class CallDispatcher:
             await self.calls.settle(tx, call.work_id, run.lease.epoch, outcome)
 
     async def _wait_for_client(self, run: QueryRun, call: OutgoingCall) -> CallOutcome:
-        """What a process of the user says."""
+        """Wait for the result that a client process posts."""
         return await run.wait(
             lambda: run.look(lambda tx: self.calls.outcome(tx, call.work_id)),
             reason="client_call",
@@ -111,8 +113,8 @@ class CallDispatcher:
     async def _send(
         self, run: QueryRun, call: OutgoingCall, *, offers: bool = False, ready: LeasedCall | None = None
     ) -> CallOutcome:
-        """Sends, again where nothing took effect or where repeating is safe. An attempt that took no effect says nothing of
-        one before it that may have arrived, in this run or before it."""
+        """Send the call, and retry if nothing took effect or if repeating is safe. A failed retry that had
+        no effect does not resolve an earlier attempt whose outcome is unknown, in this run or before it."""
         pauses = iter(PAUSES_S)
         taken = ready or await self._take(run, call, offers)
         doubt = EARLIER if isinstance(taken, LeasedCall) and taken.taken.number > 1 else None

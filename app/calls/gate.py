@@ -48,7 +48,8 @@ class ToolGate:
     async def passed(
         self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, call: FilledCall, definition: str
     ) -> ApprovedArguments | ToolError:
-        """The arguments that may be sent: those of the call or an approver's; or what the model is told instead."""
+        """Return the arguments that may be sent (the call's own or an approver's), or the error that the
+        model gets instead."""
         args = call.args
         resolved, asked = await self._rule(run, agent, scope, name)
         if not asked and not await self._needs_approval(run, agent, scope, resolved.rule, name, call):
@@ -93,8 +94,9 @@ class ToolGate:
     async def _rule(
         self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str
     ) -> tuple[ResolvedRule, bool]:
-        """The rule in force, and whether this call stands at its gate already: then it keeps to it, whatever became
-        of the operator's floor meanwhile. The floor is not about builtin tools."""
+        """Return the rule in force, and whether an approval of this call was requested before. Such a call
+        keeps its rule even if the operator's floor has changed since. The floor does not apply to
+        builtin tools."""
         spec = run.runtime.spec
         resolved = tool_rule(spec, agent.name, name)
         if name in BUILTIN_TOOL_TOOLKITS and resolved.rule.kind == "never":
@@ -151,8 +153,9 @@ class ToolGate:
         asked: FilledCall,
         ctx: dict[str, Any],
     ) -> bool:
-        """What a process of the user answers for a predicate; an error, silence or anything but a boolean means
-        that a person is asked. The question is a work record of its own, so that it is asked once."""
+        """Return whether a client process says that this call needs approval. An error, no answer, or
+        anything but a boolean counts as yes. The question has a work record of its own, so that it is
+        asked once."""
         found = run.tree.below(scope.work_id, "predicate")
         work = Work(
             id=found[0].id if found else new_id("wrk_"),

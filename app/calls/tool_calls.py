@@ -60,7 +60,7 @@ class AgentTools:
     variables: bool = False  # strings in its arguments may be variables, and its results may go to one
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
-        """The tools as a model is told of them."""
+        """Return the tool definitions that go to the model."""
         tools: tuple[BuiltinDefinition | ToolSpec, ...] = (*self.builtin.values(), *self.declared.values())
         return tuple(ToolDefinition(t.name, t.description, self._declaration(t)) for t in tools)
 
@@ -91,7 +91,7 @@ class ToolCalls:
         self._schemas = schemas
 
     async def offered(self, tx: Tx, query_id: str) -> list[str]:
-        """The work ids of the query's calls that were ever outside, but for the actions of its plans."""
+        """Return the work ids of the query's calls that were ever offered, except those of plan actions."""
         return await self._dispatch.calls.offered(tx, query_id)
 
     async def answer(
@@ -106,7 +106,7 @@ class ToolCalls:
         depth: int,
         sub_agent: SubAgent,
     ) -> TurnCall:
-        """The call with its answer, on record when this returns."""
+        """Return the call with its answer, which is on record by then."""
         scope = run.scope(call.work_id, parent_id, agent.name)
         with bind_work_id(call.work_id):
             return await self._answer(run, agent, scope, tools, call, truncated, depth, sub_agent)
@@ -146,7 +146,7 @@ class ToolCalls:
     async def _fill(
         self, run: QueryRun, scope: Scope, tools: AgentTools, call: TurnCall
     ) -> FilledCall | ToolError:
-        """The arguments of the call: parsed, with values in the place of variables, and valid."""
+        """Parse the arguments of the call, replace its variables, and validate the result."""
         name = call.use.name
         builtin, declared = tools.builtin.get(name), tools.declared.get(name)
         if builtin is None and declared is None:
@@ -189,7 +189,8 @@ class ToolCalls:
     async def _deliver(
         self, tools: AgentTools, call: ToolCall, output: OutputPath, outcome: Outcome
     ) -> Outcome:
-        """The receipt of a result that went to its path; what could not go there goes to the model after all."""
+        """Write the result to its path and return a receipt. A result that cannot be written goes to the
+        model instead."""
         if call.name == RESOLVE:  # that gives somebody's value, and what is in it is data
             output = replace(output, picks=False)
         try:
@@ -204,7 +205,7 @@ class ToolCalls:
             )
 
     async def _call_declared_tool(self, made: ToolCall, tool: ToolSpec) -> Outcome:
-        """Sends a call to the code that runs it, and judges what comes back."""
+        """Send a call to the code that runs it, and check what it returns."""
         run, scope = made.run, made.scope
         call = OutgoingCall(
             work_id=scope.work_id,
@@ -250,8 +251,8 @@ class ToolCalls:
         outcome: Outcome,
         replaced: dict[str, Any] | None = None,
     ) -> TurnCall:
-        """Closes the call. `replaced` are the arguments that an approver put in the place of the model's: the model
-        is told before the answer."""
+        """Close the call on record. `replaced` are the arguments that an approver put in place of the
+        model's; the model is told about them before the answer."""
         note = "" if replaced is None else _approver_note(replaced)
         kept = (
             await self._bound_result(run, scope, tools, call.use.name, outcome)
@@ -285,8 +286,8 @@ class ToolCalls:
     async def _bound_result(
         self, run: QueryRun, scope: Scope, tools: AgentTools, tool: str, answer: Answer
     ) -> str | ToolError:
-        """The text for the model. What is too large for a prompt becomes a reference with its glimpse, or with one of
-        the service's where its own is no small one."""
+        """Return the text for the model. A value that is too large for a prompt becomes a reference with
+        its own glimpse or, if that is too large as well, a generic one."""
         value = answer.value
         data = value.encode() if isinstance(value, str) else answer.text
         if data is None:
@@ -333,7 +334,7 @@ def _parse_arguments(written: str) -> dict[str, Any] | ToolError:
 
 
 def _approver_note(replaced: dict[str, Any]) -> str:
-    """The line that tells a model what was really sent."""
+    """Return the line that tells a model which arguments were really sent."""
     shown = strict_json.dumps(replaced).decode()
     if len(shown.encode()) > NOTED_BYTES:
         shown = f"values too long to repeat of: {', '.join(replaced)}"[:NOTED_BYTES]
@@ -363,7 +364,7 @@ def _closed_record(
 
 
 def _readable_arguments(text: str) -> Any:
-    """The result as JSON where it is JSON, for readers of the journal."""
+    """Return the result as JSON if it is JSON, for readers of the journal."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -232,7 +232,7 @@ class ChildProcesses:
     # -- one child -------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """The life of a child, from its start to the record of its end."""
+        """Run a child from its start to the record of its end."""
         try:
             child, reader = await self._start_child()
         except Exception:

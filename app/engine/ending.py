@@ -40,7 +40,7 @@ async def end_early(
     code: str,
     message: str,
 ) -> None:
-    """Ends a query that is not over; the caller holds its row."""
+    """End a query that has not ended. The caller holds its row."""
     for hook in hooks:
         await hook(tx, query_id, code)
     await write_end(tx, query_id, to, code, message)
@@ -68,7 +68,7 @@ def totals_data(usage: Usage, cost_usd: float | None, model_calls: int) -> dict[
 
 
 def summary_events(scope: Scope, totals: dict[str, Any]) -> list[Event]:
-    """What a query used and how long it took: told before its end."""
+    """Return the events with the usage and the duration of a query; they precede its end."""
     return [
         event(scope, "data-cost-summary", data=totals),
         event(scope, "data-latency-summary", data={"elapsedMs": age_ms(scope.query_id)}),

@@ -9,9 +9,9 @@ CALL = "SELECT sender, status, claimed_by FROM outgoing_calls WHERE tenant_id = 
 
 
 async def check_call_held(tx: Tx, work_id: str, principal: str, *, undone: str) -> None:
-    """That this principal answers the call with this work id; of one that the service sent it is only known that somebody
-    does. The caller of this holds the call's query, so that it stays so. `undone` is what is not done otherwise, as a
-    sentence without its end. Raises Forbidden, Conflict."""
+    """Raise Forbidden or Conflict unless `principal` holds the claim on the call with this work id. For a
+    call that the service sends itself, it is only known that some process holds it. The caller holds the
+    call's query, so the result stays true. `undone` says in the message what was not done."""
     call = await tx.row(CALL, tx.tenant, work_id)
     if call is None or (call["sender"] == "client" and call["claimed_by"] not in (None, principal)):
         raise Forbidden(f"{undone}: {work_id} is no call that you answer.")

@@ -162,6 +162,6 @@ async def wake(tx: Tx, query_id: str) -> bool:
 
 
 async def lock(tx: Tx, query_id: str) -> str | None:
-    """Takes the query's row before any plan or approval of it (the lock order); gives its status."""
+    """Lock the query's row, before any plan or approval of it (the lock order), and return its status."""
     status: str | None = await tx.value(LOCK, tx.tenant, query_id)
     return status

@@ -22,7 +22,7 @@ class QueryLimits:
 
     @classmethod
     def of(cls, spec: LimitsSpec | None, asked: Mapping[str, Any] | None) -> QueryLimits:
-        """What the query asked for, else what the runtime says, else the defaults."""
+        """Return the limits that the query asked for, else those of the runtime, else the defaults."""
         given = {} if spec is None else spec.to_wire()
         given = {**given, **(asked or {})}
         return cls(
@@ -33,11 +33,12 @@ class QueryLimits:
         )
 
     def out_of_turns(self, turns: int) -> str | None:
-        """The name of the limit that leaves no room for another model call, or None."""
+        """Return the name of the limit that forbids another model call, or None."""
         return "maxTurns" if turns >= self.turns else None
 
     def spent_up(self, tokens: int, cost_usd: float) -> str | None:
-        """The name of the first limit that leaves nothing to spend on a model call, be it made again, or None."""
+        """Return the name of the first limit that leaves nothing to spend on a model call or its
+        repetition, or None."""
         if self.tokens is not None and tokens >= self.tokens:
             return "maxTokens"
         if self.cost_usd is not None and cost_usd >= self.cost_usd:
@@ -45,5 +46,5 @@ class QueryLimits:
         return None
 
     def out_of_time(self, worked_ms: float) -> str | None:
-        """The name of the limit that leaves no time for another call of any kind, or None."""
+        """Return the name of the limit that leaves no time for any other call, or None."""
         return "maxDurationMs" if self.duration_ms is not None and worked_ms >= self.duration_ms else None

@@ -49,7 +49,7 @@ PROGRESS = (
 
 
 async def retry_while_unavailable(once: Callable[[], Awaitable[T]]) -> T:
-    """Tries again, ever more slowly, while the database cannot be reached."""
+    """Call `once` again, with growing delays, while the database cannot be reached."""
     delay_s = 0.05
     while True:
         try:
@@ -131,9 +131,9 @@ class QueryRun:
     async def in_fenced_transaction(
         self, verb: Callable[[Tx], Awaitable[T]], *, renew_s: float | None = None
     ) -> T:
-        """Runs a verb that is idempotent by its work id in a transaction that holds the query under our epoch,
-        again and again through outages. `renew_s`: the lease lasts so long from then on. LeaseLost where another
-        process has the query."""
+        """Run `verb`, which is idempotent by its work id, in a transaction that holds the query's row under
+        this process's epoch, and retry it through outages. With `renew_s`, the lease also lasts that
+        many seconds from then on. Raise LeaseLost if another process has the query."""
         fence, renewed = (FENCE, ()) if renew_s is None else (RENEW, (renew_s,))
 
         async def once() -> T:
@@ -150,7 +150,7 @@ class QueryRun:
         return await retry_while_unavailable(once)
 
     async def look(self, verb: Callable[[Tx], Awaitable[T]]) -> T:
-        """A read that survives outages."""
+        """Read in a transaction, and retry through outages."""
 
         async def once() -> T:
             async with self.db.transaction(self.lease.tenant) as tx:
@@ -173,7 +173,7 @@ class QueryRun:
         return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)
 
     def call_context(self, scope: Scope) -> dict[str, Any]:
-        """What code outside is told of where a call comes from."""
+        """Return what the receiver of a call is told about its origin."""
         return {
             "toolUseId": scope.work_id,
             "queryId": self.query.id,
@@ -191,19 +191,19 @@ class QueryRun:
                 self._spent[work.id] = (work.parent_id, usage_from_work(work), work.cost_usd)
 
     async def within_limits(self) -> None:
-        """Returns when the query may make another model call, which then counts."""
+        """Wait until the query may make another model call, and count that call."""
         await self._wait_below_limit(self._limit_reached)
         self._turns += 1
 
     async def within_spending(self, entry: Entry) -> None:
-        """Returns when a model call that came to nothing may be made again; its record is written if that must wait."""
+        """Wait until a failed model call may be repeated; if that must wait, its record is written first."""
         self.spend(entry)
         if self._spent_up():
             await self.commit(entry)
             await self._wait_below_limit(self._spent_up)
 
     async def within_time(self, work_id: str) -> None:
-        """Returns when the query may make this tool call. One that has begun is brought to its end."""
+        """Wait until the query may make this tool call. A call that has begun is finished in any case."""
         if work_id not in self._offered and not self.tree.below(work_id, "agent", "plan_execution"):
             await self._wait_below_limit(self._out_of_time)
 
@@ -268,7 +268,7 @@ class QueryRun:
     # -- branches --------------------------------------------------------------------------------------------
 
     async def branches(self, works: Sequence[Awaitable[T]]) -> list[T]:
-        """Runs these in parallel in the place of the caller's branch. Any exception ends all of them."""
+        """Run these in parallel, in place of the caller's branch. Any exception ends all of them."""
         if len(works) == 1:
             return [await works[0]]
         self._active += len(works) - 1
@@ -293,8 +293,8 @@ class QueryRun:
             raise
 
     async def wait(self, check: Callable[[], Awaitable[T | None]], *, reason: str, hold_s: float = 0) -> T:
-        """Waits until `check` gives something. For `hold_s` seconds the branch still counts as moving; after
-        that the query may park, and Parked unwinds everything."""
+        """Wait until `check` returns something. For `hold_s` seconds the branch still counts as moving;
+        after that the query may park, and Parked unwinds everything."""
         self._ensure_watcher()
         hold_until = time.monotonic() + hold_s
         while True:
@@ -320,8 +320,8 @@ class QueryRun:
 
     @contextlib.asynccontextmanager
     async def one_at_a_time(self, agent: str) -> AsyncIterator[None]:
-        """Calls to the same stateful agent run one after another; who waits for its turn does not keep the
-        query awake."""
+        """Run calls to the same stateful agent one after another. A branch that waits for its turn does not
+        keep the query in memory."""
 
         async def turn() -> bool | None:
             if agent in self._busy_agents:
@@ -365,7 +365,8 @@ class QueryRun:
                 self._outside.add(work_id)
 
     async def idle(self, turn: asyncio.Future[None], reason: str) -> None:
-        """Waits until another branch rouses `turn`. Who waits does not keep the query awake."""
+        """Wait until another branch resumes `turn`. A branch that waits here does not keep the query in
+        memory."""
         self._ensure_watcher()
         if self._ended is None:
             self._resting[turn] = (None, reason)
@@ -380,7 +381,8 @@ class QueryRun:
             raise self._ended
 
     def resume(self, turn: asyncio.Future[None]) -> bool:
-        """The branch moves again from this moment on: no parking falls between. False if it does not wait any more."""
+        """Make the waiting branch count as moving from now on, so that the query cannot park in between.
+        Return False if it no longer waits."""
         if self._resting.pop(turn, None) is None:
             return False
         self._active += 1
@@ -403,7 +405,7 @@ class QueryRun:
             self._watcher = asyncio.create_task(self._watch(), name=f"watch-{self.query.id}")
 
     async def _watch(self) -> None:
-        """Runs beside waiting branches: hears wake-ups, parks the query when no branch can move."""
+        """Run beside waiting branches: receive wake-ups, and park the query when no branch can move."""
         try:
             while self._ended is None:
                 if self._running.wakes.is_set():
@@ -438,7 +440,8 @@ class QueryRun:
                     turn.set_result(None)
 
     async def _read_wake(self) -> None:
-        """The counter first, then every waiting branch looks: what moves after is seen when parking."""
+        """Read the wake counter, and only then let every waiting branch check: what changes later is
+        noticed when parking."""
         rows = await retry_while_unavailable(lambda: journal_store.heads(self.db, [self.query.id]))
         if not rows or rows[0]["epoch"] != self.lease.epoch:
             self.lease.lost = True

@@ -100,13 +100,14 @@ async def load_work(tx: Tx, query_id: str) -> list[WorkRow]:
 async def past_runs(
     tx: Tx, thread_id: str, agent: str, before: str | None, after: str | None
 ) -> list[PastRun]:
-    """The agent's finished runs in a thread, oldest first: all, or those before and after these runs of it."""
+    """Return the agent's finished runs in a thread, oldest first: all of them, or those before and after
+    the given runs."""
     rows = await tx.fetch(PAST_RUNS, tx.tenant, thread_id, agent, before, after)
     return [PastRun(r["id"], r["query_id"], int(r["size"])) for r in rows]
 
 
 async def records_of_runs(tx: Tx, runs: Sequence[PastRun]) -> list[WorkRow]:
-    """The records of these runs, and of the model and tool calls below them."""
+    """Return the records of these runs, and of the model calls and tool calls below them."""
     if not runs:
         return []
     ids = [r.work_id for r in runs]
@@ -114,7 +115,7 @@ async def records_of_runs(tx: Tx, runs: Sequence[PastRun]) -> list[WorkRow]:
 
 
 async def last_call(tx: Tx, thread_id: str, agent: str, before: str) -> WorkRow | None:
-    """The last answered model call of the run of this agent before this one, if there was any."""
+    """Return the last answered model call of this agent's previous run, or None."""
     row = await tx.row(LAST_CALL, tx.tenant, thread_id, agent, before)
     return None if row is None else _work_row(row)
 
@@ -187,7 +188,8 @@ SELECT {USAGE}, count(*) AS model_calls FROM work_records w
 
 
 async def totals(tx: Tx, query_id: str) -> tuple[Usage, float | None, int]:
-    """What the query used, what that costs, and its model calls, as its records have them."""
+    """Return the query's usage, its cost in US dollars, and its number of model calls, from its work
+    records."""
     row = await tx.row(TOTALS, tx.tenant, query_id)
     return _usage(row), row["cost_usd"], row["model_calls"]
 

@@ -20,7 +20,7 @@ def usage_data(usage: Usage | Work) -> dict[str, int]:
 
 
 def work_data(work: Work) -> dict[str, object]:
-    """The part of a work record that `work-start` and `work-end` tell of."""
+    """Return the part of a work record that `work-start` and `work-end` events carry."""
     data: dict[str, object] = {
         "id": work.id,
         "parentId": work.parent_id,
@@ -42,7 +42,7 @@ def work_data(work: Work) -> dict[str, object]:
 
 
 def readable_arguments(arguments: str) -> object:
-    """The arguments as JSON where they are JSON, else the text: for people to read, never to act on."""
+    """Return the arguments as JSON if they are JSON, else as text. For people to read, never to act on."""
     try:
         return orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:

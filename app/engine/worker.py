@@ -48,7 +48,8 @@ PeriodicTask = Callable[[], Awaitable[object]]
 
 
 async def for_each_due(due: Sequence[tuple[str, str]], do: Callable[[str, str], Awaitable[object]]) -> None:
-    """What a chore found, (tenant, id) each; one that cannot be done does not keep the others from it."""
+    """Call `do` for each (tenant, id) that `due` returned. An item that fails does not keep the rest from
+    being done."""
     for tenant, id in due:
         try:
             await do(tenant, id)
@@ -90,7 +91,7 @@ class Worker:
     # -- what the API and the listener call ---------------------------------------------------------------
 
     def reserve(self) -> bool:
-        """Takes a free slot for a query that is about to be accepted here; `begin` or `unreserve` follows."""
+        """Take a free slot for a query that is about to be accepted here; `begin` or `unreserve` follows."""
         if (
             self._draining
             or not self._process.registered
@@ -104,7 +105,7 @@ class Worker:
         self._reserved -= 1
 
     def begin(self, tenant: str, query_id: str, epoch: int, given: object) -> None:
-        """Starts a query that was accepted and leased in one transaction by this process; `given` is what the
+        """Start a query that this process accepted and leased in one transaction. `given` is what the
         runner would otherwise have to read."""
         self._reserved -= 1
         self._start(lease_store.Claim(tenant, query_id, epoch), given)
@@ -117,7 +118,8 @@ class Worker:
                 self._notify_taken_over(claim)
 
     def on_notify(self, query_id: str) -> None:
-        """A NOTIFY on `plangate_wake`: something of this query moved, or ('') something is queued."""
+        """Handle a NOTIFY on `plangate_wake`: the query with this id has moved, or, if the id is empty, a
+        query was queued."""
         running = self._running.get(query_id)
         if running is not None:
             running.wakes.set()
@@ -130,7 +132,7 @@ class Worker:
         self._hint.set()
 
     def drop(self, query_id: str) -> None:
-        """The query was cancelled in this process: stop working on it at once."""
+        """Stop working at once on a query that was canceled in this process."""
         running = self._running.get(query_id)
         if running is not None:
             self._lose(running)
@@ -163,7 +165,7 @@ class Worker:
         self._draining = True
 
     async def drain(self, grace_s: float = 3.0) -> None:
-        """Takes nothing new, gives running queries a moment to end, hands the others back."""
+        """Take no more queries, let running ones continue for `grace_s` seconds, and hand the rest back."""
         self._draining = True
         for task in self._tasks[1:]:
             task.cancel()
@@ -307,7 +309,8 @@ class Worker:
             running.task.cancel()
 
     async def _run_periodic_task(self, chore: PeriodicTask) -> None:
-        """Runs a chore every few ticks for the life of the process; chores of many processes do not collide."""
+        """Run a periodic task every few ticks for the life of the process. Tasks of several processes do
+        not collide."""
         while True:
             await asyncio.sleep(TICK_S)
             try:
