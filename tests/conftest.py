@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Generator
+from typing import Any
 
 import asyncpg
 import pytest
@@ -36,13 +37,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Escape lone surrogates in captured output: a worker cannot send them to the process that prints the report."""
-    report = yield
-    report.sections = [
-        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
-    ]
-    return report
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape lone surrogates in a report, such as in a test's log. One of them would end the whole run: pytest-xdist
+    sends reports as UTF-8."""
+    return _encodable((yield))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_encodable, value))
+    return value
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", autouse=True)
