@@ -19,7 +19,7 @@ from tests.support.service import folder, serving
 ACCESS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 
 
-pytestmark = pytest.mark.timeout(600)  # the first one installs the server
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

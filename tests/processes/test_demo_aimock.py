@@ -13,6 +13,8 @@ import pytest
 from tests.processes.aimock.server import calls, fails, journal, running_aimock, says, script
 from tests.processes.test_demo import Lab, found
 
+pytestmark = pytest.mark.long
+
 COORDINATOR, PLANNER, EXECUTOR = "You coordinate", "You plan", "You have stored plans"
 DAY = {"day": "2013-03-08"}
 

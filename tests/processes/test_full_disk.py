@@ -14,6 +14,8 @@ from tests.processes.acceptance.house import eventually
 from tests.support import specs
 from tests.support.service import folder, serving
 
+pytestmark = pytest.mark.long
+
 
 @contextlib.contextmanager
 def small_disk(at: Path) -> Iterator[Path]:

@@ -16,6 +16,8 @@ from app.api.open_files import raise_open_files
 from tests.support.service import folder, serving, started
 from tests.support.specs import spec
 
+pytestmark = pytest.mark.long
+
 HALF_OPEN = 1_100
 
 

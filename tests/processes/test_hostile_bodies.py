@@ -230,6 +230,7 @@ def _one_shape_each(requests: Iterator[Hostile]) -> Iterator[Hostile]:
         yield shapes[number % len(shapes)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600 if ALL else 300)
 def test_no_request_blocks_the_loop() -> None:
     with folder() as at, measured_service(at) as service:

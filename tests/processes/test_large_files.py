@@ -13,6 +13,8 @@ import pytest
 from bench import machine
 from tests.support.service import Service, folder, serving
 
+pytestmark = pytest.mark.long
+
 MIB = 1024 * 1024
 SIZE = 1024 * MIB
 MOST_MB = 64

@@ -42,6 +42,8 @@ from schemathesis.specs.openapi.checks import (
 from app.api.openapi import operations, scope_of
 from tests.support.mcp import fake_mcp_in_a_thread
 
+pytestmark = pytest.mark.long
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

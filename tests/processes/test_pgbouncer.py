@@ -22,7 +22,10 @@ KEEPS_STATEMENTS = VERSION is not None and VERSION >= (1, 21)
 IGNORED = {"ignore_startup_parameters": IGNORED_BY_POOLER}
 NO_STATEMENTS = {"max_prepared_statements": 0} if KEEPS_STATEMENTS else {}
 
-pytestmark = pytest.mark.skipif(VERSION is None, reason="needs pgbouncer on PATH (apt-get install pgbouncer)")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(VERSION is None, reason="needs pgbouncer on PATH (apt-get install pgbouncer)"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ from app.llm.provider import Overloaded, Provider, ProviderFault, RateLimited, S
 from app.llm.registry import build_provider
 from tests.processes.aimock.server import calls, fails, journal, running_aimock, says, script
 
+pytestmark = pytest.mark.long
+
 LONG = "This sentence is long enough to be sent in a good number of pieces, one after the other."
 TOOLS = (
     ToolDefinition("weather", "The weather of a city", {"type": "object"}),

@@ -17,6 +17,8 @@ from tests.support import specs
 from tests.support.client import eventually
 from tests.support.service import Service, folder, serving
 
+pytestmark = pytest.mark.long
+
 READERS = 20
 STALLED_S = 3
 BOUND = 256 * 1024

@@ -8,6 +8,8 @@ import pytest
 from tests.storm.figures import Figures, failures, table
 from tests.storm.scenarios import BY_NAME
 
+pytestmark = pytest.mark.long
+
 SMALL = ("stalled-database", "stranded-plan", "one-request")
 
 

@@ -14,6 +14,8 @@ from tests.processes.acceptance import specs
 from tests.processes.acceptance.house import House
 from tests.processes.acceptance.stubborn import check, plan_and_approve
 
+pytestmark = pytest.mark.long
+
 # Too long for three takeovers within the storm: a query that ends its process three times is set aside.
 LEASE_S = 6
 

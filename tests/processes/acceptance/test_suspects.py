@@ -15,6 +15,8 @@ from tests.processes.acceptance.model_server import SlowModel
 from tests.processes.acceptance.reader import Reader
 from tests.processes.acceptance.verdict import judge
 
+pytestmark = pytest.mark.long
+
 PLUGIN = """
 import os, signal
 def end_process(args, ctx):
