@@ -82,7 +82,8 @@ Step = CallModel | RunTools | FinishRun | FailRun
 
 
 def next_step(transcript: Transcript, max_turns: int) -> Step:
-    """What to do now. An open call is answered before the next turn; a turn without calls is the end."""
+    """Return what to do next. Open calls are answered before the next turn; a turn without calls is the
+    end."""
     objection: str | None = None
     if transcript.turns:
         last = transcript.turns[-1]
@@ -131,8 +132,8 @@ def _final_step(turn: Turn) -> Step:
 
 
 def transcript_messages(transcript: Transcript) -> tuple[Message, ...]:
-    """The run as the model gets it: the prompt, then each turn with the answers to its calls, or with what was said
-    to its own answer."""
+    """Return the run as the model gets it: the prompt, then each turn with the answers to its calls, or
+    with the objection to its answer."""
     out = [Message("user", (Text(transcript.prompt),))]
     for turn in transcript.turns:
         out.append(Message("assistant", turn.blocks or (Text("(no output)"),)))

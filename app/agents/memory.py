@@ -29,9 +29,10 @@ SHOWN_RUNS = 100  # of an agent, when people read a thread
 
 
 async def load_memory(run: QueryRun, asked: ModelCaller) -> PromptContext:
-    """What the agent's earlier runs in this thread put in front of this one; nothing for a stateless agent. One that
-    another agent calls may have been called before in this very query. What was left out stays out while the agent
-    keeps its model, and a run that goes on after a crash has in front of it what its newest model call had."""
+    """Return the context that the agent's earlier runs in this thread put in front of this run; nothing for
+    a stateless agent. If another agent calls it, an earlier run may belong to this query. Turns that
+    were dropped stay dropped while the agent keeps its model, and a run that continues after a crash has
+    the context of its newest model call."""
     agent = asked.agent
     context = PromptContext(fixed_size=fixed_size(asked.system + asked.notes, asked.tools))
     first = run.query.thread_is_new and asked.parent_id == run.query.root_work_id
@@ -59,15 +60,15 @@ async def load_memory(run: QueryRun, asked: ModelCaller) -> PromptContext:
 
 
 async def load_conversation(tx: Tx, thread_id: str, agent: str) -> list[Message]:
-    """What an agent's newest finished runs in a thread said and heard, oldest first: the record, whatever has left
-    the prompt."""
+    """Return the messages of an agent's newest finished runs in a thread, oldest first, from the record:
+    also those that have left the prompt."""
     runs = (await store.past_runs(tx, thread_id, agent, None, None))[-SHOWN_RUNS:]
     past = past_turns(runs, await store.records_of_runs(tx, runs))
     return [message for turn in past for message in turn.messages]
 
 
 def past_turns(runs: Sequence[PastRun], records: Sequence[WorkRow]) -> tuple[PastTurn, ...]:
-    """The messages of finished runs, in their order, from their records and those below them."""
+    """Return the messages of finished runs, in order, from their records and the records below them."""
     tree = WorkTree.of(records)
     prompts = {r.id: (r.input or b"").decode() for r in records if r.kind == "agent"}
     told = [

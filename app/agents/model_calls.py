@@ -66,11 +66,12 @@ async def call_model(
     opening: Entry,
     context: PromptContext,
 ) -> tuple[Turn, Entry, PromptContext]:
-    """The finished turn, and the entry that closes its record and opens those of its calls: the caller commits
-    it, alone or together with what follows. `opening` goes in front of the record of the call. The context comes
-    back as the next turn finds it.
+    """Return the finished turn, the entry that closes its record and opens those of its calls, and the
+    context for the next turn. The caller commits the entry, alone or with what follows. `opening` is
+    committed before the record of the call.
 
-    What the prompt leaves out is on record before it is sent: after a crash the turn is asked for as it was.
+    What the prompt leaves out is recorded before the prompt is sent: after a crash the turn is requested in
+    the same form.
     """
     retry = step.retry_of
     if retry is None:
@@ -113,8 +114,8 @@ async def call_model(
 
 
 def _open_record(asked: ModelCaller, step: CallModel, context: PromptContext) -> Work:
-    """The record of the call, new or of attempts that came to nothing, with what these used: should the query be ended
-    meanwhile, it keeps that."""
+    """Return the record of the call, new or continued from failed attempts, with their usage: it is kept
+    even if the query is ended meanwhile."""
     retry = step.retry_of
     work = Work(
         id=retry.work_id if retry else new_id("wrk_"),
@@ -135,7 +136,8 @@ def _open_record(asked: ModelCaller, step: CallModel, context: PromptContext) ->
 
 
 def _prompt_record(asked: ModelCaller, step: CallModel, context: PromptContext) -> bytes:
-    """What is on record of the prompt. The notes of a run stand on its first call, for every later one."""
+    """Return what is recorded about the prompt. The notes of a run are on its first call, for every later
+    call."""
     given = context.given(step.messages, step.objection)
     return replace(given, notes=asked.notes if step.number == 1 else "").dump()
 
@@ -155,7 +157,7 @@ def _request(asked: ModelCaller, step: CallModel, context: PromptContext) -> Mod
 
 
 def _trim_events(scope: Scope, context: PromptContext) -> list[Event]:
-    """What tells that more turns are left out than before, if so."""
+    """Return the event that more turns are dropped than before, if so."""
     gone = context.left_out
     if gone.turns <= context.told:
         return []
@@ -199,8 +201,8 @@ async def _stream(
 
 
 def check_text(*texts: str, usage: Usage | None = None) -> str:
-    """The text, if it is one: JSON of a vendor may hold half a character (a lone surrogate), which nothing stores. `usage`
-    is what the attempt used, where that is known by now."""
+    """Return the joined text. Raise BrokenTurn if it holds a lone surrogate, which JSON can spell and
+    nothing can store. `usage` is what the attempt used, if known by now."""
     text = "".join(texts)
     try:
         text.encode()
@@ -228,10 +230,10 @@ def _with_usage(work: Work, usage: Usage) -> Work:
 
 
 def _add_usage(asked: ModelCaller, work: Work, usage: Usage, model: str | None = None) -> Work:
-    """The record with what one more attempt used, and what that costs. Each attempt has a price of its own: that of a
-    token may depend on how many are in a prompt.
+    """Return the record with the usage and cost of one more attempt. Each attempt is priced alone, because
+    a token's price may depend on the length of the prompt.
 
-    `model` is what the vendor says that answered; the name that was asked for has a price where that has none.
+    `model` is the name that the vendor returned; if it has no price, the requested name is used.
     """
     before = usage_from_work(work)
     used = _with_usage(work, before + usage)

@@ -73,7 +73,7 @@ class PromptRecord:
 
     @classmethod
     def load(cls, data: bytes) -> PromptRecord:
-        """The inverse of `dump`."""
+        """Parse what `dump` returned."""
         raw = orjson.loads(data)
         return cls(
             raw["promptBytes"],
@@ -144,7 +144,7 @@ class PromptContext:
         return replace(self, left_out=left_out)
 
     def with_trim_announced(self) -> PromptContext:
-        """The events have said what is left out."""
+        """Mark the dropped turns as announced by an event."""
         return replace(self, told=self.left_out.turns)
 
     def _without(self, gone: int) -> PromptContext:
@@ -161,7 +161,7 @@ class PromptContext:
 def prompt_tokens(
     window: int | None, max_output_tokens: int | None, thinking: dict[str, Any] | None
 ) -> int | None:
-    """The tokens of a window that are left to the prompt: at least half of them."""
+    """Return how many tokens of a window are left for the prompt: at least half of them."""
     if window is None:
         return None
     budget = (thinking or {}).get("budget_tokens")
@@ -170,12 +170,12 @@ def prompt_tokens(
 
 
 def messages_size(messages: Iterable[Message]) -> int:
-    """The bytes of what messages say, in UTF-8."""
+    """Return the size of the messages' contents in UTF-8 bytes."""
     return sum(_block_size(block) for message in messages for block in message.blocks)
 
 
 def fixed_size(system: str, tools: Iterable[ToolDefinition]) -> int:
-    """The bytes of what stands in front of all messages."""
+    """Return the size in bytes of what precedes all messages."""
     told = (_bytes(t.name) + _bytes(t.description) + len(orjson.dumps(t.input_schema)) for t in tools)
     return _bytes(system) + sum(told)
 

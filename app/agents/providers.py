@@ -74,7 +74,7 @@ class ProviderPool:
         self._lock = asyncio.Lock()
 
     async def of(self, runtime: Runtime, agent: AgentSpec) -> tuple[Provider, str]:
-        """The provider that answers for this agent, and its kind."""
+        """Return the provider of this agent, and its kind."""
         chosen = await self._choose(runtime, agent)
         provider = self._kept.get(chosen)
         if provider is not None:
@@ -156,7 +156,8 @@ class ProviderPool:
         return value
 
     def _operator_key(self, env: str, target: str | None) -> str:
-        """The value of a variable of the operator's, which may be sent to the host it is listed for alone."""
+        """Return the value of an environment variable of the operator. It may be sent only to the host that
+        it is listed for."""
         host = self._operator_envs.get(env)
         if host is None:
             raise ProviderUnavailable(

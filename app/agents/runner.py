@@ -164,7 +164,8 @@ class Runner:
         return QueryRun(self._db, self._journal, running, query, runtime, WorkTree.of(rows), offered)
 
     async def _records(self, running: ActiveQuery) -> tuple[QueryRecord, list[WorkRow], list[str]]:
-        """The query, its work, and if any of that is under way outside, the calls that were ever offered."""
+        """Return the query, its work records and, if a call is in flight, the work ids of all calls that
+        were ever offered."""
         if isinstance(running.given, QueryRecord):
             return running.given, [], []
         lease = running.lease
@@ -341,8 +342,8 @@ class Runner:
                     return self._agent_failed(run, agent, work, entry, code, message)
 
     async def _notes(self, run: QueryRun, work_id: str, tools: AgentTools) -> str:
-        """What an agent's run is told of its surroundings: as it was when the run began, which its first model call has
-        on record."""
+        """Return what an agent's run is told about its environment, as of the start of the run: its first
+        model call has it on record."""
         for row in run.tree.below(work_id, "model_call"):
             if row.position == 1 and row.input is not None:
                 return PromptRecord.load(row.input).notes
@@ -352,7 +353,7 @@ class Runner:
         return "\n\n".join(told)
 
     def _objection(self, agent: AgentSpec) -> Objection | None:
-        """What is wrong with a final answer, for an agent that has an outputSchema."""
+        """Return the check of a final answer for an agent with an outputSchema, else None."""
         if agent.output_schema is None:
             return None
         schema = self._schemas.compile(agent.output_schema)
@@ -427,7 +428,7 @@ class Runner:
         return Answer(result.text, briefs)
 
     async def _published_artifacts(self, run: QueryRun, result: AgentResult) -> list[Artifact]:
-        """What an agent's run published, also one that failed."""
+        """Return what an agent's run published, even if the run failed."""
         work_id = result.work_id
         return [] if work_id is None else await run.look(lambda tx: self._artifacts.of_work(tx, work_id))
 

@@ -12,7 +12,7 @@ from app.queries import store, threads
 
 
 async def load_messages(tx: Tx, thread_id: str, agent: str | None) -> list[dict[str, Any]]:
-    """What each agent's finished runs in this thread said and heard, oldest first. Raises NotFound."""
+    """Return the messages of each agent's finished runs in this thread, oldest first. Raise NotFound."""
     await threads.read_thread(tx, thread_id)
     agents = [agent] if agent is not None else await store.agents_of_thread(tx, thread_id)
     out: list[dict[str, Any]] = []

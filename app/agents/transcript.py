@@ -48,7 +48,7 @@ def _call_from_record(row: WorkRow, use: ToolUse) -> TurnCall:
 
 
 def answer_text(row: WorkRow) -> str:
-    """What the model reads of a closed tool call."""
+    """Return what the model reads of a closed tool call."""
     if row.error is not None:
         return str(orjson.loads(row.error)["message"])
     return (row.output or b"").decode()

@@ -29,7 +29,7 @@ CHANGED: Final = "the plan changed meanwhile: execute it again"
 
 
 def artifact_root(root: VariablePath) -> VariablePath:
-    """The record that says of a text what it is."""
+    """Return the path of the record that describes a text."""
     return VariablePath(ARTIFACT, root.path[:1]) if is_text(root) else root
 
 
@@ -42,7 +42,7 @@ class ArtifactTexts:
 
 
 async def load_texts(run: QueryRun, variables: VariableService, graph: PlanGraph) -> ArtifactTexts:
-    """Reads every text that the plan names, an action's at a time. No transaction is open meanwhile."""
+    """Read every text that the plan names, one action's at a time, while no transaction is open."""
     told: dict[VariablePath, dict[str, Any]] = {}
     why: dict[VariablePath, str] = {}
     for step in graph.steps:
@@ -72,8 +72,8 @@ def _describe_text(body: bytes) -> dict[str, Any]:
 def add_texts(
     gathered: GatheredDocuments, graph: PlanGraph, texts: ArtifactTexts | None
 ) -> tuple[GatheredDocuments, dict[str, Any]]:
-    """The same, where each text that can be read has a value; and what is kept of them. `None`: nobody looked yet, and a
-    text is there where its record is."""
+    """Add a value for each text that can be read, and return what is kept of them. With `None` nothing was
+    read yet, and a text counts as present if its record is."""
     bodies, why = dict(gathered.bodies), dict(gathered.why)
     kept: dict[str, Any] = {}
     for root in filter(is_text, graph.roots()):
@@ -90,7 +90,7 @@ def add_texts(
 
 
 def records_in_snapshot(graph: PlanGraph, values: Mapping[VariablePath, Any]) -> dict[str, Any]:
-    """The records that the plan reads, by their ids."""
+    """Return the artifact records that the plan reads, by id."""
     records = (root for root in graph.roots() if root.kind == ARTIFACT and not is_text(root))
     return {root.path[0].key: values[root] for root in records if root in values}
 
@@ -100,7 +100,7 @@ def artifact_snapshot(records: Mapping[str, Any], texts: Mapping[str, Any]) -> d
 
 
 def approved_text(reference: VariablePath, documents: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the approved bytes say of a text; None of anything else."""
+    """Return what the approved bytes say about a text, or None if the path leads to no text."""
     root = document_root(reference)
     if not is_text(root):
         return None
@@ -109,7 +109,8 @@ def approved_text(reference: VariablePath, documents: Mapping[str, Any]) -> dict
 
 
 def check_texts(texts: GatheredDocuments, kept: Mapping[str, Any]) -> GatheredDocuments:
-    """The texts that are what was approved, and of the others why they are not used. Large ones: in a thread."""
+    """Return the texts that match what was approved, and for the rest the reason why they are not used.
+    Call it in a thread if they are large."""
     bodies: dict[VariablePath, bytes] = {}
     why = dict(texts.why)
     for root, body in texts.bodies.items():

@@ -63,10 +63,10 @@ class Action:
 def normalize(
     spec: PlanSpec, body: Any, schemas: SchemaChecker, *, variables: bool = False
 ) -> tuple[dict[str, Any], list[FieldError]]:
-    """The stored form of a body, and what is wrong with it (then the form is empty). Each flat action
+    """Return the stored form of a body and its errors (then the form is empty). Each flat action
     `{<discriminator>, ...fields, references?}` becomes `{"kind", "payload", "references"}`; every other
-    top-level field is kept as the plan's context. With `variables`, an action may say where its result goes, and what
-    a variable stands for is not checked yet."""
+    top-level field is kept as the plan's context. With `variables`, an action may name the path of its
+    result, and the values of variables are not checked yet."""
     if not isinstance(body, dict) or not isinstance(body.get("actions"), list):
         return {}, [FieldError("/actions", "the body must be an object with an array `actions`")]
     if len(body["actions"]) > MAX_ACTIONS:
@@ -136,8 +136,8 @@ def offload_size(data: bytes, actions: int) -> int:
 def _schema_errors(
     spec: PlanSpec, body: dict[str, Any], schemas: SchemaChecker, *, variables: bool
 ) -> list[FieldError]:
-    """What is wrong with a body, but for the values that its variables will have: those are checked before each action
-    is sent."""
+    """Return the errors of a body, except for the values of its variables: those are checked before each
+    action is sent."""
     schema = explained_schema(spec.schema_)
     actions = body["actions"]
     if variables:
@@ -162,13 +162,14 @@ def _without_holes(message: str) -> str:
 
 
 def _come(text: str) -> str:
-    """A string that begins with a dagger, as long as values are still to come: a hole, or what is meant literally."""
+    """Return what stands for a string that begins with a dagger while values are still to come: a
+    placeholder, or the literal text."""
     return text[1:] if text.startswith(DAGGER, 1) else HOLE + text
 
 
 def explained_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a plan with the field that tells its kinds of action apart named in it, as it is where nothing says
-    so: what is wrong with an action is then said of its own kind."""
+    """Return the schema of a plan with a named discriminator for its kinds of action, if it names none:
+    errors of an action are then those of its own kind."""
     actions, properties = actions_schema(schema), schema.get("properties")
     items = resolve(schema, actions.get("items")) if actions is not None else {}
     is_union = "oneOf" in items or "anyOf" in items
@@ -181,8 +182,9 @@ def explained_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def action_errors(
     spec: PlanSpec, body: Mapping[str, Any], n: int, payload: dict[str, Any], schemas: SchemaChecker
 ) -> list[FieldError]:
-    """What is wrong with the fields of action `n` whose variables are values; pointers lead into the fields. What has no
-    place, since the value is too large to say where, is wrong with them too: all else was checked."""
+    """Return the errors in the fields of action `n` after its variables were replaced; pointers lead into
+    the fields. Errors without a place, because the value is too large to locate them, belong to the
+    action too: everything else was checked."""
     schema = explained_schema(spec.schema_)
     flat = {discriminator(schema): body["actions"][n]["kind"], **payload}
     items = {"type": "array", "items": (actions_schema(schema) or {}).get("items", {})}  # of any length
@@ -200,8 +202,8 @@ def action_errors(
 def resolved_errors(
     spec: PlanSpec, body: Mapping[str, Any], filled: Mapping[int, dict[str, Any]], schemas: SchemaChecker
 ) -> list[FieldError]:
-    """What is wrong with a body in which these actions have fields whose variables are values, while the values of all
-    others are still to come."""
+    """Return the errors of a body in which the variables of these actions were replaced, while all other
+    values are still to come."""
     schema = explained_schema(spec.schema_)
     field = discriminator(schema)
     actions = [
@@ -232,8 +234,8 @@ def collect_references(actions: Sequence[Action]) -> list[tuple[str, str]]:
 
 
 def idempotency_key(tenant: str, plan_id: str, revision: int, index: int | None) -> str:
-    """The same for every attempt at the same action of the same revision, different for anything else; without
-    an index it is that of the whole batch."""
+    """Return a key that is the same for every attempt at an action of a revision, and different for
+    anything else. Without an index it is the key of the whole batch."""
     part = "batch" if index is None else str(index)
     return hashlib.sha256(f"{tenant}/{plan_id}/{revision}/{part}".encode()).hexdigest()[:40]
 
@@ -281,21 +283,22 @@ def accepts_any_result(spec: RuntimeSpec, action: Action) -> bool:
 
 
 def _resolve_dispatcher(spec: RuntimeSpec, kind: str, dispatcher: Dispatcher) -> ResolvedDispatcher:
-    """The digest has the runtime's name, so that a process of another runtime does not take its actions."""
+    """Resolve one dispatcher. The digest includes the runtime's name, so that a process of another runtime
+    does not claim its actions."""
     named = {"runtime": spec.name, "dispatcher": dispatcher.to_wire()}
     return ResolvedDispatcher(kind, dispatcher, hashlib.sha256(canonical(named)).hexdigest())
 
 
 def client_call_name(boundary: ResolvedDispatcher) -> str:
-    """The name under which processes of the user claim the dispatch."""
+    """Return the name under which client processes claim the dispatch."""
     if isinstance(boundary.dispatcher, ToolDispatcher):
         return boundary.dispatcher.tool
     return "actions" if boundary.kind == "*" else f"actions.{boundary.kind}"
 
 
 def dispatch_result(output: Any) -> tuple[dict[str, Any], str | None]:
-    """What a dispatcher returned, and what is wrong with it: it must return nothing, or
-    `{entitiesAffected: int >= 0, summary?: str, details?}`."""
+    """Return what a dispatcher returned, and its errors: it must return nothing, or `{entitiesAffected: int
+    >= 0, summary?: str, details?}`."""
     must = "the dispatcher must return None or an object {entitiesAffected, summary?, details?}"
     if output is None:
         return {}, None
@@ -364,7 +367,8 @@ def action_result(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
 
 
 def _bytes_per_action(result: dict[str, Any], most: int) -> bytes:
-    """A result as each of its actions keeps it: a batch may have many, so a large one is kept by the call alone."""
+    """Return the bytes to store per action when several actions share this result: a large one is kept by
+    the call alone."""
     data = orjson.dumps(result)  # it came through the gate
     if len(data) <= most:
         return data
@@ -376,7 +380,7 @@ def _bytes_per_action(result: dict[str, Any], most: int) -> bytes:
 
 
 def flatten_payload(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored body in the form in which it is stored anew: `normalise` backwards."""
+    """Return a stored body in the form in which a planner writes it: the inverse of `normalize`."""
     field = discriminator(spec.schema_)
     actions = []
     for raw in body["actions"]:

@@ -74,7 +74,7 @@ class DispatchPlanner:
         return bodies.idempotency_key(self._tenant, self._plan.id, self._plan.revision, index)
 
     def _address(self, boundary: ResolvedDispatcher) -> tuple[Transport, str, int]:
-        """The boundary itself; where that is a declared tool, the code of the tool."""
+        """Return the dispatcher itself or, if it is a declared tool, the tool's code."""
         dispatcher = boundary.dispatcher
         if isinstance(dispatcher, ToolDispatcher):
             tool = self._runtime.tools[dispatcher.tool]
@@ -99,7 +99,7 @@ class DispatchPlanner:
     def request(
         self, shipment: DispatchBatch, payloads: Sequence[dict[str, Any]], attempt: int
     ) -> dict[str, Any]:
-        """What is said at the boundary; `payloads` are the fields of the actions, with their values."""
+        """Return the request of a batch. `payloads` are the fields of its actions, with values."""
         plan = self._plan
         actions = []
         for n, payload in zip(shipment.indexes, payloads, strict=True):

@@ -88,8 +88,8 @@ class PlanDrawing:
         }
 
     def mermaid(self) -> str:
-        """The same as a flowchart in Mermaid, from top to bottom: one arrow from an action to one that reads what it
-        writes, and the status of each as a word and as its class."""
+        """Return the drawing as a Mermaid flowchart from top to bottom: an arrow leads from an action to
+        each action that reads what it writes, and each status is a word and a class."""
         return "\n".join(["flowchart TD", *(f"    {line}" for line in self._lines()), ""])
 
     def _lines(self) -> Iterator[str]:
@@ -145,8 +145,9 @@ def _texts(references: Iterator[VariablePath]) -> tuple[str, ...]:
 
 
 def label(text: str, chars: int) -> str:
-    """A text of a model's for between the quotes of a label. Mermaid looks for quotes, directives, comments, Markdown,
-    HTML, icons and formulas one after the other, partly with regular expressions over whole lines: all but letters,
-    digits and a few signs goes in as numbers. What cannot be seen, or turns around what can, is replaced."""
+    """Return a text as a quoted Mermaid label. Mermaid interprets quotes, directives, comments, Markdown,
+    HTML, icons and formulas, partly with regular expressions over whole lines, so everything but
+    letters, digits and a few signs is written as character codes. Invisible and bidirectional control
+    characters are replaced."""
     seen = "".join(char if char.isprintable() else "\ufffd" for char in truncate_text(text, chars))
     return _UNSAFE.sub(lambda found: f"#{ord(found[0])};", seen.replace(MARK, "fl"))

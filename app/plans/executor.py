@@ -192,7 +192,8 @@ class PlanExecution:
             await self._run.look(lambda tx: self._start_actions(tx, shipment.indexes))
 
     async def _start_actions(self, tx: Tx, indexes: tuple[int, ...] | None) -> list[Any]:
-        """Looks where actions stand and what they wrote, for those that depend on them; gives their rows."""
+        """Read the states of actions and what they wrote, for the actions that depend on them, and return
+        their rows."""
         assert self._flow is not None
         rows = await store.actions(tx, self._plan.id, indexes)
         over = {r["index"]: r for r in rows if ActionStatus(r["status"]) in ACTION_LIFE.terminal}
@@ -209,7 +210,8 @@ class PlanExecution:
     async def _outcome(
         self, execution_id: str, shipment: DispatchBatch, sent: OfferedCall, until_s: float
     ) -> bool:
-        """Records what became of a shipment; where nobody knows, waits for a person. Whether it is over and taken up."""
+        """Record the outcome of a batch; if it is unknown, wait for a person to settle it. Return whether
+        the batch is over and its writes were applied."""
         if not sent.unknown:
             call, outcome = sent.call, sent.taken
             if not isinstance(outcome, CallOutcome):
@@ -234,8 +236,8 @@ class PlanExecution:
         return None if any(r["status"] == "unknown" for r in rows) else True
 
     async def _load_texts(self, execution_id: str, shipment: DispatchBatch) -> GatheredDocuments | Verdict:
-        """The texts of artifacts that the action reads, if they are those that were approved. No transaction is open
-        meanwhile."""
+        """Load the artifact texts that the action reads, if they match what was approved, while no
+        transaction is open."""
         flow = self._flow
         roots = flow.texts(shipment.indexes[0]) if flow is not None else []
         if flow is None or not roots:
@@ -289,8 +291,8 @@ class PlanExecution:
     async def _payloads(
         self, execution_id: str, shipment: DispatchBatch, texts: GatheredDocuments | Verdict
     ) -> list[dict[str, Any]] | Verdict:
-        """The fields of the actions, with values in the place of variables, as their schema asks for; or why an action
-        is not sent. No transaction is open while large values are put in."""
+        """Return the fields of the actions with their variables replaced and validated, or the reason why
+        an action is not sent. No transaction is open while large values are filled in."""
         flow = self._flow
         if flow is None:
             return [self._actions[n].payload for n in shipment.indexes]
@@ -349,9 +351,9 @@ class PlanExecution:
         verdict: Verdict,
         ended: tuple[OutgoingCall, CallOutcome] | None = None,
     ) -> bool:
-        """Puts on record what became of a shipment and of its call, and its result at its path, all or nothing. An action
-        whose result could not be written has failed, although it ran. Whether it is over, and those that depend on it
-        know."""
+        """Record the outcome of a batch and of its call, and write the result to its path, all or nothing.
+        An action whose result could not be written has failed, although it ran. Return whether the batch
+        is over and the actions that depend on it were notified."""
 
         async def record(tx: Tx, verdict: Verdict, way: WriteTarget | None) -> list[WriteRow] | None:
             if ended is not None:
@@ -396,7 +398,7 @@ class PlanExecution:
         verdict: Verdict,
         way: WriteTarget | None,
     ) -> list[WriteRow] | None:
-        """What was written to its path; None where all was on record before."""
+        """Return what was written to the path, or None if everything was on record before."""
         rows = [r for r in await self._rows(tx, shipment) if r["status"] in ("pending", "dispatched")]
         if not rows:
             return None
@@ -443,7 +445,7 @@ def not_sent(error: VariableError) -> Verdict:
 
 
 def path_outcome(verdict: Verdict) -> Outcome:
-    """What goes to a path of an action that ended so."""
+    """Return what is written to the path of an action with this result."""
     if verdict.error is None:
         return Answer(verdict.value)
     return ToolError(verdict.error["message"], verdict.error["code"])

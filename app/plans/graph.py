@@ -38,22 +38,22 @@ class PlanStep:
     call: ParsedCall
 
     def names(self) -> Iterator[VariablePath]:
-        """What it reads, stored values too."""
+        """Return every path that the action reads, including stored references."""
         for found in self.call.found:
             yield from found.expression.paths()
 
     def reads(self) -> Iterator[VariablePath]:
-        """The paths that it reads, but for stored references."""
+        """Return the paths that the action reads, except stored references."""
         return (reference for reference in self.names() if reference.kind != REF)
 
     def writes(self) -> Iterator[VariablePath]:
-        """The paths that its result may go to."""
+        """Return the paths that the action's result may go to."""
         for alternative in self.call.output.alternatives if self.call.output else ():
             yield from alternative
 
 
 def parse_steps(actions: Sequence[Action]) -> tuple[list[PlanStep], list[FieldError]]:
-    """The actions with their variables and output paths; and what is wrong with the way in which these are written."""
+    """Return the actions with their variables and output paths, and the errors in how those are written."""
     if count_path_parts([[action.payload, action.output_path] for action in actions]) > MAX_PARTS:
         told = f"the paths that they read and write have more than {MAX_PARTS} parts together: make several plans"
         return [], [FieldError("/actions", told)]
@@ -153,7 +153,7 @@ class PlanGraph:
 
     @classmethod
     def of(cls, actions: Sequence[Action]) -> PlanGraph:
-        """The graph of a stored plan."""
+        """Return the graph of a stored plan."""
         steps, flaws = parse_steps(actions)
         if flaws:
             raise VariableError(flaws[0].message)
@@ -168,7 +168,7 @@ class PlanGraph:
         )
 
     def writers(self, reference: VariablePath) -> int:
-        """The actions that write the path, a prefix or an extension of it, as bits."""
+        """Return the actions that write the path, a prefix or an extension of it, as bits."""
         if reference.kind in STORED:
             return 0
         found = self._writers.get(reference)
@@ -177,7 +177,7 @@ class PlanGraph:
         return found
 
     def producers(self, reference: VariablePath) -> list[int]:
-        """The same, in their order."""
+        """Return the actions that write the path, a prefix or an extension of it, in order."""
         return list(_bits(self.writers(reference)))
 
     def overwritten(self, reference: VariablePath) -> bool:
@@ -197,11 +197,11 @@ class PlanGraph:
         return any(self.writers(reference) for reference in found.expression.paths())
 
     def stored(self) -> set[VariablePath]:
-        """The stored references that variables lead to, or into."""
+        """Return the stored references that variables lead to, or into."""
         return {reference for step in self.steps for reference in step.names() if reference.kind == REF}
 
     def roots(self) -> set[VariablePath]:
-        """The documents that the plan reads or writes."""
+        """Return the documents that the plan reads or writes."""
         read = {root for step in self.steps for root in step.call.roots()}
         return read | {VariablePath(path.kind) for step in self.steps for path in step.writes()}
 
@@ -216,7 +216,8 @@ class PlanGraph:
         )
 
     def _tangle(self) -> list[FieldError]:
-        """An approval names for each path that is read those who write it: that must be worth reading."""
+        """Return an error if the plan has too many dependencies: an approval names the writers of each path
+        that is read, and a person must be able to read that."""
         paths = {read for step in self.steps for read in step.reads()}
         links = sum(self.writers(path).bit_count() for path in paths)
         if links <= MAX_LINKS:
@@ -225,7 +226,7 @@ class PlanGraph:
         return [FieldError("/actions", f"{told}: read whole documents, or make several plans")]
 
     def order(self) -> list[int]:
-        """The actions, each after those that it waits for; what stands in a cycle, or waits for one, is left out."""
+        """Return the actions in topological order. Actions in a cycle, or behind one, are left out."""
         left = [len(needs) for needs in self.needs]
         waiting: list[list[int]] = [[] for _ in self.steps]
         for n, needs in enumerate(self.needs):
@@ -334,7 +335,7 @@ class ExecutionOrder:
         return len(self._ready)
 
     def take(self) -> int | None:
-        """The next action that may run; None while all that are left wait for others."""
+        """Return the next action that may run, or None while all remaining actions wait for others."""
         while self._ready:
             _, n = heappop(self._ready)
             if n not in self._over:
@@ -342,7 +343,7 @@ class ExecutionOrder:
         return None
 
     def done(self, n: int) -> None:
-        """An action is over: those that waited for it alone may run."""
+        """Mark an action as over: the actions that waited only for it may run."""
         self._over.add(n)
         for other in self._waiting[n]:
             self._left[other] -= 1

@@ -36,7 +36,7 @@ class HostPlanService:
         thread_id: str | None,
         thread_key: str | None,
     ) -> Plan:
-        """Stores a draft in a thread; the record of kind `host` says who did."""
+        """Store a draft in a thread. A work record of kind `host` says who stored it."""
         asked = Submission("", runtime_id, runtime, thread_id, thread_key)
         chosen = await self._queries.runtime_for(tx, asked)
         thread = await self._queries.thread_for(tx, asked, chosen)
@@ -65,8 +65,8 @@ class HostPlanService:
         thread_key: str | None = None,
         traceparent: str | None = None,
     ) -> tuple[AcceptedSubmission, str]:
-        """Starts the query that executes the plan; of one that was ever approved, or is to run in another thread, a copy
-        with its own life."""
+        """Start the query that executes the plan. If the plan was ever approved, or runs in another thread,
+        a copy of it is executed."""
         plan = await self._plans.named(tx, None, plan_id)
         thread = plan.thread_id
         if thread_id is not None or thread_key is not None:

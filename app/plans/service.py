@@ -96,8 +96,9 @@ class PlanService:
         variables: bool,
         given: Mapping[str, Any],
     ) -> Plan:
-        """Stores a draft, or the next revision of one. Idempotent by the work that stores it. With `variables`, `given`
-        is what these may lead into beside the state of the thread, by kind."""
+        """Store a draft, or the next revision of one. Idempotent by the work that stores it. With
+        `variables`, `given` are the documents that they may lead into besides the thread's state, by
+        kind."""
         done = await store.find_by_work(tx, who.scope.work_id)
         if done is not None:
             return await self.named(tx, None, done)
@@ -153,7 +154,7 @@ class PlanService:
         return plan
 
     async def _draft(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> bodies.PlanDraft:
-        """The stored form of a body. Raises Invalid."""
+        """Return the stored form of a body. Raise Invalid."""
 
         def work() -> tuple[bodies.PlanDraft | None, list[FieldError]]:
             normal, flaws = bodies.normalize(spec, body, self.schemas, variables=variables)
@@ -166,8 +167,8 @@ class PlanService:
         return draft
 
     async def check_body(self, runtime: Runtime, plan: Plan) -> None:
-        """A draft that was stored under another version of the runtime, or under another runtime, is what this one declares
-        by that name. Raises Invalid."""
+        """Raise Invalid unless a draft that was stored under another runtime, or another version, is valid
+        for this one."""
         if plan.runtime_id != runtime.id:
             spec = self._spec(runtime, plan.spec_name)
             refusal = (
@@ -205,7 +206,7 @@ class PlanService:
         return spec
 
     def check_inputs(self, run: QueryRun, inputs: Any) -> None:
-        """The inputs of an execution, over those of its query, fit the runtime. Raises Invalid."""
+        """Raise Invalid unless the inputs of an execution, merged over those of its query, fit the runtime."""
         schema = run.runtime.spec.input_schema
         flaws = (
             self.schemas.compile(schema).errors(effective_inputs(run, inputs)) if schema is not None else []
@@ -296,7 +297,7 @@ class PlanService:
     async def move_actions(
         self, tx: Tx, plan_id: str, scope: Scope, rows: list[Any], to: ActionStatus, **parts: Any
     ) -> list[int]:
-        """Moves actions of a plan, with an event each. `rows` say where each stands."""
+        """Move actions of a plan to a status, with an event each. `rows` have their current statuses."""
         for row in rows:
             ACTION_LIFE.check(ActionStatus(row["status"]), to)
         moved = await store.move_actions(
@@ -333,9 +334,10 @@ class PlanService:
     # -- the end of a query ----------------------------------------------------------------------------------
 
     async def end_of_query(self, tx: Tx, query_id: str, reason: str) -> None:
-        """A query that ends while it executes plans: what was never taken is skipped, what somebody had taken is
-        unknown, on its record too, and the plan is failed. One that was approved for it and never begun is a draft that
-        nobody will begin under that approval. Runs after the offers of the query were withdrawn."""
+        """Close the plans that an ending query executes: actions that were never taken are skipped, taken
+        ones are unknown, also on record, and the plan is failed. A plan that was approved but never
+        begun becomes a draft that cannot begin under that approval. Runs after the offers of the query
+        were withdrawn."""
         for plan_id in await store.approved_drafts_of_query(tx, query_id):
             await store.lock(tx, plan_id)
             await self.leave_draft(tx, plan_id)
@@ -362,8 +364,8 @@ class PlanService:
             await self.move(tx, runtime, plan, PlanStatus.FAILED, Actor(scope, "service"), result=result)
 
     async def _result_of_abandoned(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:
-        """What becomes of an action whose query ends: a result that is in counts, whatever was going on, and goes to no
-        path any more. One that is pending has a call if it was sent before, and a person said `retry`."""
+        """Return the result of an action whose query ends. A result that is in counts, but goes to no path.
+        A pending action has a call if it was sent before and a person said `retry`."""
         call = None if row["work_id"] is None else await calls_store.outcome(tx, row["work_id"])
         if call is None or call["status"] == "withdrawn":
             return Verdict(ActionStatus.SKIPPED)
@@ -374,7 +376,7 @@ class PlanService:
         return bodies.action_result(done, any_value=any_value)
 
     async def runtime_of(self, tx: Tx, plan: Plan) -> Runtime:
-        """The version of the runtime that the plan was stored for."""
+        """Return the version of the runtime that the plan was stored for."""
         return await self._runtimes.get(tx.tenant, plan.runtime_id, tx)
 
     async def scope_of_execution(self, tx: Tx, plan: Plan) -> Scope:
@@ -384,13 +386,13 @@ class PlanService:
         return scope or Scope(plan.query_id or "", plan.thread_id, work_id or "", None, "")
 
     async def executing_work(self, tx: Tx, plan: Plan) -> str | None:
-        """The call that carries the plan out, or did."""
+        """Return the call that carries the plan out, or did."""
         moves = await store.transitions(tx, plan.id)
         return next((t["work_id"] for t in moves if t["to_status"] == "executing"), None)
 
     async def leave_draft(self, tx: Tx, plan_id: str) -> None:
-        """What came to nothing at its gate, or behind it, is a draft like any other, if no other gate is open for it: its
-        references stay for a while, not for ever."""
+        """Reset a plan whose gate closed without execution to a plain draft, unless another gate is open
+        for it; its reference pins expire again."""
         plan = await self.named(tx, None, plan_id)
         if plan.status is PlanStatus.DRAFT and not await store.open_gate(tx, plan_id):
             await self._references.hold(tx, plan_id, until_over=False)
@@ -398,7 +400,7 @@ class PlanService:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def named(self, tx: Tx, thread_id: str | None, name: str) -> Plan:
-        """A plan by its `pln_` id, or by the key that a planner chose in this thread."""
+        """Return a plan by its `pln_` id, or by the key that a planner chose in this thread."""
         found = await store.find(tx, thread_id, name)
         if found is None:
             raise NotFound(f"There is no plan {name!r}" + (" in this thread." if thread_id else "."))
@@ -422,5 +424,5 @@ class PlanService:
         return [action_wire(r) for r in await store.actions(tx, plan_id)]
 
     async def standing(self, tx: Tx, plan_id: str) -> tuple[Plan, list[Any]]:
-        """A plan, and where its actions stand once it was approved."""
+        """Return a plan and, once it was approved, the states of its actions."""
         return await self.named(tx, None, plan_id), await store.action_states(tx, plan_id)

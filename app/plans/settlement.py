@@ -24,7 +24,7 @@ from app.variables.service import VariableScope, query_documents
 async def settle(
     plans: PlanService, tx: Tx, plan_id: str, index: int, outcome: str, details: Any, by: str
 ) -> dict[str, Any]:
-    """A person says what became of an action whose outcome is unknown. Actions of one dispatch share it."""
+    """Record what a person says about an action whose outcome is unknown. Actions of one dispatch share it."""
     plan = await plans.named(tx, None, plan_id)
     if plan.query_id is not None:
         await queue_store.lock(tx, plan.query_id)
@@ -67,7 +67,7 @@ async def settle(
 async def _settle_output(
     plans: PlanService, tx: Tx, plan: Plan, row: Any, outcome: str, details: Any
 ) -> list[str]:
-    """What a person says of an action with an output path is written to it, as its result or its error."""
+    """Write what a person says about an action to its output path, as a result or an error."""
     if not plan.variables or plan.query_id is None:
         return []
     graph = await load_graph(plan)

@@ -190,7 +190,7 @@ async def move_actions(
     error: bytes | None = None,
     settled_by: str | None = None,
 ) -> list[int]:
-    """Moves those of the actions that stand at `current`; gives the ones that moved, in order."""
+    """Move the actions that are at `current`, and return the moved ones in order."""
     rows = await tx.fetch(
         MOVE_ACTIONS, tx.tenant, plan_id, indexes, current, to, work_id, result, error, settled_by
     )
@@ -202,7 +202,7 @@ async def keep_snapshot(tx: Tx, work_id: str, kept: Mapping[str, bytes]) -> None
 
 
 async def snapshot(tx: Tx, work_id: str) -> dict[str, bytes]:
-    """The documents as they were when the work opened the gate of its plan, by kind."""
+    """Return the documents as they were when the work opened the gate of its plan, by kind."""
     return {r["kind"]: r["body"] for r in await tx.fetch(SNAPSHOT, tx.tenant, work_id)}
 
 

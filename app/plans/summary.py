@@ -15,9 +15,10 @@ ERROR_CHARS = 1_000
 
 
 def execution_summary(rows: list[Any]) -> dict[str, Any]:
-    """What executePlan answers: the actions, how many entities they touched, in words. The rows of one dispatch
-    share a result, which counts once. A failure whose error went to a path is handled: the plan may still be executed.
-    It goes to a model and to everybody who follows the query, so long words are cut; the rows have all of them."""
+    """Return the result of executePlan: the actions, and how many entities they affected, in words. Rows of
+    one dispatch share a result, which counts once. A failure whose error went to a path is handled: the
+    plan may still be executed. The summary goes to a model and to everybody who follows the query, so
+    long texts are truncated; the rows have them in full."""
     results = {r["work_id"]: orjson.loads(r["result"]) for r in rows if r["result"] is not None}
     errors = {r["index"]: orjson.loads(r["error"]) for r in rows if r["error"] is not None}
     handled = {n for n, error in errors.items() if error.get("writtenTo")}
@@ -43,7 +44,7 @@ def execution_summary(rows: list[Any]) -> dict[str, Any]:
 
 
 def _shorten_error(error: dict[str, Any]) -> dict[str, Any]:
-    """The details are a person's, who settled the action, and may be any JSON."""
+    """Truncate an error. Its details come from the person who settled the action and may be any JSON."""
     if "message" in error:
         return {**error, "message": truncate_text(error["message"], ERROR_CHARS)}
     long = len(strict_json.dumps(error["details"])) > ERROR_CHARS

@@ -111,7 +111,7 @@ class PlanTools:
         )
 
     async def execute_for_host(self, run: QueryRun) -> Outcome:
-        """A query of kind `plan`: `POST /plans/{id}/execute`."""
+        """Execute the plan of a query of kind `plan` (`POST /plans/{id}/execute`)."""
         scope = run.scope(run.query.root_work_id, None, run.query.agent)
         request = run.query.request
         return await self._execute(
@@ -197,7 +197,7 @@ class PlanTools:
         agent: str | None,
         texts: ArtifactTexts,
     ) -> Plan:
-        """Opens the gate for the current revision, or finds the one that this work opened."""
+        """Open the gate for the current revision, or find the one that this work opened."""
         plan = await self._find_plan(tx, run, name)
         standing = await self._approvals.standing(tx, who.scope.work_id, "plan")
         if standing.asked:
@@ -251,8 +251,8 @@ class PlanTools:
     async def _subject(
         self, tx: Tx, run: QueryRun, plan: Plan, read: PlanReader, inputs: Any, kept: StoredDocuments | None
     ) -> tuple[bytes, dict[str, Any]]:
-        """The bytes that are approved, and what of them travels in events. `kept` are the documents that the variables of
-        the plan lead into, if it has such."""
+        """Return the bytes to approve, and the part of them that events carry. `kept` are the documents
+        that the plan's variables lead into, if it has any."""
         runtime = run.runtime
         body = await read.body(plan)
         graph = None if kept is None else await read.graph(plan)
@@ -347,7 +347,8 @@ def _visible_count(handles: list[dict[str, Any]]) -> int:
 
 
 def rejection_result(decided: DecidedApproval) -> Outcome:
-    """What executePlan answers where the gate did not open; the revision carries what was said since the decision."""
+    """Return the result of executePlan when the gate did not open. The revision carries what was said since
+    the decision."""
     if decided.status == "expired":
         return ToolError("Nobody decided in time. Execute the plan again to ask anew.", "approval_expired")
     if decided.status == "cancelled":
@@ -358,14 +359,15 @@ def rejection_result(decided: DecidedApproval) -> Outcome:
 
 
 def execution_result(result: dict[str, Any]) -> Outcome:
-    """What executePlan answers; a dispatcher that returned what it must not fails the call (plans.md)."""
+    """Return the result of executePlan. A dispatcher that returned an invalid value fails the call
+    (plans.md)."""
     errors = [action["error"] for action in result.get("actions", ()) if "error" in action]
     bad = next((e["message"] for e in errors if e.get("code") == "bad_dispatch_result"), None)
     return Answer(result) if bad is None else ToolError(bad, "bad_dispatch_result")
 
 
 def tool_error(error: PlangateError) -> ToolError:
-    """An error that the model can act on: what is wrong and where."""
+    """Return an error that the model can act on: what is wrong, and where."""
     flaws = getattr(error, "errors", ())[:MAX_LISTED_ERRORS]
     listed = "".join(f" {f.pointer}: {f.message}." for f in flaws)
     return ToolError(error.detail + listed, error.kind)

@@ -159,7 +159,7 @@ class PlanReader:
 
 
 def stored_values(steps: Sequence[PlanStep]) -> list[Handle]:
-    """The references that variables of the actions lead into, once, in order."""
+    """Return the references that variables of the actions lead into, once each, in order."""
     found = (
         root for step in steps for one in step.call.found for root in map(document_root, _with_document(one))
     )
@@ -182,7 +182,7 @@ async def parse_documents(gathered: GatheredDocuments) -> dict[VariablePath, Any
 
 
 def effective_inputs(run: QueryRun, inputs: Any) -> dict[str, Any]:
-    """The inputs of an execution: the query's, and over them its own."""
+    """Return the inputs of an execution: its own merged over the query's."""
     return {**(run.query.request.get("inputs") or {}), **(inputs or {})}
 
 
@@ -194,8 +194,8 @@ async def take_snapshot(
     work_id: str,
     texts: ArtifactTexts,
 ) -> StoredDocuments:
-    """The documents that the plan names, as far as it names them, kept under the work that opens the gate. Every variable
-    that no action provides has a value now. Raises Invalid."""
+    """Store the parts of the documents that the plan names under the work that opens the gate. Every
+    variable that no action provides must have a value now; else raise Invalid."""
     roots = {artifact_root(root) for root in graph.roots() if root.kind != REF}
     gathered, held = add_texts(await variables.gather(tx, holder, work_id, roots, used=False), graph, texts)
     gone = await _missing_stored_paths(tx, variables, holder, graph, work_id)
@@ -235,7 +235,8 @@ async def take_snapshot(
 async def _missing_stored_paths(
     tx: Tx, variables: VariableService, holder: VariableScope, graph: PlanGraph, work_id: str
 ) -> dict[VariablePath, str]:
-    """The paths into stored values that lead nowhere, and why. One value at a time: together they may be too many."""
+    """Return the paths into stored values that lead nowhere, and why. Values are read one at a time:
+    together they may not fit into memory."""
     into: dict[VariablePath, list[VariablePath]] = {}
     for reference in graph.stored():
         root = document_root(reference)
@@ -279,8 +280,9 @@ def _snapshot_documents(graph: PlanGraph, values: Mapping[VariablePath, Any]) ->
 
 
 async def describe_reads(graph: PlanGraph, kept: StoredDocuments) -> list[dict[str, Any]]:
-    """What the approved bytes say of each path that is read: the digest of its value at that moment and a glimpse of it,
-    and the actions whose result it is; where these leave nothing of that value, they alone."""
+    """Return what the approved bytes say about each path that is read: the digest and a glimpse of its
+    current value, and the actions whose result it is. If those replace the whole value, only they are
+    named."""
     size = max(kept.size, bodies.offload_size(b"", len(graph.steps)))
     return await offload(_describe_reads, graph, kept, size=size)
 
@@ -373,7 +375,7 @@ class ExecutionView:
         self._folded: dict[str, deque[tuple[int, Any]]] = {}
 
     def add(self, row: WriteRow, value: Any) -> VariablePath:
-        """Takes up a write of an action, with its value; gives its path."""
+        """Apply a write of an action, with its value, and return its path."""
         parsed = parse(row.path)
         if not isinstance(parsed, Expression):
             raise TypeError(f"{row.path!r} is no path")
@@ -389,12 +391,13 @@ class ExecutionView:
         return path
 
     def kept(self, kind: str) -> Mapping[str, Any]:
-        """What was kept by ids as the gate opened."""
+        """Return what was stored by id when the gate opened."""
         held: Mapping[str, Any] = self._base.get(kind, {})
         return held
 
     def document(self, kind: str) -> Any:
-        """The document as the plan has it, or MISSING. Raises VariableError where a write does not fit the snapshot."""
+        """Return the document as the plan sees it, or MISSING. Raise VariableError if a write does not fit
+        the snapshot."""
         folded = self._folded.setdefault(kind, deque(maxlen=FOLDS_KEPT))
         head, held = folded[-1] if folded else (0, self._base.get(kind, MISSING))
         writes, numbers = self._writes.get(kind, {}), self._numbers.get(kind, [])
@@ -423,7 +426,7 @@ class ExecutionFlow:
         """Held by whoever reads or changes the view: large values are put in by a thread."""
 
     async def ended(self, n: int, status: ActionStatus, rows: Sequence[WriteRow]) -> None:
-        """An action is over; `rows` is what it wrote."""
+        """Mark an action as over. `rows` are its writes."""
         values = [await offload(loads, row.value or b"null") for row in rows]
         async with self.turn:
             self._apply_writes(n, status, rows, values)
@@ -456,8 +459,9 @@ class ExecutionFlow:
         return None
 
     def missing_alternatives_reason(self, n: int, references: Mapping[VariablePath, Any]) -> str | None:
-        """The same of alternatives that were written, and none has a value where the action reads. A single path of which
-        that is so is no reason: that is an error. `references` are the stored values that it reads."""
+        """Return why an action cannot run if several alternatives were written and none has a value where
+        it reads, else None. For a single path this is an error instead. `references` are the stored
+        values that it reads."""
         stored = lookup_in(references)
 
         def lookup(reference: VariablePath) -> Any:
@@ -474,7 +478,7 @@ class ExecutionFlow:
         return None
 
     def _writers_outcome(self, references: Iterable[VariablePath]) -> str:
-        """What became of those that should have written these."""
+        """Return what happened to the actions that should have written these paths."""
         told = []
         for reference in references:
             gave = self._delivered.overlapping(reference)
@@ -487,7 +491,7 @@ class ExecutionFlow:
         return "wrote to another path" if status is ActionStatus.SUCCEEDED else f"is {status}"
 
     def records(self, n: int) -> dict[VariablePath, Any]:
-        """The records of artifacts that an action reads, as they were when the gate opened."""
+        """Return the artifact records that an action reads, as of the opening of the gate."""
         held = self.view.kept(ARTIFACT)
         roots = self.graph.steps[n].call.roots()
         return {
@@ -497,14 +501,14 @@ class ExecutionFlow:
         }
 
     def texts(self, n: int) -> list[VariablePath]:
-        """The texts of artifacts that an action reads."""
+        """Return the artifact texts that an action reads."""
         return sorted(filter(is_text, self.graph.steps[n].call.roots()), key=str)
 
     def fill(
         self, n: int, references: Mapping[VariablePath, Any], why: Mapping[VariablePath, str]
     ) -> FilledCall:
-        """The action with values in the place of its variables; `references` are the stored values that it reads, `why`
-        says what became of those that are gone. Raises VariableError."""
+        """Return the action with its variables replaced. `references` are the stored values that it reads,
+        `why` the reasons for missing ones. Raise VariableError."""
         call = self.graph.steps[n].call
         values: dict[VariablePath, Any] = dict(references)
         for root in call.roots():

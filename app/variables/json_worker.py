@@ -17,7 +17,7 @@ Key = TypeVar("Key")
 
 
 def verbs() -> Mapping[str, Verb]:
-    """What can be asked."""
+    """Return the requests that this worker answers."""
     return {"fill": _fill, "section": _section}
 
 
@@ -43,7 +43,7 @@ class DocumentCache(Mapping[Key, Any]):
 
 
 def _fill(head: Mapping[str, Any], data: bytearray) -> Answer:
-    """The two parts of the record of a call, or why it cannot be made."""
+    """Return the two parts of the record of a call, or the reason why it cannot be made."""
     values = DocumentCache([_root(text) for text in head["roots"]], pieces(data, head["sizes"]))
     why = {_root(text): told for text, told in head["why"].items()}
     try:
@@ -55,7 +55,7 @@ def _fill(head: Mapping[str, Any], data: bytearray) -> Answer:
 
 
 def _section(head: Mapping[str, Any], data: bytearray) -> Answer:
-    """The section of a prompt."""
+    """Return the section of a prompt."""
     documents = DocumentCache(head["kinds"], pieces(data, head["sizes"]))
     return {"text": prompt_section(documents, head["references"])}, b""
 

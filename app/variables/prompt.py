@@ -36,7 +36,8 @@ At the beginning of this task there are:
 
 
 def prompt_section(documents: Mapping[str, Any], references: Iterable[str]) -> str:
-    """The rules, the paths of these documents by their kinds, each with type and glimpse, and the kinds of references."""
+    """Return the rules, the paths of these documents by kind, each with its type and glimpse, and the kinds
+    of references."""
     paths = (one for kind, document in documents.items() for one in _paths(kind, document))
     shown = [_line(path, value) for path, value in islice(paths, MAX_LINES)]
     left = sum(1 for _ in paths)
@@ -47,7 +48,7 @@ def prompt_section(documents: Mapping[str, Any], references: Iterable[str]) -> s
 
 
 def _paths(kind: str, document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The document, its keys, and the keys of the objects in it."""
+    """Return the lines for a document, its keys, and the keys of the objects in it."""
     if not isinstance(document, Mapping) or not document:
         yield (kind,), document
         return

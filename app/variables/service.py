@@ -100,7 +100,7 @@ class GatheredDocuments:
         return sum(map(len, self.bodies.values()))
 
     def values(self) -> dict[VariablePath, Any]:
-        """The documents themselves. Where `size` is large: in a thread."""
+        """Parse the documents. Call it in a thread if `size` is large."""
         return {root: _parse_document(body) for root, body in self.bodies.items()}
 
 
@@ -141,7 +141,8 @@ class VariableService:
     async def fill(
         self, run: QueryRun, scope: Scope, tool: str, schema: Mapping[str, Any], args: dict[str, Any]
     ) -> FilledCall | ToolError:
-        """The call with values in the place of its variables, as on record: the same whenever it is asked for."""
+        """Return the call with its variables replaced, from its record if there is one: the result never
+        changes."""
         asked = WrittenCall(args, LITERAL_PARAMETERS.get(tool, ()), fixed_output_path(schema))
         try:
             call = parse_call(asked.args, asked.kept, asked.prescribed)
@@ -165,7 +166,7 @@ class VariableService:
             return ToolError(f"The call was not made. {error}", "variable_error")
 
     def _check_output_path(self, schema: Mapping[str, Any], asked: WrittenCall) -> None:
-        """What the call says of its result, against what the tool itself asks of that. Raises VariableError."""
+        """Check the output path of the call against the tool's own. Raise VariableError."""
         wanted = meta_schema(schema)
         if wanted is None:
             return
@@ -179,7 +180,7 @@ class VariableService:
     async def _fill(
         self, asked: WrittenCall, call: ParsedCall, gathered: GatheredDocuments
     ) -> tuple[FilledCall, tuple[bytes, bytes]]:
-        """The call with its values, and the record of it. Raises VariableError."""
+        """Return the call with its values, and the record of it. Raise VariableError."""
         bodies = gathered.bodies
         if gathered.size <= LARGE_BYTES:
 
@@ -215,8 +216,8 @@ class VariableService:
     async def gather(
         self, tx: Tx, holder: VariableScope, work_id: str, roots: Iterable[VariablePath], *, used: bool = True
     ) -> GatheredDocuments:
-        """What variables lead into, as it is now; the record of the work says which references and artifacts that were,
-        the latter if they are `used` and not only looked at."""
+        """Return the documents that variables lead into, as they are now. The work record says which
+        references and artifacts were read; artifacts only if they are `used` rather than just looked at."""
         bodies: dict[VariablePath, bytes] = {}
         why: dict[VariablePath, str] = {}
         given, query_id = holder.given, holder.query_id
@@ -255,7 +256,7 @@ class VariableService:
     async def texts(
         self, run: QueryRun, roots: Sequence[VariablePath], work_id: str | None = None
     ) -> GatheredDocuments:
-        """The texts of the files that artifacts are, as they were published; `work_id` is the work that uses them."""
+        """Return the texts of published artifact files. `work_id` is the work that uses them."""
         bodies: dict[VariablePath, bytes] = {}
         why: dict[VariablePath, str] = {}
         total = 0
@@ -288,8 +289,8 @@ class VariableService:
     # -- after it --------------------------------------------------------------------------------------------
 
     async def deliver(self, run: QueryRun, scope: Scope, output: OutputPath, outcome: Outcome) -> Outcome:
-        """The result at its path, and a receipt for the model. A failure goes to the second alternative, if there is
-        one. Raises WriteRefused, and nothing was written."""
+        """Write the result to its path and return a receipt for the model. A failure goes to the second
+        alternative, if there is one. Raise WriteRejected if nothing was written."""
         rows = await run.look(lambda tx: store.of_call(tx, scope.work_id))
         if not rows:
             picked = pick_output(output, outcome)
@@ -358,7 +359,7 @@ class VariableService:
         )
 
     def _target(self, holder: VariableScope, scope: Scope, path: VariablePath) -> WriteTargetDocument:
-        """The document that a path leads into."""
+        """Return the document that a path leads into."""
         if path.kind == STATE:
             return WriteTargetDocument(DocumentId.state(holder.thread_id), EMPTY, holder.state_schema)
         given = holder.given
@@ -407,7 +408,7 @@ class VariableService:
     # -- in the prompt ---------------------------------------------------------------------------------------
 
     async def notes(self, run: QueryRun) -> str:
-        """What an agent's run is told of its variables when it begins."""
+        """Return what an agent's run is told about its variables when it begins."""
 
         async def look(tx: Tx) -> tuple[bytes, dict[str, bytes]]:
             state = await self._documents.read(tx, DocumentId.state(run.query.thread_id))
@@ -437,7 +438,7 @@ class VariableService:
 
 
 def _as_json(text: bytes) -> bytes:
-    """Raises NotText."""
+    """Return the text as JSON. Raise NotText."""
     return strict_json.dumps(decode_text(text))
 
 
@@ -448,7 +449,7 @@ def _parse_document(body: bytes) -> Any:
 
 
 async def _load_filled(record: tuple[bytes, bytes], output: OutputPath | None) -> FilledCall:
-    """A call as it is on record."""
+    """Parse a recorded call."""
     load = partial(FilledCall.load, *record, output)
     return await asyncio.to_thread(load) if len(record[0]) > UNHURRIED_BYTES else load()
 
@@ -461,12 +462,13 @@ async def picked_json(outcome: Outcome, value: Any) -> bytes:
 
 
 def query_documents(spec: RuntimeSpec, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a query came with, by kind: its inputs, and the data objects of the runtime under those of its own."""
+    """Return the documents that a query was submitted with, by kind: its inputs, and its own data objects
+    over those of the runtime."""
     return {**spec.data, **(request.get("data") or {}), INPUT: request.get("inputs") or {}}
 
 
 def pick_output(output: OutputPath, outcome: Outcome) -> tuple[tuple[VariablePath, ...], Any] | ToolError:
-    """The paths that get something, and what; or the error that goes to the model as it is."""
+    """Return the paths that receive a value, and the value; or the error that goes to the model unchanged."""
     several = output.alternatives[1:]
     if isinstance(outcome, ToolError):
         if not several or outcome.code == "outcome_unknown":

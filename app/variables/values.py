@@ -86,8 +86,8 @@ class OutputPath:
     """The tool may say which alternative gets its result."""
 
     def named(self, path: Any) -> tuple[VariablePath, ...] | None:
-        """The alternative that a tool picked, in whatever spelling: the one of its own schema may have quotes that are not
-        needed."""
+        """Return the alternative that a tool picked, however it is spelled: the tool's own schema may have
+        quotes that are not needed."""
         try:
             picked = parse(path) if isinstance(path, str) and len(path) <= MAX_PATH_CHARS else None
         except InvalidVariable:
@@ -106,7 +106,8 @@ class ParsedCall:
     output: OutputPath | None
 
     def roots(self) -> set[VariablePath]:
-        """The documents that its variables lead into. Raises VariableError for what leads into none."""
+        """Return the documents that the variables lead into. Raise VariableError for a variable that leads
+        into none."""
         roots = {document_root(ref) for one in self.found for ref in one.expression.paths()}
         if sum(root.kind in ("ref", ARTIFACT) for root in roots) > MAX_REFERENCES:
             raise VariableError(
@@ -135,7 +136,8 @@ class FilledCall:
 
     @classmethod
     def load(cls, args: bytes, filled: bytes, output: OutputPath | None) -> FilledCall:
-        """The inverse of `dump`; where the result goes stands in the call itself. Large ones: in a thread."""
+        """Parse what `dump` returned; the path of the result is in the call itself. Call it in a thread for
+        large calls."""
         sources = (VariableSource(tuple(place), *rest) for place, *rest in orjson.loads(filled))
         large = len(args) > UNHURRIED_BYTES
         values = low_memory.unhurried(args) if large else orjson.loads(args)
@@ -146,8 +148,8 @@ class FilledCall:
 
 
 def parse_call(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | None) -> ParsedCall:
-    """The arguments, their variables and where the result goes. `prescribed` is the path that the tool itself says.
-    Raises VariableError."""
+    """Return the arguments, their variables and the path of the result. `prescribed` is the path that the
+    tool itself declares. Raise VariableError."""
     plain = {key: held for key, held in args.items() if key not in (OUTPUT_PATH, OUTPUT_METHOD)}
     left = {key: plain.pop(key) for key in kept if key in plain}
     path, method = args.get(OUTPUT_PATH, prescribed), args.get(OUTPUT_METHOD, MISSING)
@@ -202,7 +204,7 @@ def _parse_output(path: Any, method: Any) -> OutputPath | None:
 
 
 def document_root(reference: VariablePath) -> VariablePath:
-    """The document that a reference leads into. Raises VariableError."""
+    """Return the document that a path leads into. Raise VariableError."""
     if reference.kind == ARTIFACT:
         if not reference.path:
             raise VariableError(
@@ -244,8 +246,8 @@ def fill_call(
     why: Mapping[VariablePath, str],
     usable: Callable[[VariablePath], bool] = lambda _: True,
 ) -> FilledCall:
-    """The call with its values. `kinds` are those that there are, `why` says what became of references that are gone;
-    of what is not `usable` there is no value, whatever the documents hold. Raises VariableError."""
+    """Return the call with its values. `kinds` are the kinds that exist, `why` the reasons for missing
+    references; what is not `usable` has no value, whatever the documents hold. Raise VariableError."""
     held = _read_references(call, values)
 
     def lookup(reference: VariablePath) -> Any:
@@ -279,7 +281,8 @@ def fill_call(
 
 
 def _read_references(call: ParsedCall, values: Values) -> dict[VariablePath, Any]:
-    """What each reference of the call leads to: one document after the other, so that no two need to be there at once."""
+    """Return the value behind each path of the call, one document after the other, so that no two must be
+    in memory at once."""
     wanted: dict[VariablePath, dict[VariablePath, None]] = {}
     for one in call.found:
         for reference in one.expression.paths():
@@ -354,7 +357,7 @@ def missing_reason(
 
 
 def preview(text: str) -> str:
-    """A text of a model's or of a document's in a message: in one line, and not too long."""
+    """Return a text from a model or a document for use in a message: on one line, and truncated."""
     return to_printable_json(orjson.dumps(truncate_text(text, 200)).decode())
 
 
@@ -362,8 +365,8 @@ def preview(text: str) -> str:
 
 
 def describe_errors(flaws: Iterable[FieldError], sources: Sequence[VariableSource]) -> tuple[str, bool]:
-    """What is wrong with arguments, and whether a variable's value is: then the variable and both types are named, and
-    nothing of the value."""
+    """Return what is wrong with arguments, and whether the value of a variable is: then the message names
+    the variable and both types, and repeats nothing of the value."""
     by_variable, listed = False, []
     for flaw in flaws:
         source = next((s for s in sources if _points_into(s, flaw.pointer)), None)
@@ -378,8 +381,8 @@ def describe_errors(flaws: Iterable[FieldError], sources: Sequence[VariableSourc
 
 
 def _variable_error(pointer: str, source: VariableSource, wanted: str) -> str:
-    """What is wrong with the value of a variable, or with a part of it: what the schema wants, and nothing that is in the
-    value."""
+    """Return what is wrong with the value of a variable, or with a part of it: what the schema requires,
+    and nothing of the value."""
     variable = preview(source.variable)
     if wanted.startswith("these properties are not allowed"):
         wanted = "it has properties that are not allowed"
@@ -399,7 +402,7 @@ def _points_into(source: VariableSource, pointer: str) -> bool:
 
 
 def _rule_error(wanted: str) -> str:
-    """What a schema wants, where a message tells nothing else; others may repeat values."""
+    """Return what a schema requires, for rules whose message repeats no value."""
     return wanted if wanted.startswith(_RULES_ALONE) else "it does not match the schema"
 
 
@@ -408,8 +411,8 @@ def _is_below(source: VariableSource, pointer: str) -> bool:
 
 
 def approval_glimpses(call: FilledCall) -> dict[str, Any]:
-    """What an approver is shown beside the subject: the arguments, a large value of a variable as its glimpse and size;
-    and which value came from which variable."""
+    """Return what an approver sees beside the subject: the arguments, with large values of variables as a
+    glimpse and size, and which value came from which variable."""
     if not call.sources:
         return {"args": call.args}
     glimpses = {
@@ -421,7 +424,7 @@ def approval_glimpses(call: FilledCall) -> dict[str, Any]:
 
 
 def _replace_at(args: Any, values: Mapping[tuple[str | int, ...], Any]) -> Any:
-    """The arguments with other values at some places. What is on the way to them is copied, once."""
+    """Return the arguments with other values at some places. Containers on the way to them are copied once."""
     out: Any = dict(args)
     copied: dict[tuple[str | int, ...], Any] = {(): out}
     for place, value in values.items():

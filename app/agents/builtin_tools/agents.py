@@ -9,7 +9,7 @@ from app.tools.results import Answer, Outcome, ToolError
 
 
 async def call_agent(call: ToolCall) -> Outcome:
-    """Runs a routed agent and answers with its final text, and with what it published if it did."""
+    """Run a routed agent and return its final text, with the artifacts that it published."""
     target = call.run.runtime.agents.get(call.args["agent"])
     if target is None or target.name not in (call.agent.routes or ()):
         routes = ", ".join(call.agent.routes or ()) or "none"

@@ -106,7 +106,7 @@ class ArtifactTools:
             filters["before"] = after
 
     async def _list_records(self, call: ToolCall, found: list[Artifact]) -> list[dict[str, Any]]:
-        """The records, and on record that the call was given them in place of what they are of."""
+        """Return the records, and record that the call read them in place of the files."""
         records = [a.wire() for a in found]
         sizes = [0 if call.to_path else len(strict_json.dumps(record)) for record in records]
         shown = list(zip(found, sizes, strict=True))

@@ -41,7 +41,7 @@ _PAGE: Final = 1000
 
 
 def workspace_note(work_id: str) -> str:
-    """What an agent that can write is told when it begins."""
+    """Return what an agent with write access is told about its workspace when it begins."""
     return (
         f"# Workspace\n\nAll agents of this thread share one workspace. Write your files under tasks/{work_id}/ unless you "
         "are told otherwise, so that work that goes on at the same time does not collide."
@@ -194,7 +194,7 @@ class WorkspaceTools:
 
 
 def as_builtin_tool(verb: BuiltinTool) -> BuiltinTool:
-    """The verb, what it refuses told to the model."""
+    """Wrap `verb` so that its rejections are returned to the model."""
 
     async def told_to_model(call: ToolCall) -> Outcome:
         try:
@@ -213,7 +213,8 @@ def as_builtin_tool(verb: BuiltinTool) -> BuiltinTool:
 
 
 async def store_body(workspaces: Workspaces, run: QueryRun, data: bytes) -> StoredBody:
-    """A small body, in the blob store, through outages of the database. Raises StoreUnavailable, FileTooLarge."""
+    """Store a small body in the blob store, and retry through outages of the database. Raise
+    StoreUnavailable or FileTooLarge."""
 
     async def once() -> StoredBody | StoreUnavailable:
         try:
