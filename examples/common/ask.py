@@ -35,7 +35,7 @@ INPUT_ENDED = Decision("reject", "The input ended before a decision.")
 
 
 async def decide(console: Console, revising: Revising | None) -> Decision:
-    """The decision, with feedback where it has one. The end of the input rejects. `revising` is None where
+    """Return the decision, with feedback where it has one. The end of the input rejects. `revising` is None where
     nothing can be revised."""
     words = [word for word in get_args(Word) if revising or word != "revise"]
     question = f"{', '.join(words[:-1])} or {words[-1]}? "
@@ -53,13 +53,13 @@ async def decide(console: Console, revising: Revising | None) -> Decision:
 
 
 def _word(line: str, words: list[Word]) -> Word | None:
-    """The word that begins so, if only one does."""
+    """Return the word that begins so, if only one does."""
     found = [word for word in words if line and word.startswith(line.lower())]
     return found[0] if len(found) == 1 else None
 
 
 async def _answer(console: Console, question: str, parse: Callable[[str], Answer | None]) -> Answer | None:
-    """The first line that parses; None at the end of the input."""
+    """Return the first line that parses; None at the end of the input."""
     while True:
         console.print(question, end="", style="bold yellow")
         line = await _line()
@@ -73,7 +73,7 @@ async def _answer(console: Console, question: str, parse: Callable[[str], Answer
 
 
 async def _line() -> str:
-    """A line, read when it is there, so that no thread is left behind waiting for a key."""
+    """Return a line, read when it is there, so that no thread is left behind waiting for a key."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), ready.set)
     try:

@@ -42,7 +42,7 @@ def terminal() -> Console:
 
 
 def add_options(parser: argparse.ArgumentParser, *, data_dir: str, keeps: str) -> None:
-    """What every example can be told. `data_dir` is below `.data`, where it keeps its things: `keeps`."""
+    """Add the options that every example has. `data_dir` is below `.data`, where it keeps its things: `keeps`."""
     add = parser.add_argument
     add("--model", default=MODEL, metavar="ID", help="the model to ask, if there is a key (%(default)s)")
     add("--data-dir", type=_path, default=DATA / data_dir, metavar="DIR", help=f"{keeps} (.data/{data_dir})")
@@ -60,7 +60,7 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argpa
 def run(
     example: Callable[[], Coroutine[Any, Any, int]], options: argparse.Namespace, *, asks: bool = True
 ) -> int:
-    """The exit code of an example, which asks a person if nobody says otherwise. What goes wrong is said in a line."""
+    """Return the exit code of an example, which asks a person if nobody says otherwise. What goes wrong is said in a line."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     if asks and not options.yes and not sys.stdin.isatty():
@@ -90,7 +90,7 @@ def not_executed(seen: Seen) -> str:
 
 
 def introduce(screen: Screen, options: argparse.Namespace, what: str) -> None:
-    """What is shown, by whom, and where it is kept."""
+    """Print what is shown, by whom, and where it is kept."""
     screen.line("demo", what)
     if scripted():
         screen.line(

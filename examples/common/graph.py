@@ -20,13 +20,13 @@ class Edges:
         self._results = {v["variable"]: v.get("resultOf", ()) for v in subject.get("variables", ())}
 
     def needs(self, n: int) -> list[int]:
-        """The actions that action `n` waits for."""
+        """Return the actions that action `n` waits for."""
         found, _ = find_variables(self._actions[n]["payload"])
         named = (str(path) for variable in found for path in variable.expression.paths())
         return sorted({action for path in named for action in self._results.get(path, ())})
 
     def text(self, n: int) -> str:
-        """A line such as `after 1 → †state.totals, merge`, or nothing."""
+        """Return a line such as `after 1 → †state.totals, merge`, or nothing."""
         action, needs = self._actions[n], self.needs(n)
         path, method = action.get("_outputPath"), action.get("_outputMethod")
         parts = [f"after {_numbers(needs)} "] if needs else []
@@ -36,7 +36,7 @@ class Edges:
 
 
 def meaning(variable: Mapping[str, Any]) -> str:
-    """What a variable of an approval stands for."""
+    """Return what a variable of an approval stands for."""
     now = (
         to_printable_json(json.dumps(variable["glimpse"], ensure_ascii=False))
         if "glimpse" in variable

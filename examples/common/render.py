@@ -79,19 +79,19 @@ class Screen:
     # -- what an example says in its own words ---------------------------------------------------------------
 
     def title(self, subject: Mapping[str, Any]) -> str:
-        """The name of a plan that waits for approval."""
+        """Return the name of a plan that waits for approval."""
         return f"{subject['specName']}, revision {subject['revision']}"
 
     def action_text(self, action: Mapping[str, Any]) -> str:
-        """What an action does."""
+        """Return what an action does."""
         return plain(action["payload"])
 
     def glimpse_text(self, reference: Mapping[str, Any]) -> str:
-        """What agents see of a reference."""
+        """Return what agents see of a reference."""
         return cut(plain(reference["glimpse"]), MAX_TEXT)
 
     def result_text(self, event: Event) -> str | None:
-        """What a tool's result says that is worth a line."""
+        """Return what a tool's result says that is worth a line."""
         return None
 
     # -- as it happens ---------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Screen:
             shown(event)
 
     def line(self, agent: str | None, text: Text | str, style: str = "") -> None:
-        """The name of an agent, or none, and what it does."""
+        """Print the name of an agent, or none, and what it does."""
         row = Table.grid(padding=(0, 2), pad_edge=False)
         row.add_column(width=NAME_WIDTH, no_wrap=True)
         row.add_column(overflow="fold")
@@ -126,7 +126,7 @@ class Screen:
         self._said.append(event["text"])
 
     def _speak(self) -> None:
-        """What was heard, as one paragraph. The text of a script is the JSON of its results, seen already."""
+        """Print what was heard, as one paragraph. The text of a script is the JSON of its results, seen already."""
         text, speaking = "".join(self._said).strip(), self._speaking
         self._said.clear()
         self._speaking = None
@@ -144,7 +144,7 @@ class Screen:
             self._result(event)
 
     def _call(self, name: str, args: Mapping[str, Any]) -> Text:
-        """A call in a line: its arguments shortened, those of known tools in words."""
+        """Return a call in a line: its arguments shortened, those of known tools in words."""
         if name == "call_agent":
             prompt, called = args.get("prompt"), str(args.get("agent"))
             steps = _script_steps(prompt)
@@ -220,7 +220,7 @@ class Screen:
     # -- the gates -------------------------------------------------------------------------------------------
 
     def gate(self, approval: Mapping[str, Any], subject: Mapping[str, Any]) -> None:
-        """What a decision would approve, from the bytes of the approval's subject and nothing else."""
+        """Print what a decision would approve, from the bytes of the approval's subject and nothing else."""
         self.seen.approval_id, self.seen.approval_kind = approval["id"], approval["kind"]
         if approval["kind"] == "tool":
             shown, title = [_arguments(subject["args"])], f"The call of {subject['tool']}"
@@ -239,7 +239,7 @@ class Screen:
         )
 
     def _planned(self, subject: Mapping[str, Any]) -> list[Any]:
-        """A plan: what it is for, its actions, and what its references are."""
+        """Return a plan: what it is for, its actions, and what its references are."""
         body = subject["body"]
         actions = Table.grid(padding=(0, 2))
         actions.add_column(justify="right", no_wrap=True)
@@ -263,7 +263,7 @@ class Screen:
         return [Text(to_printable(body["summary"]) + "\n"), actions, *(part for part in parts if part)]
 
     def _stands_for(self, subject: Mapping[str, Any]) -> list[Any]:
-        """What each variable of a plan stands for: its glimpse, which is the value if that is short, or whose result
+        """Return what each variable of a plan stands for: its glimpse, which is the value if that is short, or whose result
         it is."""
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True)
@@ -275,7 +275,7 @@ class Screen:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def end(self, actions: list[dict[str, Any]], wrote: Mapping[str, str], model: str | None) -> None:
-        """The plan's status, its actions with what they touched, what they wrote (by where it is), and what the
+        """Print the plan's status, its actions with what they touched, what they wrote (by where it is), and what the
         model used."""
         self._speak()
         self.console.print()
@@ -303,7 +303,7 @@ class Screen:
         self.line("query", seen.query_id)
 
     def look(self, url: str, key: str, work: str, *, tenant: str, serve: str | None = None) -> None:
-        """The commands that show it in one screen, and over HTTP. `key` is shell that gives the key, never the
+        """Print the commands that show it in one screen, and over HTTP. `key` is shell that gives the key, never the
         key; `work` is the command for the screen, `serve` starts the service that ended with the demo."""
         seen = self.seen
         start = [f"{serve} &", f"curl -sf -o /dev/null {AWAIT} {url}/readyz"] if serve else []
@@ -360,7 +360,7 @@ def key_from_file(path: Path) -> str:
 
 
 def plain(value: Any) -> str:
-    """The whole of a value on a line, every character to be seen."""
+    """Return the whole of a value on a line, every character to be seen."""
     return (
         to_printable(value)
         if isinstance(value, str)
@@ -369,7 +369,7 @@ def plain(value: Any) -> str:
 
 
 def harmless(value: Any) -> Any:
-    """The same, with nothing in its strings that a terminal would obey: white space is a space."""
+    """Return the same, with nothing in its strings that a terminal would obey: white space is a space."""
     match value:
         case str():
             return escape_invisible(value, str.isprintable, lambda c: " " if c.isspace() else to_printable(c))
@@ -386,7 +386,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def _argument(value: Any) -> str:
-    """An argument in a few characters."""
+    """Return an argument in a few characters."""
     if isinstance(value, dict) and value.keys() == {"kind", "id"}:
         return handle(value)
     return cut(plain(value), MAX_ARGUMENT)
@@ -403,7 +403,7 @@ def _arguments(args: Mapping[str, Any]) -> Table:
 
 
 def _script_steps(prompt: Any) -> list[str]:
-    """The tools that a script calls; empty for a prompt in words."""
+    """Return the tools that a script calls; empty for a prompt in words."""
     if isinstance(prompt, str):
         try:
             prompt = json.loads(prompt)

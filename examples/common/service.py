@@ -51,7 +51,7 @@ class Target:
         return httpx.AsyncClient(base_url=url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False)
 
     async def subject(self, url: str, approval: dict[str, Any]) -> dict[str, Any]:
-        """What an approval is about: the very bytes that its digest is of.
+        """Return what an approval is about: the very bytes that its digest is of.
 
         Raises:
             SubjectDiffers: if they are not.

@@ -83,7 +83,7 @@ def airlines() -> dict[str, str]:
 
 
 def find_delayed(day: date, limit_minutes: int) -> DelayedFlights:
-    """The departures of a day that were `limit_minutes` late or more. A flight without a departure time was
+    """Return the departures of a day that were `limit_minutes` late or more. A flight without a departure time was
     scheduled and cancelled."""
     wanted = (str(day.year), str(day.month), str(day.day))
     scheduled = [row for row in read_flights() if (row["year"], row["month"], row["day"]) == wanted]
@@ -102,7 +102,7 @@ def find_delayed(day: date, limit_minutes: int) -> DelayedFlights:
 
 
 def glimpse_of(delayed: DelayedFlights) -> dict[str, Any]:
-    """What agents and approvers see of the flights: counts, and the worst one."""
+    """Return what agents and approvers see of the flights: counts, and the worst one."""
     worst = delayed.flights[0] if delayed.flights else None
     return {
         "day": delayed.day.isoformat(),

@@ -55,7 +55,7 @@ class Demo:
         )
 
     def asked(self, amount: str) -> Asked:
-        """What the coordinator is asked; `amount` is what a script says of the standard voucher."""
+        """Return what the coordinator is asked; `amount` is what a script says of the standard voucher."""
         day, limit = self.options.day, self.options.limit_minutes
         if self.scripted:
             return Asked(script.as_script(day, limit, "recovery", amount))
@@ -81,7 +81,7 @@ class Demo:
             return await self._conclude(runtime)
 
     async def _recover(self, runtime: Runtime) -> None:
-        """The query, and without a model another one for each revision that is asked for."""
+        """Run the query, and without a model another one for each revision that is requested."""
         seen = self.screen.seen
         thread, amount = f"flight-recovery-{uuid.uuid4().hex[:12]}", STANDARD_AMOUNT
         while True:
@@ -97,7 +97,7 @@ class Demo:
             amount = revised
 
     async def _decide(self, runtime: Runtime, approval: dict[str, Any]) -> None:
-        """Shows what the approval is about, asks, and decides about exactly that."""
+        """Show what the approval is about, ask, and decide about exactly that."""
         self.screen.gate(approval, await self.target.subject(runtime.url, approval))
         decision = ask.APPROVED
         if not self.options.yes:

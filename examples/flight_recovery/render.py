@@ -33,7 +33,7 @@ class FlightScreen(Screen):
         return plain(payload)
 
     def glimpse_text(self, reference: Mapping[str, Any]) -> str:
-        """The glimpse in words where its kind is known, else its JSON."""
+        """Return the glimpse in words where its kind is known, else its JSON."""
         if reference["kind"] != REFERENCE:
             return super().glimpse_text(reference)
         glimpse = reference["glimpse"]

@@ -29,7 +29,7 @@ _AMOUNT = re.compile(r"(?<![\d.])\d{1,4}(?:\.\d{1,2})?(?![\d.]*\d)")
 
 
 def in_words(day: date, limit_minutes: int) -> str:
-    """The task for a coordinator with a model."""
+    """Return the task for a coordinator with a model."""
     return (
         f"Departures on {day} ran late. Find those that left {limit_minutes} minutes late or more, plan vouchers "
         "for their passengers, have the operations desks of the carriers with most of them told, and have the plan "
@@ -38,7 +38,7 @@ def in_words(day: date, limit_minutes: int) -> str:
 
 
 def as_script(day: date, limit_minutes: int, plan_id: str, amount: str = STANDARD_AMOUNT) -> str:
-    """The same task for a coordinator without one. `amount` is that of the standard voucher."""
+    """Return the same task for a coordinator without one. `amount` is that of the standard voucher."""
     planner = [
         _call(FIND_TOOL, day=day.isoformat(), limit_minutes=limit_minutes),
         _call("storePlan", specName=PLAN, planId=plan_id, body=_body(day, limit_minutes, amount)),
@@ -52,13 +52,13 @@ def as_script(day: date, limit_minutes: int, plan_id: str, amount: str = STANDAR
 
 
 def amount_in(feedback: str) -> str | None:
-    """The first amount that the text names, with two decimals: all that a script understands of feedback."""
+    """Return the first amount that the text names, with two decimals: all that a script understands of feedback."""
     found = _AMOUNT.search(feedback)
     return f"{Decimal(found[0]):.2f}" if found else None
 
 
 def _body(day: date, limit_minutes: int, amount: str) -> dict[str, Any]:
-    """A plan over the handle and the glimpse that the planner's first call returned."""
+    """Return a plan over the handle and the glimpse that the planner's first call returned."""
     handle = {"$result": "[0].{kind: kind, id: id}"}
     vouchers = [
         {

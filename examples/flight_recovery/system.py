@@ -108,7 +108,7 @@ class Search(BaseModel):
     annotations={"read_only": True, "idempotent": True},
 )
 async def find_delayed_departures(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
-    """The rows become a reference; the agent gets its handle and glimpse."""
+    """Store the rows as a reference, and give the agent its handle and glimpse."""
     search = Search.model_validate(dict(args))
     ctx.progress(f"looking through the flights of {YEAR}")
     delayed = await asyncio.to_thread(find_delayed, search.day, search.limit_minutes)
@@ -156,7 +156,7 @@ def dispatchers(ledger: Ledger) -> dict[str, ActionDispatcher]:
 def _carrying_out(
     write: Callable[[Mapping[str, Any], DelayedFlights], Written], what: str
 ) -> Callable[[Any, Any], Any]:
-    """A dispatcher's handler: each action with the flights behind its references, hydrated by the service."""
+    """Return a dispatcher's handler: each action with the flights behind its references, hydrated by the service."""
 
     async def carry_out(actions: Sequence[Mapping[str, Any]], ctx: Any) -> dict[str, Any]:
         rows = 0
@@ -236,14 +236,14 @@ def _executor_prompt() -> LayeredPrompt:
 
 
 def bands(limit_minutes: int, standard: str = STANDARD_AMOUNT) -> list[tuple[int, int | None, str]]:
-    """The voucher policy: (from minutes, below minutes, amount)."""
+    """Return the voucher policy: (from minutes, below minutes, amount)."""
     if limit_minutes >= SEVERE_MINUTES:
         return [(limit_minutes, None, SEVERE_AMOUNT)]
     return [(limit_minutes, SEVERE_MINUTES, standard), (SEVERE_MINUTES, None, SEVERE_AMOUNT)]
 
 
 def define(ledger: Ledger, *, tenant: str, model: str, limit_minutes: int, scripted: bool) -> DefinedRuntime:
-    """The whole system. `scripted`: its agents follow scripts and no model is asked."""
+    """Return the whole system. `scripted`: its agents follow scripts and no model is asked."""
     asked = {"id": model, "provider": "anthropic"}
     plan = define_plan(
         PLAN,

@@ -60,7 +60,7 @@ class Example:
             return await self._conclude(runtime)
 
     async def _report(self, runtime: Runtime, thread: str) -> dict[str, Any]:
-        """The files in the workspace of the thread, and the report of the fault as an artifact."""
+        """Put the files in the workspace of the thread, and the report of the fault as an artifact."""
         files = sorted(path for path in FILES.rglob("*") if path.is_file())
         async with self.target.client(runtime.url) as http:
             thread_id = (await _answer(http.post("/threads", json={"threadKey": thread})))["id"]
@@ -81,7 +81,7 @@ class Example:
         return record
 
     async def _conclude(self, runtime: Runtime) -> int:
-        """What the service has on record: the work, where the verification comes from, how to look at it."""
+        """Print what the service has on record: the work, where the verification comes from, how to look at it."""
         seen = self.screen.seen
         self.console.print(f"\n$ plangate work {seen.query_id}", style="bold")
         self.console.print(await self._work(runtime, seen.query_id), end="", markup=False, soft_wrap=True)
@@ -96,7 +96,7 @@ class Example:
         return NOT_VERIFIED
 
     async def _work(self, runtime: Runtime, query_id: str) -> str:
-        """What the command prints."""
+        """Return what the command prints."""
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).parent / "plangate",
             *("work", query_id, "--url", runtime.url, "--tenant", self.options.tenant),

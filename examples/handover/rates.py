@@ -29,12 +29,12 @@ class Table(BaseModel):
 
 
 def read(text: str) -> Table:
-    """Raises ValueError for what is no table."""
+    """Parse a table. Raise ValueError if the text is not a table."""
     return Table.model_validate(tomllib.loads(text))
 
 
 def faults(text: str) -> list[str]:
-    """What is wrong with a table, each in a sentence; none if every parcel has exactly one price."""
+    """Return what is wrong with a table, each in a sentence; none if every parcel has exactly one price."""
     try:
         table = read(text)
     except ValidationError as error:

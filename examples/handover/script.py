@@ -18,7 +18,7 @@ ONLY_ARTIFACT = "artifacts[0].id"
 
 
 def in_words(report: dict[str, Any]) -> str:
-    """The task for a coordinator with a model."""
+    """Return the task for a coordinator with a model."""
     return (
         f"A fault was reported. The report is the artifact {report['id']}; its summary: {report['summary']} Have it "
         "designed, patched and verified."
@@ -26,7 +26,7 @@ def in_words(report: dict[str, Any]) -> str:
 
 
 def as_script(report: dict[str, Any]) -> str:
-    """The same task for a coordinator without one: the first patch does not pass, and is patched again."""
+    """Return the same task for a coordinator without one: the first patch does not pass, and is patched again."""
     steps = [
         _ask(ARCHITECT, _architect(report["id"])),
         _ask(CODER, _coder(_result(f"[0].{ONLY_ARTIFACT}"))),
@@ -121,7 +121,7 @@ def _tester(patch: Any, path: str) -> dict[str, Any]:
 
 
 def own(expression: str) -> Call:
-    """A `$result` of the agent that is called: the coordinator's is a literal, which is that object."""
+    """Return a `$result` of the agent that is called: the coordinator's is a literal, which is that object."""
     return _result(f"`{json.dumps(_result(expression))}`")
 
 

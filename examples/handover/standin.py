@@ -61,7 +61,7 @@ def design(report: str, table: str) -> dict[str, str]:
 
 
 def change(wanted: str, table: str) -> dict[str, str]:
-    """The first change that a text asks for: `old` and `new` for `edit`, and `summary`."""
+    """Return the first change that a text asks for: `old` and `new` for `edit`, and `summary`."""
     found = _CHANGE.search(wanted)
     if found is None:
         raise ValueError("The text asks for no change.")

@@ -71,7 +71,7 @@ def check_table(args: Mapping[str, Any], ctx: Any) -> Checked:
 
 
 def define(*, tenant: str, model: str, scripted: bool) -> DefinedRuntime:
-    """The whole system. `scripted`: agents follow scripts, and `compose` writes for them."""
+    """Return the whole system. `scripted`: agents follow scripts, and `compose` writes for them."""
     asked = {"id": model, "provider": "anthropic"}
     standin = [compose] if scripted else []
     architect = define_specialist(
@@ -159,5 +159,5 @@ def define(*, tenant: str, model: str, scripted: bool) -> DefinedRuntime:
 
 
 def _files(*tools: str) -> dict[str, Any]:
-    """What an agent may do with files."""
+    """Return what an agent may do with files."""
     return {"id": "workspace", "config": {"tools": list(tools)}}

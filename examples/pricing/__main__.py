@@ -52,7 +52,7 @@ class Example:
             return await self._conclude(runtime)
 
     async def _price(self, runtime: Runtime) -> None:
-        """The query, and without a model another one for each revision that is asked for."""
+        """Run the query, and without a model another one for each revision that is requested."""
         seen, thread, discount = self.screen.seen, f"pricing-{uuid.uuid4().hex[:12]}", script.DISCOUNT
         while True:
             prompt = script.as_script("spring", discount) if self.scripted else script.in_words()
@@ -67,7 +67,7 @@ class Example:
             discount = revised
 
     async def _decide(self, runtime: Runtime, approval: dict[str, Any]) -> None:
-        """Shows what the approval is about, asks, and decides about exactly that."""
+        """Show what the approval is about, ask, and decide about exactly that."""
         self.screen.gate(approval, await self.target.subject(runtime.url, approval))
         decision = await self._decision(approval["kind"])
         await runtime.respond_to_approval(
@@ -75,7 +75,7 @@ class Example:
         )
 
     async def _decision(self, kind: str) -> ask.Decision:
-        """The command line's or the person's. Only a plan can be revised."""
+        """Return the decision of the command line, else of the person. Only a plan can be revised."""
         if kind == "plan" and self.feedback:
             feedback, self.feedback = self.feedback, None
             return ask.Decision("revise", feedback)

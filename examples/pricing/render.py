@@ -62,7 +62,7 @@ class PricingScreen(Screen):
             self._turns[event["agent"]].append(event["data"])
 
     def costs(self) -> None:
-        """What each agent used, over all queries."""
+        """Print what each agent used, over all queries."""
         for agent, turns in self._turns.items():
             usage: Counter[str] = Counter()
             for turn in turns:

@@ -21,7 +21,7 @@ _PERCENT = re.compile(r"(?<![\w.,])([1-9]|[1-4][0-9]|50)(?![\w]|[.,]\d)")
 
 
 def in_words() -> str:
-    """The task for a coordinator with a model."""
+    """Return the task for a coordinator with a model."""
     return (
         f"Winter is over. Mark the winter products of which we have {MIN_STOCK} or more down by "
         f"{-MARKDOWN} %, promote all spring products with {DISCOUNT} % off under the code {CODE} "
@@ -30,7 +30,7 @@ def in_words() -> str:
 
 
 def as_script(plan_id: str, discount: int = DISCOUNT) -> str:
-    """The same task for a coordinator without one. `discount` is that of the promotion."""
+    """Return the same task for a coordinator without one. `discount` is that of the promotion."""
     winter, spring = ({"$result": f"[{n}].{{kind: kind, id: id}}"} for n in (0, 1))
     body = {
         "summary": "Winter goes, spring comes.",
@@ -62,7 +62,7 @@ def as_script(plan_id: str, discount: int = DISCOUNT) -> str:
 
 
 def discount_in(feedback: str) -> int | None:
-    """The first discount that the text names, 1 to 50 percent: all that a script understands of feedback."""
+    """Return the first discount that the text names, 1 to 50 percent: all that a script understands of feedback."""
     found = _PERCENT.search(feedback)
     return int(found[0]) if found else None
 

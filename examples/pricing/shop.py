@@ -55,7 +55,7 @@ class Shop:
             db.executemany("INSERT OR IGNORE INTO products VALUES (?, ?, ?, ?, ?, ?)", stocked)
 
     def find(self, season: Season, min_stock: int) -> list[Product]:
-        """The products of a season of which there are so many."""
+        """Return the products of a season with at least `min_stock` in stock."""
         with self._transaction() as db:
             rows = db.execute(
                 "SELECT sku, name, season, list_cents, stock FROM products"
@@ -65,7 +65,7 @@ class Shop:
         return [Product(**dict(row)) for row in rows]
 
     def reserve(self, code: str, cents: int) -> None:
-        """Sets the budget of a promotion; doing so again replaces it."""
+        """Set the budget of a promotion; doing so again replaces it."""
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?)", (code, cents))
 
@@ -80,7 +80,7 @@ class Shop:
         )
 
     def promote(self, key: str, products: Iterable[Product], code: str, percent: int, headline: str) -> int:
-        """Puts products in a promotion, or changes it. For how many that is news."""
+        """Put products in a promotion, or change it. Return how many products that changes."""
         promoted = [(code, p.sku, percent, headline) for p in products]
         return self._once(
             key,
@@ -93,7 +93,7 @@ class Shop:
         )
 
     def state(self) -> str:
-        """What stands in the shop, in words."""
+        """Return what stands in the shop, in words."""
         with self._transaction() as db:
             (changed,) = db.execute(
                 "SELECT count(*) FROM products WHERE price_cents <> list_cents"
@@ -105,7 +105,7 @@ class Shop:
         return ", ".join([f"{changed} prices off the list", *running])
 
     def _once(self, key: str, change: Callable[[sqlite3.Connection], sqlite3.Cursor]) -> int:
-        """Makes a change once for its key; gives how many rows it changed when it was made."""
+        """Make a change once for its key. Return how many rows it changed when it was made."""
         with self._transaction() as db:
             made = db.execute("SELECT changed FROM changes WHERE idempotency_key = ?", (key,)).fetchone()
             if made is not None:

@@ -134,7 +134,7 @@ class Search(Closed):
     annotations={"read_only": True, "idempotent": True},
 )
 def find_products(args: Mapping[str, Any], ctx: Any) -> Any:
-    """The rows become a reference; the agent gets its handle and glimpse."""
+    """Store the rows as a reference, and give the agent its handle and glimpse."""
     search = Search.model_validate(args)
     found = ctx.shop.find(search.season, search.min_stock)
     ctx.progress(f"{len(found)} products of {search.season} with a stock of {search.min_stock} or more")
@@ -163,7 +163,7 @@ class Reserved(Closed):
     annotations={"idempotent": True},
 )
 def reserve_budget(args: Mapping[str, Any], ctx: Any) -> Reserved:
-    """The products are needed here, and only here: not in the prompt of the agent that asks."""
+    """Resolve the products here, and only here: not in the prompt of the agent that asks."""
     asked = Reservation.model_validate(args)
     found = Products.model_validate(ctx.references.resolve(asked.products.kind, asked.products.id))
     cents = sum(product.list_cents * product.stock for product in found.products) * asked.percent // 100
@@ -194,7 +194,7 @@ def carry_out(actions: Sequence[Mapping[str, Any]], ctx: Any) -> dict[str, Any]:
 
 
 def _products(action: Mapping[str, Any], resolved: Mapping[str, Mapping[str, Any]]) -> list[Product]:
-    """What is behind the action's references: the service put it in, as it was when the plan was approved."""
+    """Return what is behind the action's references: the service put it in, as it was when the plan was approved."""
     found = [
         product
         for ref in action["references"]
@@ -219,7 +219,7 @@ class Slogan(Closed):
 
 
 def define(*, tenant: str, model: str, scripted: bool) -> DefinedRuntime:
-    """The whole system. `scripted`: agents follow scripts, the copywriter has one answer."""
+    """Return the whole system. `scripted`: agents follow scripts, the copywriter has one answer."""
 
     def asking(without: str) -> dict[str, str]:
         return {"id": "none", "provider": without} if scripted else {"id": model, "provider": "anthropic"}

@@ -44,7 +44,7 @@ class GraphDemo(Demo):
         return told
 
     async def serve(self) -> int:
-        """Keeps a service and what carries the actions out, until it is interrupted."""
+        """Keep a service and what carries the actions out, until it is interrupted."""
         self.target.choose()
         interrupted = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

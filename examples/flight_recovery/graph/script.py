@@ -17,7 +17,7 @@ IN_WORDS = (
 
 
 def as_script(plan_id: str, amount: str = STANDARD_AMOUNT) -> str:
-    """The same task for a coordinator without a model. `amount` is that of the standard voucher."""
+    """Return the same task for a coordinator without a model. `amount` is that of the standard voucher."""
     plan = json.loads(STORED.read_text("utf-8"))
     stored = {"specName": plan["specName"], "planId": plan_id, "body": _with_amount(plan["body"], amount)}
     coordinator = [

@@ -166,7 +166,7 @@ def summarise(action: Summarise, key: str) -> Done:
 
 
 def pricing(ledger: Ledger) -> Callable[[Price, str], Done]:
-    """The one that writes: a row for each flight, once, however often the action is sent."""
+    """Return the function that writes the vouchers: a row for each flight, once, however often the action is sent."""
 
     def price(action: Price, key: str) -> Done:
         amount, bands = Decimal(0), {LATE: Decimal(action.amount), SEVERE: Decimal(action.severe_amount)}
@@ -185,7 +185,7 @@ def pricing(ledger: Ledger) -> Callable[[Price, str], Done]:
 
 
 def _done(summary: str, value: Any, entities: int = 0) -> Done:
-    """What a dispatcher answers. The summary is read by agents: it has numbers and no rows."""
+    """Return what a dispatcher answers. The summary is read by agents: it has numbers and no rows."""
     return {"entitiesAffected": entities, "summary": summary, "details": value}
 
 
@@ -276,7 +276,7 @@ def define(
     scripted: bool,
     carried_out_by: Mapping[str, ActionDispatcher] | None = None,
 ) -> DefinedRuntime:
-    """The whole system. `scripted`: its agents follow scripts and no model is asked. `carried_out_by` stands in for
+    """Return the whole system. `scripted`: its agents follow scripts and no model is asked. `carried_out_by` stands in for
     `dispatchers(ledger)`."""
     asked = {"id": model, "provider": "anthropic"}
     plan = define_plan(
