@@ -23,7 +23,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Revising:
+class RevisionChoice:
     """How feedback is asked for: the question, and whether an answer is one. A script may understand few."""
 
     question: str = "what should be different? "
@@ -34,7 +34,7 @@ APPROVED = Decision("approve")
 INPUT_ENDED = Decision("reject", "The input ended before a decision.")
 
 
-async def decide(console: Console, revising: Revising | None) -> Decision:
+async def decide(console: Console, revising: RevisionChoice | None) -> Decision:
     """Return the decision, with feedback where it has one. The end of the input rejects. `revising` is None where
     nothing can be revised."""
     words = [word for word in get_args(Word) if revising or word != "revise"]

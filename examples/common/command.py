@@ -18,7 +18,7 @@ import httpx
 from plangate import PlangateError, Runtime
 from rich.console import Console
 
-from examples.common.render import DEFAULT_TENANT, Screen, Seen, key_from_file
+from examples.common.render import DEFAULT_TENANT, QueryState, Screen, key_from_file
 
 MODEL = "claude-sonnet-4-5"
 DATA = Path(__file__).resolve().parents[2] / ".data"
@@ -28,7 +28,7 @@ WIDTH = 100
 EXECUTED, NOT_EXECUTED, USAGE = 0, 1, 2
 
 
-def scripted() -> bool:
+def uses_script() -> bool:
     """Whether the agents follow scripts, because there is no key for a model."""
     return not os.environ.get("ANTHROPIC_API_KEY")
 
@@ -82,7 +82,7 @@ def stop(message: str, code: int = NOT_EXECUTED) -> int:
     return code
 
 
-def not_executed(seen: Seen) -> str:
+def not_executed(seen: QueryState) -> str:
     """Return what became of a plan that was not executed."""
     if (seen.approval_kind, seen.decision) == ("plan", "reject"):
         return "The plan was rejected, so nothing was carried out."
@@ -92,7 +92,7 @@ def not_executed(seen: Seen) -> str:
 def introduce(screen: Screen, options: argparse.Namespace, what: str) -> None:
     """Print what is shown, by whom, and where it is kept."""
     screen.line("demo", what)
-    if scripted():
+    if uses_script():
         screen.line(
             "model", "none, as ANTHROPIC_API_KEY is not set: agents follow scripts, all else is the same"
         )

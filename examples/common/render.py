@@ -26,13 +26,13 @@ Event = Mapping[str, Any]
 
 NAME_WIDTH = 11
 DEFAULT_TENANT = "local"
-MAX_TEXT = 400
-MAX_ARGUMENT = 60
+MAX_TEXT_CHARS = 400
+MAX_ARGUMENT_CHARS = 60
 AWAIT = "--retry 60 --retry-delay 1 --retry-connrefused"
 
 
 @dataclass
-class Seen:
+class QueryState:
     """What the journal told so far and the end of the demo comes back to."""
 
     query_id: str = ""
@@ -60,7 +60,7 @@ class Screen:
 
     def __init__(self, console: Console, *, scripted: bool) -> None:
         self.console = console
-        self.seen = Seen()
+        self.seen = QueryState()
         self._scripted = scripted
         self._speaking: tuple[str, str] | None = None
         self._said: list[str] = []
@@ -84,11 +84,11 @@ class Screen:
 
     def action_text(self, action: Mapping[str, Any]) -> str:
         """Return what an action does."""
-        return plain(action["payload"])
+        return to_line(action["payload"])
 
     def glimpse_text(self, reference: Mapping[str, Any]) -> str:
         """Return what agents see of a reference."""
-        return cut(plain(reference["glimpse"]), MAX_TEXT)
+        return truncate(to_line(reference["glimpse"]), MAX_TEXT_CHARS)
 
     def result_text(self, event: Event) -> str | None:
         """Return what a tool's result says that is worth a line."""
@@ -98,7 +98,7 @@ class Screen:
 
     def show(self, event: Event) -> None:
         """One event, or nothing where a person needs none of it."""
-        event = harmless(event)
+        event = escape_line(event)
         self.seen.query_id = event.get("queryId") or self.seen.query_id
         if event["type"] == "text":
             self._hear(event)
@@ -131,7 +131,7 @@ class Screen:
         self._said.clear()
         self._speaking = None
         if text and speaking and not self._scripted:
-            self.line(speaking[0], f"“{cut(text, MAX_TEXT)}”", "italic")
+            self.line(speaking[0], f"“{truncate(text, MAX_TEXT_CHARS)}”", "italic")
 
     def _tool(self, event: Event) -> None:
         name, agent = event["toolName"], event["agent"]
@@ -148,7 +148,11 @@ class Screen:
         if name == "call_agent":
             prompt, called = args.get("prompt"), str(args.get("agent"))
             steps = _script_steps(prompt)
-            told = f"with a script: {', '.join(steps)}" if steps else f"“{cut(str(prompt), MAX_TEXT)}”"
+            told = (
+                f"with a script: {', '.join(steps)}"
+                if steps
+                else f"“{truncate(str(prompt), MAX_TEXT_CHARS)}”"
+            )
             return Text.assemble("asks ", (called, self.styles.get(called, "")), f" {told}")
         if name == "storePlan":
             body = args.get("body") if isinstance(args.get("body"), dict) else {}
@@ -232,7 +236,7 @@ class Screen:
         self.console.print(
             Panel(
                 Group(*shown, note),
-                title=Text(f"{harmless(title)}: approve it?"),
+                title=Text(f"{escape_line(title)}: approve it?"),
                 title_align="left",
                 border_style="yellow",
             )
@@ -247,7 +251,7 @@ class Screen:
         edges = Edges(subject)
         for number, action in enumerate(body["actions"]):
             text = Text(to_printable(action["kind"]), "bold")
-            text.append(f": {harmless(self.action_text(action))}", "not bold")
+            text.append(f": {escape_line(self.action_text(action))}", "not bold")
             for reference in action["references"]:
                 text.append(f" → {handle(reference)}", "not bold dim")
             if waits := edges.text(number):
@@ -258,7 +262,7 @@ class Screen:
             self.seen.references[f"{reference['kind']}/{reference['id']}"] = reference.get("sizeBytes")
             size = f", {reference['sizeBytes']:,} bytes" if "sizeBytes" in reference else ""
             references.append(f"\n{handle(reference)}{size}\n", "bold")
-            references.append(harmless(self.glimpse_text(reference)), "dim")
+            references.append(escape_line(self.glimpse_text(reference)), "dim")
         parts = [references, *self._stands_for(subject)]
         return [Text(to_printable(body["summary"]) + "\n"), actions, *(part for part in parts if part)]
 
@@ -287,7 +291,7 @@ class Screen:
         else:
             self.line("plan", Text.assemble((seen.plan_label, "bold"), f"  {seen.plan_id}"))
         told = None
-        for action in harmless(actions):
+        for action in escape_line(actions):
             outcome = action["status"] if action["workId"] == told else _outcome(action)
             self.line("action", f"{action['index']} {action['kind']}: {outcome}")
             told = action["workId"]  # those that were dispatched together share what is said of them
@@ -359,7 +363,7 @@ def key_from_file(path: Path) -> str:
     return f"$(cat {shlex.quote(str(path))})"
 
 
-def plain(value: Any) -> str:
+def to_line(value: Any) -> str:
     """Return the whole of a value on a line, every character to be seen."""
     return (
         to_printable(value)
@@ -368,19 +372,19 @@ def plain(value: Any) -> str:
     )
 
 
-def harmless(value: Any) -> Any:
+def escape_line(value: Any) -> Any:
     """Return the same, with nothing in its strings that a terminal would obey: white space is a space."""
     match value:
         case str():
             return escape_invisible(value, str.isprintable, lambda c: " " if c.isspace() else to_printable(c))
         case Mapping():
-            return {key: harmless(part) for key, part in value.items()}
+            return {key: escape_line(part) for key, part in value.items()}
         case list():
-            return [harmless(part) for part in value]
+            return [escape_line(part) for part in value]
     return value
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
@@ -389,7 +393,7 @@ def _argument(value: Any) -> str:
     """Return an argument in a few characters."""
     if isinstance(value, dict) and value.keys() == {"kind", "id"}:
         return handle(value)
-    return cut(plain(value), MAX_ARGUMENT)
+    return truncate(to_line(value), MAX_ARGUMENT_CHARS)
 
 
 def _arguments(args: Mapping[str, Any]) -> Table:
@@ -398,7 +402,7 @@ def _arguments(args: Mapping[str, Any]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     for key, value in args.items():
-        table.add_row(Text(to_printable(key), "bold"), Text(plain(value)))
+        table.add_row(Text(to_printable(key), "bold"), Text(to_line(value)))
     return table
 
 

@@ -19,11 +19,13 @@ from examples.flight_recovery.ledger import Ledger
 from examples.flight_recovery.render import FlightScreen
 from examples.flight_recovery.system import STANDARD_AMOUNT, define
 
-ANOTHER_AMOUNT = ask.Revising("another amount for the standard voucher, such as 50.00: ", script.amount_in)
+ANOTHER_AMOUNT = ask.RevisionChoice(
+    "another amount for the standard voucher, such as 50.00: ", script.amount_in
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryRequest:
     """What a query comes with."""
 
     prompt: str
@@ -33,18 +35,18 @@ class Asked:
 class Demo:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.scripted = command.scripted()
+        self.scripted = command.uses_script()
         self.console = command.terminal()
-        self.screen = self.made_screen()
+        self.screen = self.create_screen()
         self.ledger = Ledger(options.data_dir / "operations.sqlite")
         self.target = Target(options.url, options.data_dir, options.tenant)
 
     # -- what another form of the demo says in its own way ---------------------------------------------------
 
-    def made_screen(self) -> Screen:
+    def create_screen(self) -> Screen:
         return FlightScreen(self.console, scripted=self.scripted)
 
-    def defined(self) -> DefinedRuntime:
+    def define_runtime(self) -> DefinedRuntime:
         options = self.options
         return define(
             self.ledger,
@@ -54,14 +56,14 @@ class Demo:
             scripted=self.scripted,
         )
 
-    def asked(self, amount: str) -> Asked:
+    def build_request(self, amount: str) -> QueryRequest:
         """Return what the coordinator is asked; `amount` is what a script says of the standard voucher."""
         day, limit = self.options.day, self.options.limit_minutes
         if self.scripted:
-            return Asked(script.as_script(day, limit, "recovery", amount))
-        return Asked(script.in_words(day, limit))
+            return QueryRequest(script.as_script(day, limit, "recovery", amount))
+        return QueryRequest(script.in_words(day, limit))
 
-    async def wrote(self, runtime: Runtime, actions: Sequence[dict[str, Any]]) -> dict[str, str]:
+    async def describe_writes(self, runtime: Runtime, actions: Sequence[dict[str, Any]]) -> dict[str, str]:
         """By where it is: what the actions wrote."""
         totals = self.ledger.totals(action["idempotencyKey"] for action in actions)
         written = ", ".join(f"{rows} {table}" for table, rows in totals.items() if rows)
@@ -74,7 +76,7 @@ class Demo:
         what = f"departures from New York on {options.day}, {options.limit_minutes} minutes late or more"
         command.introduce(self.screen, options, what)
         self.target.choose()
-        async with create_runtime(self.defined(), url=options.url) as runtime:
+        async with create_runtime(self.define_runtime(), url=options.url) as runtime:
             self.screen.line("service", f"{runtime.url}, runtime {runtime.id} version {runtime.version}")
             self.console.print()
             await self._recover(runtime)
@@ -85,7 +87,7 @@ class Demo:
         seen = self.screen.seen
         thread, amount = f"flight-recovery-{uuid.uuid4().hex[:12]}", STANDARD_AMOUNT
         while True:
-            asked = self.asked(amount)
+            asked = self.build_request(amount)
             seen.decision = ""
             async for event in runtime.query(asked.prompt, thread, asked.inputs):
                 self.screen.show(event)
@@ -101,7 +103,7 @@ class Demo:
         self.screen.gate(approval, await self.target.subject(runtime.url, approval))
         decision = ask.APPROVED
         if not self.options.yes:
-            revising = ANOTHER_AMOUNT if self.scripted else ask.Revising()
+            revising = ANOTHER_AMOUNT if self.scripted else ask.RevisionChoice()
             decision = await ask.decide(self.console, revising)
         await runtime.respond_to_approval(
             approval["id"], decision.word, decision.feedback, digest=approval["digest"]
@@ -112,7 +114,7 @@ class Demo:
         seen, options = self.screen.seen, self.options
         plan = await runtime.get_plan(seen.plan_id) if seen.plan_id else {}
         actions = await runtime.plan_actions(seen.plan_id) if seen.plan_id else []
-        wrote = await self.wrote(runtime, actions)
+        wrote = await self.describe_writes(runtime, actions)
         self.screen.end(actions, wrote, None if self.scripted else options.model)
         command.look(self.screen, options, runtime)
         if plan.get("status") == "executed":

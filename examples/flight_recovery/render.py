@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from examples.common.render import Screen, plain
+from examples.common.render import Screen, to_line
 from examples.flight_recovery.system import COORDINATOR, EXECUTOR, PLANNER, REFERENCE
 
 
@@ -16,7 +16,7 @@ class FlightScreen(Screen):
     values: ClassVar[str] = "the flights"
 
     def title(self, subject: Mapping[str, Any]) -> str:
-        return f"{subject['specName']} of {plain(subject['body']['day'])}, revision {subject['revision']}"
+        return f"{subject['specName']} of {to_line(subject['body']['day'])}, revision {subject['revision']}"
 
     def action_text(self, action: Mapping[str, Any]) -> str:
         payload = action["payload"]
@@ -27,10 +27,10 @@ class FlightScreen(Screen):
                 if end
                 else f"{payload['from_minutes']} minutes late or more"
             )
-            return f"{plain(payload['amount'])} {plain(payload['currency'])} for each flight {late}"
+            return f"{to_line(payload['amount'])} {to_line(payload['currency'])} for each flight {late}"
         if action["kind"] == "notify_operations":
-            return f"the desks of {', '.join(map(plain, payload['carriers']))}, of each of their flights"
-        return plain(payload)
+            return f"the desks of {', '.join(map(to_line, payload['carriers']))}, of each of their flights"
+        return to_line(payload)
 
     def glimpse_text(self, reference: Mapping[str, Any]) -> str:
         """Return the glimpse in words where its kind is known, else its JSON."""

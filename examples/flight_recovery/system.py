@@ -148,12 +148,12 @@ def dispatchers(ledger: Ledger) -> dict[str, ActionDispatcher]:
         return ledger.notify(action["idempotencyKey"], delayed.day.isoformat(), chosen, payload["message"])
 
     return {
-        "issue_voucher": ActionDispatcher(_carrying_out(issue, "vouchers"), replay="safe"),
-        "notify_operations": ActionDispatcher(_carrying_out(notify, "notifications"), replay="safe"),
+        "issue_voucher": ActionDispatcher(_create_handler(issue, "vouchers"), replay="safe"),
+        "notify_operations": ActionDispatcher(_create_handler(notify, "notifications"), replay="safe"),
     }
 
 
-def _carrying_out(
+def _create_handler(
     write: Callable[[Mapping[str, Any], DelayedFlights], Written], what: str
 ) -> Callable[[Any, Any], Any]:
     """Return a dispatcher's handler: each action with the flights behind its references, hydrated by the service."""

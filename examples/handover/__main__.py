@@ -39,7 +39,7 @@ class Example:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.scripted = command.scripted()
+        self.scripted = command.uses_script()
         self.console = command.terminal()
         self.screen = HandoverScreen(self.console, scripted=self.scripted)
         self.target = Target(options.url, options.data_dir, options.tenant)

@@ -33,7 +33,7 @@ def read(text: str) -> Table:
     return Table.model_validate(tomllib.loads(text))
 
 
-def faults(text: str) -> list[str]:
+def find_faults(text: str) -> list[str]:
     """Return what is wrong with a table, each in a sentence; none if every parcel has exactly one price."""
     try:
         table = read(text)
@@ -41,10 +41,10 @@ def faults(text: str) -> list[str]:
         return [f"{'.'.join(map(str, e['loc']))}: {e['msg']}." for e in error.errors()]
     except ValueError as error:
         return [f"This is not TOML: {error}."]
-    return list(_faults(table.band))
+    return list(_find_faults(table.band))
 
 
-def _faults(bands: list[Band]) -> Iterator[str]:
+def _find_faults(bands: list[Band]) -> Iterator[str]:
     if bands[0].from_kg:
         yield f"Nothing has a price below {bands[0].from_kg} kg."
     for band in bands:

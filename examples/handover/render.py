@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from rich.console import Console
 from rich.text import Text
 
-from examples.common.render import Event, Screen, cut
+from examples.common.render import Event, Screen, truncate
 from examples.handover.system import ARCHITECT, CODER, COORDINATOR, TESTER
 
 SHOWN = 120
@@ -56,7 +56,7 @@ class HandoverScreen(Screen):
         for step in sorted(steps, key=lambda step: -step["depth"]):
             record = step["artifact"]
             row = Text("  " * (deepest - step["depth"] + 1) + f"{record['id']} {brief(record)}")
-            row.append(f": {cut(record.get('summary', ''), SHOWN)}", "dim")
+            row.append(f": {truncate(record.get('summary', ''), SHOWN)}", "dim")
             self.console.print(row, soft_wrap=True)
 
 

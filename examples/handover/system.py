@@ -19,7 +19,7 @@ from plangate import (
 )
 from pydantic import BaseModel, ConfigDict
 
-from examples.handover.rates import faults
+from examples.handover.rates import find_faults
 from examples.handover.standin import compose
 
 COORDINATOR, ARCHITECT, CODER, TESTER = "coordinator", "architect", "coder", "tester"
@@ -54,7 +54,7 @@ class Checked(BaseModel):
 )
 def check_table(args: Mapping[str, Any], ctx: Any) -> Checked:
     table = ctx.artifacts.read(Check.model_validate(args).patch)
-    found = faults(table.decode())
+    found = find_faults(table.decode())
     if not found:
         return Checked(
             passed=True,

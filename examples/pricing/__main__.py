@@ -20,7 +20,9 @@ from examples.pricing.render import PricingScreen
 from examples.pricing.shop import Shop
 from examples.pricing.system import define
 
-ANOTHER_DISCOUNT = ask.Revising("another discount for the promotion, such as 15 %: ", script.discount_in)
+ANOTHER_DISCOUNT = ask.RevisionChoice(
+    "another discount for the promotion, such as 15 %: ", script.discount_in
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +35,7 @@ class Example:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.scripted = command.scripted()
+        self.scripted = command.uses_script()
         self.console = command.terminal()
         self.screen = PricingScreen(self.console, scripted=self.scripted)
         self.shop = Shop(options.data_dir / "shop.sqlite")
@@ -81,7 +83,7 @@ class Example:
             return ask.Decision("revise", feedback)
         if self.options.yes:
             return ask.APPROVED
-        revising = ANOTHER_DISCOUNT if self.scripted else ask.Revising()
+        revising = ANOTHER_DISCOUNT if self.scripted else ask.RevisionChoice()
         return await ask.decide(self.console, revising if kind == "plan" else None)
 
     async def _conclude(self, runtime: Runtime) -> int:
@@ -117,7 +119,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _feedback(text: str) -> str:
-    if command.scripted() and script.discount_in(text) is None:
+    if command.uses_script() and script.discount_in(text) is None:
         raise argparse.ArgumentTypeError("without a model it has to name a discount, 1 to 50")
     return text
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from rich.console import Console
 
-from examples.common.render import Event, Screen, plain, usage_text
+from examples.common.render import Event, Screen, to_line, usage_text
 from examples.pricing.system import COORDINATOR, COPYWRITER, EXECUTOR, PLANNER, REFERENCE
 
 
@@ -31,7 +31,7 @@ class PricingScreen(Screen):
     def title(self, subject: Mapping[str, Any]) -> str:
         context = subject["body"]["context"]
         return (
-            f"{subject['specName']} until {plain(context['ends'])}, {euros(context['budget_cents'])} reserved, "
+            f"{subject['specName']} until {to_line(context['ends'])}, {euros(context['budget_cents'])} reserved, "
             f"revision {subject['revision']}"
         )
 
@@ -39,7 +39,7 @@ class PricingScreen(Screen):
         payload = action["payload"]
         if action["kind"] == "price_change":
             return f"list prices {payload['percent']:+} %"
-        return f"{payload['percent']} % off with the code {plain(payload['code'])}: “{plain(payload['headline'])}”"
+        return f"{payload['percent']} % off with the code {to_line(payload['code'])}: “{to_line(payload['headline'])}”"
 
     def glimpse_text(self, reference: Mapping[str, Any]) -> str:
         if reference["kind"] != REFERENCE:

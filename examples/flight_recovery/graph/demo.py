@@ -12,7 +12,7 @@ from plangate import DefinedRuntime, Runtime, create_runtime
 
 from examples.common.command import EXECUTED, short
 from examples.common.render import Screen
-from examples.flight_recovery.demo import Asked, Demo
+from examples.flight_recovery.demo import Demo, QueryRequest
 from examples.flight_recovery.graph import script
 from examples.flight_recovery.graph.render import GraphScreen
 from examples.flight_recovery.graph.system import NAME, define
@@ -21,19 +21,21 @@ from examples.flight_recovery.graph.system import NAME, define
 class GraphDemo(Demo):
     """The same day as a plan whose actions hand values on."""
 
-    def made_screen(self) -> Screen:
+    def create_screen(self) -> Screen:
         return GraphScreen(self.console, scripted=self.scripted)
 
-    def defined(self) -> DefinedRuntime:
+    def define_runtime(self) -> DefinedRuntime:
         options = self.options
         return define(self.ledger, tenant=options.tenant, model=options.model, scripted=self.scripted)
 
-    def asked(self, amount: str) -> Asked:
+    def build_request(self, amount: str) -> QueryRequest:
         inputs = {"day": self.options.day.isoformat(), "limit_minutes": self.options.limit_minutes}
-        return Asked(script.as_script("recovery", amount) if self.scripted else script.IN_WORDS, inputs)
+        return QueryRequest(
+            script.as_script("recovery", amount) if self.scripted else script.IN_WORDS, inputs
+        )
 
-    async def wrote(self, runtime: Runtime, actions: Sequence[dict[str, Any]]) -> dict[str, str]:
-        told = await super().wrote(runtime, actions)
+    async def describe_writes(self, runtime: Runtime, actions: Sequence[dict[str, Any]]) -> dict[str, str]:
+        told = await super().describe_writes(runtime, actions)
         if not self.screen.seen.state_of:
             return told
         held = (await runtime.thread_state(self.screen.seen.state_of))["document"]
@@ -49,7 +51,7 @@ class GraphDemo(Demo):
         interrupted = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
-        async with create_runtime(self.defined(), url=self.options.url) as runtime:
+        async with create_runtime(self.define_runtime(), url=self.options.url) as runtime:
             self.screen.line("serves", f"the runtime {NAME}: Ctrl-C ends it")
             if self.options.url is None:
                 key = short(self.target.key_file)

@@ -78,8 +78,8 @@ def test_an_expression_of_the_called_agent_is_a_literal_for_the_caller() -> None
 
 
 def test_the_table_has_the_fault_that_was_reported_and_one_more() -> None:
-    assert rates.faults(TABLE) == [OVERLAP, GAP]
-    assert rates.faults((FILES / "rates/abroad.toml").read_text()) == []
+    assert rates.find_faults(TABLE) == [OVERLAP, GAP]
+    assert rates.find_faults((FILES / "rates/abroad.toml").read_text()) == []
 
 
 def band(start: float, end: float, cents: int) -> str:
@@ -102,11 +102,11 @@ def band(start: float, end: float, cents: int) -> str:
     ],
 )
 def test_faults_of_tables(table: str, found: list[str]) -> None:
-    assert rates.faults(table) == found
+    assert rates.find_faults(table) == found
 
 
 def test_what_is_no_toml_is_a_fault() -> None:
-    (fault,) = rates.faults("[[band\n")
+    (fault,) = rates.find_faults("[[band\n")
     assert fault.startswith("This is not TOML: ")
 
 
@@ -143,9 +143,9 @@ def test_a_design_is_made_from_report_and_table_and_a_change_from_the_design() -
     change = standin.change(design["content"], TABLE)
     assert (change["old"], change["new"]) == ("below_kg = 19.9", "below_kg = 20.0")
     patched = TABLE.replace(change["old"], change["new"])
-    assert rates.faults(patched) == [OVERLAP]
+    assert rates.find_faults(patched) == [OVERLAP]
     second = standin.change(checked_by_id(patched).report, patched)
-    assert rates.faults(patched.replace(second["old"], second["new"])) == []
+    assert rates.find_faults(patched.replace(second["old"], second["new"])) == []
 
 
 def test_it_cannot_write_about_what_it_has_not_read() -> None:
