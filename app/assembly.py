@@ -141,7 +141,7 @@ class Services:
             self.children.stop_starting()
 
     async def aclose(self, grace_s: float = 3.0) -> None:
-        """Ends streams, gives queries back, writes what is pending, closes the pool."""
+        """End the streams, hand queries back, write what is pending, and close the pool."""
         self.health.draining = True
         await self.streams.aclose()
         self.call_hints.close()
@@ -178,7 +178,8 @@ class Site:
 
 
 def find_site(settings: Settings) -> Site:
-    """The database that the settings name, or the embedded one, started if need be; and the master key."""
+    """Return the database that the settings name, or the embedded one, which is started if needed; and the
+    master key."""
     blobs = settings.blobs or str(settings.data_dir / "blobs")
     if settings.database_url is not None:
         if settings.secret_key is None:
@@ -224,7 +225,7 @@ def greeted_child(greeting: Mapping[str, Any]) -> tuple[Settings, Site]:
 
 
 def kept_secret(path: Path) -> str:
-    """The text of a file that only its owner reads; made if it is not there."""
+    """Return the text of a file that only its owner can read. Create the file if it does not exist."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -236,8 +237,8 @@ def kept_secret(path: Path) -> str:
 
 
 def open_blobs(where: str) -> BlobStore:
-    """The blob store at a directory, which `prepare_blobs` makes, or at an s3:// URL. Nothing connects before the first
-    body."""
+    """Return the blob store at a directory, which `prepare_blobs` makes, or at an s3:// URL. Nothing
+    connects before the first body."""
     if "://" not in where:
         return LocalBlobs(Path(where))
     try:
@@ -250,8 +251,8 @@ def open_blobs(where: str) -> BlobStore:
 
 
 def prepare_blobs(where: str) -> None:
-    """Makes a directory for bodies and tries it, so that one that cannot be used is told at the start. A bucket is not
-    tried: one that is away comes back."""
+    """Create the directory for bodies and try to write to it, so that an unusable directory is reported at
+    startup. A bucket is not tried: an outage of the bucket passes."""
     if "://" in where:
         return
     try:
@@ -264,7 +265,8 @@ def prepare_blobs(where: str) -> None:
 
 
 def exporter_of(settings: Settings, metrics: Metrics) -> Callable[[], Exporter] | None:
-    """What builds the exporter of spans, where one is configured: its SDK is imported then, and only then."""
+    """Return a function that builds the exporter of spans, or None if none is configured. Its SDK is
+    imported only then."""
     endpoint = settings.otlp_endpoint
     if not endpoint:  # an empty variable is none, as OpenTelemetry says
         return None

@@ -8,7 +8,7 @@ from app.base.errors import Conflict, FieldError, Forbidden, Invalid
 
 
 def validate_decision(row: ApprovalRow, decision: Decision) -> None:
-    """Raises Invalid for what cannot be said about this approval, whatever became of it."""
+    """Raise Invalid for a decision that this approval does not accept, whatever its status."""
     if decision.args is not None:
         if decision.decision != "approve":
             raise _invalid("args", f"belongs to the decision 'approve', not to {decision.decision!r}")
@@ -28,8 +28,8 @@ def _invalid(field: str, message: str) -> Invalid:
 
 
 def validate_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> None:
-    """What was looked at must be what is decided. Who sends the very arguments that stand already has them in mind,
-    whatever he looked at before: so a repeated edit is a repetition."""
+    """Check that the decision is about the current subject. A repeated edit is accepted with an older
+    digest: whoever sends the current arguments knows them."""
     if decision.digest is None or decision.digest == row.digest.hex():
         return
     if decision.args is not None and not edits:
@@ -42,7 +42,8 @@ def validate_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> Non
 
 
 def repeated_decision(row: ApprovalRow, decision: Decision, *, edits: bool) -> ApprovalRow:
-    """The first answer for who said the same before; a Conflict that shows the winner for everybody else."""
+    """Return the first result if the same principal repeats the same decision; else raise a Conflict that
+    shows the decision that won."""
     mine = next((v for v in row.votes if is_same_person(v.principal, decision.by)), None)
     same = mine is not None and (mine.decision, mine.scope) == (decision.decision, decision.scope)
     if same and row.decision == decision.decision and not edits:

@@ -23,7 +23,8 @@ GRANT_S = 24 * 3600.0
 
 
 async def add_grant(tx: Tx, row: ApprovalRow, subject: bytes, by: str) -> None:
-    """Makes the grant of an approved call, in the transaction of the decision. `by` is who completed it."""
+    """Add the grant of an approved call, in the transaction of the decision. `by` is the principal who
+    completed it."""
     free = free_arguments(row.rule.rememberable) or ()
     await store.insert_grant(
         tx,
@@ -66,7 +67,8 @@ async def covering_grant(tx: Tx, request: ApprovalRequest) -> tuple[str, str] | 
 
 
 async def revoke(tx: Tx, grant_id: str, by: str) -> GrantRow:
-    """Ends a grant from now on; what it let through stays. One that is revoked already stays as it is."""
+    """End a grant from now on; calls that it has let through are not affected. A revoked grant stays as it
+    is."""
     if is_id("grt_", grant_id):
         await store.revoke_grant(tx, grant_id, by)
         found = await store.grant(tx, grant_id)

@@ -84,7 +84,7 @@ class Vote:
 
 
 def _original_args(subject: bytes | None) -> orjson.Fragment | None:
-    """The arguments as they are stored: nobody parses them on the way."""
+    """Return the arguments as they are stored, without parsing them."""
     return None if subject is None else orjson.Fragment(args_text(subject))
 
 

@@ -67,8 +67,9 @@ class ApprovalService:
         return await store.by_work(tx, work_id, kind) is not None
 
     async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> None:
-        """Opens an approval, with its event, unless this work opened it before a crash. `by_policy`: the rule
-        is `never`, so the row is there for the record and approved at once. So is one that a grant covers."""
+        """Open an approval, with its event, unless this work opened it before a crash. With `by_policy` the
+        rule is `never`: the row is written for the record and approved at once, as is one that a grant
+        covers."""
         row = await store.open_approval(
             tx,
             new_id("apr_"),
@@ -100,7 +101,7 @@ class ApprovalService:
         await self._emit_ended(tx, used, request.scope)
 
     async def decided(self, tx: Tx, work_id: str, kind: Gate) -> DecidedApproval | None:
-        """What became of the approval that this work opened; None while it is pending."""
+        """Return the outcome of the approval that this work opened, or None while it is pending."""
         row = await store.ended_of_work(tx, work_id, kind)
         if row is None:
             return None
@@ -118,8 +119,8 @@ class ApprovalService:
     # -- the approver's side ---------------------------------------------------------------------------------
 
     async def decide(self, tx: Tx, approval_id: str, decision: Decision) -> ApprovalRow:
-        """Takes a decision or a vote. The same decision again by the same principal gives the first answer; a
-        different one is a Conflict that shows the winner."""
+        """Record a decision or a vote. A repetition by the same principal returns the first result; a
+        different decision raises a Conflict that shows the decision that won."""
         row, subject, late = await self._lock(tx, approval_id)
         decision_rules.validate_decision(row, decision)
         wanted = subject if decision.args is None else with_args(subject, decision.args)
@@ -176,7 +177,8 @@ class ApprovalService:
             await queue_store.lock(tx, query_id)
 
     async def _lock(self, tx: Tx, approval_id: str) -> tuple[ApprovalRow, bytes, bool]:
-        """The row under the lock order (its query first), its subject, and whether its time has passed."""
+        """Lock the approval's query and then its row. Return the row, the subject, and whether the approval
+        has expired."""
         query_id = await store.query_id_of(tx, approval_id) if is_id("apr_", approval_id) else None
         if query_id is None:
             raise NotFound(f"There is no approval {approval_id!r}.")
@@ -198,7 +200,7 @@ class ApprovalService:
         feedback: str | None = None,
         partial: Any = None,
     ) -> ApprovalRow:
-        """The one place where an approval ends: row, event, wake-up."""
+        """End an approval: row, event and wake-up. No other code ends one."""
         packed = None if partial is None else strict_json.dumps(partial)
         done = await store.decide(tx, row.id, status, by, decision, feedback, packed)
         if done is None:  # its time passed while this transaction had it
@@ -218,7 +220,7 @@ class ApprovalService:
         return found or Scope(row.query_id, row.thread_id, row.work_id, None, row.agent)
 
     async def _emit_opened(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
-        """A gate opens, or asks anew because the arguments are others now."""
+        """Emit that a gate opens, or that it asks again because the arguments have changed."""
         await journal_store.append(tx, row.query_id, [event(scope, "approval-required", data=row.wire())])
 
     async def _emit_ended(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
@@ -243,7 +245,7 @@ class ApprovalService:
             await self._end(tx, await self.read(tx, approval_id), "cancelled", None, None)
 
     async def expire_due(self) -> int:
-        """Ends what nobody decided in time; once each, by the database's clock."""
+        """End the approvals that nobody decided in time, once each, by the database's clock."""
         due = await store.due(self._db, 100)
         await for_each_due(due, self._expire)
         return len(due)
@@ -266,7 +268,7 @@ class ApprovalService:
         return await store.open_of_query(tx, query_id)
 
     async def subject(self, tx: Tx, approval_id: str) -> bytes:
-        """The bytes that are approved; their SHA-256 is the digest. Raises NotFound, Gone."""
+        """Return the bytes to approve; their SHA-256 is the digest. Raise NotFound or Gone."""
         found = await store.subject(tx, approval_id) if is_id("apr_", approval_id) else None
         if found is None:
             raise NotFound(f"There is no approval {approval_id!r}.")

@@ -148,7 +148,7 @@ async def lock(tx: Tx, approval_id: str) -> Any:
 
 
 async def subject(tx: Tx, approval_id: str) -> Any:
-    """The row with the subject, which went if its thread was deleted."""
+    """Return the row with the subject, which is deleted together with its thread."""
     return await tx.row(SUBJECT, tx.tenant, approval_id)
 
 
@@ -179,12 +179,12 @@ async def open_of_query(tx: Tx, query_id: str) -> list[str]:
 async def vote(
     tx: Tx, approval_id: str, edits: int, principal: str, key_id: str, decision: str, scope: str | None
 ) -> Vote:
-    """Records a vote on what the approval says after so many edits. The caller holds the approval's row."""
+    """Record a vote on the subject after `edits` edits. The caller holds the approval's row."""
     return _vote(await tx.row(VOTE, tx.tenant, approval_id, edits, principal, key_id, decision, scope))
 
 
 async def votes(tx: Tx, ids: list[str]) -> dict[str, list[Vote]]:
-    """The votes that count, oldest first."""
+    """Return the votes that count, oldest first."""
     found: dict[str, list[Vote]] = {}
     for row in await tx.fetch(VOTES, tx.tenant, ids):
         found.setdefault(row["approval_id"], []).append(_vote(row))

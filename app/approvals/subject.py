@@ -29,7 +29,7 @@ def tool_subject(tool: str, definition_digest: str, args: Mapping[str, Any], run
 
 
 def with_args(subject: bytes, args: Mapping[str, Any]) -> bytes:
-    """The same call with other arguments."""
+    """Return the subject of the same call with other arguments."""
     if _TAIL not in subject:  # it went with its thread
         return strict_json.canonical({"args": dict(args)})
     return _HEAD + strict_json.canonical(dict(args)) + subject[_end_of_args(subject) :]
@@ -69,10 +69,12 @@ def _end_of_args(subject: bytes) -> int:
 def approved_args(
     call: bytes, subject: bytes, original: bytes | None, digest: bytes
 ) -> dict[str, Any] | None:
-    """The arguments that may be sent for the call with the subject `call`; None where it is not what was approved.
+    """Return the arguments that may be sent for the call with the subject `call`, or None if it is not what
+    was approved.
 
-    `subject` and its `digest` are the approval's. It must be the call itself, or the call with the arguments that
-    an approver put in the place of the `original` ones: the same tool, definition and runtime version as now.
+    `subject` and its `digest` are the approval's. It must be the call itself, or the call with the
+    arguments that an approver put in place of the `original` ones: the same tool, definition and runtime
+    version as now.
     """
     if hashlib.sha256(subject).digest() != digest:
         return None

@@ -65,7 +65,7 @@ class ChainCheck:
         self._odd: ChainLink | None = None  # the last link, if its MAC is not ours
 
     def take(self, link: ChainLink) -> Iterator[str]:
-        """What the next link shows."""
+        """Check the next link, and return the problems that it shows."""
         if self._odd is not None:
             yield self._problem_text(self._odd, linked=link.previous == self._odd.mac)
             self._odd = None
@@ -82,7 +82,7 @@ class ChainCheck:
         self._last = ChainHead(link.n, link.mac)
 
     def end(self, head: ChainHead, exported: ChainHead | None = None) -> Iterator[str]:
-        """What the end of the chain shows, with the head that was exported, if one was."""
+        """Check the end of the chain, against the exported head if there is one, and return the problems."""
         if self._odd is not None:
             yield self._problem_text(self._odd, linked=head.mac == self._odd.mac)
         if head.n > self._last.n:

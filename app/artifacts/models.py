@@ -58,7 +58,7 @@ class Publication:
     metadata: dict[str, Any] | None = None
 
     def flaws(self, *, is_directory: bool) -> list[FieldError]:
-        """What is out of bounds, or not so of what is at the path."""
+        """Return what is out of bounds, or does not apply to what is at the path."""
         found = []
         if not _CHANNEL.fullmatch(self.channel) or len(self.channel) > MAX_CHANNEL_CHARS:
             found.append(
@@ -107,7 +107,7 @@ class ArtifactTarget:
     is_directory: bool = False
 
     def kind(self, path: str) -> str:
-        """What it is, where nobody says."""
+        """Return the default kind for what is at the path."""
         if self.is_directory:
             return "directory"
         if path.endswith((".patch", ".diff")):
@@ -148,7 +148,7 @@ class Producer:
 def artifact_record(
     id: str, asked: Publication, path: str, target: ArtifactTarget, producer: Producer, created_at: datetime
 ) -> dict[str, Any]:
-    """What is stored of a publication: all of it that never changes."""
+    """Return the stored record of a publication: the part that never changes."""
     optional = {
         "isDirectory": target.is_directory or None,
         "title": asked.title,
@@ -205,7 +205,7 @@ class Artifact:
         }
 
     def brief(self) -> dict[str, Any]:
-        """What a prompt carries of it: id and summary, and where the body is."""
+        """Return what a prompt carries: id, summary, and where the body is."""
         shown = ("id", "channel", "kind", "path", "title", "summary", "sizeBytes")
         return {name: self.record[name] for name in shown if name in self.record}
 

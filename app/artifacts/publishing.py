@@ -35,8 +35,9 @@ async def publish(
     scope: Scope | None,
     epoch: int | None = None,
 ) -> Artifact:
-    """Publishes, and tells the query of the work in the scope. Without an epoch, which the query is held under, thread and
-    query are locked first, as everywhere. Raises WorkOver, and what `Artifacts.publish` raises."""
+    """Publish, and emit the event to the query of the scope's work. Without an epoch, under which the
+    caller holds the query, lock thread and query first. Raise WorkOver, and what
+    `ArtifactService.publish` raises."""
     if epoch is None:
         await lock_for_publishing(tx, producer.thread_id, producer.query_id)
     made, new = await artifacts.publish(tx, asked, target, producer)

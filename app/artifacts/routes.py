@@ -123,7 +123,7 @@ async def _published(
     work_id: str | None,
     caller: Caller,
 ) -> Artifact:
-    """Publishes for a host, or for the unit of work that a call which the caller has belongs to."""
+    """Publish for a host, or for the unit of work of a call that the caller holds."""
     producer = await _unit(tx, artifacts, thread_id, work_id)
     if work_id is None or producer is None:
         return await publish(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
@@ -135,7 +135,7 @@ async def _published(
 
 
 async def _unit(tx: Tx, artifacts: ArtifactService, thread_id: str, work_id: str | None) -> Producer | None:
-    """The unit of work that publishes; None for a host. Raises NotFound, Invalid."""
+    """Return the unit of work that publishes, or None for a host. Raise NotFound or Invalid."""
     if work_id is None:
         return None
     producer = await artifacts.producer(tx, work_id)

@@ -50,8 +50,8 @@ class ArtifactService:
     # -- publishing ------------------------------------------------------------------------------------------
 
     async def prepare(self, tenant: str, thread_id: str, path: str) -> ArtifactTarget:
-        """What is at a path, with the list of its files in the blob store if it is a directory. Raises NotFound,
-        PathNotAllowed."""
+        """Return what is at a path; the list of a directory's files is put into the blob store. Raise
+        NotFound or PathNotAllowed."""
         asked = paths.normalize(path)
         async with self._db.transaction(tenant) as tx:
             await require_thread(tx, thread_id)
@@ -81,8 +81,8 @@ class ArtifactService:
     async def publish(
         self, tx: Tx, asked: Publication, target: ArtifactTarget, producer: Producer
     ) -> tuple[Artifact, bool]:
-        """Adds a record, and says whether it is new; `target` was prepared. One call publishes once. Raises NotFound,
-        Invalid, TargetMoved, and nothing was written."""
+        """Add a record, and return it and whether it is new. `target` was prepared. One call publishes
+        once. Raise NotFound, Invalid or TargetMoved if nothing was written."""
         made = None if producer.call_id is None else await store.of_call(tx, producer.call_id)
         if made is not None:
             return made, False
@@ -107,7 +107,7 @@ class ArtifactService:
         await store.lock(tx, thread_id)
 
     async def check(self, tx: Tx, asked: Publication, *, is_directory: bool = False) -> None:
-        """Raises Invalid for what is out of bounds, and for records that it names and that are not there."""
+        """Raise Invalid for what is out of bounds, and for named records that do not exist."""
         flaws = asked.flaws(is_directory=is_directory) or await self._foreign(tx, asked)
         if flaws:
             listed = "; ".join(f"{flaw.pointer[1:]} {flaw.message}" for flaw in flaws)
@@ -116,8 +116,8 @@ class ArtifactService:
     async def same(
         self, tx: Tx, thread_id: str, asked: Publication, row: FileRow, by: Producer | None
     ) -> Artifact | None:
-        """The last record of this path, if it says just what is asked for: the same upload again. `by` is the unit of
-        work that uploads, None a host."""
+        """Return the last record of this path if it equals the requested one (a repeated upload), else
+        None. `by` is the unit of work that uploads, None for a host."""
         made = await store.newest_at(tx, thread_id, asked.channel, row.path)
         if made is None:
             return None
@@ -132,7 +132,7 @@ class ArtifactService:
         return ArtifactTarget(row.body.digest, row.size_bytes, row.size_bytes, row.media_type)
 
     async def _foreign(self, tx: Tx, asked: Publication) -> list[FieldError]:
-        """What is wrong with the records that it names."""
+        """Return the errors in the records that a publication names."""
         named = [*([asked.replaces] if asked.replaces else []), *asked.parents]
         found = await store.channels(tx, named) if named else {}
         flaws = []
@@ -153,7 +153,8 @@ class ArtifactService:
         return flaws
 
     async def producer(self, tx: Tx, work_id: str, call_id: str | None = None) -> Producer:
-        """The unit of work that a record of work belongs to: of a call, the agent's run that made it. Raises NotFound."""
+        """Return the unit of work that a work record belongs to: for a call, the agent's run that made it.
+        Raise NotFound."""
         row = await store.unit(tx, work_id)
         if row is None:
             raise NotFound(f"There is no work record {work_id!r}.")
@@ -169,7 +170,7 @@ class ArtifactService:
         )
 
     async def host(self, tx: Tx, thread_id: str) -> Producer:
-        """A record of work for a host that publishes. Raises NotFound."""
+        """Return a work record for a host that publishes. Raise NotFound."""
         await lock_thread(tx, thread_id)
         work_id = new_id("wrk_")
         await store.add_host(tx, work_id, thread_id)
@@ -178,21 +179,21 @@ class ArtifactService:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(self, tx: Tx, id: str) -> Artifact:
-        """Raises ArtifactNotFound."""
+        """Return an artifact. Raise ArtifactNotFound."""
         found = await store.by_ids(tx, [id]) if is_id("art_", id) else []
         if not found:
             raise ArtifactNotFound(f"There is no artifact {id!r}.")
         return found[0]
 
     async def of_call(self, tx: Tx, call_id: str) -> Artifact | None:
-        """What a call published, if it did."""
+        """Return what a call published, or None."""
         return await store.of_call(tx, call_id)
 
     async def page(
         self, tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int
     ) -> tuple[list[Artifact], str | None]:
-        """Records that pass all of these filters, newest first, and the id after which the next page begins, if there
-        may be more: what is left out does not make a page read further than `LOOKED_AT` records. Raises Invalid."""
+        """Return the records that pass all filters, newest first, and the id after which the next page
+        begins, if there may be more. A page looks at no more than `LOOKED_AT` records. Raise Invalid."""
         await tx.set_repeatable_read()
         try:
             rows = await store.page(tx, filters, status, limit + 1, LOOKED_AT, LOOKED_S)
@@ -205,17 +206,18 @@ class ArtifactService:
         return rows, await store.looked_at_count(tx, filters, LOOKED_AT)
 
     async def of_work(self, tx: Tx, work_id: str) -> list[Artifact]:
-        """What a unit of work published, oldest first."""
+        """Return what a unit of work published, oldest first."""
         return await store.of_work(tx, work_id, OF_WORK_MOST)
 
     async def note(self, tx: Tx, work_id: str, shown: Sequence[tuple[Artifact, int]]) -> None:
-        """Puts on record that a call was given these artifacts by their records in place of their bodies; so many bytes
-        of each went to a model."""
+        """Record that a call was given these artifacts' records in place of their bodies, and how many
+        bytes of each went to a model."""
         if shown:
             await store.note_uses(tx, work_id, [(a.id, a.record["sizeBytes"], size) for a, size in shown])
 
     async def body(self, tenant: str, id: str, within: str | None) -> StoredBody:
-        """The bytes as they were published: of a file, of the list of a directory, or of a file in it. Raises NotFound."""
+        """Return the published bytes of a file, of a directory's list, or of a file in a directory. Raise
+        NotFound."""
         async with self._db.transaction(tenant) as tx:
             artifact = await self.read(tx, id)
         body = StoredBody(artifact.digest, artifact.body_bytes)
@@ -238,11 +240,11 @@ class ArtifactService:
         return found
 
     async def text(self, tenant: str, artifact: Artifact) -> bytes:
-        """The whole body, which the caller knows to be small, as it was published. Raises BlobLost."""
+        """Return the whole published body, which the caller knows to be small. Raise BlobLost."""
         return await self._workspaces.read_body(tenant, StoredBody(artifact.digest, artifact.body_bytes))
 
     async def lineage(self, tx: Tx, id: str) -> dict[str, Any]:
-        """What it came from and what came from it. Raises ArtifactNotFound, Invalid."""
+        """Return the ancestors and descendants of an artifact. Raise ArtifactNotFound or Invalid."""
         artifact = await self.read(tx, id)
         out: dict[str, Any] = {"artifact": artifact.wire()}
         for name, walk in (("ancestors", store.ancestors), ("descendants", store.descendants)):
@@ -257,8 +259,8 @@ class ArtifactService:
     # -- the end ---------------------------------------------------------------------------------------------
 
     async def forget(self, tx: Tx, thread_id: str) -> None:
-        """Removes the records of a thread that is deleted, of very many the newest; a tombstone stays. Raises Conflict if
-        somebody published meanwhile."""
+        """Remove the records of a deleted thread (the newest of very many) and leave a tombstone. Raise
+        Conflict if something was published meanwhile."""
         head = await store.head(tx, thread_id, deleted=True)
         if head is None:
             return
@@ -267,6 +269,6 @@ class ArtifactService:
 
 
 def manifest(folder: str, rows: list[FileRow]) -> bytes:
-    """The files of a directory with their digests, in the form in which `sha256sum` writes it."""
+    """Return the files of a directory with their digests, in the format of `sha256sum`."""
     lines = [f"{row.body.digest.hex()}  {row.path[len(folder) + 1 :]}\n" for row in rows]
     return "".join(lines).encode()

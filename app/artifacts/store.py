@@ -207,12 +207,13 @@ async def add(
 
 
 async def channels(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
-    """The channels of those of these records that there are."""
+    """Return the channels of the records that exist, by id."""
     return {r["id"]: r["channel"] for r in await tx.fetch(CHANNELS, tx.tenant, list(ids))}
 
 
 async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) -> None:
-    """`uses`: id, bytes of what was published, bytes of the record in the prompt."""
+    """Record uses. Each of `uses` is the id, the bytes of the published body, and the bytes of the record
+    in the prompt."""
     await tx.run(NOTE_USES, tx.tenant, work_id, *([use[n] for use in uses] for n in range(3)))
 
 
@@ -227,7 +228,7 @@ async def of_call(tx: Tx, call_id: str) -> Artifact | None:
 
 
 async def of_work(tx: Tx, work_id: str, limit: int) -> list[Artifact]:
-    """What a unit of work published, oldest first."""
+    """Return what a unit of work published, oldest first."""
     return await _with_targets(tx, await tx.fetch(OF_WORK, tx.tenant, work_id, limit))
 
 
@@ -238,7 +239,7 @@ async def newest_at(tx: Tx, thread_id: str, channel: str, path: str) -> Artifact
 
 
 def _finder(filters: Mapping[str, Any]) -> str | None:
-    """The filter that finds the records; the others leave some of them out."""
+    """Return the filter that finds the records; the remaining filters only drop some of them."""
     return next((name for name in FILTERS if name in filters), None)
 
 
@@ -248,7 +249,8 @@ def _condition(sql: str, value: Any, values: list[Any]) -> str:
 
 
 def _filter_source(filters: Mapping[str, Any], values: list[Any]) -> tuple[str, str]:
-    """What gives the records that one of the filters finds, newest first, and the name of what they are in order of."""
+    """Return the SQL that yields the records that one of the filters finds, newest first, and the name of
+    its order column."""
     name = _finder(filters)
     tagged = name == "tag"
     source, id = (TAGGED, "a.artifact_id") if tagged else ("artifacts a", "a.id")
@@ -293,7 +295,7 @@ async def page(
 
 
 async def looked_at_count(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
-    """The last of the next `look` records, if there are so many."""
+    """Return the last of the next `look` records, if there are that many."""
     values: list[Any] = [tx.tenant]
     found, _ = _filter_source(filters, values)
     sql = f"SELECT id FROM ({found} OFFSET ${len(values) + 1} LIMIT 1) a"
@@ -330,7 +332,7 @@ def _place(row: Any) -> tuple[str, str, bool]:
 
 
 async def present_digest(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
-    """The digest of what is at a path now."""
+    """Return the digest of what is at a path now."""
     found: bytes | None = await tx.value(PRESENT, tx.tenant, [thread_id], [path], [is_directory])
     return found
 

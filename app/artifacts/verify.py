@@ -24,13 +24,13 @@ Heads = dict[str, dict[str, ChainHead]]
 
 
 def export_heads(found: Heads) -> bytes:
-    """The heads as a file."""
+    """Return the heads as the contents of a file."""
     named = {t: {i: {"n": h.n, "mac": h.mac.hex()} for i, h in chains.items()} for t, chains in found.items()}
     return orjson.dumps({"version": VERSION, "heads": named}, option=orjson.OPT_INDENT_2) + b"\n"
 
 
 def read_exported_heads(file: bytes) -> Heads:
-    """The heads in a file that `exported` made. Raises Invalid."""
+    """Parse a file that `export_heads` wrote. Raise Invalid."""
     try:
         held = orjson.loads(file)
         if held["version"] != VERSION:
@@ -130,7 +130,8 @@ async def _strays(db: Database, tenant: str) -> AsyncIterator[str]:
 async def _pages(
     db: Database, tenant: str, thread_id: str
 ) -> AsyncIterator[tuple[list[ChainLink], ChainHead | None]]:
-    """The records of a chain, and where it ends at that moment: others publish meanwhile. None: the chain is gone."""
+    """Yield the records of a chain, and its end at that moment, because others may publish meanwhile. None
+    means that the chain is gone."""
     after = 0
     while True:
         async with db.transaction(tenant) as tx:
@@ -147,7 +148,7 @@ async def _pages(
 
 
 def _flaws(row: Any) -> tuple[str, ...]:
-    """The columns that do not say what the record says."""
+    """Return the columns that differ from the record."""
     try:
         record = load_record(row["record"])
         expected = _columns(record)

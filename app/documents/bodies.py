@@ -36,7 +36,7 @@ class Change:
 def apply_change(
     body: bytes, kind: str, change: Change, schema: CompiledSchema | None, loads: Loads = orjson.loads
 ) -> bytes:
-    """The document after a write. Raises WriteRefused."""
+    """Return the document after a write. Raise WriteRejected."""
     document = apply_write(load_value(body, loads), change.write(loads))
     if kind == STATE and not isinstance(document, dict):
         raise WriteRejected(f"the state of a thread is an object, and would be {json_type(document)}")
@@ -54,7 +54,7 @@ def apply_change(
 
 
 def apply_changes(body: bytes, changes: Iterable[Change], loads: Loads = orjson.loads) -> bytes:
-    """The document that a log makes of another one."""
+    """Return the document after the writes of a log."""
     document = load_value(body, loads)
     for change in changes:
         document = apply_write(document, change.write(loads))
@@ -62,7 +62,7 @@ def apply_changes(body: bytes, changes: Iterable[Change], loads: Loads = orjson.
 
 
 def load_value(body: bytes, loads: Loads = orjson.loads) -> Any:
-    """The value of a document, or MISSING."""
+    """Return the value of a document, or MISSING."""
     return loads(body) if body else MISSING
 
 

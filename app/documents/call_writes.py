@@ -40,7 +40,7 @@ class CallWrite:
 
 
 def parse_target(text: str) -> VariablePath:
-    """The place in the state that a path names. Raises Invalid."""
+    """Return the place in the state that a path names. Raise Invalid."""
     try:
         parsed = parse(text)
     except InvalidVariable as error:
@@ -52,7 +52,8 @@ def parse_target(text: str) -> VariablePath:
 
 
 async def runtime_for_write(tx: Tx, asked: CallWrite) -> str:
-    """The version of the runtime whose `stateSchema` holds. Raises NotFound, Invalid for work of another thread."""
+    """Return the version of the runtime whose `stateSchema` applies. Raise NotFound, or Invalid for work of
+    another thread."""
     scope = await _scope(tx, asked)
     runtime_id: str = await store.runtime_of_query(tx, scope.query_id)
     return runtime_id
@@ -84,8 +85,8 @@ async def write(
     schema: Mapping[str, Any] | None,
     made: PreparedWrite | None,
 ) -> WriteRow:
-    """Adds the write to the log and tells the query of the call. Raises Invalid; Forbidden and Conflict where the call is
-    not the writer's, or nobody's any more."""
+    """Add the write to the log, and emit the event to the call's query. Raise Invalid, or Forbidden or
+    Conflict if the writer does not hold the call, or nobody does."""
     scope = await _scope(tx, asked)
     await queue_store.lock(tx, scope.query_id)  # before any document, as everywhere
     await check_call_held(tx, asked.work_id, asked.principal, undone="Nothing was written")

@@ -14,8 +14,8 @@ MORE: Final = "…"
 
 
 def glimpse_value(value: Any, *, depth: int = 2) -> Any:
-    """A JSON value of a few hundred bytes: short values as they are, strings cut, of arrays the count and a sample, of
-    objects the first keys, below `depth` containers only their sizes."""
+    """Return a JSON value of a few hundred bytes: short values unchanged, strings truncated, arrays as
+    their length and a sample, objects as their first keys, and containers below `depth` as their sizes."""
     if isinstance(value, str):
         return truncate_text(value, CHARS)
     if isinstance(value, list):

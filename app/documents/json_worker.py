@@ -14,12 +14,12 @@ from app.documents.writing import WriteRejected
 
 
 def verbs() -> Mapping[str, Verb]:
-    """What can be asked."""
+    """Return the requests that this worker answers."""
     return {"write": _write, "fold": _fold, "glimpse": _glimpse}
 
 
 def _write(head: Mapping[str, Any], data: bytearray) -> Answer:
-    """The document after a write, or why it is refused."""
+    """Return the document after a write, or the reason why the write is rejected."""
     body, value = pieces(data, head["sizes"])
     schema = None if head["schema"] is None else SchemaChecker(capacity=1).compile(head["schema"])
     change = Change(head["path"], head["method"], value)
@@ -30,7 +30,7 @@ def _write(head: Mapping[str, Any], data: bytearray) -> Answer:
 
 
 def _fold(head: Mapping[str, Any], data: bytearray) -> Answer:
-    """The document after some writes."""
+    """Return the document after some writes."""
     body, *values = pieces(data, head["sizes"])
     written = zip(head["writes"], values, strict=True)
     changes = [Change(path, method, value) for (path, method), value in written]
@@ -38,5 +38,5 @@ def _fold(head: Mapping[str, Any], data: bytearray) -> Answer:
 
 
 def _glimpse(_head: Mapping[str, Any], data: bytearray) -> Answer:
-    """What is shown in place of the document."""
+    """Return the glimpse of the document."""
     return {"glimpse": glimpse_value(low_memory.stored(data))}, b""

@@ -68,7 +68,7 @@ class WriteRow:
     value: bytes | None  # where it was asked for
 
     def change(self) -> dict[str, Any]:
-        """What the event `state-write` says."""
+        """Return the data of the event `state-write`."""
         return {"path": self.path, "method": self.method, "write": self.n}
 
     def wire(self) -> dict[str, Any]:

@@ -98,8 +98,8 @@ class DocumentService:
         made: PreparedWrite | None = None,
         data: bytes | None = None,
     ) -> WriteRow:
-        """Adds a write to the log and folds it into the document; `base` is what the document begins as, `data` the value
-        as JSON, if it is at hand. Raises WriteRefused, and nothing was written."""
+        """Add a write to the log and apply it to the document. `base` is the initial value of the document,
+        `data` the value as JSON, if available. Raise WriteRejected if nothing was written."""
         row = await store.lock(tx, document, base)
         written = data if data is not None else await offload(orjson.dumps, value)
         change = Change(str(target), method, written)
@@ -136,7 +136,7 @@ class DocumentService:
         return bytes(made)
 
     async def glimpse(self, found: Document) -> Any:
-        """What is shown in place of a document. Raises TooManyRequests."""
+        """Return the glimpse of a document. Raise TooManyRequests."""
         if len(found.body) <= AT_ONCE_BYTES:
             return glimpse_value(orjson.loads(found.body))
         async with self._helpers.one(TURN_S) as helper:
@@ -146,7 +146,7 @@ class DocumentService:
     async def begin_from(
         self, tx: Tx, document: DocumentId, found: Document, glimpse: Any, forked_from: str
     ) -> WriteRow:
-        """The first write of a state that begins as another one was."""
+        """Write the first entry of a state that begins as a copy of another."""
         row = await store.lock(tx, document, EMPTY)
         change = Change(str(VariablePath(document.kind)), "set", found.body)
         return await _add(tx, document, row, found.body, change, glimpse, None, forked_from)
@@ -154,13 +154,13 @@ class DocumentService:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(self, tx: Tx, document: DocumentId, at: int | None = None) -> Document:
-        """The document, or as it was right after its write `at` (0: as it began). Raises NotFound."""
+        """Return the document, now or right after its write `at` (0: its initial value). Raise NotFound."""
         found, past = await self._history(tx, document, at)
         return found if past is None else Document(found.head, await self._fold(past), found.base)
 
     async def state_of(self, db: Database, tenant: str, thread_id: str, at: int | None) -> Document:
-        """The state of a thread; what has to be put together is, with no transaction open. Raises NotFound,
-        TooManyRequests."""
+        """Return the state of a thread. An older version is rebuilt while no transaction is open. Raise
+        NotFound or TooManyRequests."""
         async with db.transaction(tenant) as tx:
             await thread_exists(tx, thread_id)
             found, past = await self._history(tx, DocumentId.state(thread_id), at)
@@ -228,7 +228,7 @@ async def _add(
 
 
 async def log(tx: Tx, thread_id: str, before: int | None, limit: int) -> list[WriteRow]:
-    """The writes to a thread's state, newest first. Raises NotFound."""
+    """Return the writes to a thread's state, newest first. Raise NotFound."""
     await thread_exists(tx, thread_id)
     return await store.log(tx, DocumentId.state(thread_id), before, limit)
 

@@ -80,19 +80,20 @@ async def size(tx: Tx, document: DocumentId) -> int:
 
 
 async def of_query(tx: Tx, query_id: str) -> list[str]:
-    """The names of the data objects of a query that were written to."""
+    """Return the names of the query's data objects that were written to."""
     return [r["kind"] for r in await tx.fetch(OF_QUERY, tx.tenant, query_id)]
 
 
 async def body_of_query(tx: Tx, query_id: str, kind: str) -> bytes:
-    """A data object that was written to."""
+    """Return a data object that was written to."""
     row = await tx.row(HELD, tx.tenant, query_id, kind)
     body: bytes = row["body"]
     return body
 
 
 async def lock(tx: Tx, document: DocumentId, base: bytes) -> Any:
-    """The row of a document, made on first use from `base`; nobody else writes to it until the transaction ends."""
+    """Lock the row of a document, which is created from `base` on first use; nobody else writes to it until
+    the transaction ends."""
     key = (tx.tenant, document.owner_id, document.kind)
     row = await tx.row(LOCK, *key)
     if row is None:
@@ -120,12 +121,12 @@ async def runtime_of_query(tx: Tx, query_id: str) -> Any:
 
 
 async def of_call(tx: Tx, work_id: str) -> list[WriteRow]:
-    """What became of the result of a call at its output paths."""
+    """Return what the result of a call wrote to its output paths."""
     return [_row(r) for r in await tx.fetch(OF_CALL, tx.tenant, work_id)]
 
 
 async def of_calls(tx: Tx, work_ids: Sequence[str]) -> list[WriteRow]:
-    """What the results of these calls wrote, with the values, each document in the order of its log."""
+    """Return what the results of these calls wrote, with the values, per document in the order of its log."""
     return [_row(r) for r in await tx.fetch(OF_CALLS, tx.tenant, work_ids)]
 
 

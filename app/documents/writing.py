@@ -28,15 +28,15 @@ class DocumentWrite:
 
 
 def apply_write(document: Any, write: DocumentWrite) -> Any:
-    """The document after a write. What is on the way to the path is copied, the rest is shared; the document that came
-    in stays as it was. Objects that are not there are made on the way. Raises WriteRefused."""
+    """Return the document after a write. Containers on the way to the path are copied, the rest is shared;
+    the input document is not changed. Missing objects on the way are created. Raise WriteRejected."""
     if nesting_depth(write.value) + len(write.path) + (write.method == "push") > MAX_DEPTH:
         raise WriteRejected(f"objects and arrays would be nested deeper than {MAX_DEPTH}")
     return _at(document, write.path, 0, write)
 
 
 def fold_writes(base: Any, writes: Iterable[DocumentWrite]) -> Any:
-    """The document that a log gives."""
+    """Return the document that a log of writes yields."""
     for write in writes:
         base = apply_write(base, write)
     return base
@@ -66,7 +66,7 @@ def _place(path: Path, n: int) -> str:
 
 
 def json_type(value: Any) -> str:
-    """The JSON type of a value, in words."""
+    """Return the JSON type of a value, in words."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -61,8 +61,8 @@ class Deletions:
                 await store.forget_rest(tx, thread_id, rows, SLICE_S)
 
     async def finish_due(self) -> int:
-        """Removes what is left of threads that are deleted, a slice a transaction: whoever dies meanwhile, the next one
-        goes on."""
+        """Remove what is left of deleted threads, one slice per transaction. If this process dies, another
+        one continues."""
         due = await store.due_deletions(self._db, DUE_AT_ONCE)
         await for_each_due(due, self._finish)
         return len(due)

@@ -102,7 +102,8 @@ class QueryService:
     # -- accepting -------------------------------------------------------------------------------------------
 
     async def submit(self, tx: Tx, caller: Caller, asked: Submission) -> AcceptedSubmission:
-        """Writes the query, its first events and its root work record; begins it here if there is a free slot."""
+        """Write the query, its first events and its root work record; start it here if there is a free
+        slot."""
         if asked.if_busy == "interrupt":
             await self._interrupt(tx, asked)
         line = asked.runtime or "default"
@@ -139,7 +140,8 @@ class QueryService:
         return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)
 
     async def runtime_for(self, tx: Tx, asked: Submission) -> Runtime:
-        """The version that is named, else the one that the thread began with, else the newest of the line."""
+        """Return the version that the request names, else the one that the thread began with, else the
+        newest version of the runtime."""
         runtime_id = asked.runtime_id
         if runtime_id is None:
             name = asked.runtime or "default"
@@ -252,13 +254,14 @@ class QueryService:
     async def accept_plan(
         self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, plan_id: str
     ) -> AcceptedSubmission:
-        """A query of kind `plan`: it executes a stored plan through its gate, without a model."""
+        """Accept a query of kind `plan`, which executes a stored plan through its gate, without a model."""
         accepted = await self._accept(tx, caller, asked, runtime, "", "plan", {"planId": plan_id})
         assert accepted is not None  # the version is named
         return accepted
 
     async def thread_for(self, tx: Tx, asked: Submission, runtime: Runtime) -> str:
-        """The thread that is named, made on first use of a key; a new one without a name."""
+        """Return the thread that the request names, created on first use of a key; a new thread if it names
+        none."""
         if asked.thread_id is not None:
             await lock_thread(tx, asked.thread_id)
             return asked.thread_id
@@ -285,14 +288,15 @@ class QueryService:
     # -- ending ----------------------------------------------------------------------------------------------
 
     async def cancel(self, tx: Tx, query_id: str, reason: str = "cancelled") -> str:
-        """Cancels at once, in this transaction: a higher epoch fences off whoever works on it, so nothing new is
-        dispatched. Gates close, offered calls are withdrawn. Gives the status, also if it was over already."""
+        """Cancel the query in this transaction: a higher epoch fences off the process that works on it, so
+        nothing new is dispatched. Gates close, and offered calls are withdrawn. Return the status, also
+        if the query had ended."""
         return await self._end(tx, query_id, "cancelled", reason, "The query was cancelled.")
 
     async def _end(
         self, tx: Tx, query_id: str, to: Literal["failed", "cancelled"], reason: str, message: str
     ) -> str:
-        """The one way to end a query from outside its run."""
+        """End a query from outside its run. No other code does."""
         row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")
@@ -306,7 +310,7 @@ class QueryService:
     # -- limits ----------------------------------------------------------------------------------------------
 
     async def resume(self, tx: Tx, query_id: str, limits: Mapping[str, Any]) -> None:
-        """Raises limits of a query that stopped at one; it goes on where it stood."""
+        """Raise the limits of a query that stopped at one; the query continues where it stopped."""
         row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")

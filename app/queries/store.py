@@ -142,8 +142,8 @@ async def forget_thread(tx: Tx, thread_id: str, queries: int) -> tuple[str, list
 
 
 async def forget_rest(tx: Tx, thread_id: str, rows: int, within_s: float) -> bool:
-    """Removes about so many rows of a thread that is deleted; whether none is left, or somebody else is at it. Raises
-    StatementTimeout."""
+    """Remove about `rows` rows of a deleted thread. Return whether none is left, or another process is
+    removing them. Raise StatementTimeout."""
     ((done,),) = await tx.fetch_within(within_s, FORGET_REST, thread_id, rows)
     return bool(done)
 

@@ -16,14 +16,14 @@ from app.workspace.service import Workspaces, lock_thread
 
 
 async def find_thread(tx: Tx, thread_id: str | None, key: str | None) -> Any:
-    """The row of the thread with this id, else of the one with this key; None where there is none."""
+    """Return the row of the thread with this id, else of the thread with this key, else None."""
     if thread_id is not None:
         return await store.thread_by_id(tx, thread_id)
     return await store.thread_by_key(tx, key) if key is not None else None
 
 
 async def read_thread(tx: Tx, thread_id: str) -> dict[str, Any]:
-    """A thread and its active queries. Raises NotFound."""
+    """Return a thread and its active queries. Raise NotFound."""
     row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
     if row is None:
         raise NotFound(f"There is no thread {thread_id!r}.")
@@ -36,7 +36,7 @@ async def thread_page(tx: Tx, before: str | None, limit: int) -> list[dict[str, 
 
 
 async def create_thread(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
-    """The thread of this key, and whether it is new."""
+    """Return the thread of this key, and whether it is new."""
     thread_id = new_id("thr_")
     found = await store.make_thread(tx, thread_id, key, None)
     return await read_thread(tx, found), found == thread_id
@@ -51,9 +51,9 @@ async def fork_thread(
     glimpse: Any,
     at: int | None,
 ) -> dict[str, Any]:
-    """A new thread whose state and files begin as those of this one were (the files as of the time of its write `at`),
-    with the version of the runtime that this one keeps. Its agents remember nothing: a write is no place in what they
-    said. Raises NotFound."""
+    """Return a new thread whose state and files begin as copies of this thread's (the files as of the time
+    of its write `at`), with the same version of the runtime. Its agents remember nothing, because a
+    write is not a point in their conversation. Raise NotFound."""
     await lock_thread(tx, thread_id)
     origin = await read_thread(tx, thread_id)
     made = await store.make_thread(tx, new_id("thr_"), None, origin["runtimeId"])

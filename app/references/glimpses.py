@@ -37,7 +37,7 @@ _CUTS: Final = (
 
 
 def neutral_glimpse(value: Any) -> dict[str, Any]:
-    """What `plangate.glimpse` gives of a JSON value."""
+    """Return the generic glimpse of a JSON value (`plangate.glimpse`)."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list):
@@ -54,7 +54,7 @@ def declared_glimpse(fields: Mapping[str, str], value: Any) -> dict[str, Any]:
 
 
 def check_glimpse(glimpse: Any) -> bytes:
-    """A glimpse that a caller made, as it is. Invalid where it is too large."""
+    """Return a caller's glimpse unchanged. Raise Invalid if it is too large."""
     data = strict_json.dumps(glimpse)
     if len(data) > MAX_GLIMPSE_BYTES:
         raise Invalid(f"A glimpse has at most {MAX_GLIMPSE_BYTES} bytes of JSON; this one has {len(data)}.")
@@ -62,7 +62,8 @@ def check_glimpse(glimpse: Any) -> bytes:
 
 
 def fit_glimpse(glimpse: Mapping[str, Any]) -> bytes:
-    """A glimpse of the service's own. One that is too large is cut, with a mark at every place where it was."""
+    """Return a glimpse that the service made, truncated if it is too large, with a mark at every place that
+    was cut."""
     if _may_fit(glimpse):
         data = strict_json.dumps(glimpse)
         if len(data) <= MAX_GLIMPSE_BYTES:
@@ -77,7 +78,8 @@ def _whole(glimpse: Mapping[str, Any], how: _GlimpseBounds) -> bytes:
 
 
 def _may_fit(value: Any) -> bool:
-    """False where it has more parts or characters than a glimpse has bytes; found without reading all of it."""
+    """Return False if the value has more parts or characters than a glimpse has bytes, without reading all
+    of it."""
     left, stack = MAX_GLIMPSE_BYTES, [value]
     while stack and left >= 0:
         item = stack.pop()
@@ -108,7 +110,8 @@ def _object(value: Mapping[str, Any], how: _GlimpseBounds, levels: int) -> dict[
 
 
 def _fields(value: Mapping[str, Any], how: _GlimpseBounds, levels: int) -> tuple[dict[str, Any], int]:
-    """The fields that are kept, and how many are not: those whose names begin alike may have one name when cut."""
+    """Return the fields that are kept, and how many are dropped: names with a common beginning may become
+    equal when truncated."""
     shown = zip(range(how.fields), value.items(), strict=False)
     kept = {_text(name, how): _part(item, how, levels - 1) for _, (name, item) in shown}
     return kept, len(value) - len(kept)

@@ -26,7 +26,7 @@ class Worker:
         self.verbs = {"fields": self._fields, "pack": self._pack, "part": self._part}
 
     def _fields(self, head: Mapping[str, Any], data: bytearray) -> Answer:
-        """Parses a document; the answer has everything in it but its value, which stays here."""
+        """Parse a document and return everything in it but its value, which stays in this process."""
         document = low_memory.parsed(data, head["mostContainers"])
         if not isinstance(document, dict):
             return {"fields": None, "hasValue": False}, b""
@@ -38,18 +38,18 @@ class Worker:
         return {"fields": document, "hasValue": has_value}, b""
 
     def _pack(self, head: Mapping[str, Any], _data: bytearray) -> Answer:
-        """The canonical form of the value and its glimpse, if it is as its kind asks."""
+        """Return the canonical form of the value and its glimpse, if it fits its kind."""
         asked = values.ValueRequest(head["kind"], head["schema"], head["fields"], head["maxBytes"])
         data, glimpse = values.pack_value(self._schemas, asked, self._value, head["glimpse"])
         self._value = None
         return {"glimpse": orjson.loads(glimpse)}, data
 
     def _part(self, head: Mapping[str, Any], data: bytearray) -> Answer:
-        """A part of a stored value."""
+        """Return a part of a stored value."""
         part = values.value_part(low_memory.built(data, dense=False), head["path"], head["limit"])
         return {"content": part.content, "shownBytes": part.shown_bytes}, b""
 
 
 def verbs() -> Mapping[str, Verb]:
-    """What can be asked."""
+    """Return the requests that this worker answers."""
     return Worker().verbs

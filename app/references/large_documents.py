@@ -33,13 +33,13 @@ class LargeDocuments:
 
     @asynccontextmanager
     async def taken_apart(self, body: bytearray) -> AsyncIterator[LargeDocument]:
-        """A request body, which is empty then. Raises Malformed, TooLarge, TooManyRequests."""
+        """Parse a request body, which is emptied. Raise Malformed, TooLarge or TooManyRequests."""
         async with self._children.one(self._turn_s) as child:
             answer, _ = await child.asked("fields", body, mostContainers=MAX_CONTAINERS)
             yield LargeDocument(child, answer["fields"], answer["hasValue"])
 
     async def part(self, stored: bytes, path: str, limit: int) -> ValuePart:
-        """What `values.part_of` gives of a stored value. Raises Invalid, TooLarge."""
+        """Return `values.value_part` of a stored value. Raise Invalid or TooLarge."""
         async with self._children.one() as child:
             answer, _ = await child.asked("part", stored, path=path, limit=limit)
             return ValuePart(answer["content"], answer["shownBytes"])
@@ -55,7 +55,7 @@ class LargeDocument:
         self.has_value = has_value
 
     async def packed(self, asked: ValueRequest, glimpse: Any) -> tuple[bytearray, bytes]:
-        """What `values.packed` gives of the value; once. Raises Invalid, TooLarge."""
+        """Return `values.pack_value` of the value; callable once. Raise Invalid or TooLarge."""
         answer, data = await self._child.asked(
             "pack",
             kind=asked.kind,

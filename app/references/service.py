@@ -66,8 +66,8 @@ class ReferenceService:
     async def prepare(
         self, tenant_id: str, runtime: Runtime, kind: str, value: Any, glimpse: Any = None
     ) -> PreparedReference:
-        """Checks a value, JSON or a large document with one, against the kind that the runtime declares and computes
-        its handle: no transaction is open while a large value is looked at."""
+        """Check a value (JSON, or a large document that holds it) against the kind that the runtime
+        declares, and compute its handle, while no transaction is open."""
         spec = runtime.references.get(kind)
         if spec is None:
             known = ", ".join(sorted(runtime.references)) or "none"
@@ -96,7 +96,7 @@ class ReferenceService:
     async def prepare_unchecked(
         self, tenant_id: str, kind: str, value: Any, glimpse: Any = None
     ) -> PreparedReference:
-        """The same for a kind that no runtime declares (`ToolResult`)."""
+        """Prepare a value of a kind that no runtime declares (`ToolResult`)."""
         tenant = await self._tenancy.get_tenant(tenant_id)
 
         def packed() -> tuple[bytes, bytes]:
@@ -107,8 +107,8 @@ class ReferenceService:
         return await _prepare(tenant, kind, *await self._in_thread(packed, value), None)
 
     async def keep(self, tx: Tx, made: PreparedReference, work_id: str | None = None) -> Reference:
-        """Stores what was prepared; the same value gives the same handle and is stored once. `work_id` is the work
-        that makes it, on whose record it is."""
+        """Store what was prepared. The same value has the same handle and is stored once. `work_id` is the
+        work that creates it, on whose record it is noted."""
         row = await store.create(
             tx,
             made.kind,
@@ -128,8 +128,7 @@ class ReferenceService:
     async def note(
         self, tx: Tx, work_id: str, use: store.Use, used: Sequence[Reference], prompt_bytes: int = 0
     ) -> None:
-        """Puts on the record of a unit of work what it did with references; `prompt_bytes` of a value went to a
-        model."""
+        """Record how a unit of work used references; `prompt_bytes` of a value went to a model."""
         if used:
             sizes = [(r.kind, r.id, r.size_bytes) for r in used]
             await store.note_uses(tx, work_id, use, sizes, prompt_bytes)
@@ -149,8 +148,8 @@ class ReferenceService:
     async def read(
         self, tenant_id: str, kind: str, id: str, work_id: str | None = None
     ) -> tuple[int, AsyncIterator[bytes]]:
-        """The size of a value and its stored bytes, piece by piece: a reader who takes his time holds no connection
-        and no more than a piece. `work_id` is the work that reads it."""
+        """Return the size of a value and its stored bytes, piece by piece: a slow reader holds no
+        connection and no more than one piece. `work_id` is the work that reads it."""
         async with self._db.transaction(tenant_id) as tx:
             reference = await self.glimpse(tx, kind, id)
             first = await store.piece(tx, kind, id, 0, PIECE_BYTES)
@@ -176,7 +175,8 @@ class ReferenceService:
     async def for_model(
         self, tx: Tx, kind: str, id: str, path: str | None, limit: int
     ) -> tuple[Reference, bytes | None]:
-        """What `shown` needs: the stored bytes, unless the whole value is asked for and has more than the limit."""
+        """Return what `shown` needs: the stored bytes, unless the whole value is requested and exceeds the
+        limit."""
         reference = await self.glimpse(tx, kind, id)
         if path is None and reference.size_bytes > limit:
             return reference, None
@@ -185,7 +185,8 @@ class ReferenceService:
     async def shown(
         self, reference: Reference, data: bytes | None, path: str | None, limit: int
     ) -> ValuePart:
-        """The value, a part of it, or, where that is too much for a prompt, its glimpse and how to read a part."""
+        """Return the value or a part of it; if that is too large for a prompt, its glimpse and how to read
+        a part."""
         if data is None:
             note = (
                 f"The value has {reference.size_bytes} bytes, more than the {limit} that fit here. Read a part with "
@@ -233,7 +234,8 @@ class ReferenceService:
         return data
 
     async def _existing(self, tx: Tx, handles: Sequence[Handle]) -> list[Reference]:
-        """What is told of each, in their order. ReferenceNotFound, ReferenceExpired for the first that is not there."""
+        """Return the references behind these handles, in order. Raise ReferenceNotFound or ReferenceExpired
+        for the first that is missing."""
         if not handles:
             return []
         rows = await store.states(tx, handles)
@@ -247,8 +249,8 @@ class ReferenceService:
     # -- pins ------------------------------------------------------------------------------------------------
 
     async def pin(self, tx: Tx, handles: Sequence[Handle], plan_id: str) -> None:
-        """A draft keeps what it names now for seven days, and no more what an earlier revision named alone. What that one
-        kept beyond its time is there still. Missing or expired: an error."""
+        """Pin what a draft names now for seven days, and unpin what only an earlier revision named. What
+        that revision kept beyond its TTL still exists. Raise an error for missing or expired references."""
         if handles:
             await self._existing(tx, handles)
             await store.pin(tx, handles, plan_id, DRAFT_PIN_MS)
@@ -258,9 +260,9 @@ class ReferenceService:
         await store.unpin(tx, plan_id, handles)
 
     async def hold(self, tx: Tx, plan_id: str, *, until_over: bool) -> None:
-        """The rule of pins. From the moment at which the gate of a plan opens until it is over, or nobody will begin it
-        any more, its references stay whatever their TTL; a draft that nobody is asked about, also one whose approval
-        was given to a query that ended before it began the plan, keeps them for seven days from then."""
+        """Pin the references of a plan whatever their TTL, from the moment its gate opens until the plan is
+        over or can no longer begin. A draft without an open gate, also one whose approval went to a
+        query that ended before it began the plan, keeps them for seven days from then."""
         await store.repin(tx, plan_id, None if until_over else DRAFT_PIN_MS)
 
     async def let_go(self, tx: Tx, plan_id: str) -> None:
@@ -273,7 +275,7 @@ class ReferenceService:
         await store.delete(tx, kind, id)
 
     async def sweep(self) -> int:
-        """Deletes what has expired, in small transactions; gives how many went."""
+        """Delete expired references in small transactions, and return how many."""
         swept, last = 0, SWEPT_AT_ONCE
         while last == SWEPT_AT_ONCE and swept < SWEPT_MOST:
             last = await store.sweep(self._db, SWEPT_AT_ONCE)

@@ -32,8 +32,8 @@ class ValueRequest:
 
 
 def pack_value(schemas: SchemaChecker, asked: ValueRequest, value: Any, glimpse: Any) -> tuple[bytes, bytes]:
-    """A value and its glimpse as they are stored: canonical JSON, and at most 4 KiB of it. `glimpse` is the caller's,
-    None without one. Raises Invalid, TooLarge."""
+    """Return a value and its glimpse as they are stored: canonical JSON, and a glimpse of at most 4 KiB.
+    `glimpse` is the caller's, or None. Raise Invalid or TooLarge."""
     flaws = schemas.compile(asked.schema).errors(value)
     if flaws:
         raise Invalid(
@@ -52,7 +52,8 @@ def pack_value(schemas: SchemaChecker, asked: ValueRequest, value: Any, glimpse:
 
 
 def canonical_json(value: Any, max_bytes: int) -> bytes:
-    """The bytes that are stored and named: compact, the keys of every object sorted. Raises TooLarge."""
+    """Return the bytes that are stored and that name the value: compact JSON with sorted keys. Raise
+    TooLarge."""
     data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     if len(data) > max_bytes:
         raise TooLarge(f"A reference holds at most {max_bytes} bytes of JSON; this value has {len(data)}.")
@@ -68,8 +69,8 @@ class ValuePart:
 
 
 def value_part(value: Any, path: str, limit: int) -> ValuePart:
-    """The part of a value that a JMESPath expression names; where it has more bytes than the limit, a glimpse of it.
-    Raises Invalid."""
+    """Return the part of a value that a JMESPath expression selects, or its glimpse if it exceeds the
+    limit. Raise Invalid."""
     try:
         part = jmespath.search(path, value)
     except JMESPathError as error:

@@ -75,8 +75,8 @@ class ClientCalls:
         return await self._claimed_calls(tx, rows, token)
 
     async def _claimed_calls(self, tx: Tx, rows: Sequence[Any], token: str) -> list[dict[str, Any]]:
-        """The calls for their claimant. One whose references are gone is not sent: it ends here, as failed. From the
-        one on whose arguments and references would make the answer too large, they are given back."""
+        """Return the calls for their claimant. A call whose references are gone is not sent: it ends here
+        as failed. Calls that would make the response too large are released."""
         calls: list[dict[str, Any]] = []
         left = CARRIED_BYTES
         for n, row in enumerate(rows):
@@ -98,7 +98,7 @@ class ClientCalls:
         return calls
 
     async def _claimed_call(self, tx: Tx, row: Any, token: str) -> dict[str, Any]:
-        """A call as its claimant gets it. The values behind an action's references are put in only here."""
+        """Return a call for its claimant. The values behind an action's references are added only here."""
         request = await hydrate_request(
             tx, self._hydrate, await offload(load_request, row["request"]), row["work_id"]
         )
@@ -128,7 +128,7 @@ class ClientCalls:
         return call
 
     async def heartbeat(self, tx: Tx, caller: Caller, work_id: str, token: str, lease_ms: int) -> str:
-        """Holds a claim longer, never beyond the tool's timeout."""
+        """Extend a claim, never beyond the tool's timeout."""
         await self._call(tx, caller, work_id)
         until = await store.heartbeat(
             tx, work_id, token_hash(token), max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS))
@@ -151,7 +151,8 @@ class ClientCalls:
             await journal_store.append(tx, held["query_id"], [told])
 
     async def result(self, tx: Tx, caller: Caller, work_id: str, token: str, result: dict[str, Any]) -> bool:
-        """Records the result and wakes the query in one transaction. A late one is kept as evidence: False."""
+        """Record the result and wake the query, in one transaction. Return False for a late result, which
+        is only kept as evidence."""
         data = await offload(orjson.dumps, result)  # it came through the gate
         call = await self._call(tx, caller, work_id)
         if call is None:
@@ -167,7 +168,7 @@ class ClientCalls:
         return bool(late["status"] == "done" and late["result"] == data)
 
     async def release(self, tx: Tx, caller: Caller, work_id: str, token: str) -> None:
-        """Gives a call back that was claimed and not begun."""
+        """Release a call that was claimed and not begun."""
         await self._call(tx, caller, work_id)
         if await store.release(tx, work_id, token_hash(token)) is None:
             raise self._lapsed_error(work_id)

@@ -22,7 +22,7 @@ class CallNotifications:
             del self._waiting[event]
 
     def on_notify(self, tenant: str) -> None:
-        """A NOTIFY on `plangate_calls`: something was offered to this tenant's processes."""
+        """Handle a NOTIFY on `plangate_calls`: a call was offered to this tenant's processes."""
         for event, whose in self._waiting.items():
             if whose == tenant:
                 event.set()

@@ -57,7 +57,7 @@ class CallLedger:
     # -- making a call ---------------------------------------------------------------------------------------
 
     async def offer(self, tx: Tx, call: OutgoingCall) -> None:
-        """Writes the intent; what processes of the user may claim is announced to them."""
+        """Record the intent to call. Calls that client processes may claim are announced to them."""
         made = await store.offer(
             tx,
             call.work_id,
@@ -75,7 +75,7 @@ class CallLedger:
             await store.tell(tx)
 
     async def offer_again(self, tx: Tx, call: OutgoingCall) -> None:
-        """A person decided that a call whose outcome is unknown is to be made again."""
+        """Offer a call again whose outcome is unknown, because a person decided so."""
         await store.reopen(tx, call.work_id, call.request, call.claim_within_ms)
         if call.sender == "client":
             await store.tell(tx)
@@ -92,13 +92,14 @@ class CallLedger:
         return await store.outcome(tx, work_id) is not None
 
     async def offered(self, tx: Tx, query_id: str) -> list[str]:
-        """The work ids of the query's calls that were ever offered, but for those of actions."""
+        """Return the work ids of the query's calls that were ever offered, except those of actions."""
         return await store.offered(tx, query_id)
 
     # -- sending it ------------------------------------------------------------------------------------------
 
     async def take(self, tx: Tx, work_id: str, epoch: int) -> AcquiredCall | CallOutcome:
-        """The right to send a call of the service's own, on record when the transaction commits; or how it ended."""
+        """Return the right to send a call of the service's own, valid once the transaction commits, or the
+        outcome of the call if it has ended."""
         row = await store.take(tx, work_id, self._origin, epoch)
         if row is None or row["status"] == "unknown":
             ended = await self.outcome(tx, work_id)
@@ -113,7 +114,7 @@ class CallLedger:
             return outcome
 
     async def settle(self, tx: Tx, work_id: str, epoch: int, outcome: CallOutcome) -> CallOutcome:
-        """Records how a call ended that this process sent."""
+        """Record the outcome of a call that this process sent."""
         await store.settle(
             tx, work_id, epoch, outcome.status, await offload(strict_json.dumps, outcome.wire())
         )
@@ -122,7 +123,7 @@ class CallLedger:
     # -- without anybody -------------------------------------------------------------------------------------
 
     async def lapse_due(self) -> int:
-        """Ends claims that ran out and offers that nobody took; each wakes its query."""
+        """End lapsed claims and offers that nobody took, and wake the query of each."""
         due = await store.due(self._db, 100)
         await for_each_due(due, self._lapse)
         return len(due)
@@ -169,7 +170,7 @@ class CallLedger:
 
 
 def late_result(row: Any) -> dict[str, Any] | None:
-    """What a process said of a call after its claim had lapsed."""
+    """Return what a process said about a call after its claim had lapsed."""
     if row["late_bytes"] is None:
         return None
     if row["late_result"] is None:
@@ -190,7 +191,7 @@ def outcome_from_row(row: Any) -> CallOutcome | None:
 
 
 async def hydrate_request(tx: Tx, hydrate: Hydrate, request: dict[str, Any], work_id: str) -> dict[str, Any]:
-    """The request as it goes out: the values behind an action's references are put in only here."""
+    """Return the request to send. The values behind an action's references are added only here."""
     if "actions" not in request:
         return request
     named = [(r["kind"], r["id"]) for a in request["actions"] for r in a["references"]]

@@ -70,7 +70,7 @@ class CallOutcome:
 
 
 def outcome_from_value(name: str, output: Any) -> CallOutcome:
-    """The outcome of code that returned this, if it can be kept."""
+    """Return the outcome of code that returned `output`, if that can be stored."""
     try:
         data = strict_json.dumps(output)
         if len(data) > MAX_RESULT_BYTES:
@@ -97,7 +97,7 @@ class ResolvedRefs(dict[str, dict[str, orjson.Fragment]]):
         return sum(len(data) for held in self._stored.values() for data in held.values())
 
     def parsed(self) -> dict[str, dict[str, Any]]:
-        """The values themselves, for code in this process."""
+        """Return the values, for code in this process."""
         return {k: {id: loads(data) for id, data in held.items()} for k, held in self._stored.items()}
 
 
@@ -114,7 +114,7 @@ _ARGS: Final = b',"args":'
 
 
 def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: bytes | None = None) -> bytes:
-    """The request of a tool call; `text` are its arguments as JSON, where somebody has it."""
+    """Return the request of a tool call. `text` are its arguments as JSON, if available."""
     return _CONTEXT + strict_json.dumps(context) + _ARGS + (text or strict_json.dumps(args)) + b"}"
 
 
@@ -129,7 +129,7 @@ def load_request(data: bytes) -> dict[str, Any]:
 
 
 async def parse_request(request: dict[str, Any]) -> dict[str, Any]:
-    """A request with the values themselves, where it has them as they are stored."""
+    """Parse a request, including values that it holds as stored JSON."""
     if isinstance(request, LargeRequest):
         return {**request, "args": await asyncio.to_thread(low_memory.unhurried, request.text)}
     refs = request.get("resolvedRefs")
@@ -170,7 +170,7 @@ class Sender(Protocol):
     """Brings a call to code outside and gives its answer: the transports `http`, `mcp` and `python`."""
 
     async def send(self, attempt: Attempt) -> CallOutcome:
-        """A `done` outcome. Raises NotSent or Uncertain."""
+        """Send the call and return a `done` outcome. Raise NotDelivered or OutcomeUnknown."""
         ...
 
     async def aclose(self) -> None: ...

@@ -28,7 +28,7 @@ class SecretMissing(Exception):
 async def resolve_headers(
     secrets: Secrets, tenant: str, headers: Mapping[str, HeaderValue]
 ) -> dict[str, str]:
-    """The headers as they go out. Raises SecretMissing."""
+    """Return the headers to send. Raise SecretMissing."""
     values: dict[str, str] = {}
     for name, value in headers.items():
         if isinstance(value, SecretRef):
@@ -44,8 +44,8 @@ async def resolve_headers(
 
 
 def redact(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, str]) -> str:
-    """A text of the other side's without the secrets that it was sent: an answer may repeat them. A short one is too
-    likely to be a word of its own."""
+    """Return a text from the other side without the secrets that were sent to it, which a response may
+    repeat. Very short secrets are left: they are likely to be words of their own."""
     secrets = [sent[name] for name, value in headers.items() if isinstance(value, SecretRef)]
     parts = {part for secret in secrets for part in (secret, *secret.split())}
     for part in sorted(parts, key=len, reverse=True):
@@ -57,7 +57,8 @@ def redact(text: str, headers: Mapping[str, HeaderValue], sent: Mapping[str, str
 async def with_redacted_errors(
     sending: Awaitable[CallOutcome], headers: Mapping[str, HeaderValue], sent: Mapping[str, str]
 ) -> CallOutcome:
-    """What a sender says, with errors that hold none of the secrets in its headers. Raises NotSent, Uncertain."""
+    """Return what a sender returns, with the secrets of its headers redacted from errors. Raise
+    NotDelivered or OutcomeUnknown."""
     try:
         outcome = await sending
     except NotDelivered as error:

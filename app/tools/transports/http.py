@@ -157,13 +157,14 @@ class _SendObserver:
 
 
 def _body(attempt: Attempt) -> dict[str, Any]:
-    """What the receiver reads: `{tool, args, context}`, or the actions of an approved plan as a dispatcher gets them."""
+    """Return the request body: `{tool, args, context}`, or the actions of an approved plan as a dispatcher
+    gets them."""
     named = {"tool": attempt.call.name} if "args" in attempt.request else {}
     return {**named, **attempt.request, "attempt": attempt.number}
 
 
 def _outcome_of_error(name: str, response: httpx2.Response) -> CallOutcome:
-    """What an answer that is no 2xx means."""
+    """Return the outcome that a response other than 2xx means."""
     status = response.status_code
     if 300 <= status < 400:
         where = response.headers.get("location", "nowhere")[:200]
@@ -186,7 +187,7 @@ def had_no_effect(response: httpx2.Response) -> bool:
 
 
 def _error_text(response: httpx2.Response) -> str:
-    """What an error answer says in words."""
+    """Return the error message of a response."""
     text = response.content[: 4 * MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
     try:
         parsed = orjson.loads(response.content) if len(response.content) <= MAX_PROBLEM_BYTES else None

@@ -33,7 +33,7 @@ Function = Callable[[Any, Any], Any]
 
 
 def installed_functions() -> dict[str, EntryPoint]:
-    """The functions that specs may name."""
+    """Return the functions that specs may name."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

@@ -64,8 +64,8 @@ class McpPinning:
         return self._shares.in_use
 
     async def pin(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
-        """The wire of an assembled spec with the digest of each definition in its transports. Raises Invalid with every
-        server that cannot be asked and every tool that is not as the spec says."""
+        """Return the wire form of an assembled spec with the digest of each definition in its transports.
+        Raise Invalid with every server that cannot be reached and every tool that differs from the spec."""
         places = list(_places(wire))
         if not places:
             return wire
@@ -148,7 +148,8 @@ def _places(wire: Mapping[str, Any]) -> Iterator[McpTransportPlace]:
 
 
 def _pin(place: McpTransportPlace, listed: Sequence[RemoteTool]) -> Iterator[FieldError]:
-    """Writes the digest of the definition into the transport, or says what is not as the spec has it."""
+    """Write the digest of the definition into the transport, or return how the definition differs from the
+    spec."""
     transport, name, url = place.transport, place.remote_name, place.transport["url"]
     if name is None:
         yield FieldError(

@@ -86,7 +86,7 @@ class McpSender:
     async def tools(
         self, tenant: str, url: str, headers: Mapping[str, HeaderValue], within_s: float
     ) -> list[RemoteTool]:
-        """What a server lists. Raises SecretMissing, SessionFailed."""
+        """Return the tools that a server lists. Raise SecretMissing or SessionFailed."""
         server = await self._server(tenant, url, headers)
         sdk = await self._load_sdk()
         try:
@@ -104,8 +104,8 @@ class McpSender:
         return Server(url, await resolve_headers(self._secrets, tenant, headers))
 
     async def _load_sdk(self) -> Any:
-        """The module over the SDK, which takes half a second to import: not at startup, not on the event loop. Raise
-        SessionFailed if the SDK is not installed."""
+        """Import the module over the SDK, which takes half a second: not at startup, and not on the event
+        loop. Raise SessionFailed if the SDK is not installed."""
         if self._sdk is None:
             try:
                 self._sdk = await asyncio.to_thread(import_with_extra, SDK_MODULE, "mcp")
@@ -115,7 +115,8 @@ class McpSender:
 
 
 def _outcome_of_failure(name: str, wire: McpWire, error: SessionFailed) -> CallOutcome:
-    """What a session that failed means for the call: the same answers of HTTP mean the same as with `http`."""
+    """Return the outcome that a failed session means for the call. HTTP errors mean the same as with the
+    transport `http`."""
     fault = wire.fault
     if isinstance(fault, DeadlinePassed):
         raise NotDelivered(

@@ -51,16 +51,18 @@ class _RawResult(RootModel[dict[str, Any]]):
 
 
 async def list_tools(wire: McpWire, server: Server, within_s: float) -> list[RemoteTool]:
-    """What the server lists. Raises SessionFailed."""
+    """Return the tools that the server lists. Raise SessionFailed."""
     return await _in_session(wire, server, within_s, lambda session, _: _list_all(session))
 
 
 async def call(
     wire: McpWire, server: Server, use: ToolUse, *, open_within_s: float, within_s: float
 ) -> dict[str, Any]:
-    """The result of the tool, as the protocol has it, if the server still defines it as it did.
+    """Return the result of the tool in the form of the protocol, if the server still defines the tool as
+    registered.
 
-    Raises SessionFailed; `wire.left` then says whether the call had left, `wire.fault` why, if it was the connection.
+    Raise SessionFailed; `wire.left` then says whether the call had left, and `wire.fault` why, if the
+    connection failed.
     """
     began = asyncio.get_running_loop().time()
 
@@ -82,7 +84,7 @@ async def _in_session(
     within_s: float,
     work: Callable[[ClientSession, asyncio.Timeout], Awaitable[T]],
 ) -> T:
-    """What the work in a session gives. How the session ends when that is there does not matter."""
+    """Return the result of the work in a session. How the session ends after that does not matter."""
     task = asyncio.current_task()
     assert task is not None
     cancels = task.cancelling()
@@ -101,7 +103,8 @@ async def _in_session(
 
 
 def _client(wire: McpWire, server: Server) -> Client:
-    """A client for one session. It has nothing to offer to a server that asks: no sampling, no elicitation, no roots."""
+    """Return a client for one session. It offers nothing to a server: no sampling, no elicitation, no
+    roots."""
     headers = httpx2.Headers({"user-agent": "plangate"})
     headers.update(server.headers)
     headers["accept-encoding"] = "identity"
@@ -174,7 +177,8 @@ SAYS_NOTHING_WAS_DONE = frozenset({-32600, -32601, -32602})
 
 
 def _protocol_error(wire: McpWire, error: MCPError) -> SessionFailed:
-    """The SDK says by an error of the protocol, too, that no answer came or that it could not be read."""
+    """Return the failure behind an error of the SDK, which also reports missing and unreadable responses as
+    protocol errors."""
     message = readable_text(error.message)
     if error.code == CONNECTION_CLOSED and message.startswith(("SSE stream", "Connection closed")):
         return SessionFailed("broke the connection")

@@ -44,8 +44,8 @@ class RemoteTool:
         return hashlib.sha256(strict_json.canonical(definition)).hexdigest()
 
     def spec(self, name: str, server: McpTransport) -> dict[str, Any]:
-        """A ToolSpec for it under this name. What it promises of itself is taken over: the author decides whether to
-        believe it."""
+        """Return a ToolSpec for the tool under this name, with the hints that the server gives: the author
+        decides whether to believe them."""
         promises = {
             ours: True
             for ours, theirs in (("readOnly", "readOnlyHint"), ("idempotent", "idempotentHint"))
@@ -111,7 +111,7 @@ def _short(value: Any) -> str:
 
 
 def arguments(attempt: Attempt) -> dict[str, Any]:
-    """The arguments of a call: those of the tool, or approved actions as every dispatcher gets them."""
+    """Return the arguments of a call: those of the tool, or approved actions as every dispatcher gets them."""
     request = attempt.request
     if "args" in request:
         given: dict[str, Any] = request["args"]
@@ -120,7 +120,7 @@ def arguments(attempt: Attempt) -> dict[str, Any]:
 
 
 def meta(attempt: Attempt) -> dict[str, Any]:
-    """What goes along with a call for whoever keeps track of calls."""
+    """Return the metadata that is sent along, for receivers that track calls."""
     call = attempt.call
     return {
         f"{META}idempotencyKey": call.idempotency_key,
@@ -130,7 +130,7 @@ def meta(attempt: Attempt) -> dict[str, Any]:
 
 
 def outcome(attempt: Attempt, result: Mapping[str, Any]) -> CallOutcome:
-    """What the result of a `tools/call` says: it is one by the protocol."""
+    """Return the outcome that the result of a `tools/call` means."""
     name = attempt.call.name
     if result.get("resultType") == "input_required":
         return CallOutcome(

@@ -174,7 +174,7 @@ class McpWire(httpx2.AsyncBaseTransport):
         return response
 
     async def _rest(self, request: httpx2.Request) -> httpx2.Response:
-        """Going back for the rest of an answer is the one reason to ask without a message."""
+        """Answer a GET. The one reason to send one is to fetch the rest of a response."""
         self._resumes_left -= 1
         if self.fault is not None or LAST_EVENT_ID not in request.headers or self._resumes_left < 0:
             return _stand_in(405, request)
@@ -191,7 +191,7 @@ class McpWire(httpx2.AsyncBaseTransport):
             self.left = True
 
     def count(self, chunk: bytes, lines: bool) -> None:
-        """Raises TooMuch."""
+        """Count received bytes. Raise ResponseTooLarge."""
         self._bytes_left -= len(chunk)
         self._parts_left -= chunk.count(b"[") + chunk.count(b"{") + chunk.count(b":")
         if lines:
@@ -201,7 +201,7 @@ class McpWire(httpx2.AsyncBaseTransport):
             raise self.fault
 
     async def _closing(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer is there: nobody waits long for a farewell."""
+        """End the session after the response, without waiting long."""
         with contextlib.suppress(TimeoutError, httpx2.HTTPError, EgressRefused, OSError):
             async with asyncio.timeout(CLOSE_S):
                 response = await self._checked.handle_async_request(request)
@@ -228,7 +228,7 @@ class _CountedBody(httpx2.AsyncByteStream):
 
 
 def _stand_in(status: int, request: httpx2.Request) -> httpx2.Response:
-    """An answer for the SDK alone."""
+    """Return a response that only the SDK sees."""
     return httpx2.Response(status, request=request)
 
 
@@ -243,7 +243,7 @@ def _calls_a_tool(body: bytes) -> bool:
 
 
 def _error_text(response: httpx2.Response) -> str:
-    """What an error of HTTP says in words: the message of a JSON-RPC error, or the beginning of the body."""
+    """Return the message of an HTTP error: that of a JSON-RPC error, or the beginning of the body."""
     try:
         parsed = orjson.loads(response.content)
     except orjson.JSONDecodeError:
