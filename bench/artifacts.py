@@ -19,12 +19,12 @@ import asyncpg
 from app.base import embedded_postgres
 from app.base.ids import new_id
 from bench import machine, programs, report
-from bench.references import Api, Figures, tables, timed
+from bench.references import Api, Figures, measure_s, tables
 
 SIZES: Final = {"10": 10, "1,000,000": 1_000_000}
-TIMES: Final = 30
+REPEATS: Final = 30
 """Of each measurement in a round."""
-MOST: Final = 500
+PAGE_ITEMS: Final = 500
 """On one page, on the way to the middle."""
 SPAN: Final = timedelta(days=30)
 """Over so long the records were published, evenly."""
@@ -81,7 +81,7 @@ SELECT 'local', m.id, p.id FROM made m JOIN made p ON p.n = m.file / 2 * 4 + 3 W
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class BenchService:
     """A service with so many artifacts, and some of their names."""
 
     api: Api
@@ -104,7 +104,7 @@ def _thread(n: int) -> str:
     return f"thr_{n:026}"
 
 
-async def _filled(dsn: str, count: int) -> tuple[str, datetime]:
+async def _fill(dsn: str, count: int) -> tuple[str, datetime]:
     """Adds so many artifacts, behind the service's back: by itself it would take hours. Gives what all others came from,
     and the moment at which half of them were there."""
     began = time.perf_counter()
@@ -126,31 +126,31 @@ async def _filled(dsn: str, count: int) -> tuple[str, datetime]:
     return ids[3], times[count // 2]
 
 
-def _made(stack: ExitStack, count: int) -> tuple[programs.Program, Home]:
+def _start_service(stack: ExitStack, count: int) -> tuple[programs.Program, BenchService]:
     """A service with so many artifacts."""
     data = stack.enter_context(programs.data_dir())
     service, _ = stack.enter_context(programs.service(data))
     postgres = stack.enter_context(programs.database_of(data))
-    first, middle = asyncio.run(_filled(postgres.dsn(user=embedded_postgres.SUPERUSER), count))
+    first, middle = asyncio.run(_fill(postgres.dsn(user=embedded_postgres.SUPERUSER), count))
     key = Path(data / "local-key").read_text("utf-8").strip()
     api = stack.enter_context(closing(Api(service.port, key)))
     since = middle.isoformat().replace("+00:00", "Z")
-    return service, Home(api, first, _thread(0), "tasks/0/report.md", since)
+    return service, BenchService(api, first, _thread(0), "tasks/0/report.md", since)
 
 
-def middle_of(api: Api, count: int) -> str:
+def middle_cursor(api: Api, count: int) -> str:
     """The cursor of a page with half of the active records behind it."""
     cursor, seen = "", 0
     while seen < count // 8:
-        page = json.loads(api("GET", f"/artifacts?limit={min(MOST, count // 8)}{cursor}"))
+        page = json.loads(api("GET", f"/artifacts?limit={min(PAGE_ITEMS, count // 8)}{cursor}"))
         seen += len(page["items"])
         cursor = f"&cursor={page['nextCursor']}"
     return cursor
 
 
-def one_round(home: Home, size: str, cursor: str, number: int, figures: Figures | None) -> None:
+def one_round(home: BenchService, size: str, cursor: str, number: int, figures: Figures | None) -> None:
     """Everything once, at one size. Without `figures` it only warms up."""
-    api, counter = home.api, iter(range(TIMES * 2))
+    api, counter = home.api, iter(range(REPEATS * 2))
     asked = json.dumps({"threadId": home.thread_id, "channel": "analysis", "path": home.path}).encode()
 
     def upload() -> None:
@@ -185,7 +185,7 @@ def one_round(home: Home, size: str, cursor: str, number: int, figures: Figures 
     }
     for name, call in work.items():
         call()
-        middle = statistics.median(timed(call) for _ in range(TIMES)) * 1000
+        middle = statistics.median(measure_s(call) for _ in range(REPEATS)) * 1000
         if figures is not None:
             figures.add(f"{name}, ms", size, middle)
         print(f"round {number}: {name} of {size}: {middle:.2f} ms", file=sys.stderr)
@@ -195,8 +195,8 @@ def measure(rounds: int) -> str:
     """Everything, and the table of it. The sizes take turns; the first round is thrown away."""
     figures = Figures()
     with ExitStack() as stack:
-        made = {size: _made(stack, count) for size, count in SIZES.items()}
-        cursors = {size: middle_of(home.api, SIZES[size]) for size, (_, home) in made.items()}
+        made = {size: _start_service(stack, count) for size, count in SIZES.items()}
+        cursors = {size: middle_cursor(home.api, SIZES[size]) for size, (_, home) in made.items()}
         for number in range(rounds):
             for size, (_, home) in made.items():
                 one_round(home, size, cursors[size], number, figures if number else None)

@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS events (run_id text NOT NULL, seq int NOT NULL, body 
 """
 
 
-class Ask(BaseModel):
+class FloorRequest(BaseModel):
     """The body of a request."""
 
     prompt: str
@@ -47,7 +47,7 @@ def floor(dsn: str) -> FastAPI:
     api = FastAPI(lifespan=life)
 
     @api.post("/runs")
-    async def run(ask: Ask) -> Response:
+    async def run(ask: FloorRequest) -> Response:
         session, run_id = uuid.uuid4().hex, uuid.uuid4().hex
         bodies = [orjson.dumps({"seq": n, "type": "text", "text": f"token{n:02d} "}) for n in range(TOKENS)]
         async with pools[0].acquire() as connection, connection.transaction():

@@ -23,9 +23,9 @@ from bench.references import Api, Figures, tables
 ACTIONS = 1_000
 LAYER = 100
 ANSWER = json.dumps({"output": {"entitiesAffected": 1, "details": 1}}).encode()
-LOOK_S = 0.02
+SAMPLE_INTERVAL_S = 0.02
 # Who waits for a row waits for whoever holds it: the database is not at work for that one.
-LOOK = """
+SAMPLE_SQL = """
 SELECT count(*) FROM pg_stat_activity
  WHERE application_name = 'plangate' AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'
 """
@@ -89,7 +89,7 @@ SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 @dataclass
-class Seen:
+class DatabaseSamples:
     """What was seen of the database while a plan ran: looks, and those at which no statement of the service ran."""
 
     looks: int = 0
@@ -98,18 +98,18 @@ class Seen:
 
 
 @contextmanager
-def watched(dsn: str) -> Iterator[Seen]:
+def sample_database(dsn: str) -> Iterator[DatabaseSamples]:
     """Looks again and again whether the database works for the service."""
-    seen = Seen()
+    seen = DatabaseSamples()
 
     async def look() -> None:
         connection = await asyncpg.connect(dsn, server_settings={"application_name": "bench"})
         try:
-            statement = await connection.prepare(LOOK)
+            statement = await connection.prepare(SAMPLE_SQL)
             while not seen.over.is_set():
                 seen.idle += not await statement.fetchval()
                 seen.looks += 1
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(SAMPLE_INTERVAL_S)
         finally:
             await connection.close()
 
@@ -130,7 +130,7 @@ def one_run(api: Api, service: int, postmaster: int, dsn: str, shape: str) -> di
     plan = json.loads(api("POST", "/plans", json.dumps(body).encode()))
     stored_s = time.perf_counter() - began
     own, database = machine.cpu_s(service), machine.cpu_s(postmaster, below=True)
-    with watched(dsn) as seen:
+    with sample_database(dsn) as seen:
         began = time.perf_counter()
         asked = api("POST", f"/plans/{plan['id']}/execute", b'{"inputs":{"n":1}}')
         query = f"/queries/{json.loads(asked)['id']}?waitMs=30000"

@@ -17,7 +17,7 @@ from bench import machine, programs, report
 from bench.report import quantile, spread
 
 SIZES = {"1 kB": 1_000, "100 kB": 100_000, "10 MB": 10_000_000}
-TIMES = {"1 kB": 100, "100 kB": 40, "10 MB": 4}
+REPEATS = {"1 kB": 100, "100 kB": 40, "10 MB": 4}
 """Of each measurement in a round."""
 
 KIND = "Rows"
@@ -93,7 +93,7 @@ def rows_of(size: int, mark: str) -> bytes:
         n += 1
 
 
-def timed(work: Callable[[], object]) -> float:
+def measure_s(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -102,7 +102,7 @@ def timed(work: Callable[[], object]) -> float:
 def one_round(api: Api, number: int, figures: Figures | None) -> None:
     """Creates, creates again, glimpses and resolves values of each size. Without `figures` it only warms up."""
     for size, most in SIZES.items():
-        values = [rows_of(most, f"{number}-{n}") for n in range(TIMES[size])]
+        values = [rows_of(most, f"{number}-{n}") for n in range(REPEATS[size])]
         bodies = [b'{"kind":"%s","value":%s}' % (KIND.encode(), value) for value in values]
         paths: list[str] = []
 
@@ -111,10 +111,12 @@ def one_round(api: Api, number: int, figures: Figures | None) -> None:
             paths.append(f"/references/{KIND}/{made['id']}")
 
         taken = {
-            "create": [timed(lambda body=body: create(body)) for body in bodies],
-            "create again": [timed(lambda body=body: api("POST", "/references", body)) for body in bodies],
-            "glimpse": [timed(lambda path=path: api("GET", f"{path}/glimpse")) for path in paths],
-            "resolve": [timed(lambda path=path: api("GET", path)) for path in paths],
+            "create": [measure_s(lambda body=body: create(body)) for body in bodies],
+            "create again": [
+                measure_s(lambda body=body: api("POST", "/references", body)) for body in bodies
+            ],
+            "glimpse": [measure_s(lambda path=path: api("GET", f"{path}/glimpse")) for path in paths],
+            "resolve": [measure_s(lambda path=path: api("GET", path)) for path in paths],
         }
         for name, seconds in taken.items():
             middle = statistics.median(seconds)
@@ -126,7 +128,7 @@ def one_round(api: Api, number: int, figures: Figures | None) -> None:
 
 
 @contextmanager
-def others(api: Api) -> Iterator[list[float]]:
+def small_requests(api: Api) -> Iterator[list[float]]:
     """Small requests on a connection of their own for as long as the block runs: the seconds that each took."""
     taken: list[float] = []
     over = threading.Event()
@@ -134,7 +136,7 @@ def others(api: Api) -> Iterator[list[float]]:
     def ask() -> None:
         with closing(api.again()) as own:
             while not over.wait(PAUSE_S):
-                taken.append(timed(lambda: own("GET", "/references?limit=1")))
+                taken.append(measure_s(lambda: own("GET", "/references?limit=1")))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -145,15 +147,15 @@ def others(api: Api) -> Iterator[list[float]]:
         thread.join()
 
 
-def beside(api: Api, number: int, figures: Figures | None) -> None:
+def measure_interference(api: Api, number: int, figures: Figures | None) -> None:
     """What small requests take while nothing else happens, and while large values are created one after another."""
-    with others(api) as quiet:
+    with small_requests(api) as quiet:
         time.sleep(QUIET_S)
     bodies = [
         b'{"kind":"%s","value":%s}' % (KIND.encode(), rows_of(SIZES["10 MB"], f"b{number}-{n}"))
         for n in range(4)
     ]
-    with others(api) as busy:
+    with small_requests(api) as busy:
         for body in bodies:
             api("POST", "/references", body)
     for name, seconds in (("quiet", quiet), ("beside creates of 10 MB", busy)):
@@ -173,7 +175,7 @@ def measure(rounds: int) -> str:
             api("POST", "/runtimes", json.dumps(SPEC).encode())
             for number in range(rounds):
                 one_round(api, number, sizes if number else None)
-                beside(api, number, requests if number else None)
+                measure_interference(api, number, requests if number else None)
         peak = machine.peak_rss_mb(service.pid)
     about = (
         f"{machine.kind()}; Python {sys.version.split()[0]}; {rounds - 1} rounds; median (min–max) of the rounds. Values "

@@ -17,7 +17,7 @@ from app.base.json import strict_json
 from app.variables.values import fill_call, parse_call
 from bench import machine, programs, report
 from bench.endpoint import endpoint
-from bench.references import Api, Figures, tables, timed
+from bench.references import Api, Figures, measure_s, tables
 
 SIZES = {"100 B": 100, "10 kB": 10_000}
 COUNT = 1_000
@@ -35,7 +35,7 @@ def rows_of(size: int) -> dict[str, str]:
 
 def _middle(work: Callable[[], object], times: int) -> float:
     """The median of its milliseconds."""
-    return statistics.median(timed(work) for _ in range(times)) * 1000
+    return statistics.median(measure_s(work) for _ in range(times)) * 1000
 
 
 def pure(size: int) -> dict[str, float]:
@@ -82,7 +82,7 @@ def _spec(port: int) -> dict[str, Any]:
     }
 
 
-def called(api: Api, thread: str, tool: str, **args: Any) -> None:
+def run_call(api: Api, thread: str, tool: str, **args: Any) -> None:
     """One query that makes one call, to its end."""
     asked = {
         "runtime": "default",
@@ -103,7 +103,7 @@ def end_to_end(api: Api, size: int, thread: str) -> dict[str, float]:
     if size * COUNT < 500_000:  # else no prompt would hold them
         calls["with the 1,000 values in the prompt, ms"] = literal
     taken = {
-        name: _middle(lambda values=values: called(api, thread, "take", values=values), CALLS)
+        name: _middle(lambda values=values: run_call(api, thread, "take", values=values), CALLS)
         for name, values in calls.items()
     }
     first, plain = list(taken.values())[:2]
@@ -125,7 +125,7 @@ def measure(rounds: int) -> str:
         api = stack.enter_context(closing(Api(service.port, key)))
         api("POST", "/runtimes", json.dumps(_spec(port)).encode())
         for name, size in SIZES.items():
-            called(api, name, f"load_{size}", _outputPath="†state.rows")
+            run_call(api, name, f"load_{size}", _outputPath="†state.rows")
         for number in range(rounds):
             for name, size in SIZES.items():
                 _add(whole, number, name, end_to_end(api, size, name))

@@ -14,7 +14,7 @@ import asyncpg
 
 from app.base import embedded_postgres
 from bench import machine, programs, report
-from bench.references import QUIET_S, Api, Figures, others, tables, timed
+from bench.references import QUIET_S, Api, Figures, measure_s, small_requests, tables
 from bench.report import quantile
 
 SIZES = {"100": 100, "1,000": 1_000, "10,000": 10_000}
@@ -67,7 +67,9 @@ def one_round(api: Api, queries: dict[str, str], number: int, figures: Figures |
         }
         for name, path in paths.items():
             api("GET", path)
-            middle = statistics.median(timed(lambda path=path: api("GET", path)) for _ in range(TIMES[size]))
+            middle = statistics.median(
+                measure_s(lambda path=path: api("GET", path)) for _ in range(TIMES[size])
+            )
             if figures is not None:
                 figures.add(f"{name}, ms", size, middle * 1000)
                 if name == "tree":
@@ -77,9 +79,9 @@ def one_round(api: Api, queries: dict[str, str], number: int, figures: Figures |
 
 def beside(api: Api, suffix: str, number: int, figures: Figures | None) -> None:
     """What small requests take while nothing else happens, and while large trees are read one after another."""
-    with others(api) as quiet:
+    with small_requests(api) as quiet:
         time.sleep(QUIET_S)
-    with others(api) as busy:
+    with small_requests(api) as busy:
         for _ in range(BESIDE):
             api("GET", f"/work-records/wrk_{suffix}?tree=true")
     for name, seconds in (("quiet", quiet), ("beside trees of 10,000", busy)):
