@@ -1,1 +1,1 @@
-"""What a run costs: the service against the least program that could do the same, on this machine."""
+"""Measure what a run costs: the service against a minimal program that does the same, on this machine."""

@@ -1,6 +1,7 @@
-"""`make bench`: the service and the floor in one run, turn about, so that the machine's noise hits both.
+"""`make bench`: run the service and the floor program in turn, so that noise of the machine affects both.
 
-The other suites are in modules of their names."""
+The other suites are in modules of their names.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ IDLE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. The first round is thrown away."""
+    """How much to measure. The first round is discarded."""
 
     rounds: int
     alone: int  # runs with one client
@@ -58,7 +59,7 @@ class Figures:
 
 
 def starts(count: int, figures: Figures) -> None:
-    """The start of the service, cold (empty data directory) and warm (its Postgres stopped)."""
+    """Measure starting the service, cold (empty data directory) and warm (its Postgres stopped)."""
     for _ in range(count):
         with programs.data_dir() as data:
             for name in ("cold start", "warm start"):
@@ -67,7 +68,7 @@ def starts(count: int, figures: Figures) -> None:
 
 
 def phase(program: Program, postmaster: int, clients: int, runs: int, figures: Figures | None) -> str:
-    """One load on one program. Without `figures` it only warms up."""
+    """Run one load on one program. Without `figures`, only warm up."""
     own, database = machine.cpu_s(program.pid), machine.cpu_s(postmaster, below=True)
     result = program.load(clients, runs, PHASE_S)
     own = (machine.cpu_s(program.pid) - own) / runs * 1000
@@ -98,14 +99,14 @@ def phase(program: Program, postmaster: int, clients: int, runs: int, figures: F
 
 
 def idle(program: Program, postmaster: int) -> float:
-    """The CPU that the service and Postgres use while nothing happens, in ms a second."""
+    """Return the CPU that the service and Postgres use while idle, in ms per second."""
     before = machine.cpu_s(program.pid) + machine.cpu_s(postmaster, below=True)
     time.sleep(IDLE_S)
     return (machine.cpu_s(program.pid) + machine.cpu_s(postmaster, below=True) - before) / IDLE_S * 1000
 
 
 def measure(plan: Plan) -> str:
-    """Everything, and the table of it."""
+    """Measure everything; return the table."""
     figures = Figures()
     starts(plan.starts, figures)
     with ExitStack() as stack:
@@ -143,7 +144,7 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def main() -> None:
-    """Parses the arguments of `make bench`."""
+    """Parse the arguments of `make bench` and run the suite."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")

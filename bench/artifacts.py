@@ -1,4 +1,5 @@
-"""`make bench ARGS="--suite artifacts"`: what publishing and listing cost with few artifacts and with a million."""
+"""`make bench ARGS="--suite artifacts"`: the cost of publishing and listing with few artifacts and with a
+million."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ SELECT 'local', m.id, p.id FROM made m JOIN made p ON p.n = m.file / 2 * 4 + 3 W
 
 @dataclass(frozen=True, slots=True)
 class BenchService:
-    """A service with so many artifacts, and some of their names."""
+    """A service with a number of artifacts, and some of their names."""
 
     api: Api
     first: str
@@ -105,8 +106,10 @@ def _thread(n: int) -> str:
 
 
 async def _fill(dsn: str, count: int) -> tuple[str, datetime]:
-    """Adds so many artifacts, behind the service's back: by itself it would take hours. Gives what all others came from,
-    and the moment at which half of them were there."""
+    """Insert artifacts directly into the database: through the service it would take hours.
+
+    Return the common ancestor, and the time at which half of them existed.
+    """
     began = time.perf_counter()
     end = datetime.now(UTC)
     times = [end - SPAN * ((count - n) / count) for n in range(count)]
@@ -127,7 +130,7 @@ async def _fill(dsn: str, count: int) -> tuple[str, datetime]:
 
 
 def _start_service(stack: ExitStack, count: int) -> tuple[programs.Program, BenchService]:
-    """A service with so many artifacts."""
+    """Start a service with this many artifacts."""
     data = stack.enter_context(programs.data_dir())
     service, _ = stack.enter_context(programs.service(data))
     postgres = stack.enter_context(programs.database_of(data))
@@ -139,7 +142,7 @@ def _start_service(stack: ExitStack, count: int) -> tuple[programs.Program, Benc
 
 
 def middle_cursor(api: Api, count: int) -> str:
-    """The cursor of a page with half of the active records behind it."""
+    """Return the cursor of a page with half of the active records behind it."""
     cursor, seen = "", 0
     while seen < count // 8:
         page = json.loads(api("GET", f"/artifacts?limit={min(PAGE_ITEMS, count // 8)}{cursor}"))
@@ -149,7 +152,7 @@ def middle_cursor(api: Api, count: int) -> str:
 
 
 def one_round(home: BenchService, size: str, cursor: str, number: int, figures: Figures | None) -> None:
-    """Everything once, at one size. Without `figures` it only warms up."""
+    """Measure everything once, at one size. Without `figures`, only warm up."""
     api, counter = home.api, iter(range(REPEATS * 2))
     asked = json.dumps({"threadId": home.thread_id, "channel": "analysis", "path": home.path}).encode()
 
@@ -192,7 +195,7 @@ def one_round(home: BenchService, size: str, cursor: str, number: int, figures: 
 
 
 def measure(rounds: int) -> str:
-    """Everything, and the table of it. The sizes take turns; the first round is thrown away."""
+    """Measure everything; return the table. The sizes take turns; the first round is discarded."""
     figures = Figures()
     with ExitStack() as stack:
         made = {size: _start_service(stack, count) for size, count in SIZES.items()}
@@ -209,7 +212,7 @@ def measure(rounds: int) -> str:
 
 
 def run(*, quick: bool, page: Path | None) -> None:
-    """Measures, prints, and with a page writes the table into it."""
+    """Measure and print; with `page`, also write the table into it."""
     text = measure(2 if quick else 5)
     print(text)
     if page is not None:

@@ -102,7 +102,7 @@ class Client(asyncio.Protocol):
 
 
 async def load(job: Job) -> Result:
-    """Runs the job; an error of one client ends it and is in the result."""
+    """Run the job. An error of one client ends it and is in the result."""
     loop = asyncio.get_running_loop()
     result, left = Result(), [job.runs]
     began, cpu = time.perf_counter(), time.process_time()

@@ -1,4 +1,5 @@
-"""The user's side: an HTTP endpoint on loopback that gives every call the same answer, as cheaply as it can."""
+"""The user's side: an HTTP endpoint on loopback that gives every call the same response, as cheaply as
+possible."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ LENGTH = b"content-length:"
 
 
 class _Connection(asyncio.Protocol):
-    """Kept alive; reads a request to its end and answers it by its path. Nothing of a body is kept."""
+    """A kept-alive connection. It reads a request to its end and responds by path; bodies are discarded."""
 
     def __init__(self, answers: Mapping[bytes, bytes]) -> None:
         self._answers = answers
@@ -49,7 +50,7 @@ def _response(body: bytes) -> bytes:
 
 @contextmanager
 def endpoint(answers: Mapping[str, bytes]) -> Iterator[int]:
-    """Answers JSON by path, in a thread of its own, for as long as the block runs; gives the port."""
+    """Serve JSON by path in a thread while the block runs; yield the port."""
     ready: list[int] = []
     up, over = threading.Event(), asyncio.Event()
     loop = uvloop.new_event_loop()

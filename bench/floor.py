@@ -34,7 +34,7 @@ class FloorRequest(BaseModel):
 
 
 def floor(dsn: str) -> FastAPI:
-    """The application over a database of its own."""
+    """Build the application on a database of its own."""
     pools: list[Any] = []
 
     @asynccontextmanager

@@ -1,4 +1,5 @@
-"""`make bench ARGS="--suite graphs"`: what a plan of 1,000 trivial actions costs from end to end, by its shape."""
+"""`make bench ARGS="--suite graphs"`: the end-to-end cost of a plan of 1,000 trivial actions, by its
+shape."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def _chain(n: int) -> dict[str, Any]:
 
 
 def _layered(n: int) -> dict[str, Any]:
-    """Reads two of the layer before."""
+    """Return an action that reads two results of the layer before."""
     layer, place = divmod(n, LAYER)
     if not layer:
         return _step(n, "†input.n")
@@ -90,7 +91,8 @@ SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
 
 @dataclass
 class DatabaseSamples:
-    """What was seen of the database while a plan ran: looks, and those at which no statement of the service ran."""
+    """Samples of the database while a plan ran: all of them, and those without a running statement of the
+    service."""
 
     looks: int = 0
     idle: int = 0
@@ -99,7 +101,7 @@ class DatabaseSamples:
 
 @contextmanager
 def sample_database(dsn: str) -> Iterator[DatabaseSamples]:
-    """Looks again and again whether the database works for the service."""
+    """Sample whether the database works for the service, until the block ends."""
     seen = DatabaseSamples()
 
     async def look() -> None:
@@ -123,7 +125,7 @@ def sample_database(dsn: str) -> Iterator[DatabaseSamples]:
 
 
 def one_run(api: Api, service: int, postmaster: int, dsn: str, shape: str) -> dict[str, float]:
-    """Stores a plan of this shape and executes it; what that took."""
+    """Store and execute a plan of this shape; return what that took."""
     actions = [SHAPES[shape](n) for n in range(ACTIONS)]
     body = {"specName": "Steps", "runtime": "default", "body": {"actions": actions}}
     began = time.perf_counter()
@@ -152,7 +154,7 @@ def one_run(api: Api, service: int, postmaster: int, dsn: str, shape: str) -> di
 
 
 def measure(rounds: int) -> str:
-    """Everything, and the table of it. The first round is thrown away."""
+    """Measure everything; return the table. The first round is discarded."""
     figures = Figures()
     with ExitStack() as stack:
         port = stack.enter_context(endpoint({"/act": ANSWER}))
@@ -191,7 +193,7 @@ async def _postmaster(dsn: str) -> int:
 
 
 def run(*, quick: bool, page: Path | None) -> None:
-    """Measures, prints, and with a page writes the table into it."""
+    """Measure and print; with `page`, also write the table into it."""
     text = measure(2 if quick else 5)
     print(text)
     if page is not None:

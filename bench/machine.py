@@ -1,4 +1,5 @@
-"""What processes use, as the kernel tells it: CPU to the microsecond where it can, memory, the tree below a pid."""
+"""Resource usage of processes, from the kernel: CPU to the microsecond where possible, memory, process
+trees."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ MB = 1024 * 1024
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/<pid>/stat after the name, so that [1] is the parent; None once it is gone."""
+    """Return the fields of /proc/<pid>/stat after the name, so that [1] is the parent; None if it has
+    ended."""
     try:
         return Path("/proc", str(pid), "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -27,7 +29,7 @@ def parent_of(pid: int) -> int:
 
 
 def tree(root: int) -> list[int]:
-    """`root` and everything below it."""
+    """Return `root` and all its descendants."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := _stat(int(name))) is not None:
@@ -41,8 +43,11 @@ def tree(root: int) -> list[int]:
 
 
 def _own_cpu_s(pid: int) -> float:
-    """User and system time of a living process, all threads. The kernel keeps it in nanoseconds; /proc rounds down
-    to ticks of 10 ms, which is as much as a backend may use in a round, so its CPU clock is read where it lets us."""
+    """Return user and system time of a living process, all threads.
+
+    The kernel counts nanoseconds; /proc rounds down to ticks of 10 ms, which is as much as a backend may use
+    in a round, so its CPU clock is read where that is allowed.
+    """
     try:
         return time.clock_gettime(~pid << 3 | 2)  # CPUCLOCK_SCHED of that process: clock_getcpuclockid(3)
     except OSError:
@@ -51,7 +56,7 @@ def _own_cpu_s(pid: int) -> float:
 
 
 def cpu_s(root: int, *, below: bool = False) -> float:
-    """The CPU that a process used since its start, with its ended children; with `below`, the living ones too."""
+    """Return the CPU time of a process and its ended children; with `below`, also of living descendants."""
     total = 0.0
     for pid in tree(root) if below else [root]:
         fields = _stat(pid)
@@ -71,17 +76,17 @@ def _status_mb(pid: int, names: Iterable[str]) -> list[float]:
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory now, in MiB."""
+    """Return the current resident memory in MiB."""
     return _status_mb(pid, ["VmRSS"])[0]
 
 
 def peak_rss_mb(pid: int) -> float:
-    """The most resident memory it ever had, in MiB."""
+    """Return the peak resident memory in MiB."""
     return _status_mb(pid, ["VmHWM"])[0]
 
 
 def tree_pss_mb(root: int) -> float:
-    """Memory of a tree, pages that several share counted once, in MiB."""
+    """Return the memory of a process tree in MiB, with shared pages counted once."""
     total = 0
     for pid in tree(root):
         try:
@@ -93,6 +98,6 @@ def tree_pss_mb(root: int) -> float:
 
 
 def kind() -> str:
-    """The machine in general words: cores and memory."""
+    """Describe the machine in general terms: cores and memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
     return f"{os.cpu_count()} cores, {memory:.0f} GB of memory, {os.uname().sysname} {os.uname().machine}"

@@ -1,4 +1,5 @@
-"""Starting and ending the two programs. Ends only what it started, by pid, and removes every directory it made."""
+"""Start and stop the two programs. Stops only what it started, by pid, and removes every directory it
+created."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SPEC = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A running server: its process, its port, and the request that makes a run."""
+    """A running server: its process, its port, and the request that starts a run."""
 
     name: str
     child: subprocess.Popen[str]
@@ -48,7 +49,7 @@ class Program:
         return self.child.pid
 
     def load(self, clients: int, runs: int, seconds: float) -> Result:
-        """One phase, by a client in a process of its own."""
+        """Run one phase with a client in a process of its own."""
         job = Job(self.port, self.request, clients, runs, seconds)
         told = subprocess.run(
             [sys.executable, "-m", "bench.client"],
@@ -66,7 +67,8 @@ class Program:
 
 @contextlib.contextmanager
 def data_dir() -> Iterator[Path]:
-    """A directory for one service, gone afterwards, with what the service keeps elsewhere for it."""
+    """Yield a directory for one service; remove it afterwards, with what the service keeps elsewhere for
+    it."""
     above = Path(tempfile.mkdtemp(prefix="plangate-bench-"))
     above.chmod(0o711)  # where this runs as root, the account that runs Postgres passes through
     try:
@@ -79,7 +81,7 @@ def data_dir() -> Iterator[Path]:
 
 
 def _first_lines(child: subprocess.Popen[str], count: int) -> list[str]:
-    """Its first lines, or SystemExit when it does not say them in time."""
+    """Return the first lines of the child's output. Raise SystemExit if they do not arrive in time."""
     timer = threading.Timer(READY_S, child.kill)
     timer.start()
     try:
@@ -93,7 +95,7 @@ def _first_lines(child: subprocess.Popen[str], count: int) -> list[str]:
 
 
 def _end(child: subprocess.Popen[str]) -> None:
-    """SIGTERM, then SIGKILL: this child only."""
+    """Stop this child: SIGTERM, then SIGKILL."""
     if child.poll() is None:
         child.send_signal(signal.SIGTERM)
         try:
@@ -128,8 +130,11 @@ def _call(port: int, key: str, method: str, path: str, body: object = None) -> b
 
 @contextlib.contextmanager
 def service(data: Path, **settings: object) -> Iterator[tuple[Program, float]]:
-    """`plangate serve` with the mock provider, and the seconds from its start to the first answered request that
-    reads the database. `settings`: `slots=2` is PLANGATE_SLOTS."""
+    """Run `plangate serve` with the mock provider; yield the seconds from its start to the first request that
+    reads the database.
+
+    `settings`: `slots=2` is PLANGATE_SLOTS.
+    """
     command = [
         sys.executable,
         "-m",
@@ -163,7 +168,7 @@ def service(data: Path, **settings: object) -> Iterator[tuple[Program, float]]:
 
 @contextlib.contextmanager
 def floor(dsn: str) -> Iterator[tuple[Program, float]]:
-    """The floor on its own database, and the seconds to its first answered request."""
+    """Run the floor program on its own database; yield the seconds to its first response."""
     began = time.perf_counter()
     child = subprocess.Popen([sys.executable, "-m", "bench.floor", dsn], stdout=subprocess.PIPE, text=True)
     try:
@@ -178,7 +183,7 @@ def floor(dsn: str) -> Iterator[tuple[Program, float]]:
 
 @contextlib.contextmanager
 def database_of(data: Path) -> Iterator[embedded_postgres.EmbeddedPostgres]:
-    """A use of the embedded Postgres of `data`, beside the service's."""
+    """Yield a use of the embedded Postgres of `data`, beside the service's."""
     postgres = embedded_postgres.start(data)
     try:
         yield postgres
@@ -187,7 +192,7 @@ def database_of(data: Path) -> Iterator[embedded_postgres.EmbeddedPostgres]:
 
 
 async def make_floor_database(postgres: embedded_postgres.EmbeddedPostgres) -> tuple[str, int]:
-    """The address of a database for the floor, and the pid of the postmaster."""
+    """Create a database for the floor program; return its address and the pid of the postmaster."""
     connection = await asyncpg.connect(postgres.dsn(user=embedded_postgres.SUPERUSER))
     try:
         await connection.execute('CREATE DATABASE "floor"')

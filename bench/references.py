@@ -1,4 +1,5 @@
-"""`make bench ARGS="--suite references"`: what references cost by the size of their values, and what others notice."""
+"""`make bench ARGS="--suite references"`: the cost of references by value size, and their effect on other
+requests."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ PAUSE_S = 0.005
 
 @dataclass
 class Figures:
-    """By row and size, a value a round."""
+    """Values by row and size, one per round."""
 
     rows: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
@@ -55,7 +56,7 @@ class Figures:
 
 
 class Api:
-    """One connection with a key, kept alive while it is used."""
+    """One kept-alive connection with a key."""
 
     def __init__(self, port: int, key: str) -> None:
         self.again: Callable[[], Api] = lambda: Api(port, key)
@@ -75,7 +76,7 @@ class Api:
 
 
 def rows_of(size: int, mark: str) -> bytes:
-    """The JSON of rows of about 100 bytes, as many as there is room for."""
+    """Return JSON rows of about 100 bytes each, up to the given size."""
     written, total, n = [], 2, 0
     while True:
         row = {
@@ -100,7 +101,7 @@ def measure_s(work: Callable[[], object]) -> float:
 
 
 def one_round(api: Api, number: int, figures: Figures | None) -> None:
-    """Creates, creates again, glimpses and resolves values of each size. Without `figures` it only warms up."""
+    """Create, re-create, glimpse and resolve values of each size. Without `figures`, only warm up."""
     for size, most in SIZES.items():
         values = [rows_of(most, f"{number}-{n}") for n in range(REPEATS[size])]
         bodies = [b'{"kind":"%s","value":%s}' % (KIND.encode(), value) for value in values]
@@ -129,16 +130,17 @@ def one_round(api: Api, number: int, figures: Figures | None) -> None:
 
 @contextmanager
 def small_requests(api: Api) -> Iterator[list[float]]:
-    """Small requests on a connection of their own for as long as the block runs: the seconds that each took."""
+    """Send small requests on a separate connection while the block runs; yield the list of their durations in
+    seconds."""
     taken: list[float] = []
     over = threading.Event()
 
-    def ask() -> None:
+    def send_requests() -> None:
         with closing(api.again()) as own:
             while not over.wait(PAUSE_S):
                 taken.append(measure_s(lambda: own("GET", "/references?limit=1")))
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=send_requests)
     thread.start()
     try:
         yield taken
@@ -148,7 +150,8 @@ def small_requests(api: Api) -> Iterator[list[float]]:
 
 
 def measure_interference(api: Api, number: int, figures: Figures | None) -> None:
-    """What small requests take while nothing else happens, and while large values are created one after another."""
+    """Measure small requests while the service is idle, and while large values are created one after
+    another."""
     with small_requests(api) as quiet:
         time.sleep(QUIET_S)
     bodies = [
@@ -167,7 +170,7 @@ def measure_interference(api: Api, number: int, figures: Figures | None) -> None
 
 
 def measure(rounds: int) -> str:
-    """Everything, and the tables of it. The first round is thrown away."""
+    """Measure everything; return the tables. The first round is discarded."""
     sizes, requests = Figures(), Figures()
     with programs.data_dir() as data, programs.service(data) as (service, _):
         key = Path(data / "local-key").read_text("utf-8").strip()
@@ -194,7 +197,7 @@ def measure(rounds: int) -> str:
 
 
 def tables(figures: Figures, columns: list[str]) -> list[str]:
-    """The lines of a Markdown table, a row for each figure."""
+    """Return the lines of a Markdown table, one row per figure."""
     head = [f"| | {' | '.join(columns)} |", f"| --- | {' | '.join('---:' for _ in columns)} |"]
     return head + [
         f"| {row} | {' | '.join(spread(held.get(column, [])) for column in columns)} |"
@@ -203,7 +206,7 @@ def tables(figures: Figures, columns: list[str]) -> list[str]:
 
 
 def run(*, quick: bool, page: Path | None) -> None:
-    """Measures, prints, and with a page writes the tables into it."""
+    """Measure and print; with `page`, also write the tables into it."""
     text = measure(2 if quick else 5)
     print(text)
     if page is not None:

@@ -1,4 +1,4 @@
-"""From the numbers of the rounds to one Markdown table."""
+"""Build a Markdown table from the numbers of all rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BEGIN, END = "<!-- bench{}: begin -->", "<!-- bench{}: end -->"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure: a value a round for each program; pairs of one round give the ratio."""
+    """One figure: one value per round for each program; pairs of one round give the ratio."""
 
     name: str
     unit: str
@@ -21,7 +21,7 @@ class Row:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of the values do not exceed."""
+    """Return the value that `share` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
@@ -31,7 +31,7 @@ def _number(value: float) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """`median (min-max)`."""
+    """Return `median (min-max)`."""
     if not values:
         return ""
     middle = _number(statistics.median(values))
@@ -39,7 +39,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def table(rows: Sequence[Row], about: str) -> str:
-    """The table with a line above it that says of what."""
+    """Return the table with a caption above it."""
     lines = [about, "", "| | service | floor | service / floor |", "| --- | ---: | ---: | ---: |"]
     for row in rows:
         ratios = [s / f for s, f in zip(row.service, row.floor, strict=False) if f]
@@ -50,7 +50,7 @@ def table(rows: Sequence[Row], about: str) -> str:
 
 
 def write(page: Path, text: str, suite: str = "") -> None:
-    """Puts the table between the suite's markers of the page; the prose around it stays."""
+    """Write the table between the suite's markers on the page; keep the text around it."""
     first, last = (marker.format(suite and f" {suite}") for marker in (BEGIN, END))
     before, begin, rest = page.read_text("utf-8").partition(first)
     _, end, after = rest.partition(last)

@@ -1,4 +1,4 @@
-"""`make bench ARGS="--suite variables"`: what it costs to put 1,000 values in the place of variables in one call."""
+"""`make bench ARGS="--suite variables"`: the cost of replacing 1,000 variables with values in one call."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def rows_of(size: int) -> dict[str, str]:
 
 
 def _middle(work: Callable[[], object], times: int) -> float:
-    """The median of its milliseconds."""
+    """Return the median duration in milliseconds."""
     return statistics.median(measure_s(work) for _ in range(times)) * 1000
 
 
 def pure(size: int) -> dict[str, float]:
-    """The replacement alone, and beside it what it takes to write the same arguments as JSON and read them."""
+    """Measure the replacement alone, and writing and reading the same arguments as JSON for comparison."""
     state = {"rows": rows_of(size)}
     args = {"values": VARIABLES}
     call = parse_call(args, (), None)
@@ -83,7 +83,7 @@ def _spec(port: int) -> dict[str, Any]:
 
 
 def run_call(api: Api, thread: str, tool: str, **args: Any) -> None:
-    """One query that makes one call, to its end."""
+    """Run a query that makes one call, to its end."""
     asked = {
         "runtime": "default",
         "threadKey": thread,
@@ -97,7 +97,7 @@ def run_call(api: Api, thread: str, tool: str, **args: Any) -> None:
 
 
 def end_to_end(api: Api, size: int, thread: str) -> dict[str, float]:
-    """A query with one call, with variables and without; its thread has the values in its state."""
+    """Measure a query with one call, with and without variables; its thread has the values in its state."""
     literal = list(rows_of(size).values())
     calls: dict[str, list[str]] = {"with 1,000 variables, ms": VARIABLES, "with 1,000 short texts, ms": PLAIN}
     if size * COUNT < 500_000:  # else no prompt would hold them
@@ -111,7 +111,7 @@ def end_to_end(api: Api, size: int, thread: str) -> dict[str, float]:
 
 
 def measure(rounds: int) -> str:
-    """Everything, and the tables of it. The first round is thrown away."""
+    """Measure everything; return the tables. The first round is discarded."""
     alone, whole = Figures(), Figures()
     for number in range(rounds):
         for name, size in SIZES.items():

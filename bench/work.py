@@ -1,4 +1,5 @@
-"""`make bench ARGS="--suite work"`: what reading a work tree costs by its size, and what others notice of large ones."""
+"""`make bench ARGS="--suite work"`: the cost of reading a work tree by its size, and its effect on other
+requests."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ SELECT tenant_id, 'wrk_7' || lpad(n::text, 25, '0'), query_id, thread_id, id,
 
 
 async def fill(dsn: str, query_id: str, first: int, count: int) -> None:
-    """Adds so many records to a query, behind the service's back: a run of that length would take minutes."""
+    """Insert records of a query directly into the database: a run of that length would take minutes."""
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(FILL, query_id, first, first + count - 1)
@@ -46,8 +47,8 @@ async def fill(dsn: str, query_id: str, first: int, count: int) -> None:
         await connection.close()
 
 
-def made(api: Api, dsn: str, first: int, count: int) -> str:
-    """A query with so many records; gives the id of its root."""
+def insert_query(api: Api, dsn: str, first: int, count: int) -> str:
+    """Create a query with this many records; return the id of its root."""
     query = json.loads(api("POST", "/queries", b'{"runtime":"default","prompt":"hi"}'))["id"]
     while json.loads(api("GET", f"/queries/{query}?waitMs=5000"))["endedAt"] is None:
         pass
@@ -57,7 +58,7 @@ def made(api: Api, dsn: str, first: int, count: int) -> str:
 
 
 def one_round(api: Api, queries: dict[str, str], number: int, figures: Figures | None) -> None:
-    """Reads the trees of each size. Without `figures` it only warms up."""
+    """Read the trees of each size. Without `figures`, only warm up."""
     for size, suffix in queries.items():
         paths = {
             "tree": f"/work-records/wrk_{suffix}?tree=true",
@@ -77,8 +78,8 @@ def one_round(api: Api, queries: dict[str, str], number: int, figures: Figures |
             print(f"round {number}: {name} of {size}: {middle * 1000:.2f} ms", file=sys.stderr)
 
 
-def beside(api: Api, suffix: str, number: int, figures: Figures | None) -> None:
-    """What small requests take while nothing else happens, and while large trees are read one after another."""
+def measure_interference(api: Api, suffix: str, number: int, figures: Figures | None) -> None:
+    """Measure small requests while the service is idle, and while large trees are read one after another."""
     with small_requests(api) as quiet:
         time.sleep(QUIET_S)
     with small_requests(api) as busy:
@@ -93,7 +94,7 @@ def beside(api: Api, suffix: str, number: int, figures: Figures | None) -> None:
 
 
 def measure(rounds: int) -> str:
-    """Everything, and the tables of it. The first round is thrown away."""
+    """Measure everything; return the tables. The first round is discarded."""
     trees, requests = Figures(), Figures()
     with ExitStack() as stack:
         data = stack.enter_context(programs.data_dir())
@@ -103,14 +104,14 @@ def measure(rounds: int) -> str:
         api = stack.enter_context(closing(Api(service.port, key)))
         first, queries = 1, {}
         for size, count in SIZES.items():
-            queries[size] = made(api, postgres.dsn(user=embedded_postgres.SUPERUSER), first, count)
+            queries[size] = insert_query(api, postgres.dsn(user=embedded_postgres.SUPERUSER), first, count)
             first += count
             tree = json.loads(api("GET", f"/work-records/wrk_{queries[size]}?tree=true"))
             if len(tree["below"]) + 1 != count:
                 raise SystemExit(f"the tree has {len(tree['below']) + 1} records and not {count}")
         for number in range(rounds):
             one_round(api, queries, number, trees if number else None)
-            beside(api, queries["10,000"], number, requests if number else None)
+            measure_interference(api, queries["10,000"], number, requests if number else None)
         peak = machine.peak_rss_mb(service.pid)
     about = (
         f"{machine.kind()}; Python {sys.version.split()[0]}; {rounds - 1} rounds; median (min–max) of the rounds. Each "
@@ -121,7 +122,7 @@ def measure(rounds: int) -> str:
 
 
 def run(*, quick: bool, page: Path | None) -> None:
-    """Measures, prints, and with a page writes the tables into it."""
+    """Measure and print; with `page`, also write the tables into it."""
     text = measure(2 if quick else 5)
     print(text)
     if page is not None:

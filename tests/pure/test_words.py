@@ -34,6 +34,7 @@ CLEAN = (
     "app/tenancy",
     "app/usage",
     "app/workspace",
+    "bench",
 )
 
 PENDING = (
