@@ -138,7 +138,7 @@ async def test_a_child_that_ran_a_query_gets_no_other_once_it_is_idle(
     one, processes = child(), parent()
     one.ran = {"qry_a"}
     processes._children[one.id] = one
-    await processes._look()
+    await processes._place_suspects()
     assert one.stopping
     assert not one.running
 
