@@ -313,7 +313,8 @@ def test_ten_thousand_records_fit_on_a_screen(height: int, width: int) -> None:
     lines = render_work(query, tree(*below), many, None, height=height, width=width)
     assert len(lines) <= max(height, 30)
     assert max(map(len, lines)) <= max(width, 130)
-    assert len(render_work(query, tree(*below), many, None, height=None, width=width)) > 8000
+    if height == 24:  # without a height, once for each width
+        assert len(render_work(query, tree(*below), many, None, height=None, width=width)) > 8000
 
 
 def test_no_string_of_a_record_reaches_the_terminal_as_it_is() -> None:
