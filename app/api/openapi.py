@@ -196,7 +196,7 @@ class _Download:
 
 
 def describe(api: FastAPI) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     found: dict[str, Any] = get_openapi(
         title=api.title,
         version=api.version,
@@ -227,13 +227,13 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def scope_of(operation: dict[str, Any]) -> str | None:
-    """The scope that a key needs for it; None where no key is needed."""
+    """Return the scope that a key needs for the operation, or None if it needs no key."""
     scopes: list[str] = [s for need in operation.get("security", ()) for s in next(iter(need.values()))]
     return scopes[0] if scopes else None
 
 
 def problems_of(path: str, method: str, operation: dict[str, Any]) -> list[int]:
-    """The statuses of the problems that an operation can answer."""
+    """Return the statuses of the problems that an operation can return."""
     found = set(MORE_PROBLEMS.get(operation["operationId"], ()))
     if scope_of(operation):
         found |= {401, 403, 422, 429, 503}  # 422: also for the headers that everything takes

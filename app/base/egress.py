@@ -196,10 +196,10 @@ class EgressPolicy:
         return plain in self.allow_hosts or f"{plain} {port}" in self.allow_hosts
 
     def check_url(self, url: str) -> None:
-        """What can be said without resolving a name, for the door.
+        """Check what can be checked without resolving a name.
 
-        Raises EgressRefused for another scheme than http and https, and for an address in the URL, however it
-        is spelled, that is not allowed.
+        Raise EgressRefused for a scheme other than http and https, and for an address in the URL, however
+        it is spelled, that is not allowed.
         """
         try:
             parsed = httpx.URL(url)
@@ -220,10 +220,11 @@ class EgressPolicy:
             raise EgressRefused(host, why)
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """The checked addresses of a host, each to be connected to as it is, without resolving again.
+        """Return the checked addresses of a host. Connect to one of them directly, without resolving the
+        name again.
 
-        Raises EgressRefused when one of them is not allowed: a name with an address inside and one outside is
-        an attack. Raises OSError when there is no such name.
+        Raise EgressRefused if any of them is not allowed: a name with both a public and a private address
+        is an attack. Raise OSError if the name does not exist.
         """
         if not host or "%" in host or "/" in host:
             raise EgressRefused(host, "it is not the name of a host", allowable=False)
@@ -278,7 +279,8 @@ def _check_address(host: str, text: str, *, written: bool) -> None:
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is, in any spelling a resolver takes: 127.1, 0x7f000001, 0177.0.0.1, [::1]."""
+    """Return the address that a host spells, in any spelling that a resolver accepts: 127.1, 0x7f000001,
+    0177.0.0.1, [::1]."""
     plain = host.rstrip(".").removeprefix("[").removesuffix("]")
     try:
         return ipaddress.ip_address(plain)
@@ -298,7 +300,7 @@ def _plain(host: str) -> str:
 
 
 def _allowed_form(entry: str) -> str:
-    """The form in which exceptions are compared: the host, or the host, a space and the port."""
+    """Return the form in which exceptions are compared: the host, or the host, a space and the port."""
     text = entry.strip()
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
@@ -409,7 +411,7 @@ class _Measured:
 
 
 async def _answered(answer: Awaitable[T]) -> T:
-    """The answer to a request, up to its body, within the bound of what may stand before that."""
+    """Return the response to a request, up to its body. What precedes the body is bounded."""
     before = _head_bytes_left.set([MAX_HEAD_BYTES])
     try:
         return await answer
@@ -533,9 +535,10 @@ def no_cookies() -> http.cookiejar.CookieJar:
 def egress_client_httpx(
     policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES
 ) -> httpx.AsyncClient:
-    """A client that any number of tenants may share. `max_response_bytes` None is for streams without an end.
+    """Return a client that any number of tenants may share. `max_response_bytes` None is for endless
+    streams.
 
-    Its requests raise EgressRefused beside the errors of httpx.
+    Its requests raise EgressRefused besides the errors of httpx.
     """
     return httpx.AsyncClient(
         transport=EgressTransport(policy, max_response_bytes=max_response_bytes),
@@ -549,8 +552,8 @@ def egress_client_httpx(
 def egress_client_httpx2(
     policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES, keep_alive: bool = True
 ) -> httpx2.AsyncClient:
-    """The same for what speaks httpx2, such as the SDKs of the vendors. Without `keep_alive` every request has a
-    connection of its own."""
+    """Return the same client for code that uses httpx2, such as the vendors' SDKs. Without `keep_alive`
+    every request has a connection of its own."""
     return httpx2.AsyncClient(
         transport=EgressTransport2(
             policy,

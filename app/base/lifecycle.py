@@ -26,7 +26,7 @@ class Lifecycle(Generic[S]):
     transitions: Mapping[S, Collection[S]]
 
     def __post_init__(self) -> None:
-        """Raises ValueError when the table is empty, or a state is missing from it."""
+        """Raise ValueError if the table is empty, or a state is missing from it."""
         if not self.transitions:
             raise ValueError(f"the lifecycle of {self.name} has no states")
         table = {state: tuple(following) for state, following in self.transitions.items()}
@@ -53,7 +53,7 @@ class Lifecycle(Generic[S]):
         return to in self.transitions[current]
 
     def check(self, current: S, to: S) -> None:
-        """Raises Conflict, naming both states and what is allowed, unless `to` may follow `current`."""
+        """Raise Conflict, naming both states and what is allowed, unless `to` may follow `current`."""
         if self.allows(current, to):
             return
         allowed = [_text(state) for state in self.transitions[current]]
@@ -64,7 +64,8 @@ class Lifecycle(Generic[S]):
         )
 
     def mermaid(self) -> str:
-        """The state diagram in Mermaid's language, in the order of the table, without a final newline."""
+        """Return the state diagram in Mermaid's language, in the order of the table, without a final
+        newline."""
         lines = ["stateDiagram-v2"]
         names = {state: re.sub(r"\W", "_", _text(state)) for state in self.transitions}
         lines += [

@@ -88,7 +88,7 @@ class Page:
 
 
 def event(scope: Scope, type_: str, **fields: Any) -> Event:
-    """Makes an event of the catalogue (plangate.events). Values must be JSON-able."""
+    """Make an event of the catalogue (plangate.events). Values must be JSON-able."""
     envelope = {
         "type": type_,
         "queryId": scope.query_id,

@@ -13,7 +13,8 @@ _VERTEX_MULTI_REGIONS: Final = {
 
 
 def host_of(kind: str, region: str | None = None) -> str:
-    """The host that a provider of this kind sends its key to. `region` is for `bedrock` and `vertex`."""
+    """Return the host that a provider of this kind sends its key to. `region` is for `bedrock` and
+    `vertex`."""
     if kind == "bedrock":
         return f"bedrock-runtime.{region}.amazonaws.com"
     if kind == "vertex":

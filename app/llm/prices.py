@@ -27,8 +27,8 @@ class Cost:
 
 
 def together(costs: Iterable[float]) -> float | None:
-    """What these cost together, None where there are none. They are added as decimals, as the database adds them: prices
-    are decimals, so that the sum is the same in whatever order, and 0.15 and 0.3 are 0.45."""
+    """Return the sum of these costs, or None if there are none. They are added as decimals, as the database
+    does, so that the sum does not depend on the order, and 0.15 and 0.3 are 0.45."""
     exact = [Decimal(f"{usd:.{EXACT_DIGITS}g}") for usd in costs]
     return float(sum(exact)) if exact else None
 
@@ -41,7 +41,7 @@ def _table() -> tuple[ModuleType, str]:
 
 
 def price(provider: str, model: str, usage: Usage) -> Cost | None:
-    """The price of one call, or None where the table does not know the model. `provider` is a kind."""
+    """Return the price of one call, or None if the table does not know the model. `provider` is a kind."""
     now = datetime.now(UTC)
     found = _found(provider, model, usage, now)
     if found is None:
@@ -57,8 +57,8 @@ def window(provider: str, model: str) -> int | None:
 
 
 def known_as(provider: str, model: str) -> str | None:
-    """The table's own name of a model, or None where it has none. Many names are one model: the table knows most by how
-    they begin."""
+    """Return the table's own name of a model, or None. Many names mean one model: the table knows most
+    models by a prefix."""
     found = _found(provider, model, Usage())
     return None if found is None else found.model.id
 

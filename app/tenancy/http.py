@@ -125,8 +125,8 @@ def _refuse_nul(request: Request) -> None:
 
 
 def refuse_odd_query(request: Request) -> None:
-    """What a parameter says must be what was sent: bytes that are no UTF-8 would be replaced, and NUL cannot be stored. Raises
-    Invalid."""
+    """Raise Invalid if the query string is not valid UTF-8 or has a NUL: invalid bytes would be replaced,
+    and NUL cannot be stored."""
     flaws = [
         FieldError(
             f"query:{unquote(part.partition(b'=')[0])[:MAX_NAME_CHARS]}", "is not UTF-8: é is %C3%A9, not %E9"
@@ -183,7 +183,7 @@ class Door:
 
 
 def path_of(request: Request) -> str:
-    """The path that was asked for. `request.url` is put together with the Host header and may say another."""
+    """Return the requested path. `request.url` is put together with the Host header and may differ."""
     path: str = request.scope["path"]
     return path
 
@@ -194,7 +194,7 @@ def host_of(request: Request) -> str:
 
 
 def traceparent_of(request: Request) -> str | None:
-    """The caller's span, as W3C Trace Context names it; None where there is none, or none that can be read."""
+    """Return the caller's span (W3C Trace Context), or None if there is none that can be parsed."""
     given = request.headers.get("traceparent", "")
     return given if parse_traceparent(given) else None
 
@@ -229,7 +229,8 @@ async def _caller(
 
 
 def _refuse_unknown(request: Request) -> None:
-    """A filter that is misspelt would list too much, a part of a record would be missing for ever. Raises Invalid."""
+    """Raise Invalid for unknown parameters and fields: a misspelled filter would list too much, and a
+    misspelled field would be lost."""
     if not request.query_params:
         return
     taken = {known.alias for known in get_flat_params(request.scope["route"].dependant)}
@@ -251,7 +252,8 @@ def _resource_id(body: Any) -> str | None:
 
 
 def calling(scope: str) -> Any:
-    """The caller of a route that needs `scope`, declared in the OpenAPI document."""
+    """Return the dependency that gives the caller of a route that needs `scope`; the OpenAPI document shows
+    the scope."""
     return Security(_caller, scopes=[scope])
 
 
@@ -275,8 +277,8 @@ def json_response(body: Any, status: int = 200, location: str | None = None) -> 
 async def answer(
     request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Reply]], said: bytes | None = None
 ) -> Response:
-    """Runs a verb in one transaction, with the request's Idempotency-Key if it has one. `said` is what the request says, where
-    that is not its body alone."""
+    """Run a function in one transaction, under the request's Idempotency-Key if it has one. `said` is what
+    identifies the request, if that is more than its body."""
     key = await _key(request, caller, said)
     db = door_of(request).db
     if key is None:
@@ -296,8 +298,8 @@ async def answer(
 
 
 async def repeated(request: Request, caller: Caller) -> Response | None:
-    """The first answer, if the Idempotency-Key of the request has one: for a route that asks somebody outside before it
-    can begin its transaction, and would get another answer, or none, the second time."""
+    """Return the stored response if the request repeats an Idempotency-Key. For routes that call another
+    server before their transaction begins, and might get another result the second time."""
     key = await _key(request, caller)
     if key is None:
         return None
@@ -324,7 +326,7 @@ def _again(stored: idempotency.Stored) -> Response:
 
 
 async def reading(request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Any]]) -> Response:
-    """Runs a reading verb and answers 200 with what it gives."""
+    """Run a read in a transaction, and respond 200 with its result."""
     async with door_of(request).db.transaction(caller.tenant) as tx:
         body = await verb(tx)
     return json_response(await _written(body))
@@ -340,7 +342,7 @@ Cursor = Annotated[str | None, Query(max_length=4096, description="`nextCursor` 
 
 
 def before(request: Request, kind: str, cursor: str | None) -> list[str | int] | None:
-    """The position that a page's cursor stands for."""
+    """Return the position that a page's cursor stands for."""
     return None if cursor is None else door_of(request).signer.decode(kind, cursor)
 
 

@@ -68,7 +68,8 @@ class Stored:
 
 
 async def begin(tx: Tx, key: Key) -> Stored | None:
-    """The stored answer of an earlier request; None for the first one, which now holds the key."""
+    """Return the stored response of an earlier request, or None for the first request, which now holds the
+    key."""
     where = (tx.tenant, key.principal, key.method, key.path, key.key)
     if not await tx.value(TRY_LOCK, *where):
         raise InProgress("A request with this Idempotency-Key is in progress; ask again in a second.")

@@ -20,8 +20,8 @@ SHARED_KEYS, SHAPES, CACHED_NUMBERS = 16, 256, 16_384
 
 
 def parsed(data: bytearray, most_containers: int) -> Any:
-    """What `jsongate.parse` gives, in as little memory as there is a way to: the text goes before its value is
-    complete. Empties `data`. Raises Malformed, TooLarge."""
+    """Return what `strict_json.parse` returns, in as little memory as possible: the text is freed before
+    its value is complete. Empty `data`. Raise Malformed or TooLarge."""
     body = bytes(data)
     data.clear()
     seen = strict_json.survey(body)
@@ -36,7 +36,8 @@ def parsed(data: bytearray, most_containers: int) -> Any:
 
 
 def parsed_unhurried(body: bytes) -> Any:
-    """What `jsongate.parse` gives, for a thread beside the event loop (see `unhurried`). Raises Malformed."""
+    """Return what `strict_json.parse` returns, in a thread beside the event loop (see `unhurried`). Raise
+    Malformed."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -45,7 +46,7 @@ def parsed_unhurried(body: bytes) -> Any:
 
 
 def _judged(text: str, seen: strict_json.Survey, loads: Callable[[str], Any]) -> Any:
-    """The value of a body that is plainly right; any other the gate itself judges."""
+    """Return the value of a body that is plainly valid; leave any other body to the strict parser."""
     try:
         value = loads(text)
         if seen.complaint is None and seen.is_all_of(value, halves="\\u" in text):
@@ -56,7 +57,7 @@ def _judged(text: str, seen: strict_json.Survey, loads: Callable[[str], Any]) ->
 
 
 def stored(body: bytes | bytearray) -> Any:
-    """The value of a JSON text that the service wrote itself."""
+    """Parse a JSON text that the service wrote itself."""
     text = bytes(body)
     objects, commas, quotes = (text.count(sign) for sign in (b"{", b",", b'"'))
     dense = objects * CHARS_AN_OBJECT > len(text) or (commas - quotes // 2) * CHARS_A_NUMBER > len(text)
@@ -64,8 +65,8 @@ def stored(body: bytes | bytearray) -> Any:
 
 
 def unhurried(text: str | bytes) -> Any:
-    """The value of a JSON text, for a thread beside the event loop: at each object the others get their turn, where the
-    fastest parser holds the interpreter to the end, and takes two thirds of the time. Raises ValueError,
+    """Parse a JSON text in a thread beside the event loop. It releases the interpreter at each object,
+    while the fastest parser holds it to the end and takes two thirds of the time. Raise ValueError or
     RecursionError."""
     return json.loads(text, object_hook=_as_it_is, parse_constant=_no_constant)
 
@@ -81,9 +82,9 @@ def _dense(seen: strict_json.Survey, chars: int) -> bool:
 
 
 def built(text: str | bytes | bytearray, *, dense: bool) -> Any:
-    """The value of a JSON text, without a tree of the parser's own beside it. Equal short texts are one. Where the text
-    is dense, equal numbers are one, and objects of the same keys share them: 16 MiB of `{"id": 1000000}` take 10 times
-    the text so, and 15 times as plain dicts. Raises ValueError, RecursionError."""
+    """Parse a JSON text without a second tree beside the value. Equal short texts are shared. In a dense
+    text, equal numbers are shared too, and objects with the same keys share those: 16 MiB of `{"id":
+    1000000}` then take 10 times the size of the text instead of 15. Raise ValueError or RecursionError."""
     if not dense:
         return pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="all")
     return json.loads(
@@ -102,7 +103,7 @@ class SharedKeys:
         self._shapes: dict[tuple[str, ...], type] = {}
 
     def sharing(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """The same dict, with keys that it shares."""
+        """Return the same dict, with shared keys."""
         keys = tuple(plain)
         shape = self._shapes.get(keys)
         if shape is None:

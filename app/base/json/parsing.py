@@ -36,7 +36,7 @@ class Parser:
         self._turns = asyncio.Semaphore(2)
 
     async def parse(self, body: bytes) -> strict_json.JsonValue:
-        """The value of a document, as `jsongate.parse` gives it. Raises Malformed, TooLarge."""
+        """Return the value of a document, like `strict_json.parse`. Raise Malformed or TooLarge."""
         if len(body) <= AT_ONCE_BYTES:
             return parse_without_collections(body)
         if (

@@ -34,8 +34,8 @@ class Helpers:
     """The turns of a process at helpers of one kind."""
 
     def __init__(self, module: str, most_bytes: int, too_complex: str | None = None) -> None:
-        """`module` has what a helper can do; with more than `most_bytes` of memory it is ended. `too_complex` is what the
-        caller reads then."""
+        """Set up the pool. `module` has the functions of the processes; a process that uses more than
+        `most_bytes` of memory is ended, and `too_complex` is then the error message."""
         self._too_complex = TOO_COMPLEX if too_complex is None else too_complex
         self._module = module
         self._most_bytes = most_bytes
@@ -43,7 +43,7 @@ class Helpers:
 
     @asynccontextmanager
     async def one(self, turn_s: float | None = None) -> AsyncIterator[Helper]:
-        """A helper for the length of the block. Raises TooManyRequests where its turn does not come in time."""
+        """Provide a process for the length of the block. Raise TooManyRequests if none is free in time."""
         try:
             async with asyncio.timeout(turn_s):
                 await self._turns.acquire()
@@ -73,7 +73,7 @@ class Helper:
     async def asked(
         self, ask: str, *data: bytes | bytearray, **head: Any
     ) -> tuple[dict[str, Any], bytearray]:
-        """The answer to a question. A bytearray that goes with it is emptied once it is there."""
+        """Return the answer to a request. A bytearray that is passed along is emptied once it has arrived."""
         answer = await asyncio.to_thread(self._exchanged, {"ask": ask, **head}, data)
         if answer is None:
             status = await asyncio.to_thread(self.process.wait)
@@ -97,7 +97,7 @@ class Helper:
         return None
 
     def _watch(self) -> None:
-        """Returns when there is an answer, or the end of the child, if it takes too much memory."""
+        """Return when there is an answer, or when the process was ended because it used too much memory."""
         answers = select.poll()
         answers.register(self._source, select.POLLIN)
         while not answers.poll(LOOK_EVERY_MS):
@@ -106,12 +106,13 @@ class Helper:
                 return
 
     def end(self) -> None:
-        """What it holds is not needed any more."""
+        """End the process: what it holds is no longer needed."""
         self.process.kill()
 
 
 def _started(module: str) -> subprocess.Popen[bytes]:
-    """A process with the modules of this one and nothing else of it: not its secrets, not its directory."""
+    """Start a process with the modules of this one and nothing else of it: not its secrets, not its
+    directory."""
     here = str(Path(__file__).resolve().parents[3])
     kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     return subprocess.Popen(
@@ -124,7 +125,7 @@ def _started(module: str) -> subprocess.Popen[bytes]:
 
 
 def _memory_bytes(pid: int) -> int:
-    """What a process holds now; 0 where the system does not say it so."""
+    """Return the memory that a process uses now, or 0 if the system does not tell."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * PAGE_BYTES
     except (OSError, IndexError):

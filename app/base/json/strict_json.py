@@ -69,13 +69,13 @@ class NotJson(ValueError):
 
 
 def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
-    """The JSON value of a request body.
+    """Return the JSON value of a request body.
 
-    `max_depth` counts containers inside one another; it is at most 250, as orjson writes no deeper. -0.0,
-    1.0 and 1 stay what they are. Numbers are IEEE doubles, so digits beyond their precision are rounded, but
-    nothing becomes infinite or, from something else, zero. Time is linear in the size of the body.
+    `max_depth` counts nested containers; it is at most 250, because orjson writes no deeper. -0.0, 1.0 and
+    1 stay distinct. Numbers are IEEE doubles, so digits beyond their precision are rounded, but no number
+    becomes infinite, and none becomes zero that was not. The time is linear in the size of the body.
 
-    Raises Malformed, and nothing else, with a detail that says what is wrong and where.
+    Raise Malformed, and nothing else, with a detail that says what is wrong and where.
     """
     try:
         value: JsonValue = orjson.loads(body)
@@ -110,8 +110,9 @@ class Survey:
 
 
 def survey(body: bytes, *, max_depth: int = MAX_DEPTH, infinities: bool = True) -> Survey:
-    """Looks for what a parser lets through and the gate does not, but for duplicate keys. `infinities`: among it
-    numbers beyond the range of a double, which orjson refuses itself. The body may turn out to be no JSON."""
+    """Look for what parsers accept and this module does not, except duplicate keys. With `infinities`, also
+    for numbers beyond the range of a double, which orjson rejects itself. The body may turn out not to
+    be JSON."""
     plain = _without_escaped_quotes(body)
     skeleton = _skeleton(plain)
     complaint: str | None = None
@@ -141,10 +142,11 @@ def dumps(value: Any) -> bytes:
 
 
 def canonical(value: Any) -> bytes:
-    """The bytes that are hashed: compact UTF-8 JSON, keys of every object sorted by code point.
+    """Return the bytes that are hashed: compact UTF-8 JSON, with the keys of every object sorted by code
+    point.
 
-    1 and 1.0, 0.0 and -0.0 stay apart. Equal bytes mean equal values; this is not RFC 8785, which sorts by
-    UTF-16 units and writes 1.0 as 1. Raises NotJson.
+    1 and 1.0, 0.0 and -0.0 stay distinct. Equal bytes mean equal values. This is not RFC 8785, which sorts
+    by UTF-16 units and writes 1.0 as 1. Raise NotJson.
     """
     return _dump(value, _JSON_OPTIONS | orjson.OPT_SORT_KEYS)
 
@@ -188,14 +190,15 @@ def _refuse_non_finite(value: Any) -> None:
 
 
 def _without_escaped_quotes(text: bytes) -> bytes:
-    r"""The text without \\ and \", so that every quote left delimits a string and every \u is an escape."""
+    r"""Return the text without \\ and \", so that every remaining quote delimits a string and every \u is an
+    escape."""
     if b"\\" not in text:
         return text
     return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _skeleton(plain: bytes) -> bytes:
-    """What stands outside of the strings of a text without escaped quotes."""
+    """Return what is outside the strings of a text without escaped quotes."""
     parts: list[bytes] = []
     inside = False
     for at in range(0, len(plain), _WINDOW_BYTES):
@@ -230,7 +233,8 @@ def _deeper_than(max_depth: int, skeleton: bytes) -> bool:
 
 
 def _number_complaint(literal: bytes) -> str | None:
-    """What is wrong with a number that orjson accepts, by its text: 2**64 is read as a float, 1e-400 as 0."""
+    """Return what is wrong with a number that orjson accepts, by its text: 2**64 is read as a float, 1e-400
+    as 0."""
     if _is_integer(literal):
         # The length first: reading a million digits as an integer is quadratic.
         if len(literal) <= 20 and _INT_MIN <= int(literal) <= _INT_MAX:
@@ -258,7 +262,8 @@ def _duplicate(shown: str) -> str:
 
 
 def _big_duplicate(body: bytes) -> str:
-    """The complaint about a duplicate key with the key's name, found by the standard parser, at C speed."""
+    """Return the error for a duplicate key, with the key's name, which the standard parser finds at C
+    speed."""
     names: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
@@ -274,7 +279,7 @@ def _big_duplicate(body: bytes) -> str:
 
 
 def _detail(body: bytes, max_depth: int, complaint: str) -> str:
-    """The complaint with its place, when the body is small enough to look for it."""
+    """Return the error with its place, if the body is small enough to search."""
     if len(body) <= _EXPLAIN_MAX_BYTES and (located := _first_flaw(body, max_depth)):
         found, pointer, offset = located
         return f"{found} It is at {_place(body, offset)}, JSON pointer {_shown(pointer)}."
@@ -366,7 +371,7 @@ def _place(body: bytes, offset: int) -> str:
 
 
 def _escaped(key: str) -> str:
-    """A key as a reference token of a JSON pointer (RFC 6901)."""
+    """Return a key as a reference token of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 

@@ -61,7 +61,7 @@ def _library_without_its_front() -> None:
 
 
 def answered(verbs: Mapping[str, Verb], head: Mapping[str, Any], data: bytearray) -> Answer:
-    """What one question is answered with."""
+    """Return the answer to one request."""
     try:
         return verbs[head["ask"]](head, data)
     except Invalid as error:
@@ -87,7 +87,7 @@ def send(to: BufferedIOBase, head: Mapping[str, Any], *data: bytes | bytearray) 
 
 
 def pieces(data: bytearray, sizes: Sequence[int]) -> list[bytes]:
-    """What was sent as one, which is empty then."""
+    """Yield what was sent as one, and empty it."""
     found, at = [], 0
     for size in sizes:
         found.append(bytes(data[at : at + size]))

@@ -67,7 +67,7 @@ def refuse_bombs(references: References, root: Schema) -> None:
     followed: set[int] = set()
 
     def unfolded(schema: Any, depth: int) -> tuple[int, int]:
-        """(subschemas, levels)"""
+        """Return the numbers of subschemas and of levels."""
         if not isinstance(schema, Mapping):
             return 1, 1
         if depth > _MAX_LEVELS:

@@ -63,12 +63,12 @@ class CompiledSchema:
             return False
 
     def errors(self, value: Any, limit: int = MAX_COLLECTED_ERRORS) -> list[FieldError]:
-        """What is wrong with `value`, at most `limit` flaws; none when it matches.
+        """Return what is wrong with `value`, at most `limit` errors; none if it matches.
 
-        Pointers lead into the value; of a union with a `discriminator`, what is wrong is what its own variant says.
-        Messages are at most 200 characters and repeat values only in part. Of a value that is too large for its
-        schema to be explained, the flaws of the first elements of its longest array that have any; where that does
-        not help either, one flaw at the root.
+        Pointers lead into the value. For a union with a `discriminator`, the errors are those of the
+        value's own variant. Messages have at most 200 characters and repeat values only in part. If a value
+        is too large for its schema to be explained, the errors are those of the first elements of its
+        longest array that have any, or else one error at the root.
         """
         try:
             found = self._explained(value, limit)
@@ -83,7 +83,7 @@ class CompiledSchema:
         ]
 
     def _explained(self, value: Any, limit: int) -> list[FieldError] | None:
-        """The flaws; None where there are some, but too many or too large to be built."""
+        """Return the errors, or None if there are some, but too many or too large to build."""
         if self._validator.is_valid(value):
             return []
         if not affordable(self._references, value):
@@ -107,8 +107,8 @@ class SchemaChecker:
         self._kept: OrderedDict[bytes, tuple[CompiledSchema, int]] = OrderedDict()
 
     def compile(self, schema: Schema, *, holes: bool = False) -> CompiledSchema:
-        """The compiled schema, or with `holes` that of values of which some are still to come (schema_holes.py). Raises
-        SchemaRefused with the place and the reason."""
+        """Return the compiled schema; with `holes`, the schema for values of which some parts are still to
+        come (placeholders.py). Raise SchemaRefused with the place and the reason."""
         try:
             text = canonical(schema if isinstance(schema, bool) else dict(schema))
         except NotJson as error:
@@ -132,7 +132,7 @@ class SchemaChecker:
 
 
 def _compiled(schema: Schema, digest: bytes, *, holes: bool) -> CompiledSchema:
-    """`schema` is our own copy, so nobody changes it behind the cache."""
+    """Compile a schema. `schema` is our own copy, so nobody changes it behind the cache."""
     refuse_foreign(schema)
     references = References(schema)
     refuse_bombs(references, schema)

@@ -73,7 +73,7 @@ class _Estimate:
                     self.visit(inner, member)
 
     def _price(self, schema: Mapping[str, Any]) -> int:
-        """The bytes of the errors that this schema itself can make, the value left out."""
+        """Return the bytes of the errors that this schema itself can cause, without the value."""
         known = self._prices.get(id(schema))
         if known is None:
             required = schema.get("required")

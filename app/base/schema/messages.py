@@ -18,7 +18,7 @@ LENIENT: Final = "or:"
 
 
 def message_of(error: jsonschema_rs.ValidationError, *, nested: bool = False) -> str:
-    """An error in a line, for a person or a model that has to correct the value."""
+    """Return an error as one line, for a person or a model that has to correct the value."""
     kind: Any = error.kind
     name: str = kind.name
     if name == "type":
@@ -59,7 +59,8 @@ def _branches(error: jsonschema_rs.ValidationError, kind: Any) -> str:
 
 
 def of_rule(error: jsonschema_rs.ValidationError) -> Sequence[jsonschema_rs.ValidationError]:
-    """The errors of a rule beside which something else is allowed that the value is not either; of others none."""
+    """Return the errors of a rule that has an alternative which the value does not match either; none for
+    other rules."""
     context: Sequence[Any] = getattr(error.kind, "context", None) or ()
     if len(context) != 2 or error.schema_path[-1:] != ["anyOf"] or not context[1]:
         return ()
@@ -85,7 +86,7 @@ def schema_message(error: jsonschema_rs.ValidationError) -> str:
 
 
 def described(value: Any) -> str:
-    """A value in a message: whole when it is short, else its beginning or its size."""
+    """Return a value for a message: the whole value if it is short, else its beginning or its size."""
     if isinstance(value, Mapping):
         return f"an object of {len(value)} properties"
     if isinstance(value, list):
@@ -112,7 +113,8 @@ def shown(text: str) -> str:
 
 
 def _without_middle(text: str) -> str:
-    """The validator's messages begin with the value, which may be huge, and end with the rule."""
+    """Remove the middle of a message. The validator's messages begin with the value, which may be huge, and
+    end with the rule."""
     if len(text) <= 3 * _VALUE_CHARS:
         return text
     return f"{text[:_VALUE_CHARS]} … {text[-_VALUE_CHARS:]}"
@@ -127,5 +129,5 @@ def pointer_of(path: Sequence[str | int]) -> str:
 
 
 def escaped(step: str) -> str:
-    """A step as a reference token of a JSON pointer (RFC 6901)."""
+    """Return a step as a reference token of a JSON pointer (RFC 6901)."""
     return step.replace("~", "~0").replace("/", "~1")

@@ -29,7 +29,7 @@ AT_A_HOLE: Final = {"$ref": f"#/$defs/{HOLE_NAME}"}
 
 
 def rule_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a schema says of its place where that may be a hole too."""
+    """Return the rule of a schema for a place where a placeholder is allowed too."""
     parts = schema.get("anyOf")
     if isinstance(parts, list) and parts[1:] == [AT_A_HOLE] and isinstance(parts[0], Mapping):
         return parts[0]
@@ -37,7 +37,7 @@ def rule_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def held_by(schema: Mapping[str, Any], keyword: str) -> Sequence[Any]:
-    """The schemas that a keyword holds: one, a list of them, or a map of them by name."""
+    """Return the schemas that a keyword holds: one, a list of them, or a map of them by name."""
     held = schema.get(keyword)
     if keyword in _DATA or held is None:
         return ()
@@ -89,7 +89,7 @@ class References:
                     self._anchors.setdefault(name, schema)
 
     def of(self, schema: Mapping[str, Any]) -> list[Any]:
-        """The schemas that `schema` itself refers to; None where there is none."""
+        """Return the schemas that `schema` itself refers to, or None for a reference that leads nowhere."""
         targets = [schema[keyword] for keyword in REFERENCES if keyword in schema]
         return [self._resolved(target) for target in targets if isinstance(target, str)]
 
@@ -98,7 +98,7 @@ class References:
         return isinstance(target, Mapping) and id(target) not in self._schemas
 
     def first_dangling(self) -> str:
-        """The pointer to a reference that leads nowhere, or ''."""
+        """Return the pointer to a reference that leads nowhere, or ''."""
         for pointer, schema in everywhere(self.root):
             for keyword in REFERENCES:
                 if isinstance(target := schema.get(keyword), str) and self._resolved(target) is None:
@@ -106,7 +106,7 @@ class References:
         return ""
 
     def at(self, path: Iterable[str | int]) -> Any:
-        """What stands at a path in the document; None where there is nothing."""
+        """Return what is at a path in the document, or None."""
         found: Any = self.root
         for step in map(str, path):
             if isinstance(found, Mapping):

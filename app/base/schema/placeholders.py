@@ -55,9 +55,9 @@ _CONTAINER_NAME: Final = f"{LENIENT}container"
 
 
 def with_holes(references: References, root: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema, which was accepted, for values with holes: what can match `root` matches, and what cannot, whatever
-    fills its holes, does not, but for combinations of `not`, `if`, `oneOf` and the like inside one another, and for what
-    `unevaluated...` would refuse."""
+    """Return the schema, which was accepted before, for values with placeholders: what can match `root`
+    matches, and what cannot match, whatever fills its placeholders, does not. Exceptions are nested
+    combinations of `not`, `if`, `oneOf` and the like, and what `unevaluated...` would reject."""
     return _Opening(references, str(root.get("$schema", ""))).document(root)
 
 
@@ -88,14 +88,15 @@ class _Opening:
         return {**self._dialect, "allOf": [whole], "$defs": self._shelf}
 
     def _put_into_place(self) -> None:
-        """What is used once stands where it is used: references cost a validator time to make, and memory to keep."""
+        """Inline what is referred to once: references cost a validator time to resolve and memory to keep."""
         for name, uses in self._uses.items():
             if len(uses) == 1 and name not in self._stays:
                 uses[0].clear()
                 uses[0].update(self._shelf.pop(name))
 
     def _part(self, schema: Any, *, sure: bool, stays: bool = False) -> Any:
-        """What stands for a schema in the same place of a value. `stays`: as a reference, whatever else uses it."""
+        """Return what replaces a schema at the same place of a value. `stays`: as a reference, whatever
+        else uses it."""
         if not isinstance(schema, Mapping):
             return schema
         name = self._names.get((id(schema), sure))
@@ -109,18 +110,18 @@ class _Opening:
         return use
 
     def _below(self, schema: Any, *, sure: bool) -> Any:
-        """The same for a place of its own, where a hole may be."""
+        """Return the same for a place of its own, where a placeholder may be."""
         part = self._part(schema, sure=sure)
         if not isinstance(part, Mapping):
             return part
         return {"allOf": [{"not": AT_A_HOLE}, part]} if sure else {"anyOf": [part, AT_A_HOLE]}
 
     def _or(self, rule: Any, lenient: Mapping[str, Any]) -> dict[str, Any]:
-        """What counts with a rule, for the messages, but that it may be otherwise too."""
+        """Return a rule with an alternative, in the form that the messages recognize."""
         return {"anyOf": [rule, {"$ref": self._shelved(lenient)}]}
 
     def _shelved(self, part: Any) -> str:
-        """A reference to what may itself be no more than one."""
+        """Return a reference to a schema that may itself be only a reference."""
         if isinstance(part, Mapping) and part.keys() == {"$ref"}:
             return str(part["$ref"])
         name = f"{LENIENT}{len(self._shelf)}"
@@ -128,7 +129,7 @@ class _Opening:
         return _SHELF + name
 
     def _common(self, schema: Mapping[str, Any], *, sure: bool) -> tuple[dict[str, Any], list[Any]]:
-        """What is the same in both forms, and what all has to hold beside it."""
+        """Return what both forms share, and what must hold besides."""
         made: dict[str, Any] = {key: schema[key] for key in _AS_IT_IS if key in schema}
         for key in _BELOW:
             if key in schema:
@@ -145,7 +146,7 @@ class _Opening:
         return made, targets
 
     def _open(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """What a value may still match."""
+        """Return the schema that a value may still match."""
         made, rules = self._common(schema, sure=False)
         for key in ("enum", "const"):
             if key in schema:
@@ -176,7 +177,8 @@ class _Opening:
         return _with(made, rules)
 
     def _sure(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """What a value matches whatever fills its holes; narrower than that where it cannot be said simply."""
+        """Return the schema that a value matches whatever fills its placeholders; narrower than that if it
+        cannot be expressed simply."""
         if any(key in schema for key in _UNSURE):
             return {"not": {}}
         made, rules = self._common(schema, sure=True)

@@ -18,11 +18,12 @@ Explain = Callable[[Any], list[FieldError] | None]
 
 
 def first_flaws(explain: Explain, value: Any) -> list[FieldError] | None:
-    """The flaws of the first elements that have any; None where no slice could be explained. `explain` gives the flaws
-    of a value, none for one that matches, and None for one that is too large.
+    """Return the errors of the first elements that have any, or None if no slice could be explained.
+    `explain` returns the errors of a value, none for a value that matches, and None for one that is too
+    large.
 
-    What is said of the array itself is left out: it may be about the slice. What is said of the rest of the value is
-    not, as it is the same in every slice.
+    Errors about the array itself are left out, because they may be about the slice. Errors about the rest
+    of the value are kept: they are the same in every slice.
     """
     path, elements = _longest_array(value)
     pointer = pointer_of(path)
@@ -70,7 +71,7 @@ def _replaced(value: Any, path: Sequence[str], elements: list[Any]) -> Any:
 
 
 def _moved(flaw: FieldError, pointer: str, start: int) -> Iterator[FieldError]:
-    """The flaw of a slice as one of the whole value."""
+    """Return the error of a slice as an error of the whole value."""
     if flaw.pointer == pointer:
         return
     if not flaw.pointer.startswith(f"{pointer}/"):

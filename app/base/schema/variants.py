@@ -17,7 +17,7 @@ _MAX_HOPS: Final = 32  # references that lead to a variant
 
 
 def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> Iterator[FieldError]:
-    """The flaws that an error of the validator stands for."""
+    """Return the errors that an error of the validator stands for."""
     if rule := of_rule(error):
         for failure in rule:
             yield from flaws_of(references, failure)
@@ -43,8 +43,8 @@ def flaws_of(references: References, error: jsonschema_rs.ValidationError) -> It
 
 
 def _union(references: References, error: jsonschema_rs.ValidationError) -> tuple[str, dict[str, int]] | None:
-    """The field that tells the variants apart, and which variant each of its values means; None where the schema does
-    not say, or the value matches more than one."""
+    """Return the field that tells the variants apart, and the variant for each of its values; None if the
+    schema names none, or the value matches more than one."""
     keyword = error.schema_path[-1] if error.schema_path else None
     if keyword not in _UNIONS:
         return None
@@ -57,8 +57,8 @@ def _union(references: References, error: jsonschema_rs.ValidationError) -> tupl
 def kinds_apart(
     references: References, schema: Mapping[str, Any], keyword: str
 ) -> tuple[str, dict[str, int]] | None:
-    """The field that tells the variants of a union apart, and which of them each of its values means; None where the
-    schema does not say."""
+    """Return the field that tells the variants of a union apart, and the variants for each of its values;
+    None if the schema names none."""
     declared, written = schema.get("discriminator"), schema.get(keyword)
     field = declared.get("propertyName") if isinstance(declared, Mapping) else None
     if not isinstance(field, str) or not isinstance(written, list):
@@ -73,7 +73,7 @@ def kinds_apart(
 
 
 def _kinds(references: References, variant: Any, field: str) -> list[str]:
-    """The values of the field that mean this variant; none where it does not say."""
+    """Return the values of the field that mean this variant; none if the variant names none."""
     for _ in range(_MAX_HOPS):
         if not isinstance(variant, Mapping):
             return []

@@ -100,7 +100,7 @@ TERMINAL_TYPES: Final[frozenset[str]] = frozenset({"finish", "error"})
 
 @cache
 def event_adapter() -> TypeAdapter[Event]:
-    """Validates and serialises any event of the catalogue; the OpenAPI document has its JSON Schema.
+    """Return an adapter that validates and serializes any event of the catalogue, as in the OpenAPI document.
 
     Example:
         >>> sorted(event_adapter().json_schema()["discriminator"]["mapping"])[:2]
@@ -110,7 +110,7 @@ def event_adapter() -> TypeAdapter[Event]:
 
 
 def parse_event(data: Mapping[str, Any]) -> Event | UnknownEvent:
-    """The event that a JSON object from a journal or a stream is.
+    """Return the event that a JSON object from a journal or a stream is.
 
     Args:
         data: The envelope with the fields of its type. Fields that are not in the catalogue are ignored.
