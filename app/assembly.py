@@ -170,7 +170,7 @@ class Site:
     blobs: str
     postgres: embedded_postgres.EmbeddedPostgres | None = None
     is_local: bool = False
-    """Whether the database is the embedded one: everything is on this machine."""
+    """Return whether the database is the embedded one: everything is on this machine."""
 
     def release(self) -> None:
         if self.postgres is not None:

@@ -78,8 +78,8 @@ def validate_grant_request(row: ApprovalRow, decision: Decision) -> None:
 
 
 def has_voted(row: ApprovalRow, decision: Decision) -> bool:
-    """Whether this very vote was cast before. Conflict where the principal voted otherwise, Forbidden where the key
-    behind it would vote twice: names behind one key are that key's word, so no quorum is made of them."""
+    """Return whether this vote was cast before. Raise Conflict if the principal voted differently, and
+    Forbidden if the key would vote twice: all principals acting through one key count as one vote."""
     for vote in row.votes:
         if is_same_person(vote.principal, decision.by):
             if (vote.decision, vote.scope) == (decision.decision, decision.scope):
@@ -99,5 +99,6 @@ def has_voted(row: ApprovalRow, decision: Decision) -> bool:
 
 
 def is_remembered(row: ApprovalRow) -> bool:
-    """Whether everybody who approved asked for it: whoever did not, approved this once."""
+    """Return whether everybody who approved asked to remember the approval; anyone who did not has approved
+    this call only."""
     return bool(row.rule.rememberable) and all(v.scope == "thread" for v in row.votes)

@@ -63,7 +63,7 @@ class ApprovalService:
         return GateState(parse_floor(row["floor"]), row["asked"])
 
     async def asked(self, tx: Tx, work_id: str, kind: Gate) -> bool:
-        """Whether this work opened an approval of this kind before."""
+        """Return whether this work opened an approval of this kind before."""
         return await store.by_work(tx, work_id, kind) is not None
 
     async def request(self, tx: Tx, request: ApprovalRequest, *, by_policy: bool = False) -> None:

@@ -38,7 +38,7 @@ ONE_LINE: Final = "must be one line of characters that can be seen"
 
 
 def _is_name(text: str) -> bool:
-    """Whether it is something that people and programs compare by eye: tags and kinds are."""
+    """Return whether a text is a name that people and programs can compare by eye, as tags and kinds are."""
     return text.isprintable() and BLANK_LETTERS.isdisjoint(text) and not text.isspace()
 
 

@@ -191,7 +191,7 @@ class EgressPolicy:
         return cls(frozenset(_allowed_form(entry) for entry in allow_hosts), resolver)
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether the operator named this host, or this host with this port."""
+        """Return whether the operator named this host, or this host with this port."""
         plain = _plain(host)
         return plain in self.allow_hosts or f"{plain} {port}" in self.allow_hosts
 

@@ -49,7 +49,7 @@ class Lifecycle(Generic[S]):
         return frozenset(state for state, following in self.transitions.items() if not following)
 
     def allows(self, current: S, to: S) -> bool:
-        """Whether `to` may follow `current`. Staying is a step too and needs its row."""
+        """Return whether `to` may follow `current`. Staying is a step too and needs its row."""
         return to in self.transitions[current]
 
     def check(self, current: S, to: S) -> None:

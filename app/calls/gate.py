@@ -113,9 +113,9 @@ class ToolGate:
         name: str,
         call: FilledCall,
     ) -> bool:
-        """Whether a call that was not asked about is. One that went on before its query slept goes on where it was
-        sent, although the rule, or the cost that a predicate sees, has moved meanwhile. A dynamic rule asks its
-        predicate; one that errs or is not there asks a person."""
+        """Return whether this call needs approval. A call that passed its gate before the query was parked
+        is not gated again, even if the rule, or the cost that a predicate sees, has changed. A dynamic
+        rule evaluates its predicate; if that fails or is missing, a person decides."""
         if rule.kind == "never" or await self._already_passed(run, scope):
             return False
         predicate = run.runtime.spec.approval_predicates.get(rule.value or "")
@@ -134,7 +134,8 @@ class ToolGate:
         return await self._ask_client_predicate(run, agent, scope, rule.value, call, ctx)
 
     async def _already_passed(self, run: QueryRun, scope: Scope) -> bool:
-        """Whether the call passed its gate before: it was offered, stands at the gate of a plan, or has work below."""
+        """Return whether the call has passed its gate: it was offered, waits at the gate of a plan, or has
+        work below it."""
         if any(work.kind != "predicate" for work in run.tree.below(scope.work_id)):
             return True
         return await run.look(lambda tx: self._was_begun(tx, scope.work_id))

@@ -98,7 +98,7 @@ class ProcessRecord:
         self._locks = locks
         self._silent_s = silent_s
         self.registered = is_child
-        """Whether this process may own leases: what becomes of an owner must be on record."""
+        """Return whether this process may own leases: what becomes of an owner must be on record."""
 
     async def register(self) -> None:
         """Record the start of this process, once. Raises Unavailable."""

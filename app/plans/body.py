@@ -275,7 +275,8 @@ def resolve_dispatchers(
 
 
 def accepts_any_result(spec: RuntimeSpec, action: Action) -> bool:
-    """Whether the result of an action is whatever it returned: a tool carries it out, and the value goes to a path."""
+    """Return whether any value that is returned is the action's result: a tool carries the action out, and
+    the value goes to a path."""
     found, _ = resolve_dispatchers(spec, [action.kind], graph=True)
     boundary = found.get(action.kind)
     tool = boundary is not None and isinstance(boundary.dispatcher, ToolDispatcher)

@@ -107,7 +107,7 @@ class PathIndex:
         return found | node.below
 
     def has_writer_below(self, path: VariablePath) -> bool:
-        """Whether anybody writes a part of what is at the path."""
+        """Return whether an action writes a part of what is at the path."""
         node = self._root
         for key in _keys(path):
             if key not in node.children:
@@ -117,7 +117,7 @@ class PathIndex:
 
 
 def _has_escaped_string(value: Any) -> bool:
-    """Whether a string in it begins with a dagger."""
+    """Return whether a string in the value begins with a dagger."""
     seen: list[str] = []
     replace_variables(value, seen.append)
     return bool(seen)
@@ -161,8 +161,8 @@ class PlanGraph:
 
     @property
     def has_variables(self) -> bool:
-        """Whether any action has a variable, a literal that is written as one, or an output path: then they are sent one
-        at a time, in their order."""
+        """Return whether any action has a variable, an escaped literal, or an output path. Then actions are
+        sent one at a time, in order."""
         return any(
             step.call.found or step.call.output or _has_escaped_string(step.call.args) for step in self.steps
         )
@@ -180,9 +180,9 @@ class PlanGraph:
         """Return the actions that write the path, a prefix or an extension of it, in order."""
         return list(_bits(self.writers(reference)))
 
-    def overwritten(self, reference: VariablePath) -> bool:
-        """Whether nothing of what is at the path before the plan runs is ever read there: whoever writes it sets all of
-        it."""
+    def is_overwritten(self, reference: VariablePath) -> bool:
+        """Return whether the value at the path before the plan runs is never read, because an action
+        replaces all of it first."""
         parts = self._paths.has_writer_below(reference) or self._added.overlapping(reference)
         return bool(self.writers(reference)) and not parts
 
@@ -192,8 +192,8 @@ class PlanGraph:
             found |= self.writers(reference)
         return found
 
-    def depends(self, found: VariableUse) -> bool:
-        """Whether a value of the variable can come from an action."""
+    def depends_on_action(self, found: VariableUse) -> bool:
+        """Return whether the value of the variable can come from an action."""
         return any(self.writers(reference) for reference in found.expression.paths())
 
     def stored(self) -> set[VariablePath]:

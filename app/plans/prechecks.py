@@ -65,7 +65,9 @@ async def validate_known_actions(
 
 def _known_actions(graph: PlanGraph) -> Iterable[int]:
     for step in graph.steps:
-        if not any(map(graph.depends, step.call.found)) and not any(map(is_text, step.call.roots())):
+        if not any(map(graph.depends_on_action, step.call.found)) and not any(
+            map(is_text, step.call.roots())
+        ):
             yield step.index
 
 

@@ -156,7 +156,8 @@ async def open_gate(tx: Tx, plan_id: str) -> str | None:
 
 
 async def is_about_to_begin(tx: Tx, thread_id: str, plan_id: str) -> bool:
-    """Whether a draft was approved, and who asked for it will begin it. Asked after `open_gate`: no decision falls between."""
+    """Return whether the draft was approved and its requester will begin it. Call it after `open_gate`, so
+    that no decision falls in between."""
     return bool(await tx.value(ABOUT_TO_BEGIN, tx.tenant, thread_id, plan_id))
 
 

@@ -298,7 +298,7 @@ def _describe_reads(graph: PlanGraph, kept: StoredDocuments) -> list[dict[str, A
             told.append(one | text)
             continue
         value = resolve_path(documents.get(reference.kind, MISSING), reference.path)
-        if value is not MISSING and not graph.overwritten(reference):
+        if value is not MISSING and not graph.is_overwritten(reference):
             one |= seen.get(id(value)) or seen.setdefault(id(value), _describe_value(value))
         producers = graph.producers(reference)
         if producers:
@@ -441,9 +441,10 @@ class ExecutionFlow:
         if status is ActionStatus.FAILED and not paths:
             self._silent |= 1 << n
 
-    def usable_error(self, reference: VariablePath) -> bool:
-        """Whether those who write a path, if anybody does, wrote it: a value from before the plan does not count then,
-        and neither does one of which a part is missing since its action failed."""
+    def is_usable(self, reference: VariablePath) -> bool:
+        """Return whether a path has a usable value: every action that should write it has done so. A value
+        from before the plan does not count then, and neither does one with a part missing because its
+        action failed."""
         writers = self.graph.writers(reference)
         return not writers or bool(self._delivered.overlapping(reference) and not writers & self._silent)
 
@@ -451,7 +452,7 @@ class ExecutionFlow:
         """Why an action is not to run, if so: those that it waited for gave it nothing."""
         for found in self.graph.steps[n].call.found:
             lacking = [
-                next((r for r in refs if not self.usable_error(r)), None)
+                next((r for r in refs if not self.is_usable(r)), None)
                 for refs in found.expression.alternatives
             ]
             if None not in lacking:
@@ -467,12 +468,12 @@ class ExecutionFlow:
         def lookup(reference: VariablePath) -> Any:
             if reference.kind in STORED:
                 return stored(reference)
-            if not self.usable_error(reference):
+            if not self.is_usable(reference):
                 return MISSING
             return resolve_path(self.view.document(reference.kind), reference.path)
 
         for found in self.graph.steps[n].call.found:
-            several = len(found.expression.alternatives) > 1 and self.graph.depends(found)
+            several = len(found.expression.alternatives) > 1 and self.graph.depends_on_action(found)
             if several and evaluate(found.expression, lookup) is MISSING:
                 return f"{preview(found.text)} has no value, and those that could write one are over."
         return None
@@ -515,4 +516,4 @@ class ExecutionFlow:
             if root.kind not in STORED:
                 values[root] = self.view.document(root.kind)
         kinds = sorted(root.kind for root, value in values.items() if value is not MISSING)
-        return fill_call(call, values, kinds, why, self.usable_error)
+        return fill_call(call, values, kinds, why, self.is_usable)

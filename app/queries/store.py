@@ -72,7 +72,8 @@ ON CONFLICT (tenant_id, key) DO UPDATE SET key = EXCLUDED.key RETURNING t.id
 
 
 async def lock_thread(tx: Tx, thread_id: str) -> bool:
-    """Whether there is this thread; nobody else begins or ends a query in it until the transaction ends."""
+    """Lock the thread, so that no query in it begins or ends until the transaction ends. Return whether it
+    exists."""
     return await tx.value(LOCK_THREAD, tx.tenant, thread_id) is not None
 
 
@@ -111,7 +112,7 @@ async def due_limits(db: Database, limit: int) -> list[tuple[str, str]]:
 
 
 async def is_past_limit(tx: Tx, query_id: str) -> bool:
-    """Whether it still stands at a limit that nobody raised in time; the caller holds its row."""
+    """Return whether the query still waits at a limit that nobody raised in time. The caller holds its row."""
     return bool(await tx.value(IS_PAST_LIMIT, tx.tenant, query_id))
 
 

@@ -57,7 +57,7 @@ class SpecProblem(View):
 
 
 class Validation(View):
-    """Whether a spec could be registered: the assembled spec, or what is wrong with it."""
+    """The result of a validation: the assembled spec, or what is wrong with the spec."""
 
     valid: bool
     errors: Annotated[list[SpecProblem], Field(max_length=MAX_LISTED_ERRORS, description="The first errors.")]

@@ -88,7 +88,7 @@ class CallLedger:
         return await offload(outcome_from_row, row, size=len(row["result"] or b""))
 
     async def known(self, tx: Tx, work_id: str) -> bool:
-        """Whether the call was ever offered."""
+        """Return whether the call was ever offered."""
         return await store.outcome(tx, work_id) is not None
 
     async def offered(self, tx: Tx, query_id: str) -> list[str]:

@@ -88,7 +88,8 @@ class PredicateContext(View):
 
 
 class PredicateCall(Claimed):
-    """Whether a tool call with these `args` needs an approval: the result is `true` or `false`."""
+    """A question to a client process: whether a tool call with these `args` needs an approval. Its result
+    is `true` or `false`."""
 
     purpose: Literal["predicate"]
     args: JsonObject

@@ -222,7 +222,7 @@ def document_root(reference: VariablePath) -> VariablePath:
 
 
 def is_text(root: VariablePath) -> bool:
-    """Whether a document is the text of an artifact, and not its record."""
+    """Return whether a document is the text of an artifact rather than its record."""
     return root.kind == ARTIFACT and len(root.path) > 1
 
 

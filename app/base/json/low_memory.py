@@ -76,7 +76,7 @@ def _as_it_is(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dense(seen: strict_json.Survey, chars: int) -> bool:
-    """Whether most of the memory will be that of dicts, or of numbers."""
+    """Return whether dicts or numbers will take most of the memory."""
     numbers = seen.commas - seen.string_tokens // 2
     return seen.objects * CHARS_AN_OBJECT > chars or numbers * CHARS_A_NUMBER > chars
 

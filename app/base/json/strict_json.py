@@ -101,8 +101,8 @@ class Survey:
     string_tokens: int
 
     def is_all_of(self, value: JsonValue, *, halves: bool = False) -> bool:
-        """Whether the parsed value has every key of the body: a duplicate key leaves one string less. `halves`: its
-        parser lets halves of characters through. Raises TypeError where there is one."""
+        """Return whether the parsed value has every key of the body: with a duplicate key it has one string
+        less. With `halves`, its parser accepts lone surrogates. Raise TypeError if there is one."""
         if not self.objects and not halves:
             return True
         pieces = [value] if self.string_tokens <= _PIECE_ITEMS else _pieces(value)
@@ -227,7 +227,8 @@ def _pieces(value: JsonValue, levels: int = 2) -> Iterator[JsonValue]:
 
 
 def _deeper_than(max_depth: int, skeleton: bytes) -> bool:
-    """Whether containers nest deeper than `max_depth`: a running sum of +1 and -1 for the brackets."""
+    """Return whether containers nest deeper than `max_depth`, by a running sum of +1 and -1 for the
+    brackets."""
     steps = memoryview(skeleton.translate(_BRACKETS_AS_STEPS, _NOT_BRACKETS)).cast("b")
     return max(accumulate(steps)) > max_depth
 

@@ -56,7 +56,7 @@ class CompiledSchema:
         self._validator = validator
 
     def is_valid(self, value: Any) -> bool:
-        """Whether `value`, JSON as `jsongate.parse` makes it, matches; False where it is seen to be none."""
+        """Return whether `value`, as `strict_json.parse` returns it, matches the schema."""
         try:
             return self._validator.is_valid(value)
         except ValueError:

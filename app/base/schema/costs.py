@@ -21,7 +21,7 @@ class _Spent(Exception):
 
 
 def affordable(references: References, value: Any) -> bool:
-    """Whether building every error that `value` can have stays within the budget."""
+    """Return whether building every error that `value` can have stays within the budget."""
     try:
         _Estimate(references).visit(references.root, value)
     except (_Spent, RecursionError):

@@ -94,7 +94,7 @@ class References:
         return [self._resolved(target) for target in targets if isinstance(target, str)]
 
     def is_data(self, target: Any) -> bool:
-        """Whether the target of a reference is an object inside of data, such as a default, and no schema."""
+        """Return whether a reference leads into data, such as a default, rather than to a schema."""
         return isinstance(target, Mapping) and id(target) not in self._schemas
 
     def first_dangling(self) -> str:

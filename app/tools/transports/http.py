@@ -181,7 +181,7 @@ def _outcome_of_error(name: str, response: httpx2.Response) -> CallOutcome:
 
 
 def had_no_effect(response: httpx2.Response) -> bool:
-    """Whether an answer says that the call was not taken and may come again."""
+    """Return whether a response says that the call was not accepted and may be sent again."""
     says_when = response.status_code == 503 and "retry-after" in response.headers
     return says_when or response.status_code in ASKS_TO_TRY_AGAIN
 
