@@ -81,7 +81,7 @@ async def test_a_dynamic_rule_is_asked_once_whatever_its_context_says_later(
     spec = specs.scripted(*tools, approvalPredicates=predicates)
     await api.register(spec)
     monkeypatch.setattr(
-        "app.runtimes.predicate_pool.evaluated",
+        "app.runtimes.predicate_pool.evaluate",
         lambda _expression, args, _ctx: answers["gated" if args["n"] else "free"],
     )
     gated = (await api.submit(specs.script(("gated", {"n": 1}))))["id"]

@@ -249,7 +249,7 @@ async def test_a_predicate_decides_whether_a_person_does(api: Caller, expression
     ("predicates", "pointer", "message"),
     [
         ({"p": "args.n >"}, "/approvalPredicates/p", "is not a CEL expression that returns a boolean"),
-        ({"p": "'text'"}, "/approvalPredicates/p", "it gives STRING, not a boolean"),
+        ({"p": "'text'"}, "/approvalPredicates/p", "it returns STRING, not a boolean"),
         ({"q": "true"}, "/tools/0/approval", "names the predicate 'p', which is not registered"),
     ],
 )

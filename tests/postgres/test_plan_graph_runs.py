@@ -255,7 +255,7 @@ async def test_what_was_sent_before_a_crash_counts_among_those_that_are_outside(
     """The process goes as it is about to send an action of which two became ready at once."""
     await api.register(flowing(limits={"maxParallelActions": 2}))
     plan = await stored(api, make("†state.a"), make("†state.a"), make(1, "†state.a"), make(2))
-    died, carry = asyncio.Event(), PlanExecution._carry
+    died, carry = asyncio.Event(), PlanExecution._carry_out_batch
     query = await running(api, plan)
     calls = {index(call): call for call in await taken(api)}
     assert sorted(calls) == [2, 3]
@@ -267,7 +267,7 @@ async def test_what_was_sent_before_a_crash_counts_among_those_that_are_outside(
             await asyncio.Event().wait()
         await carry(self, execution_id, shipment)
 
-    monkeypatch.setattr(PlanExecution, "_carry", stops)
+    monkeypatch.setattr(PlanExecution, "_carry_out_batch", stops)
     good(await api.result(calls[2], did(1)))
     await died.wait()
     for task in plangate.services.worker._tasks:

@@ -81,7 +81,7 @@ def test_the_installed_library_defines_a_runtime(environment: Path) -> None:
     code = (
         "import plangate, pathlib, sys\n"
         "assert pathlib.Path(plangate.__file__).is_relative_to(sys.prefix)\n"
-        "print(plangate.define_agent(name='helper', role='specialist', prompt='Help.').name)\n"
+        "print(plangate.define_specialist(name='helper', prompt='Help.', model='claude-sonnet-4-5').name)\n"
     )
     assert run(environment / "bin/python", "-c", code, cwd=Path("/")) == "helper\n"
 

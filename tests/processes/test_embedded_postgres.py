@@ -324,7 +324,7 @@ def test_what_is_not_there_is_made_only_for_who_wants_it(seeded: Lab) -> None:
     start(seeded.folder / "data", create=False, settings=FAST, state_dir=seeded.state).release()
     cluster = seeded.places().cluster
     cluster.rename(cluster.with_name("elsewhere"))
-    with pytest.raises(EmbeddedPostgresError, match="is gone"):
+    with pytest.raises(EmbeddedPostgresError, match="is missing"):
         start(seeded.folder / "data", create=False, settings=FAST, state_dir=seeded.state)
     assert not cluster.exists()
     cluster.with_name("elsewhere").rename(cluster)

@@ -250,7 +250,7 @@ async def test_a_secret_of_another_tenant_is_none(kind: str) -> None:
 async def test_a_key_that_cannot_be_one_says_so_without_its_words() -> None:
     async with pool(s='{"client_email": "words"}') as providers:
         says = await refusal_of(providers, runtime("vertex", apiKey={"secret": "s"}))
-    assert says.startswith("The provider's key begins like the JSON of a service account but is not a whole")
+    assert says.startswith("The provider's key looks like the JSON of a service account but is invalid")
     assert "words" not in says
 
 

@@ -26,11 +26,11 @@ class Service:
 
 
 def plain_environment() -> dict[str, str]:
-    """That of the tests, without the settings of a service of the developer's own."""
+    """Return the tests' environment without a developer's own service settings and terminal size."""
     return {
         k: v
         for k, v in os.environ.items()
-        if k != "DATABASE_URL" and not k.startswith(("PLANGATE_", "OTEL_"))
+        if k not in ("DATABASE_URL", "COLUMNS", "LINES") and not k.startswith(("PLANGATE_", "OTEL_"))
     }
 
 

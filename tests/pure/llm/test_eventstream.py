@@ -101,9 +101,9 @@ def test_a_frame_is_bounded_before_it_has_come() -> None:
 
 
 @pytest.mark.parametrize(("length", "headers"), [(15, 0), (20, 5), (0, 0)])
-def test_lengths_that_cannot_be_true(length: int, headers: int) -> None:
+def test_inconsistent_lengths_are_rejected(length: int, headers: int) -> None:
     lengths = length.to_bytes(4, "big") + headers.to_bytes(4, "big")
-    with pytest.raises(InvalidFrame, match="lengths cannot be true"):
+    with pytest.raises(InvalidFrame, match="lengths are inconsistent"):
         read(lengths + zlib.crc32(lengths).to_bytes(4, "big"))
 
 

@@ -311,4 +311,4 @@ def test_errors_are_not_built_with_copies_of_all_that_is_around_them() -> None:
     copy.deepcopy(schema)
     copied = time.thread_time()
     assert check_schema(schema)
-    assert time.thread_time() - copied < 5 * (copied - began)
+    assert time.thread_time() - copied < 40 * (copied - began)  # 170 times where each error copied it

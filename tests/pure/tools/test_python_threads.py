@@ -11,7 +11,7 @@ import threading
 
 from plangate.spec.transports import PythonTransport
 
-from app.tools.models import Attempt, OutgoingCall, Uncertain
+from app.tools.models import Attempt, OutcomeUnknown, OutgoingCall
 from app.tools.transports.python import PythonSender
 
 
@@ -28,9 +28,9 @@ async def main():
     for _ in range(40):  # more than the pool of an event loop has threads
         try:
             await sender.send(attempt)
-        except Uncertain as error:
-            told = str(error)
-    print(told, await asyncio.to_thread(lambda: "the service goes on"))
+        except OutcomeUnknown as error:
+            message = str(error)
+    print(message, await asyncio.to_thread(lambda: "the service goes on"))
 
 
 asyncio.run(main())

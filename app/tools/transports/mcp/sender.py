@@ -92,7 +92,7 @@ class McpSender:
         try:
             with requests_of(tenant):
                 wire = McpWire(self._checked, lambda: False)
-                found: list[RemoteTool] = await sdk.tools_of(wire, server, within_s)
+                found: list[RemoteTool] = await sdk.list_tools(wire, server, within_s)
         except SessionFailed as error:
             raise SessionFailed(redact(str(error), headers, server.headers)) from None
         return found
