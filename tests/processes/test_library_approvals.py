@@ -148,5 +148,5 @@ async def test_a_signing_secret_is_replaced(service: Service) -> None:
         assert runtime.signing_secret is None
         assert await runtime.rotate_signing_secret() not in (first, second)
     async with opened(service, "unsigned", define_tool("look", {})) as runtime:
-        with pytest.raises(plangate.NotFound, match="nothing of it has the transport http"):
+        with pytest.raises(plangate.NotFound, match="no part of it uses the transport http"):
             await runtime.rotate_signing_secret()

@@ -78,7 +78,7 @@ def test_a_data_directory_that_is_lost_is_not_begun_anew(house: House) -> None:
     elsewhere = house.data_dir.with_name("elsewhere")
     house.data_dir.rename(elsewhere)
     os.kill(postmaster, signal.SIGKILL)
-    told = f'"error": "EmbeddedPostgresError: {house.data_dir} is gone, '
+    told = f'"error": "EmbeddedPostgresError: {house.data_dir} is missing, '
     eventually(lambda: told in service.log.read_text("utf-8"), "it says so")
     time.sleep(3)  # the service looks every two seconds
     assert service.log.read_text("utf-8").count(told) == 1
