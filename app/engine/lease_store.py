@@ -1,4 +1,4 @@
-"""The SQL of processes, leases and wake-ups; the newest file in migrations/sql with a function says why it is right."""
+"""The SQL of processes, leases and wake-ups. The functions are in migrations/functions."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from app.journal.models import (
     Work,
 )
 
-# One function call a batch: the newest journal_commit in migrations/sql says why it is right.
+# One function call a batch (migrations/functions/journal_commit.sql).
 COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
 # As many as were asked for, but no more bytes ($6); at least one. Bodies above $7 are left out, to be read apart. Of a query

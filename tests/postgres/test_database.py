@@ -27,7 +27,6 @@ SPANNING = {
     "register_process",
     "report_process",
     "stranded_queries",
-    "renew_leases",
     "release_leases",
     "query_heads",
     "find_key",
@@ -63,13 +62,13 @@ async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> N
         "SELECT relname FROM pg_class c WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND NOT EXISTS"
         " (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant_id')"
     )
-    cell_wide = {"alembic_version", "generation", "installation", "processes", "writable_time"}
+    cell_wide = {"alembic_version", "generation", "installation", "processes", "schema_code", "writable_time"}
     assert {r["relname"] for r in without} == cell_wide
     keys = await owner.fetch(
         "SELECT c.relname, a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid"
         " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]"
-        " WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND c.relname NOT IN"
-        " ('alembic_version', 'generation', 'installation', 'processes', 'writable_time')"
+        " WHERE i.indisprimary AND c.relnamespace = 'public'::regnamespace AND c.relname <> ALL ($1)",
+        list(cell_wide),
     )
     assert {r["attname"] for r in keys} == {"tenant_id"}
 

@@ -377,6 +377,9 @@ async def test_what_was_set_aside_is_ended_with_everything_attached_the_last_eve
             raise ValueError("a plan that cannot be read")
 
     services = plangate.services
+    for task in services.worker._tasks:
+        if task.get_name() == "worker-chore":
+            task.cancel()  # the worker's own endings have no hook that fails
     runner = services.worker._advance.__self__  # type: ignore[attr-defined]
     endings = QueryEndings(services.db, (*runner._end_hooks, hook), retry_s=0.0)
     epoch = await owner.fetchval("SELECT lease_epoch FROM queries WHERE id = $1", query)
@@ -463,12 +466,3 @@ async def test_a_full_worker_moves_expired_leases_on(idle: World, processes: Pro
     assert await lease_store.claim(processes.db, "prc_full", 0, LEASE_S) == []
     assert await lease_store.count_suspects(processes.db) == 1
     assert set(await processes.claim_suspects("prc_l")) == {query}
-
-
-async def test_a_process_of_the_version_before_takes_no_suspect(idle: World, processes: Processes) -> None:
-    a, b = await queued(idle, 2)
-    await processes.died_with("prc_a", "prc_b")
-    (fresh,) = await queued(idle, 1)
-    rows = await processes.db.call("SELECT id, crashes FROM claim_queries('prc_old', 10, 10.0)")
-    assert [(r["id"], r["crashes"]) for r in rows] == [(fresh, 0)]
-    assert set(await processes.claim_suspects(await processes.started("prc_k", "prc_p"))) == {a, b}

@@ -405,7 +405,7 @@ async def test_the_statements_of_a_standard_run_are_few(plangate: World, api: Ca
     for raw in watched:
         raw.remove_query_logger(note)
     assert (await api.ended(accepted["id"]))["status"] == "succeeded"
-    chores = ("query_heads", "due_", "sweep_", "claim_queries", "plangate.tenant = ''", "renew_leases")
+    chores = ("query_heads", "due_", "sweep_", "claim_queries", "plangate.tenant = ''", "report_process")
     mine = [s for s in statements if not any(c in s for c in chores)]
     assert any("submit_query" in s for s in mine)
     assert any("journal_commit" in s for s in mine)

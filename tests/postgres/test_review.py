@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-import asyncpg
 import pytest
 
 import app.journal.streams as streams_module
 from app.base.errors import Unavailable
-from app.engine import store
+from app.engine import lease_store, store
 from app.engine.worker import for_each_due
 from app.journal import store as journal_store
 from app.journal.models import Delta, Entry, Scope, event
@@ -311,17 +310,14 @@ async def test_who_decides_many_locks_their_queries_in_one_order(
 async def test_leases_are_renewed_in_the_order_of_a_journal_batch(idle: World, owner: Any) -> None:
     leases = sorted(await leased(idle, 2), key=lambda x: x.query_id)
     low, high = (x.query_id for x in leases)
-    other = await asyncpg.connect(idle.site.dsn)
+    held = [(x.tenant, x.query_id, x.epoch) for x in reversed(leases)]
     async with owner.transaction():
         await owner.execute("SELECT 1 FROM queries WHERE id = $1 FOR NO KEY UPDATE", low)
-        renewing = asyncio.create_task(
-            other.fetch("SELECT * FROM renew_leases('me', $1, '{1,1}', 10)", [high, low])
-        )
+        renewing = asyncio.create_task(lease_store.report_process(idle.services.db, "me", held, 10))
         await asyncio.sleep(0.3)
         await owner.execute("SET LOCAL lock_timeout = '300ms'")
         await owner.execute("SELECT 1 FROM queries WHERE id = $1 FOR NO KEY UPDATE", high)
-    assert {r["id"] for r in await renewing} == {low, high}
-    await other.close()
+    assert await renewing == {low, high}
 
 
 async def test_what_the_attempts_of_a_model_call_used_survives_the_process(

@@ -1,139 +1,59 @@
-"""A database of the version before: what is in it goes on, and so do that version's processes while they are replaced."""
+"""Upgrades of the schema: to the next version, and the databases that a process refuses."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
 from app.assembly import Site
-from app.base.postgres.database import Database
-from app.base.postgres.migrate import SchemaIsNewer, migrate, schema_is_current
-from app.journal import store as journal_store
-from app.journal.models import Entry, Lease, Scope, Work, event
+from app.base.postgres.migrate import SchemaIsNewer, SchemaIsUnreleased, migrate, schema_is_current
 from tests.support import specs
-from tests.support.client import eventually
-from tests.support.cluster import Cluster, superuser_dsn
-from tests.support.world import world
-
-PROVIDER = 15 + journal_store.WORK_COLUMNS.index("provider")  # its place among the arguments of a commit
-
-
-class Before:
-    """Commits batches as the version before the providers of model calls does."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    async def call(self, sql: str, *args: Any) -> list[Any]:
-        assert sql == journal_store.COMMIT
-        kept = [*args[:PROVIDER], *args[PROVIDER + 1 :]]
-        numbers = ", ".join(f"${n}" for n in range(1, len(kept) + 1))
-        return await self._db.call(f"SELECT * FROM journal_commit({numbers})", *kept)
+from tests.support.cluster import superuser_dsn
+from tests.support.next_version import install_next_version
+from tests.support.world import World
 
 
 @pytest_asyncio.fixture
-async def before(cluster: Cluster) -> AsyncIterator[Site]:
-    """A database with the schema of the version before, the tenants and the operator's key."""
-    site = await cluster.empty()
-    await migrate(site.migrate_dsn, "0001")
-    await cluster.populate(site)
-    yield site
-    await cluster.drop(site)
+async def superuser(site: Site) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(superuser_dsn(site))
+    yield connection
+    await connection.close()
 
 
-async def test_a_query_of_the_version_before_goes_on_in_this_one(cluster: Cluster, before: Site) -> None:
-    async with world(before, cluster.operator_key, with_worker=False, started=False) as idle:
-        idle.services.journal.start()
-        await idle.api.register(specs.mock())
-        query_id = (await idle.api.submit())["id"]
-        (claim,) = await idle.services.db.call("SELECT * FROM claim_queries('me', 10, 100.0)")
-        lease = Lease(claim["tenant_id"], query_id, claim["epoch"], 1e12)
-        journal = idle.services.journal
-        scope = Scope(query_id, "thr", "wrk_a", None, "solo")
-        old, new = Before(idle.services.db), idle.services.db
-
-        def step(n: int) -> Entry:
-            work = Work("wrk_a", None, "model_call", "mock", "solo", "running", provider="mock", model="m")
-            return Entry([event(scope, "custom", eventType="n", data={"n": n})], work=[work])
-
-        journal._db = old  # type: ignore[assignment]
-        await journal.commit(lease, step(0))
-        await migrate(before.migrate_dsn)
-        await journal.commit(lease, step(1))
-        journal._db = new
-        await journal.commit(lease, step(2))
-        found = await idle.api.events(query_id, "custom")
-        assert [e["data"]["n"] for e in found] == [0, 1, 2]
-        assert await idle.value("SELECT provider FROM work_records WHERE id = 'wrk_a'") == "mock"
+async def test_a_used_database_is_upgraded_while_a_process_of_the_old_version_runs(
+    plangate: World, superuser: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install_next_version(monkeypatch, tmp_path)
+    assert not await schema_is_current(superuser)
+    await migrate(plangate.site.migrate_dsn)
+    assert await schema_is_current(superuser)
+    assert await superuser.fetchval("SELECT count(title) FROM threads") == 0
+    assert {r[0] for r in await superuser.fetch("SELECT tenant_ids()")} == {"ACME", "OTHER"}
+    owner = "SELECT proowner::regrole::text FROM pg_proc WHERE proname = 'tenant_ids'"
+    assert await superuser.fetchval(owner) == "plangate_scan"
+    await plangate.api.register(specs.mock())
+    query = await plangate.api.run()
+    assert query["status"] == "succeeded"
+    await migrate(plangate.site.migrate_dsn)
+    assert await schema_is_current(superuser)
 
 
-@pytest.mark.parametrize("first", ["threads", "queries"])
-async def test_who_is_at_work_is_waited_for_and_waits_for_nobody(before: Site, first: str) -> None:
-    """Transactions take a thread before its queries, and records of work last."""
-    at_work, watcher = (
-        await asyncpg.connect(superuser_dsn(before)),
-        await asyncpg.connect(superuser_dsn(before)),
-    )
-    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    try:
-        async with at_work.transaction():
-            await at_work.execute(f"SELECT FROM {first} FOR NO KEY UPDATE")
-            migrating = asyncio.create_task(migrate(before.migrate_dsn))
-            await eventually(lambda: watcher.fetchval(waits), "it waits")
-            for then in ("queries", "approvals", "documents", "work_records", "reference_uses", "tenants"):
-                await at_work.execute(f"SELECT FROM {then} FOR NO KEY UPDATE")
-        await migrating
-        assert await schema_is_current(watcher)
-    finally:
-        await at_work.close()
-        await watcher.close()
-
-
-async def test_the_newest_schema_is_known_for_what_it_is(before: Site) -> None:
-    raw = await asyncpg.connect(before.dsn)
-    try:
-        assert not await schema_is_current(raw)
-        await migrate(before.migrate_dsn)
-        assert await schema_is_current(raw)
-        await migrate(before.migrate_dsn)
-        assert await schema_is_current(raw)
-    finally:
-        await raw.close()
-
-
-async def test_a_process_older_than_the_schema_says_so_in_a_line(before: Site) -> None:
-    await migrate(before.migrate_dsn)
-    connection = await asyncpg.connect(before.migrate_dsn)
-    try:
-        await connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    finally:
-        await connection.close()
-    with pytest.raises(SchemaIsNewer, match=r"newer version of Plangate; start that version"):
-        await migrate(before.migrate_dsn)
-
-
-async def test_tenants_with_limits_get_the_limits_of_streams(cluster: Cluster) -> None:
-    site = await cluster.empty()
-    await migrate(site.migrate_dsn, "0006")
-    watcher = await asyncpg.connect(superuser_dsn(site))
-    try:
-        for tenant, limits in (("default", '{"bytes": 5}'), ("own", '{"openStreams": 7}'), ("none", "{}")):
-            await watcher.execute("SELECT create_tenant($1, '', $2, '{}')", tenant, limits)
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", SchemaIsNewer),
+        ("UPDATE alembic_version SET version_num = '0007'", SchemaIsUnreleased),
+        ("UPDATE schema_code SET digest = 'x'", SchemaIsUnreleased),
+    ],
+)
+async def test_a_database_of_another_version_is_refused(
+    site: Site, superuser: asyncpg.Connection, change: str, error: type[Exception]
+) -> None:
+    await superuser.execute(change)
+    what_to_do = r"; start that version\." if error is SchemaIsNewer else r"\. Start with a new database: "
+    with pytest.raises(error, match=what_to_do):
         await migrate(site.migrate_dsn)
-        found = await watcher.fetch("SELECT tenant_id, limits::text FROM tenants")
-        assert {tenant: json.loads(limits) for tenant, limits in found} == {
-            "default": {"bytes": 5, "openStreams": 200, "openStreamsPerKey": 200},
-            "own": {"openStreams": 7, "openStreamsPerKey": 200},
-            "none": {},
-        }
-        forced = "SELECT relforcerowsecurity FROM pg_class WHERE relname = 'tenants'"
-        assert await watcher.fetchval(forced)
-    finally:
-        await watcher.close()
-        await cluster.drop(site)

@@ -67,9 +67,9 @@ class Cluster:
         await self._admin.execute(f"CREATE DATABASE template_plangate OWNER {embedded_postgres.OWNER}")
         site = self.site("template_plangate")
         await migrate(site.migrate_dsn)
-        await self.populate(site)
+        await self._populate(site)
 
-    async def populate(self, site: Site) -> None:
+    async def _populate(self, site: Site) -> None:
         """The operator's key and the tenants of the tests."""
         owner = await asyncpg.connect(site.dsn)
         await owner.execute(

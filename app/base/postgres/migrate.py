@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 from alembic import command, op
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -16,12 +18,24 @@ from sqlalchemy.util import await_only
 from app.base.errors import Unavailable
 
 MIGRATION_LOCK = 7_046_029_254  # any number that is unused in this database
+FIRST_REVISION: Final = "1001"
+"""The schema of the first release. Development versions had lower ones."""
+UNRELEASED: Final = (
+    "A development version of Plangate created this database, and its schema cannot be upgraded. "
+    "Start with a new database: another --data-dir, or another database in DATABASE_URL."
+)
 
 
 class SchemaIsNewer(Unavailable):
     """The database schema is newer than this version supports."""
 
     kind, title = "schema_is_newer", "The database schema is newer than this version"
+
+
+class SchemaIsUnreleased(Unavailable):
+    """The database was created by a development version of Plangate, whose schema cannot be upgraded."""
+
+    kind, title = "schema_is_unreleased", "The database was created by an unreleased version"
 
 
 def migrations_folder() -> Path:
@@ -31,15 +45,36 @@ def migrations_folder() -> Path:
     return installed if installed.is_dir() else app.parent / "migrations"
 
 
-def _upgrade(connection: Connection, revision: str) -> None:
+async def migrate(dsn: str) -> None:
+    """Apply all migrations that this database does not have. The login must own the schema.
+
+    Raises:
+        SchemaIsNewer: a newer version has upgraded the database.
+        SchemaIsUnreleased: a development version created the database.
+    """
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
+    )
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(_upgrade)
+    finally:
+        await engine.dispose()
+
+
+def _upgrade(connection: Connection) -> None:
     connection.exec_driver_sql(f"SELECT pg_advisory_lock({MIGRATION_LOCK})")
     connection.exec_driver_sql("SET lock_timeout = '10s'")
     connection.commit()
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
     config.attributes["connection"] = connection
+    found = MigrationContext.configure(connection).get_current_revision()
+    connection.rollback()  # alembic commits only transactions that it began itself
+    if found is not None and found < FIRST_REVISION:
+        raise SchemaIsUnreleased(UNRELEASED)
     try:
-        command.upgrade(config, revision)
+        command.upgrade(config, "head")
     except CommandError as error:
         if "Can't locate revision" not in str(error):
             raise
@@ -47,30 +82,45 @@ def _upgrade(connection: Connection, revision: str) -> None:
             "The database has the schema of a newer version of Plangate; start that version. "
             "Running processes of this version keep working; new ones cannot start."
         ) from error
+    if connection.exec_driver_sql("SELECT digest FROM schema_code").scalar_one() != _code_digest():
+        raise SchemaIsUnreleased(UNRELEASED)
 
 
-async def migrate(dsn: str, revision: str = "head") -> None:
-    """Apply all migrations up to `revision` that this database does not have. The login must own the
-    schema."""
-    engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
-    )
-    try:
-        async with engine.connect() as connection:
-            await connection.run_sync(_upgrade, revision)
-    finally:
-        await engine.dispose()
-
-
-def execute_sql_file(name: str) -> None:
-    """Execute migrations/sql/`name` in the migration's transaction.
-
-    asyncpg prepares single statements only, so the file is sent over the simple protocol.
-    """
+def execute_folder(name: str) -> None:
+    """Execute every file of migrations/`name`, in the order of their names, in the migration's transaction."""
     connection = op.get_bind()
     connection.exec_driver_sql("SELECT 1")  # asyncpg begins lazily: make sure that the transaction is open
     raw: Any = connection.connection.driver_connection
-    await_only(raw.execute((migrations_folder() / "sql" / name).read_text(encoding="utf-8")))
+    for file in _sql_files(name):
+        # asyncpg prepares single statements only, so a file is sent over the simple protocol
+        await_only(raw.execute(file.read_text(encoding="utf-8")))
+
+
+def apply_code() -> None:
+    """Replace the roles, policies, grants and functions by those of this version, and store their digest.
+
+    Every migration that changes one of them calls this. Each file can be executed any number of times.
+    """
+    connection = op.get_bind()
+    connection.exec_driver_sql("SET LOCAL check_function_bodies = off")  # functions call each other
+    execute_folder("access")
+    # A role needs this to become the owner of a function.
+    connection.exec_driver_sql("GRANT CREATE ON SCHEMA public TO plangate_scan")
+    execute_folder("functions")
+    connection.exec_driver_sql("REVOKE CREATE ON SCHEMA public FROM plangate_scan")
+    connection.exec_driver_sql("UPDATE schema_code SET digest = $1", (_code_digest(),))
+
+
+def _sql_files(folder: str) -> list[Path]:
+    return sorted((migrations_folder() / folder).glob("*.sql"))
+
+
+def _code_digest() -> bytes:
+    """Return the SHA-256 of all SQL below migrations/."""
+    digest = hashlib.sha256()
+    for file in (f for folder in ("tables", "access", "functions") for f in _sql_files(folder)):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.digest()
 
 
 def schema_revisions() -> list[str]:

@@ -1,0 +1,75 @@
+-- Tenants, keys and secrets.
+
+-- A mark sealed with the master key of this installation: a process with another key refuses to start.
+CREATE TABLE installation (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    marker bytea NOT NULL
+);
+
+-- `plangate restore` stores a random number here: a restored database begins another history.
+CREATE TABLE generation (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    number bigint NOT NULL
+);
+
+CREATE TABLE tenants (
+    tenant_id text COLLATE "C" PRIMARY KEY CHECK (tenant_id ~ '^[a-z0-9][a-z0-9_-]{0,62}$'),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    -- {"runningQueries", "queuedQueries", "requestsPerSecond", "bytes", "openStreams", "openStreamsPerKey"}; an absent limit is unlimited
+    limits jsonb NOT NULL DEFAULT '{}',
+    -- {"plans"?: rule, "tools"?: rule}: it can only tighten the rules of a spec
+    approval_floor jsonb NOT NULL DEFAULT '{}',
+    -- sealed; the key of the ids of this tenant's references
+    reference_secret bytea NOT NULL,
+    blob_bytes bigint NOT NULL DEFAULT 0 CHECK (blob_bytes >= 0)  -- of all its blobs
+);
+
+CREATE TABLE api_keys (
+    tenant_id text COLLATE "C" NOT NULL,  -- '*' for keys of the operator
+    id text COLLATE "C" NOT NULL,
+    hash bytea NOT NULL UNIQUE CHECK (length(hash) = 32),
+    principal text NOT NULL,
+    scopes text[] NOT NULL,
+    tools text[],  -- the tools that this key may serve; NULL for any
+    created_at timestamptz NOT NULL DEFAULT now(),
+    created_by text NOT NULL,
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    PRIMARY KEY (tenant_id, id)
+);
+
+CREATE TABLE secrets (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    name text NOT NULL,
+    sealed bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, name)
+);
+
+-- The secrets that sign the calls of the runtimes with one name. The previous one also signs for a while after a change.
+CREATE TABLE signing_secrets (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    runtime_name text NOT NULL,
+    sealed bytea NOT NULL,
+    previous bytea,
+    previous_until timestamptz,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, runtime_name)
+);
+
+CREATE TABLE idempotency (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    principal text NOT NULL,
+    method text NOT NULL,
+    path text NOT NULL,
+    key text NOT NULL,
+    body_hash bytea NOT NULL,
+    status int NOT NULL,
+    location text,
+    object_id text,  -- instead of a response that carries a secret or is a stream
+    body bytea,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, principal, method, path, key)
+);
+CREATE INDEX idempotency_age ON idempotency (created_at);

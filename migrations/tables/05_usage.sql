@@ -1,0 +1,35 @@
+-- Work records.
+
+CREATE TABLE work_records (
+    tenant_id text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    query_id text COLLATE "C",
+    thread_id text COLLATE "C" NOT NULL,
+    parent_id text COLLATE "C",
+    kind text NOT NULL CHECK (kind IN ('query', 'agent', 'model_call', 'tool_call', 'predicate', 'plan_execution', 'action', 'host')),
+    name text NOT NULL,
+    agent text NOT NULL,
+    status text NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown')),
+    position int NOT NULL DEFAULT 0,        -- the turn of a model call; the index of a tool call in its turn
+    tool_invocation_id text,                -- the model's id of a tool call, unique within one run of an agent
+    provider text,                          -- the kind that served a model call
+    model text,
+    prompt_cache_key text,
+    input_tokens bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    cache_read_tokens bigint NOT NULL DEFAULT 0,
+    cache_write_tokens bigint NOT NULL DEFAULT 0,
+    reasoning_tokens bigint NOT NULL DEFAULT 0,
+    cost_usd double precision,
+    price_date text,
+    attempts int NOT NULL DEFAULT 1,
+    input bytea,
+    output bytea,
+    error bytea,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    ended_at timestamptz,
+    PRIMARY KEY (tenant_id, id)
+) WITH (fillfactor = 60);  -- each row is written when the work begins and again when it ends
+CREATE INDEX work_of_query ON work_records (tenant_id, query_id, id);
+CREATE INDEX work_memory ON work_records (tenant_id, thread_id, agent, started_at, id) WHERE kind = 'agent';
+CREATE INDEX work_spent ON work_records (tenant_id, started_at) WHERE kind = 'model_call';
