@@ -304,14 +304,14 @@ async def _register_operator(site: Site, hash: bytes) -> None:
 
 
 def _require_keys(site: Site) -> None:
-    async def any_key() -> bool:
+    async def key_exists() -> bool:
         connection = await asyncpg.connect(site.dsn)
         try:
-            return bool(await connection.fetchval("SELECT any_key()"))
+            return bool(await connection.fetchval("SELECT key_exists()"))
         finally:
             await connection.close()
 
-    if not asyncio.run(any_key()):
+    if not asyncio.run(key_exists()):
         raise SystemExit(
             "There is no API key yet, and without one nobody could call this service. Make a tenant and a key first:\n"
             "  plangate tenants create TENANT\n"

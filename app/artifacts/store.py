@@ -156,7 +156,7 @@ SELECT thread_id, n, mac, seal,
 """
 HEAD = "SELECT n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = $2"
 HEAD_KEPT = f"{HEAD} AND {KEPT}"
-FORGET = "SELECT forget_artifacts($1, $2, $3, $4)"
+FORGET = "SELECT delete_artifacts($1, $2, $3, $4)"
 
 
 async def lock(tx: Tx, thread_id: str) -> tuple[ChainHead, Any]:

@@ -51,14 +51,14 @@ class Deletions:
         async with self._db.transaction(tenant) as tx:
             outcome, live = "no_thread", list[str]()
             if is_id("thr_", thread_id):
-                outcome, live = await store.forget_thread(tx, thread_id, MARKED)
+                outcome, live = await store.delete_thread(tx, thread_id, MARKED)
             if outcome == "no_thread":
                 raise NotFound(f"There is no thread {thread_id!r}.")
             if outcome == "busy":
                 raise _busy(live)
             await self._artifacts.forget(tx, thread_id)
             if rows:
-                await store.forget_rest(tx, thread_id, rows, SLICE_S)
+                await store.purge_thread(tx, thread_id, rows, SLICE_S)
 
     async def finish_due(self) -> int:
         """Remove what is left of deleted threads, one slice per transaction. If this process dies, another
@@ -72,7 +72,7 @@ class Deletions:
         for _ in range(SLICES_AT_ONCE):
             try:
                 async with self._db.transaction(tenant) as tx:
-                    if await store.forget_rest(tx, thread_id, rows, SLICE_S):
+                    if await store.purge_thread(tx, thread_id, rows, SLICE_S):
                         return
             except StatementTimeout:  # large rows, or a slow disk
                 rows = max(1, rows // 10)

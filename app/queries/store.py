@@ -128,21 +128,21 @@ async def agents_of_thread(tx: Tx, thread_id: str) -> list[str]:
     return [r["agent"] for r in await tx.fetch(AGENTS_OF_THREAD, tx.tenant, thread_id)]
 
 
-FORGET_THREAD = "SELECT outcome, queries FROM forget_thread($1, $2)"
+FORGET_THREAD = "SELECT outcome, queries FROM delete_thread($1, $2)"
 
-FORGET_REST = "SELECT forget_rest($1, $2)"
+FORGET_REST = "SELECT purge_thread($1, $2)"
 
 DUE_DELETIONS = "SELECT tenant_id, id FROM due_deletions($1)"
 
 
-async def forget_thread(tx: Tx, thread_id: str, queries: int) -> tuple[str, list[str]]:
+async def delete_thread(tx: Tx, thread_id: str, queries: int) -> tuple[str, list[str]]:
     """Begins the end of a thread and of so many of its queries. `no_thread`; `busy`, with those that are not over;
     `deleted`."""
     row = await tx.row(FORGET_THREAD, thread_id, queries)
     return row["outcome"], row["queries"] or []
 
 
-async def forget_rest(tx: Tx, thread_id: str, rows: int, within_s: float) -> bool:
+async def purge_thread(tx: Tx, thread_id: str, rows: int, within_s: float) -> bool:
     """Remove about `rows` rows of a deleted thread. Return whether none is left, or another process is
     removing them. Raise StatementTimeout."""
     ((done,),) = await tx.fetch_within(within_s, FORGET_REST, thread_id, rows)

@@ -17,7 +17,7 @@ BEGIN
          WHERE q.status = 'running' AND q.lease_expires_at < clock_timestamp() AND q.lease_owner IS DISTINCT FROM p_owner
          ORDER BY q.lease_expires_at, q.id LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED) s;
     IF v_ids IS NOT NULL THEN
-        PERFORM lose_leases(v_tenants, v_ids, p_lease_s, NULL);
+        PERFORM take_lost_leases(v_tenants, v_ids, p_lease_s, NULL);
         v_tenants := NULL; v_ids := NULL;
     END IF;
     FOR r IN
@@ -71,7 +71,7 @@ BEGIN
                       AND l.epoch = t.lease_epoch - 1),
            c.share, t.load_failures
       FROM taken t LEFT JOIN LATERAL lost_lease_counts(t.tenant_id, t.id, t.crashes, t.progress_epoch) c ON t.crashes > 0;
-    IF v_queued IS NOT NULL THEN PERFORM tell_journal('', v_queued); END IF;
+    IF v_queued IS NOT NULL THEN PERFORM notify_journal('', v_queued); END IF;
 END $$;
 ALTER FUNCTION claim_queries OWNER TO plangate_scan;
 REVOKE ALL ON FUNCTION claim_queries FROM PUBLIC;

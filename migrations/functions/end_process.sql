@@ -15,7 +15,7 @@ BEGIN
          ORDER BY q.id FOR NO KEY UPDATE) h;
     IF v_ids IS NULL THEN RETURN true; END IF;
     IF p_reason = 'died' THEN
-        PERFORM lose_leases(v_tenants, v_ids, p_lease_s, CASE WHEN v_child THEN greatest(cardinality(v_ids), p_queries) END);
+        PERFORM take_lost_leases(v_tenants, v_ids, p_lease_s, CASE WHEN v_child THEN greatest(cardinality(v_ids), p_queries) END);
     ELSE  -- it left in good order, or was asked to: that is nobody's fault
         UPDATE queries q SET lease_owner = NULL, lease_expires_at = NULL,
                worked_ms = q.worked_ms + extract(epoch FROM clock_timestamp() - q.resumed_at) * 1000

@@ -183,7 +183,7 @@ async def test_records_go_with_their_thread_and_not_without_it(
     """The function that removes them looks itself whether the thread is deleted."""
     id = (await publish(api, home, "a.md"))["id"]
     head = await owner.fetchrow("SELECT n, mac FROM artifact_chains")
-    forget = "SELECT forget_artifacts($1, $2, $3, $4)"
+    forget = "SELECT delete_artifacts($1, $2, $3, $4)"
     assert await plangate.value(forget, home, head["n"], head["mac"], b"seal") is False
     assert (await api.read(f"/artifacts/{id}"))["status"] == "active"
     assert await owner.fetchval("SELECT count(*) FROM artifact_tombstones") == 0
@@ -196,8 +196,8 @@ async def test_without_a_tombstone_the_rest_of_a_thread_stays(
     await publish(api, home, "a.md")
     with pytest.raises(asyncpg.ForeignKeyViolationError):
         async with plangate.services.db.transaction("acme") as tx:
-            await tx.run("SELECT forget_thread($1, 10)", home)
-            await tx.run("SELECT forget_rest($1, 1000)", home)
+            await tx.run("SELECT delete_thread($1, 10)", home)
+            await tx.run("SELECT purge_thread($1, 1000)", home)
     assert await owner.fetchval("SELECT count(*) FROM artifacts") == 1
 
 

@@ -392,7 +392,7 @@ async def test_the_chain_of_its_artifacts_is_verified_by_its_tombstone(
 async def test_records_of_artifacts_go_with_their_thread_only(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
-    forget = "SELECT forget_artifacts(thread_id, n, mac, '') FROM artifact_chains"
+    forget = "SELECT delete_artifacts(thread_id, n, mac, '') FROM artifact_chains"
     assert await plangate.sql(forget) == [(False,)]
     assert (await api.read(f"/artifacts/{full.artifact}"))["id"] == full.artifact
     assert await owner.fetchval("SELECT count(*) FROM artifact_tombstones") == 0
@@ -499,9 +499,9 @@ async def test_who_writes_while_it_is_deleted_finds_no_thread(
 ) -> None:
     method, path, body = writes(full)[n]
     async with plangate.services.db.transaction("acme") as tx:
-        assert (await store.forget_thread(tx, full.id, 100))[0] == "deleted"
+        assert (await store.delete_thread(tx, full.id, 100))[0] == "deleted"
         await plangate.services.artifacts.forget(tx, full.id)
-        assert await store.forget_rest(tx, full.id, 100_000, 3)
+        assert await store.purge_thread(tx, full.id, 100_000, 3)
         writing = asyncio.create_task(api.request(method, path, **body))
         await waits(owner)
     said = gone(await writing)
@@ -513,7 +513,7 @@ async def test_a_query_for_its_key_gets_a_new_thread_meanwhile(
     plangate: World, api: Caller, full: Full, owner: asyncpg.Connection
 ) -> None:
     async with plangate.services.db.transaction("acme") as tx:
-        await store.forget_thread(tx, full.id, 100)
+        await store.delete_thread(tx, full.id, 100)
         submitting = asyncio.create_task(api.submit(specs.script(), threadKey="mine"))
         await waits(owner)
     accepted = await submitting
@@ -569,9 +569,9 @@ async def test_threads_that_share_bodies_go_beside_each_other(plangate: World, a
         threads.append(thread)
     async with services.db.transaction("acme") as one, services.db.transaction("acme") as other:
         for tx, thread in zip((one, other), threads, strict=True):
-            assert await store.forget_thread(tx, thread, 10) == ("deleted", [])
+            assert await store.delete_thread(tx, thread, 10) == ("deleted", [])
             await services.artifacts.forget(tx, thread)
-        assert await store.forget_rest(other, threads[1], 100, 1.0)
+        assert await store.purge_thread(other, threads[1], 100, 1.0)
     assert (await api.read("/threads"))["items"] == []
 
 

@@ -181,7 +181,7 @@ async def test_who_finds_another_at_it_has_nothing_to_do(
 ) -> None:
     await slices(idle, monkeypatch, 5)
     await deleted(idle.api, full.id)
-    forget = f"SELECT forget_rest('{full.id}', 5)"
+    forget = f"SELECT purge_thread('{full.id}', 5)"
     async with owner.transaction():
         await owner.execute("SELECT FROM threads WHERE deleted FOR UPDATE")
         assert await idle.sql(forget) == [(True,)]

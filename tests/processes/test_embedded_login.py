@@ -116,7 +116,7 @@ def test_data_of_an_earlier_version_is_upgraded_under_its_processes(at: Path) ->
             assert asyncio.run(value(postgres.dsn(), OWNED_BY_SUPERUSER)) == 0
             hba = "SELECT count(*) FROM pg_hba_file_rules WHERE auth_method = 'trust'"
             assert asyncio.run(value(postgres.dsn(user=SUPERUSER), hba)) == 0
-            assert asyncio.run(value(earlier.dsn(user=SUPERUSER), "SELECT any_key()")) is False
+            assert asyncio.run(value(earlier.dsn(user=SUPERUSER), "SELECT key_exists()")) is False
             asyncio.run(migrate(postgres.dsn()))
         finally:
             postgres.release()

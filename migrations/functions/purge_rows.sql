@@ -1,5 +1,5 @@
 -- Delete at most p_rows rows that belong to one of these ids. Return how many more could have been deleted.
-CREATE OR REPLACE FUNCTION forget_rows(p_table text, p_column text, p_ids text[], p_rows int) RETURNS int LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION purge_rows(p_table text, p_column text, p_ids text[], p_rows int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE v_left int := p_rows; v_n int;
 BEGIN
     WHILE v_left > 0 LOOP
@@ -12,5 +12,5 @@ BEGIN
     END LOOP;
     RETURN v_left;
 END $$;
-ALTER FUNCTION forget_rows OWNER TO plangate_scan;
-REVOKE ALL ON FUNCTION forget_rows FROM PUBLIC;
+ALTER FUNCTION purge_rows OWNER TO plangate_scan;
+REVOKE ALL ON FUNCTION purge_rows FROM PUBLIC;

@@ -1,7 +1,7 @@
 -- Remove artifact records of a deleted thread, about p_rows rows with their tags and parents, the newest first; the
 -- chain goes with its last record. Nothing is removed before the tombstone is written. Return how many more rows could
 -- have been removed.
-CREATE OR REPLACE FUNCTION forget_records(p_thread text, p_rows int) RETURNS int LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION purge_artifacts(p_thread text, p_rows int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     v_tenant text := current_setting('plangate.tenant'); v_left int := p_rows; v_ids text[]; v_gone bytea[]; v_digests bytea[];
 BEGIN
@@ -14,8 +14,8 @@ BEGIN
             DELETE FROM artifact_chains WHERE tenant_id = v_tenant AND thread_id = p_thread;
             EXIT;
         END IF;
-        v_left := forget_rows('artifact_tags', 'artifact_id', v_ids, v_left);
-        v_left := forget_rows('artifact_parents', 'artifact_id', v_ids, v_left);
+        v_left := purge_rows('artifact_tags', 'artifact_id', v_ids, v_left);
+        v_left := purge_rows('artifact_parents', 'artifact_id', v_ids, v_left);
         EXIT WHEN v_left <= 0;
         WITH gone AS (DELETE FROM artifacts WHERE tenant_id = v_tenant AND id = ANY (v_ids) RETURNING digest)
         SELECT array_agg(DISTINCT digest) INTO v_gone FROM gone;
@@ -23,9 +23,9 @@ BEGIN
         v_left := v_left - cardinality(v_ids);
     END LOOP;
     -- Those of files go with the files: to lock them now, and others later, would be against the order of digests.
-    PERFORM let_go_of_blobs(ARRAY(SELECT DISTINCT g FROM unnest(v_digests) AS g WHERE NOT EXISTS (
+    PERFORM release_blobs(ARRAY(SELECT DISTINCT g FROM unnest(v_digests) AS g WHERE NOT EXISTS (
         SELECT FROM workspace_versions v WHERE v.tenant_id = v_tenant AND v.thread_id = p_thread AND v.digest = g)));
     RETURN v_left;
 END $$;
-ALTER FUNCTION forget_records OWNER TO plangate_scan;
-REVOKE ALL ON FUNCTION forget_records FROM PUBLIC;
+ALTER FUNCTION purge_artifacts OWNER TO plangate_scan;
+REVOKE ALL ON FUNCTION purge_artifacts FROM PUBLIC;

@@ -2,7 +2,7 @@
 -- approvals. Who decided what and when stays, with the digest of the subject. Outcomes: no_thread; busy, with the queries
 -- that are not over; deleted. Writers lock the row of the thread, so that they commit before the deletion or find no
 -- thread. Lock order: thread, queries, plans, approvals.
-CREATE OR REPLACE FUNCTION forget_thread(p_thread text, p_most int) RETURNS TABLE (outcome text, queries text[])
+CREATE OR REPLACE FUNCTION delete_thread(p_thread text, p_most int) RETURNS TABLE (outcome text, queries text[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
 DECLARE v_tenant text := current_setting('plangate.tenant'); v_busy text[]; v_ids text[];
@@ -19,9 +19,9 @@ BEGIN
     UPDATE queries q SET deleted = true WHERE q.tenant_id = v_tenant AND q.id = ANY (v_ids);
     PERFORM FROM plans p WHERE p.tenant_id = v_tenant AND p.thread_id = p_thread ORDER BY p.id FOR UPDATE;
     UPDATE plans p SET deleted = true WHERE p.tenant_id = v_tenant AND p.thread_id = p_thread;
-    PERFORM empty_approvals(v_ids);
+    PERFORM clear_approvals(v_ids);
     RETURN QUERY SELECT 'deleted', NULL::text[];
 END $$;
-ALTER FUNCTION forget_thread OWNER TO plangate_scan;
-REVOKE ALL ON FUNCTION forget_thread FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION forget_thread TO plangate_app;
+ALTER FUNCTION delete_thread OWNER TO plangate_scan;
+REVOKE ALL ON FUNCTION delete_thread FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION delete_thread TO plangate_app;

@@ -1,6 +1,6 @@
 -- Take the leases of these queries, whose rows the caller has locked, from owners that fell silent, and record it. The
 -- work of such a process counts up to the last renewal of its lease, p_lease_s before its end.
-CREATE OR REPLACE FUNCTION lose_leases(p_tenants text[], p_ids text[], p_lease_s float8, p_queries int) RETURNS void
+CREATE OR REPLACE FUNCTION take_lost_leases(p_tenants text[], p_ids text[], p_lease_s float8, p_queries int) RETURNS void
 LANGUAGE sql AS $$
     WITH lost AS (
         SELECT q.tenant_id, q.id, q.crashes + 1 AS n, q.lease_epoch, coalesce(q.lease_owner, '') AS lease_owner

@@ -1,7 +1,7 @@
 -- Remove rows of a deleted thread, about p_rows of them, its oldest queries first. Return whether nothing is left to do:
 -- no row is left, or another process is removing them. Work records stay, without inputs and outputs, because usage is
 -- summed from them.
-CREATE OR REPLACE FUNCTION forget_rest(p_thread text, p_rows int) RETURNS boolean
+CREATE OR REPLACE FUNCTION purge_thread(p_thread text, p_rows int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     v_tenant text := current_setting('plangate.tenant'); v_left int := p_rows; v_ids text[]; v_n int; v_digests bytea[];
@@ -9,23 +9,23 @@ DECLARE
 BEGIN
     PERFORM FROM threads WHERE tenant_id = v_tenant AND id = p_thread AND deleted FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN true; END IF;
-    v_left := forget_records(p_thread, v_left);
+    v_left := purge_artifacts(p_thread, v_left);
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
         v_ids := ARRAY(SELECT id FROM queries WHERE tenant_id = v_tenant AND thread_id = p_thread
                         ORDER BY id LIMIT v_batch);
         EXIT WHEN cardinality(v_ids) = 0;
-        PERFORM empty_approvals(v_ids);
+        PERFORM clear_approvals(v_ids);
         UPDATE work_records SET input = NULL, output = NULL, error = NULL
          WHERE tenant_id = v_tenant AND id = ANY (ARRAY(
                SELECT id FROM work_records WHERE tenant_id = v_tenant AND query_id = ANY (v_ids)
                   AND (input IS NOT NULL OR output IS NOT NULL OR error IS NOT NULL) LIMIT v_left));
         GET DIAGNOSTICS v_n = ROW_COUNT;
-        v_left := forget_rows('events', 'query_id', v_ids, v_left - v_n);
-        v_left := forget_rows('call_variables', 'query_id', v_ids, v_left);
-        v_left := forget_rows('outgoing_calls', 'query_id', v_ids, v_left);
+        v_left := purge_rows('events', 'query_id', v_ids, v_left - v_n);
+        v_left := purge_rows('call_variables', 'query_id', v_ids, v_left);
+        v_left := purge_rows('outgoing_calls', 'query_id', v_ids, v_left);
         IF v_left <= 0 THEN RETURN false; END IF;
-        v_left := forget_rows('plan_snapshots', 'work_id', ARRAY(
+        v_left := purge_rows('plan_snapshots', 'work_id', ARRAY(
             SELECT s.work_id FROM work_records w JOIN plan_snapshots s ON s.tenant_id = v_tenant AND s.work_id = w.id
              WHERE w.tenant_id = v_tenant AND w.query_id = ANY (v_ids)), v_left);
         IF v_left <= 0 THEN RETURN false; END IF;
@@ -37,10 +37,10 @@ BEGIN
         v_ids := ARRAY(SELECT id FROM plans WHERE tenant_id = v_tenant AND thread_id = p_thread
                         ORDER BY id LIMIT v_batch);
         EXIT WHEN cardinality(v_ids) = 0;
-        v_left := forget_rows('plan_actions', 'plan_id', v_ids, v_left);
-        v_left := forget_rows('plan_transitions', 'plan_id', v_ids, v_left);
-        v_left := forget_rows('plan_revisions', 'plan_id', v_ids, v_left);
-        v_left := forget_rows('reference_pins', 'plan_id', v_ids, v_left);
+        v_left := purge_rows('plan_actions', 'plan_id', v_ids, v_left);
+        v_left := purge_rows('plan_transitions', 'plan_id', v_ids, v_left);
+        v_left := purge_rows('plan_revisions', 'plan_id', v_ids, v_left);
+        v_left := purge_rows('reference_pins', 'plan_id', v_ids, v_left);
         IF v_left <= 0 THEN RETURN false; END IF;
         DELETE FROM plans WHERE tenant_id = v_tenant AND id = ANY (v_ids);
         v_left := v_left - cardinality(v_ids);
@@ -50,10 +50,10 @@ BEGIN
         v_ids := ARRAY(SELECT DISTINCT owner_id FROM documents WHERE tenant_id = v_tenant AND thread_id = p_thread
                         LIMIT v_batch);
         EXIT WHEN cardinality(v_ids) = 0;
-        v_left := forget_rows('document_writes', 'owner_id', v_ids, v_left);
-        v_left := forget_rows('documents', 'owner_id', v_ids, v_left);
+        v_left := purge_rows('document_writes', 'owner_id', v_ids, v_left);
+        v_left := purge_rows('documents', 'owner_id', v_ids, v_left);
     END LOOP;
-    v_left := forget_rows('workspace_files', 'thread_id', ARRAY[p_thread], v_left);
+    v_left := purge_rows('workspace_files', 'thread_id', ARRAY[p_thread], v_left);
     LOOP
         IF v_left <= 0 THEN RETURN false; END IF;
         WITH gone AS (
@@ -62,13 +62,13 @@ BEGIN
             RETURNING digest)
         SELECT count(*), array_agg(DISTINCT digest) INTO v_n, v_digests FROM gone;
         EXIT WHEN v_n = 0;
-        PERFORM let_go_of_blobs(v_digests);
+        PERFORM release_blobs(v_digests);
         v_left := v_left - v_n;
     END LOOP;
     DELETE FROM workspaces WHERE tenant_id = v_tenant AND thread_id = p_thread;
     DELETE FROM threads WHERE tenant_id = v_tenant AND id = p_thread;
     RETURN true;
 END $$;
-ALTER FUNCTION forget_rest OWNER TO plangate_scan;
-REVOKE ALL ON FUNCTION forget_rest FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION forget_rest TO plangate_app;
+ALTER FUNCTION purge_thread OWNER TO plangate_scan;
+REVOKE ALL ON FUNCTION purge_thread FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION purge_thread TO plangate_app;
