@@ -44,6 +44,7 @@ from app.engine.ending import QueryEndings
 from app.engine.processes import ProcessLocks, ProcessRecord
 from app.engine.worker import PeriodicTask, Worker
 from app.journal.hub import Hub
+from app.journal.models import parse_query_key
 from app.journal.streams import Streams
 from app.journal.writer import JournalWriter
 from app.llm.client import STREAMS_PER_SLOT, ModelBounds, ModelTraffic
@@ -406,7 +407,7 @@ def assemble(
     def journal_hint(payload: str) -> None:
         who, _, names = payload.partition("|")
         if who != origin:
-            hub.invalidate(None if names == "*" else names.split(","))
+            hub.invalidate(None if names == "*" else [parse_query_key(name) for name in names.split(",")])
 
     def gap() -> None:
         hub.invalidate(None)

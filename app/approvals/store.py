@@ -30,7 +30,7 @@ SELECT id, status, digest, subject, original_subject, rule, feedback, partial FR
 # The operator's floor as it is now, and whether the work stands at this gate already: one statement a gate.
 STANDING = """
 SELECT t.approval_floor::text AS floor, a.id IS NOT NULL AS asked
-  FROM tenants t LEFT JOIN approvals a ON a.tenant_id = t.tenant_id AND a.work_id = $2 AND a.kind = $3
+  FROM tenants t LEFT JOIN approvals a ON a.tenant_id = $1 AND a.work_id = $2 AND a.kind = $3
  WHERE t.tenant_id = $1
 """
 BY_ID = f"SELECT {COLUMNS} FROM approvals WHERE tenant_id = $1 AND id = $2"
@@ -68,7 +68,7 @@ RETURNING principal, key_id, decision, scope, at
 """
 VOTES = """
 SELECT v.approval_id, v.principal, v.key_id, v.decision, v.scope, v.at
-  FROM approval_votes v JOIN approvals a ON a.tenant_id = v.tenant_id AND a.id = v.approval_id AND a.edits = v.edits
+  FROM approval_votes v JOIN approvals a ON a.tenant_id = $1 AND a.id = v.approval_id AND a.edits = v.edits
  WHERE v.tenant_id = $1 AND v.approval_id = ANY ($2) ORDER BY v.at, v.principal
 """
 DUE = "SELECT tenant_id, id FROM due_approvals($1)"
@@ -215,12 +215,12 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, sha256($8), $9, $10, now() + make_interv
 COVERING = """
 SELECT g.id, g.granted_by,
        ARRAY(SELECT v.principal FROM approval_votes v
-              WHERE v.tenant_id = a.tenant_id AND v.approval_id = a.id AND v.edits = a.edits) AS voters
-  FROM approval_grants g JOIN approvals a ON a.tenant_id = g.tenant_id AND a.id = g.approval_id
+              WHERE v.tenant_id = $1 AND v.approval_id = a.id AND v.edits = a.edits) AS voters
+  FROM approval_grants g JOIN approvals a ON a.tenant_id = $1 AND a.id = g.approval_id
  WHERE g.tenant_id = $1 AND g.thread_id = $2 AND g.agent = $3 AND g.tool = $4 AND g.definition_digest = $5
    AND g.args_digest = sha256($6) AND g.free = $7 AND g.revoked_at IS NULL AND g.expires_at > now()
-   AND (SELECT name FROM runtimes r WHERE r.tenant_id = a.tenant_id AND r.id = a.runtime_id)
-     = (SELECT name FROM runtimes r WHERE r.tenant_id = a.tenant_id AND r.id = $8)
+   AND (SELECT name FROM runtimes r WHERE r.tenant_id = $1 AND r.id = a.runtime_id)
+     = (SELECT name FROM runtimes r WHERE r.tenant_id = $1 AND r.id = $8)
  ORDER BY g.id DESC LIMIT 100
 """
 REVOKE_GRANT = """

@@ -33,9 +33,9 @@ CHANNELS = "SELECT id, channel FROM artifacts WHERE tenant_id = $1 AND id = ANY 
 
 COMPETING_MOST: Final = 100
 # OFFSET: one look at the index for each record that is looked at, never all that replace something gathered first.
-SUPERSEDED = "EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = a.tenant_id AND s.replaces = a.id OFFSET 0)"
+SUPERSEDED = "EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = $1 AND s.replaces = a.id OFFSET 0)"
 COLUMNS = f"""a.record, a.thread_id, a.path, a.is_directory, a.body_bytes, {SUPERSEDED} AS superseded,
-       ARRAY(SELECT o.id FROM artifacts o WHERE o.tenant_id = a.tenant_id AND o.replaces = a.replaces AND o.id <> a.id
+       ARRAY(SELECT o.id FROM artifacts o WHERE o.tenant_id = $1 AND o.replaces = a.replaces AND o.id <> a.id
               ORDER BY o.id LIMIT {COMPETING_MOST}) AS competes_with"""
 SHOWN = f"SELECT {COLUMNS} FROM artifacts a"
 BY_IDS = f"{SHOWN} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
@@ -51,7 +51,7 @@ FILTERS: Final[Mapping[str, str]] = {
     "queryId": "a.query_id = $?",
     "parentWorkId": "a.parent_work_id = $?",
     "threadId": "a.thread_id = $?",
-    "tag": """EXISTS (SELECT FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id AND t.tag = $?
+    "tag": """EXISTS (SELECT FROM artifact_tags t WHERE t.tenant_id = $1 AND t.artifact_id = a.id AND t.tag = $?
                      OFFSET 0)""",
     "agent": "a.agent = $?",
     "channel": "a.channel = $?",
@@ -60,7 +60,7 @@ FILTERS: Final[Mapping[str, str]] = {
 BOUNDS: Final[Mapping[str, str]] = {"from": ">=", "before": "<"}
 SINCE = "a.created_at >= $?"
 TAGGED = """(SELECT b.*, t.artifact_id, t.tag FROM artifact_tags t CROSS JOIN LATERAL
- (SELECT * FROM artifacts b WHERE b.tenant_id = t.tenant_id AND b.id = t.artifact_id OFFSET 0) b) a"""
+ (SELECT * FROM artifacts b WHERE b.tenant_id = $1 AND b.id = t.artifact_id OFFSET 0) b) a"""
 
 # What is at the path of a target now: the digest of a file (NULL where it was deleted), or that of the list of a
 # directory's files, in the form in which `sha256sum` writes it. OFFSET: one look at the index for each file. As long as
@@ -126,10 +126,10 @@ VALUES ($1, $2, $3, 'host', 'publish', '', 'succeeded', now())
 TENANTS = "SELECT tenant_id FROM tenant_ids()"
 # Of a thread that is deleted the tombstone counts: of many records the last go, and with them the chain, only later.
 KEPT = """NOT (
- EXISTS (SELECT FROM artifact_tombstones s WHERE s.tenant_id = c.tenant_id AND s.thread_id = c.thread_id)
- AND EXISTS (SELECT FROM due_deletions(2147483647) g WHERE g.tenant_id = c.tenant_id AND g.id = c.thread_id))"""
+ EXISTS (SELECT FROM artifact_tombstones s WHERE s.tenant_id = $1 AND s.thread_id = c.thread_id)
+ AND EXISTS (SELECT FROM due_deletions(2147483647) g WHERE g.tenant_id = $1 AND g.id = c.thread_id))"""
 CHAINS = f"""
-SELECT thread_id, n, mac FROM artifact_chains c WHERE tenant_id = $1 AND thread_id > $2 AND {KEPT} ORDER BY thread_id LIMIT $3
+SELECT thread_id, n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND thread_id > $2 AND {KEPT} ORDER BY thread_id LIMIT $3
 """
 # Threads that have records, from one to the next along the index, and whether they have a chain.
 WITH_RECORDS = """
@@ -144,15 +144,15 @@ SELECT t.id, EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
        query_id, agent, replaces, call_id, created_at, body_bytes,
-       (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = a.tenant_id AND b.digest = a.digest) AS stored_bytes,
-       ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = a.tenant_id AND t.artifact_id = a.id) AS tags,
-       ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = a.tenant_id AND p.artifact_id = a.id) AS parents
-  FROM artifacts a WHERE tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
+       (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = $1 AND b.digest = a.digest) AS stored_bytes,
+       ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = $1 AND t.artifact_id = a.id) AS tags,
+       ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = $1 AND p.artifact_id = a.id) AS parents
+  FROM artifacts a WHERE a.tenant_id = $1 AND thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
 """
 TOMBSTONES = f"""
 SELECT thread_id, n, mac, seal,
-       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = d.tenant_id AND c.thread_id = d.thread_id AND {KEPT}) AS is_back
-  FROM artifact_tombstones d WHERE tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
+       EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = d.thread_id AND {KEPT}) AS is_back
+  FROM artifact_tombstones d WHERE d.tenant_id = $1 AND thread_id > $2 ORDER BY thread_id LIMIT $3
 """
 HEAD = "SELECT n, mac FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = $2"
 HEAD_KEPT = f"{HEAD} AND {KEPT}"

@@ -209,8 +209,8 @@ class ChildProcesses:
             if not claims:
                 return
             if child.id not in self._children:  # it ended meanwhile, and its end is on record
-                ids, epochs = [c.query_id for c in claims], [c.epoch for c in claims]
-                await lease_store.release(self._db, child.id, ids, epochs)
+                leases = [(c.tenant, c.query_id, c.epoch) for c in claims]
+                await lease_store.release(self._db, child.id, leases)
                 return
             child.running.update(c.query_id for c in claims)
             child.ran.update(child.running)

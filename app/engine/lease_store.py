@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from app.base.postgres.database import Database, Tx
 
 CLAIM = "SELECT tenant_id, id, epoch, lost, share, load_failures FROM claim_queries($1, $2, $3, $4, $5)"
-RELEASE = "SELECT release_leases($1, $2, $3)"
+RELEASE = "SELECT release_leases($1, $2, $3, $4)"
 REPORT = "SELECT id FROM report_process($1, $2, $3, $4, $5)"
 REGISTER = "SELECT register_process($1, $2, $3, $4, $5)"
 END_PROCESS = "SELECT end_process($1, $2, $3, $4) AS news"
@@ -33,6 +33,8 @@ UPDATE queries SET load_failures = load_failures + 1, lease_owner = NULL, lease_
 LOADED = "UPDATE queries SET load_failures = 0 WHERE tenant_id = $1 AND id = $2 AND lease_epoch = $3"
 
 EndReason = Literal["stopped", "died"]
+HeldLease = tuple[str, str, int]
+"""The tenant, the id and the epoch of a query that a process holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,9 @@ async def count_suspects(db: Database) -> int:
     return int(row["n"])
 
 
-async def release(db: Database, owner: str, ids: Sequence[str], epochs: Sequence[int]) -> None:
-    await db.call(RELEASE, owner, list(ids), list(epochs))
+async def release(db: Database, owner: str, held: Sequence[HeldLease]) -> None:
+    """Give back leases of a process that stops."""
+    await db.call(RELEASE, owner, *_columns(held))
 
 
 async def register_process(
@@ -110,15 +113,16 @@ async def register_process(
     await db.call(REGISTER, id, parent_id, host, pid, holds_lock)
 
 
-async def report_process(
-    db: Database, id: str, held: Sequence[tuple[str, str, int]], lease_s: float | None
-) -> set[str]:
-    """Write a heartbeat and renew the leases `held`, each (tenant, query id, epoch); return the ids still held.
+async def report_process(db: Database, id: str, held: Sequence[HeldLease], lease_s: float | None) -> set[str]:
+    """Write a heartbeat and renew the leases `held`; return the ids of the queries that are still held.
 
     Leases of this process that are not among them are released: the response to their claim was lost.
     """
-    tenants, ids, epochs = ([h[n] for h in held] for n in range(3))
-    return {r["id"] for r in await db.call(REPORT, id, tenants, ids, epochs, lease_s)}
+    return {r["id"] for r in await db.call(REPORT, id, *_columns(held), lease_s)}
+
+
+def _columns(held: Sequence[HeldLease]) -> list[list[Any]]:
+    return [[lease[n] for lease in held] for n in range(3)]
 
 
 async def end_process(db: Database, id: str, reason: EndReason, lease_s: float, *, queries: int = 0) -> bool:

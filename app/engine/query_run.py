@@ -442,7 +442,9 @@ class QueryRun:
     async def _read_wake(self) -> None:
         """Read the wake counter, and only then let every waiting branch check: what changes later is
         noticed when parking."""
-        rows = await retry_while_unavailable(lambda: journal_store.heads(self.db, [self.query.id]))
+        rows = await retry_while_unavailable(
+            lambda: journal_store.heads(self.db, [(self.query.tenant, self.query.id)])
+        )
         if not rows or rows[0]["epoch"] != self.lease.epoch:
             self.lease.lost = True
             raise LeaseLost

@@ -27,7 +27,7 @@ WORK = f"SELECT {WORK_COLUMNS} FROM work_records WHERE tenant_id = $1 AND query_
 PAST_RUNS = """
 SELECT r.id, r.query_id, coalesce(octet_length(r.input), 0) + (
        SELECT coalesce(sum(coalesce(octet_length(c.output), 0) + coalesce(octet_length(c.error), 0)), 0)
-         FROM work_records c WHERE c.tenant_id = r.tenant_id AND c.query_id = r.query_id AND c.parent_id = r.id) AS size
+         FROM work_records c WHERE c.tenant_id = $1 AND c.query_id = r.query_id AND c.parent_id = r.id) AS size
   FROM work_records r
  WHERE r.tenant_id = $1 AND r.thread_id = $2 AND r.agent = $3 AND r.kind = 'agent' AND r.status = 'succeeded'
    AND r.started_at < coalesce((SELECT started_at FROM work_records WHERE tenant_id = $1 AND id = $4), 'infinity')
@@ -71,7 +71,7 @@ UPDATE work_records SET ended_at = $5, status = CASE kind WHEN 'query' THEN $3 E
 RETURNING id, parent_id, kind, name, agent, status, provider, input_tokens, output_tokens, cache_read_tokens,
           cache_write_tokens, cost_usd, attempts
 """
-TELL_WAKE = "SELECT pg_notify('plangate_wake', $1), pg_notify('plangate_wake', '')"
+NOTIFY_WAKE = "SELECT pg_notify('plangate_wake', $1 || '/' || $2), pg_notify('plangate_wake', '')"
 
 
 async def load_query(tx: Tx, query_id: str) -> QueryRecord | None:
@@ -174,7 +174,7 @@ async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> 
     ended_at = await tx.value(END, tx.tenant, query_id, reason, error, status)
     rows = await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error, ended_at)
     tx.ended_work += [ended_work(Work(**r)) for r in rows]
-    await tx.run(TELL_WAKE, query_id)
+    await tx.run(NOTIFY_WAKE, tx.tenant, query_id)
 
 
 USAGE = """coalesce(sum(w.input_tokens), 0)::bigint AS input_tokens, coalesce(sum(w.output_tokens), 0)::bigint AS output_tokens,

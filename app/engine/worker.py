@@ -117,10 +117,10 @@ class Worker:
             if claim.lost:
                 self._notify_taken_over(claim)
 
-    def on_notify(self, query_id: str) -> None:
-        """Handle a NOTIFY on `plangate_wake`: the query with this id has moved, or, if the id is empty, a
+    def on_notify(self, payload: str) -> None:
+        """Handle a NOTIFY on `plangate_wake`: the query `tenant/id` has moved or, if the payload is empty, a
         query was queued."""
-        running = self._running.get(query_id)
+        running = self._running.get(payload.rpartition("/")[2])
         if running is not None:
             running.wakes.set()
         else:
@@ -183,8 +183,8 @@ class Worker:
         held = [r.lease for r in left if not r.lease.lost]
         if held:
             with contextlib.suppress(Unavailable):
-                ids, epochs = [x.query_id for x in held], [x.epoch for x in held]
-                await lease_store.release(self._db, self.owner, ids, epochs)
+                leases = [(x.tenant, x.query_id, x.epoch) for x in held]
+                await lease_store.release(self._db, self.owner, leases)
         await self._process.end()
 
     def _start(self, claim: lease_store.Claim, given: object = None) -> None:
@@ -269,7 +269,9 @@ class Worker:
                     reported = asked
                 if not running:
                     continue
-                heads = await journal_store.heads(self._db, [r.lease.query_id for r in running])
+                heads = await journal_store.heads(
+                    self._db, [(r.lease.tenant, r.lease.query_id) for r in running]
+                )
             except Unavailable:
                 continue
             except Exception:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from app.journal.models import LARGE_EVENT_BYTES, Event, JournalEvent, LargeEvent, Page, StoredEvent
+from app.journal.models import LARGE_EVENT_BYTES, Event, JournalEvent, LargeEvent, Page, QueryKey, StoredEvent
 
 FIRST_READER_WAIT_S = 5.0  # how long the first events of a new query are kept for its first reader
 MAX_RING_BYTES = 256 * 1024  # shared by all watchers of one query
@@ -78,34 +78,34 @@ class Hub:
     """The feeds of a process."""
 
     def __init__(self) -> None:
-        self._feeds: dict[str, QueryFeed] = {}
+        self._feeds: dict[QueryKey, QueryFeed] = {}
         self._tenants: dict[Watcher, str] = {}
 
     @contextlib.contextmanager
-    def watch(self, query_id: str) -> Iterator[tuple[QueryFeed, Watcher]]:
+    def watch(self, query: QueryKey) -> Iterator[tuple[QueryFeed, Watcher]]:
         """Subscribe to a query while the block runs. Subscribe before the first read."""
-        channel, watch = self.subscribe(query_id)
+        channel, watch = self.subscribe(query)
         try:
             yield channel, watch
         finally:
-            self.unsubscribe(query_id, channel, watch)
+            self.unsubscribe(query, channel, watch)
 
-    def hold_first_events(self, query_id: str, first: Sequence[Event]) -> None:
+    def hold_first_events(self, query: QueryKey, first: Sequence[Event]) -> None:
         """Keep the first events of a new query for a while: the client that created it usually follows it."""
-        channel, watch = self.subscribe(query_id)
+        channel, watch = self.subscribe(query)
         channel.add(1, first)
-        asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query_id, channel, watch)
+        asyncio.get_running_loop().call_later(FIRST_READER_WAIT_S, self.unsubscribe, query, channel, watch)
 
-    def subscribe(self, query_id: str) -> tuple[QueryFeed, Watcher]:
-        channel = self._feeds.setdefault(query_id, QueryFeed())
+    def subscribe(self, query: QueryKey) -> tuple[QueryFeed, Watcher]:
+        channel = self._feeds.setdefault(query, QueryFeed())
         watch = Watcher()
         channel.watchers.add(watch)
         return channel, watch
 
-    def unsubscribe(self, query_id: str, channel: QueryFeed, watch: Watcher) -> None:
+    def unsubscribe(self, query: QueryKey, channel: QueryFeed, watch: Watcher) -> None:
         channel.watchers.discard(watch)
-        if not channel.watchers and self._feeds.get(query_id) is channel:
-            del self._feeds[query_id]
+        if not channel.watchers and self._feeds.get(query) is channel:
+            del self._feeds[query]
 
     @contextlib.contextmanager
     def watch_all(self, tenant: str) -> Iterator[Watcher]:
@@ -117,40 +117,40 @@ class Hub:
         finally:
             del self._tenants[watch]
 
-    def watched_ids(self) -> list[str]:
+    def watched_queries(self) -> list[QueryKey]:
         return list(self._feeds)
 
-    def is_behind(self, query_id: str, next_seq: int) -> bool:
+    def is_behind(self, query: QueryKey, next_seq: int) -> bool:
         """Return whether a reader of this query lacks its newest event."""
-        channel = self._feeds.get(query_id)
+        channel = self._feeds.get(query)
         return channel is not None and any(
             w.last_seq is not None and w.last_seq + 1 < next_seq for w in channel.watchers
         )
 
-    def publish(self, query_id: str, first: int, events: Sequence[Event]) -> None:
+    def publish(self, query: QueryKey, first: int, events: Sequence[Event]) -> None:
         """Hand over events that this process just committed."""
-        channel = self._feeds.get(query_id)
+        channel = self._feeds.get(query)
         if channel is not None:
             channel.add(first, events)
             for watch in channel.watchers:
                 watch.wake.set()
         self._wake_tenants()
 
-    def mark_deleted(self, query_ids: Sequence[str]) -> None:
+    def mark_deleted(self, queries: Sequence[QueryKey]) -> None:
         """Mark these queries as deleted and wake their readers: no more events will come."""
-        for query_id in query_ids:
-            channel = self._feeds.get(query_id)
+        for query in queries:
+            channel = self._feeds.get(query)
             if channel is not None:
                 channel.is_deleted = True
                 for watch in channel.watchers:
                     watch.wake.set()
 
-    def invalidate(self, query_ids: Sequence[str] | None) -> None:
+    def invalidate(self, queries: Sequence[QueryKey] | None) -> None:
         """Wake the readers of these queries to read the database; None is all queries."""
         channels = (
             self._feeds.values()
-            if query_ids is None
-            else [c for q in query_ids if (c := self._feeds.get(q)) is not None]
+            if queries is None
+            else [c for q in queries if (c := self._feeds.get(q)) is not None]
         )
         for channel in channels:
             channel.clear()

@@ -23,6 +23,15 @@ LARGE_EVENT_BYTES: Final = 32 * 1024
 """A stream reads pages of this size, and larger events in slices of it, so that a reader that stalls holds no more."""
 TERMINAL_TYPES = frozenset({"finish", "error"})
 
+QueryKey = tuple[str, str]
+"""A tenant and the id of one of its queries."""
+
+
+def parse_query_key(text: str) -> QueryKey:
+    """Return the key that a notification writes as `tenant/id`."""
+    tenant, _, query_id = text.partition("/")
+    return tenant, query_id
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -150,6 +159,10 @@ class Lease:
     refused: Exception | None = (
         None  # what was wrong with a delta that nobody waited for: the next entry says it
     )
+
+    @property
+    def query_key(self) -> QueryKey:
+        return self.tenant, self.query_id
 
 
 class LeaseLost(Exception):

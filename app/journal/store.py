@@ -13,6 +13,7 @@ from app.journal.models import (
     LargeEvent,
     Page,
     Pending,
+    QueryKey,
     Scope,
     StoredEvent,
     TenantPosition,
@@ -40,7 +41,7 @@ BODY_SLICE = """
 SELECT substring(body FROM $4 FOR $5) FROM events
  WHERE tenant_id = $1 AND query_id = $2 AND seq = $3
 """
-HEADS = "SELECT id, next_seq, wake, epoch, live FROM query_heads($1)"
+HEADS = "SELECT tenant_id, id, next_seq, wake, epoch, live FROM query_heads($1, $2)"
 # Only what committed before the oldest open transaction: nothing can still appear below that line. Bytes as in PAGE.
 TENANT_PAGE = """
 SELECT query_id, seq, type, xid, size, body FROM (
@@ -53,9 +54,9 @@ SELECT query_id, seq, type, xid, size, body FROM (
            AND e.xid < pg_snapshot_xmin(pg_current_snapshot())
            AND CASE WHEN $5::text[] IS NULL THEN e.type NOT IN ('text', 'reasoning', 'tool-progress')
                     ELSE e.type = ANY ($5) END
-           AND ($6::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id
+           AND ($6::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = $1
                                              AND q.id = e.query_id AND q.runtime_id = $6))
-           AND ($7::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = e.tenant_id
+           AND ($7::text IS NULL OR EXISTS (SELECT FROM queries q WHERE q.tenant_id = $1
                                              AND q.id = e.query_id AND q.thread_id = $7))
          ORDER BY e.xid, e.query_id, e.seq LIMIT $8) p
     WINDOW w AS (ORDER BY xid, query_id, seq)) s
@@ -179,9 +180,9 @@ async def body_slice(tx: Tx, query_id: str, seq: int, at: int, size: int) -> byt
     return found
 
 
-async def heads(db: Database, query_ids: Sequence[str]) -> list[Any]:
+async def heads(db: Database, queries: Sequence[QueryKey]) -> list[Any]:
     """Return the journal positions and wake counters of these queries, of any tenant."""
-    return await db.call(HEADS, list(query_ids))
+    return await db.call(HEADS, [tenant for tenant, _ in queries], [id for _, id in queries])
 
 
 async def tenant_page(

@@ -21,7 +21,7 @@ from app.base.ids import is_id
 from app.base.postgres.database import Database, Tx
 from app.journal import frames, store
 from app.journal.hub import Hub
-from app.journal.models import TERMINAL_TYPES, JournalEvent, Page, TenantPosition
+from app.journal.models import TERMINAL_TYPES, JournalEvent, Page, QueryKey, TenantPosition
 from app.journal.open_streams import OpenStreams
 from app.journal.reads import StreamReads
 from app.journal.shared_bodies import EventDeleted, SharedBodies
@@ -146,7 +146,7 @@ class Streams:
         Yield an empty batch when nothing happened for a while. `types` filters what is yielded.
         """
         over = None
-        with self._hub.watch(query_id) as (channel, watch):
+        with self._hub.watch((tenant, query_id)) as (channel, watch):
             while True:
                 watch.wake.clear()
                 page = channel.after(after)
@@ -329,15 +329,17 @@ class Streams:
 
     async def _poll_heads(self) -> None:
         """Poll the heads of all watched queries once a second, to find events whose notification was lost."""
-        known: dict[str, int] = {}
+        known: dict[QueryKey, int] = {}
         while True:
             await asyncio.sleep(POLL_INTERVAL_S)
-            watched = self._hub.watched_ids()
+            watched = self._hub.watched_queries()
             if not watched:
                 known.clear()
                 continue
             try:
-                heads = {h["id"]: h["next_seq"] for h in await store.heads(self._db, watched)}
+                heads = {
+                    (h["tenant_id"], h["id"]): h["next_seq"] for h in await store.heads(self._db, watched)
+                }
             except Unavailable:
                 continue
             except Exception:

@@ -190,10 +190,10 @@ class JournalWriter:
 
     def _deliver(self, pending: Pending, outcome: str | None, first: int) -> None:
         if outcome == "written":
-            self._hub.publish(pending.lease.query_id, first, pending.events)
+            self._hub.publish(pending.lease.query_key, first, pending.events)
             resolve_waiters(pending, None)
         elif outcome == "repeated":
-            self._hub.invalidate([pending.lease.query_id])
+            self._hub.invalidate([pending.lease.query_key])
             resolve_waiters(pending, None)
         elif outcome == "woken":
             resolve_waiters(pending, ParkRejected())

@@ -11,7 +11,7 @@ from app.plans.states import PlanStatus
 
 COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
  p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback, r.partial, r.variables"""
-JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = p.tenant_id AND r.plan_id = p.id AND r.revision = p.revision"
+JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = $1 AND r.plan_id = p.id AND r.revision = p.revision"
 BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"
 BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"
 LOCK = "SELECT 1 FROM plans WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
@@ -44,8 +44,8 @@ SELECT id FROM approvals WHERE tenant_id = $1 AND kind = 'plan' AND target = $2 
 # The query that works in the thread was told yes, and the call that asked is not over: it begins the plan next.
 ABOUT_TO_BEGIN = """
 SELECT EXISTS (SELECT FROM queries q
-  JOIN approvals a ON a.tenant_id = q.tenant_id AND a.query_id = q.id
-  JOIN work_records w ON w.tenant_id = a.tenant_id AND w.id = a.work_id
+  JOIN approvals a ON a.tenant_id = $1 AND a.query_id = q.id
+  JOIN work_records w ON w.tenant_id = $1 AND w.id = a.work_id
  WHERE q.tenant_id = $1 AND q.thread_id = $2 AND q.status IN ('running', 'waiting')
    AND a.kind = 'plan' AND a.target = $3 AND a.status = 'approved' AND w.ended_at IS NULL)
 """
@@ -78,7 +78,7 @@ EXECUTING_OF_QUERY = (
 )
 # What its approvals let through and it did not begin.
 APPROVED_DRAFTS_OF_QUERY = """
-SELECT DISTINCT p.id FROM approvals a JOIN plans p ON p.tenant_id = a.tenant_id AND p.id = a.target
+SELECT DISTINCT p.id FROM approvals a JOIN plans p ON p.tenant_id = $1 AND p.id = a.target
  WHERE a.tenant_id = $1 AND a.query_id = $2 AND a.kind = 'plan' AND a.status = 'approved' AND p.status = 'draft' ORDER BY p.id
 """
 LIST = f"""

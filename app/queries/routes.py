@@ -15,6 +15,7 @@ from app.documents.service import DocumentService
 from app.journal import store as journal_store
 from app.journal.http import SseResponse, claim_stream, get_streams, key_check, wants_stream
 from app.journal.hub import Hub, Watcher
+from app.journal.models import QueryKey
 from app.journal.views import STREAM
 from app.queries import threads, views
 from app.queries.deletion import Deletions
@@ -139,7 +140,7 @@ async def read_query(
     queries, db = queries_of(request), door_of(request).db
     hub: Hub = request.app.state.services.hub
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
-    with hub.watch(query_id) as (_, watch):
+    with hub.watch((caller.tenant, query_id)) as (_, watch):
         while True:
             watch.wake.clear()
             async with db.transaction(caller.tenant) as tx:
@@ -149,16 +150,16 @@ async def read_query(
                 return json_response(wire)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await _news_of_its_end(request, query_id, watch)
+                    await _news_of_its_end(request, (caller.tenant, query_id), watch)
 
 
-async def _news_of_its_end(request: Request, query_id: str, watch: Watcher) -> None:
+async def _news_of_its_end(request: Request, query: QueryKey, watch: Watcher) -> None:
     """Until the query is over, or this process ends. A long plan has thousands of news: where it stands is asked for
     each time, not all that a reader is told."""
     while not get_streams(request).draining.is_set():
         await watch.wake.wait()
         watch.wake.clear()
-        heads = await journal_store.heads(door_of(request).db, [query_id])
+        heads = await journal_store.heads(door_of(request).db, [query])
         if not heads or not heads[0]["live"]:
             return
 

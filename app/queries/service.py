@@ -227,7 +227,7 @@ class QueryService:
             self._refuse(outcome, asked)
             if asked.follow:
                 first = [Event("query-status", body) for body in row["bodies"]]
-                tx.after_commit(lambda: self._hub.hold_first_events(query_id, first))
+                tx.after_commit(lambda: self._hub.hold_first_events((tx.tenant, query_id), first))
             if worker is not None and outcome == "started":
                 record = QueryRecord(
                     tx.tenant,

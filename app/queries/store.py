@@ -41,13 +41,13 @@ QUERY = """q.id, q.thread_id, q.runtime_id, q.kind, q.agent, q.status, q.reason,
 
 FULL = f"""
 SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
-       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = q.tenant_id AND w.query_id = q.id) u
+       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = $1 AND w.query_id = q.id) u
  WHERE q.tenant_id = $1 AND q.id = $2
 """
 
 PAGE = f"""
 SELECT {QUERY}, u.* FROM queries q CROSS JOIN LATERAL (
-       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = q.tenant_id AND w.query_id = q.id) u
+       SELECT {USAGE} FROM work_records w WHERE w.tenant_id = $1 AND w.query_id = q.id) u
  WHERE q.tenant_id = $1 AND ($2::text IS NULL OR q.id < $2) AND ($3::text IS NULL OR q.status = $3)
    AND ($4::text IS NULL OR q.thread_id = $4) AND ($5::text IS NULL OR q.runtime_id = $5)
    AND ($6::text IS NULL OR q.agent = $6)

@@ -9,7 +9,7 @@ from app.base.postgres.database import Database, Tx
 
 Use = Literal["create", "resolve", "hydrate"]
 
-PINNED = """EXISTS (SELECT FROM reference_pins p WHERE p.tenant_id = r.tenant_id AND p.kind = r.kind AND p.id = r.id
+PINNED = """EXISTS (SELECT FROM reference_pins p WHERE p.tenant_id = $1 AND p.kind = r.kind AND p.id = r.id
                      AND (p.until IS NULL OR p.until > now()))"""
 THERE = (
     f"(r.value IS NOT NULL AND NOT r.deleted AND (r.expires_at IS NULL OR r.expires_at > now() OR {PINNED}))"
@@ -54,12 +54,12 @@ DELETE FROM reference_pins WHERE tenant_id = $1 AND plan_id = $2
 REPIN = "UPDATE reference_pins SET until = now() + make_interval(secs => $3::float8 / 1000) WHERE tenant_id = $1 AND plan_id = $2"
 LIST = f"""
 SELECT kind, id, glimpse, size_bytes, created_at, expires_at, work_id FROM reference_values r
- WHERE tenant_id = $1 AND {THERE} AND ($2::timestamptz IS NULL OR (created_at, kind, id) < ($2, $3, $4))
+ WHERE r.tenant_id = $1 AND {THERE} AND ($2::timestamptz IS NULL OR (created_at, kind, id) < ($2, $3, $4))
  ORDER BY created_at DESC, kind DESC, id DESC LIMIT $5
 """
 LIST_OF_KIND = f"""
 SELECT kind, id, glimpse, size_bytes, created_at, expires_at, work_id FROM reference_values r
- WHERE tenant_id = $1 AND kind = $5 AND {THERE} AND ($2::timestamptz IS NULL OR (created_at, id) < ($2, $3))
+ WHERE r.tenant_id = $1 AND kind = $5 AND {THERE} AND ($2::timestamptz IS NULL OR (created_at, id) < ($2, $3))
  ORDER BY created_at DESC, id DESC LIMIT $4
 """
 DELETE = """

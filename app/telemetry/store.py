@@ -21,8 +21,8 @@ SELECT w.id, w.parent_id, w.kind, w.name, w.agent, w.status, w.query_id, w.threa
        CASE WHEN $3 THEN w.input END AS input, CASE WHEN $3 THEN w.output END AS output,
        CASE WHEN $3 AND w.kind = 'query' THEN q.prompt END AS prompt
   FROM work_records w
-  JOIN queries q ON q.tenant_id = w.tenant_id AND q.id = w.query_id
-  JOIN runtimes r ON r.tenant_id = q.tenant_id AND r.id = q.runtime_id
+  JOIN queries q ON q.tenant_id = $1 AND q.id = w.query_id
+  JOIN runtimes r ON r.tenant_id = $1 AND r.id = q.runtime_id
  WHERE w.tenant_id = $1 AND w.id = ANY ($2) AND w.ended_at IS NOT NULL ORDER BY w.ended_at, w.id
 """
 # What the process before this one may have ended and told nobody of.

@@ -14,7 +14,7 @@ COLUMNS = """w.id, w.parent_id, w.kind, w.name, w.agent, w.query_id, w.thread_id
  CASE WHEN w.status = 'running' AND q.status IN ('queued', 'waiting') THEN 'waiting' ELSE w.status END AS status,
  w.tool_invocation_id, w.model, w.prompt_cache_key, w.price_date, w.attempts, w.input_tokens, w.output_tokens,
  w.cache_read_tokens, w.cache_write_tokens, w.reasoning_tokens, w.cost_usd, w.started_at, w.ended_at"""
-QUERY = "LEFT JOIN queries q ON q.tenant_id = w.tenant_id AND q.id = w.query_id"
+QUERY = "LEFT JOIN queries q ON q.tenant_id = $1 AND q.id = w.query_id"
 # What went in and came out goes with the query, at once; a host's record has none.
 HELD = "q.id IS NOT NULL OR w.query_id IS NULL"
 BODIES = ", ".join(f"CASE WHEN {HELD} THEN w.{name} END AS {name}" for name in ("input", "output", "error"))
@@ -241,12 +241,12 @@ WITH RECURSIVE calls AS (
     UNION ALL
     SELECT {of_use} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false,
            1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0), 0, 0, 0, 0
-      FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = u.tenant_id AND w.id = u.work_id
+      FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
      WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
     UNION ALL
     SELECT {of_artifact} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false, 0, 0, 0, 0,
            1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0)
-      FROM artifact_uses u LEFT JOIN work_records w ON w.tenant_id = u.tenant_id AND w.id = u.work_id
+      FROM artifact_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
      WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
 ), groups AS (
     SELECT GROUPING(key) = 1 AS is_total, key, {sums} FROM entries GROUP BY GROUPING SETS ((key), ()))

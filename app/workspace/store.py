@@ -53,7 +53,7 @@ HOLD_THREAD = f"{THREAD} FOR KEY SHARE"
 COLUMNS = """v.thread_id, v.path, v.version, v.digest, v.size_bytes, v.media_type, v.work_id, v.query_id, v.written_by,
  v.forked_from, v.at"""
 FILE = f"""
-SELECT {COLUMNS} FROM workspace_files f JOIN workspace_versions v ON v.tenant_id = f.tenant_id AND v.thread_id = f.thread_id
+SELECT {COLUMNS} FROM workspace_files f JOIN workspace_versions v ON v.tenant_id = $1 AND v.thread_id = f.thread_id
    AND v.path = f.path AND v.version = f.version WHERE f.tenant_id = $1 AND f.thread_id = $2 AND f.path = $3
 """
 VERSION = f"""
@@ -67,7 +67,7 @@ SELECT {COLUMNS} FROM (
        SELECT * FROM workspace_files f
         WHERE f.tenant_id = $1 AND f.thread_id = $2 AND NOT f.deleted AND f.path >= $3 AND ($4::text IS NULL OR f.path < $4)
           AND f.path > $5 ORDER BY f.path LIMIT $6) f CROSS JOIN LATERAL (
-       SELECT * FROM workspace_versions w WHERE w.tenant_id = f.tenant_id AND w.thread_id = f.thread_id
+       SELECT * FROM workspace_versions w WHERE w.tenant_id = $1 AND w.thread_id = f.thread_id
           AND w.path = f.path AND w.version = f.version OFFSET 0) v
  ORDER BY f.path
 """

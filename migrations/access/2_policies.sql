@@ -1,21 +1,17 @@
 -- Row-level security of every table with a tenant. A transaction names its tenant; '*' stands for the operator, who has
--- no rows. What plangate_scan may see is in of_scan.
+-- no rows. What plangate_scan may see is in of_scan. There is one permissive policy for each role and table.
 DO $$
-DECLARE t text;
+DECLARE t text; visible text;
 BEGIN
     FOR t IN SELECT c.table_name FROM information_schema.columns c JOIN information_schema.tables USING (table_schema, table_name)
               WHERE c.table_schema = 'public' AND c.column_name = 'tenant_id' AND table_type = 'BASE TABLE' LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('DROP POLICY IF EXISTS of_tenant ON %I', t);
-        EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app '
-            'USING (tenant_id = nullif(current_setting(''plangate.tenant'', true), ''*'')) '
-            'WITH CHECK (tenant_id = nullif(current_setting(''plangate.tenant'', true), ''*''))', t);
-    END LOOP;
-    -- Deleted threads, with their queries and plans: only the functions that remove them see them.
-    FOREACH t IN ARRAY ARRAY['threads', 'queries', 'plans'] LOOP
-        EXECUTE format('DROP POLICY IF EXISTS not_deleted ON %I', t);
-        EXECUTE format('CREATE POLICY not_deleted ON %I AS RESTRICTIVE TO plangate_app USING (NOT deleted)', t);
+        -- Only the functions that remove deleted threads see these, with their queries and plans.
+        visible := 'tenant_id = nullif(current_setting(''plangate.tenant'', true), ''*'')'
+            || CASE WHEN t IN ('threads', 'queries', 'plans') THEN ' AND NOT deleted' ELSE '' END;
+        EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app USING (%s) WITH CHECK (%s)', t, visible, visible);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'idempotency', 'threads', 'queries', 'lost_leases', 'work_records', 'events',
         'approvals', 'plans', 'plan_revisions', 'plan_transitions', 'plan_snapshots', 'plan_actions', 'reference_values',

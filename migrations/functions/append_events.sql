@@ -13,6 +13,6 @@ BEGIN
     IF first_seq IS NULL THEN RETURN NULL; END IF;
     INSERT INTO events (tenant_id, query_id, seq, type, body)
     SELECT tenant, p_query, first_seq + n - 1, t, b FROM unnest(p_types, p_bodies) WITH ORDINALITY AS e(t, b, n);
-    PERFORM notify_journal('', ARRAY[p_query]);
+    PERFORM notify_journal('', ARRAY[tenant], ARRAY[p_query]);
     RETURN first_seq;
 END $$;

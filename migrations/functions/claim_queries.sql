@@ -71,7 +71,7 @@ BEGIN
                       AND l.epoch = t.lease_epoch - 1),
            c.share, t.load_failures
       FROM taken t LEFT JOIN LATERAL lost_lease_counts(t.tenant_id, t.id, t.crashes, t.progress_epoch) c ON t.crashes > 0;
-    IF v_queued IS NOT NULL THEN PERFORM notify_journal('', v_queued); END IF;
+    IF v_queued IS NOT NULL THEN PERFORM notify_journal('', v_queued_tenants, v_queued); END IF;
 END $$;
 ALTER FUNCTION claim_queries OWNER TO plangate_scan;
 REVOKE ALL ON FUNCTION claim_queries FROM PUBLIC;

@@ -67,7 +67,7 @@ BEGIN
                output = coalesce(EXCLUDED.output, w.output), error = coalesce(EXCLUDED.error, w.error),
                ended_at = EXCLUDED.ended_at;
     END IF;
-    PERFORM notify_journal(p_origin, q_id);
+    PERFORM notify_journal(p_origin, q_tenant, q_id);
     -- A query that lets go makes room for the next of its thread and of its tenant.
     IF EXISTS (SELECT FROM unnest(q_tenant, q_status) AS s(tenant, status) WHERE s.status IS NOT NULL
                AND EXISTS (SELECT FROM queries q WHERE q.tenant_id = s.tenant AND q.status = 'queued')) THEN

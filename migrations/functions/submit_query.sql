@@ -62,7 +62,7 @@ BEGIN
     SELECT v_tenant, p_id, n, 'query-status', b FROM unnest(v_bodies) WITH ORDINALITY AS e(b, n);
     -- Nobody can follow it yet, and its first step tells the streams over everything; unless it stays queued.
     IF NOT v_started THEN
-        PERFORM notify_journal('', ARRAY[p_id]);
+        PERFORM notify_journal('', ARRAY[v_tenant], ARRAY[p_id]);
         PERFORM pg_notify('plangate_wake', '');
     END IF;
     RETURN QUERY SELECT CASE WHEN v_started THEN 'started' ELSE 'accepted' END, v_thread, v_started::int::bigint, v_bodies;

@@ -12,6 +12,6 @@ BEGIN
         UPDATE queries SET status = 'running', reason = NULL, lease_expires_at = NULL, lease_owner = NULL
          WHERE tenant_id = v_tenant AND id = p_query;
     END IF;
-    PERFORM pg_notify('plangate_wake', p_query);
+    PERFORM pg_notify('plangate_wake', v_tenant || '/' || p_query);
     RETURN true;
 END $$;

@@ -54,7 +54,6 @@ CREATE TABLE queries (
     CHECK ((status IN ('succeeded', 'failed', 'cancelled')) = (ended_at IS NOT NULL))
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX queries_one_active_a_thread ON queries (tenant_id, thread_id) WHERE status IN ('running', 'waiting');
-CREATE UNIQUE INDEX queries_of_all ON queries (id);  -- statements that span tenants name queries by id alone
 CREATE INDEX queries_of_thread ON queries (tenant_id, thread_id, id);
 CREATE INDEX queries_queued ON queries (id) WHERE status = 'queued';
 CREATE INDEX queries_queued_of_tenant ON queries (tenant_id, thread_id, id) WHERE status = 'queued';

@@ -71,12 +71,22 @@ async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> N
         list(cell_wide),
     )
     assert {r["attname"] for r in keys} == {"tenant_id"}
+    unique = await owner.fetch(
+        "SELECT i.indexrelid::regclass::text AS name FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid"
+        " WHERE i.indisunique AND c.relnamespace = 'public'::regnamespace AND c.relname <> ALL ($1) AND NOT EXISTS"
+        " (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey) AND a.attname = 'tenant_id')",
+        list(cell_wide),
+    )
+    assert {r["name"] for r in unique} == {"api_keys_hash_key"}  # the directory: a key says whose it is
 
 
 async def test_the_policies_of_the_service_name_its_tenant_both_ways(owner: Any) -> None:
+    each = await owner.fetch("SELECT tablename, roles FROM pg_policies GROUP BY 1, 2 HAVING count(*) > 1")
+    assert each == []  # one policy for each role and table
     rows = await owner.fetch("SELECT * FROM pg_policies WHERE policyname = 'of_tenant'")
     for row in rows:
         assert row["roles"] == ["plangate_app"]
+        assert row["permissive"] == "PERMISSIVE"
         assert "current_setting('plangate.tenant'" in row["qual"] and row["qual"] == row["with_check"]
 
 

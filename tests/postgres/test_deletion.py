@@ -444,7 +444,7 @@ async def test_a_stream_that_has_not_read_to_the_end_ends(
     assert read[0].type == "query-status"
     while await anext(patient):  # all that there is
         pass
-    plangate.services.hub.invalidate([query["id"]])
+    plangate.services.hub.invalidate([("acme", query["id"])])
     assert await anext(patient) == []  # it looked, and there was nothing
     good(await api.post(f"/queries/{query['id']}/cancel"))
     await deleted(api, query["threadId"])

@@ -114,9 +114,9 @@ async def test_verbs_of_a_fenced_owner_change_nothing(idle: World, owner: Any) -
 async def test_a_released_query_is_free_at_once_and_counts_nothing(idle: World) -> None:
     (query,) = await queued(idle, 1)
     (first,) = await claim(idle)
-    await lease_store.release(idle.services.db, "another", [query], [first.epoch])
+    await lease_store.release(idle.services.db, "another", [("acme", query, first.epoch)])
     assert await claim(idle) == []
-    await lease_store.release(idle.services.db, "me", [query], [first.epoch])
+    await lease_store.release(idle.services.db, "me", [("acme", query, first.epoch)])
     (again,) = await claim(idle)
     assert (again.epoch, again.lost) == (2, False)
 

@@ -206,7 +206,7 @@ async def test_a_reader_whose_hint_came_too_early_is_not_left_waiting(
         await journal_store.append(tx, query, [told, told])
     await asyncio.wait_for(early.wait(), 5)
     monkeypatch.setattr(hub, "invalidate", tell)
-    hub.publish(query, head + 1, [told])
+    hub.publish(("acme", query), head + 1, [told])
     await asyncio.sleep(2.5)
     reader.cancel()
     assert got == [head + 1, head + 2]

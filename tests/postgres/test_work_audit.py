@@ -207,7 +207,7 @@ async def test_the_time_that_a_process_worked_before_it_was_killed_counts(
     assert (killed.epoch, released.epoch) == (1, 2)
     worked = "SELECT worked_ms FROM queries WHERE id = $1"
     assert await owner.fetchval(worked, query) == 601_000
-    await queue_store.release(db, "released", [query], [released.epoch])
+    await queue_store.release(db, "released", [("acme", query, released.epoch)])
     assert 601_000 <= await owner.fetchval(worked, query) < 611_000
     async with world(site, cluster.operator_key) as other:
         await other.api.until(query, "waiting", "limit_reached")
