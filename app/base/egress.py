@@ -10,6 +10,7 @@ that resolves differently the second time leads into the operator's network. Red
 from __future__ import annotations
 
 import asyncio
+import functools
 import http.cookiejar
 import ipaddress
 import socket
@@ -20,10 +21,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import httpcore
 import httpcore2
-import httpx
 import httpx2
+import idna
 import structlog
 
 from app.base.shares import TenantShares
@@ -202,9 +202,9 @@ class EgressPolicy:
         it is spelled, that is not allowed.
         """
         try:
-            parsed = httpx.URL(url)
-            host = parsed.host  # decoded from IDNA, where that can be
-        except (httpx.InvalidURL, UnicodeError) as error:
+            parsed = httpx2.URL(url)
+            host = idna.decode(parsed.host) if "xn--" in parsed.host else parsed.host
+        except (httpx2.InvalidURL, UnicodeError) as error:
             raise EgressRefused(url[:200], "it is not a URL", allowable=False) from error
         _check_scheme(parsed.scheme, host)
         port = parsed.port or (443 if parsed.scheme == "https" else 80)
@@ -322,8 +322,8 @@ def _check_scheme(scheme: str, host: str) -> None:
 class _MeasuredBackend:
     """The network below a connection pool, whose connections bound the heads of responses."""
 
-    def __init__(self, core: Any) -> None:
-        self._inner = core.AnyIOBackend()
+    def __init__(self) -> None:
+        self._inner = httpcore2.AnyIOBackend()
 
     async def connect_tcp(self, host: str, port: int, *args: Any, **parts: Any) -> Any:
         return _Measured(await self._inner.connect_tcp(host, port, *args, **parts), host)
@@ -336,13 +336,11 @@ class _MeasuredBackend:
 
 
 class _CheckedBackend(_MeasuredBackend):
-    """The network below a connection pool of httpcore or httpcore2, which differ in their errors alone."""
+    """The network below a connection pool."""
 
-    def __init__(self, policy: EgressPolicy, core: Any) -> None:
-        super().__init__(core)
+    def __init__(self, policy: EgressPolicy) -> None:
+        super().__init__()
         self._policy = policy
-        self._failed: type[Exception] = core.ConnectError
-        self._late: type[Exception] = core.ConnectTimeout
 
     async def connect_tcp(
         self,
@@ -365,19 +363,19 @@ class _CheckedBackend(_MeasuredBackend):
                     ),
                     host,
                 )
-            except (self._failed, self._late):
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 if left == 1:
                     raise
-        raise self._failed(f"the name {host} has no address")
+        raise httpcore2.ConnectError(f"the name {host} has no address")
 
     async def _resolve(self, host: str, port: int, deadline: float | None) -> list[str]:
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._policy.addresses(host, port)
         except TimeoutError as error:
-            raise self._late(f"resolving {host} took too long") from error
+            raise httpcore2.ConnectTimeout(f"resolving {host} took too long") from error
         except (OSError, UnicodeError) as error:
-            raise self._failed(f"the name {host} cannot be resolved") from error
+            raise httpcore2.ConnectError(f"the name {host} cannot be resolved") from error
 
 
 _head_bytes_left: ContextVar[list[int] | None] = ContextVar("head_bytes_left", default=None)
@@ -419,7 +417,7 @@ async def _answered(answer: Awaitable[T]) -> T:
         _head_bytes_left.reset(before)
 
 
-class _BoundedStream(httpx.AsyncByteStream, httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     """The body of an answer, up to a number of bytes."""
 
     def __init__(self, inner: Any, host: str, limit: int) -> None:
@@ -457,18 +455,17 @@ async def _bound(response: Any, host: str, limit: int | None) -> None:
     response.stream = _BoundedStream(response.stream, host, limit)
 
 
-def _pool(
-    core: Any,
-    backend: Any,
-    ssl_context: ssl.SSLContext,
-    *,
-    keepalive: int = KEEPALIVE_CONNECTIONS,
-    connections: int | None = None,
-) -> Any:
+@functools.cache
+def _ssl_context() -> ssl.SSLContext:
+    """Return the one context of the process: loading the certificates takes 25 ms."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
+def _pool(backend: Any, keepalive: int, connections: int | None = None) -> Any:
     """Return a connection pool, by default without a limit on connections: tenants share it, and one tenant whose requests
     hang could use up a limit."""
-    return core.AsyncConnectionPool(
-        ssl_context=ssl_context,
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=_ssl_context(),
         max_connections=connections,
         max_keepalive_connections=keepalive,
         keepalive_expiry=KEEPALIVE_S,
@@ -476,25 +473,8 @@ def _pool(
     )
 
 
-class EgressTransport(httpx.AsyncHTTPTransport):
-    """The checked transport for httpx."""
-
-    def __init__(self, policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES) -> None:
-        # The base class would build a pool of its own, which takes no network backend; all else is inherited.
-        self._pool = _pool(
-            httpcore, _CheckedBackend(policy, httpcore), httpx.create_ssl_context(trust_env=False)
-        )
-        self._limit = max_response_bytes
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        _check_scheme(request.url.scheme, request.url.host)
-        response = await _answered(super().handle_async_request(request))
-        await _bound(response, request.url.host, self._limit)
-        return response
-
-
-class EgressTransport2(httpx2.AsyncHTTPTransport):
-    """The checked transport for httpx2."""
+class EgressTransport(httpx2.AsyncHTTPTransport):
+    """The transport of httpx2 with checked addresses and bounded responses."""
 
     def __init__(
         self,
@@ -505,12 +485,9 @@ class EgressTransport2(httpx2.AsyncHTTPTransport):
     ) -> None:
         """`keepalive` is how many idle connections are kept. A caller that passes None for `max_response_bytes` bounds
         responses itself."""
-        self._pool = self._pool_over(_CheckedBackend(policy, httpcore2), keepalive)
+        # The base class would build a pool of its own, which takes no network backend; all else is inherited.
+        self._pool = _pool(_CheckedBackend(policy), keepalive)
         self._limit = max_response_bytes
-
-    def _pool_over(self, backend: Any, keepalive: int, connections: int | None = None) -> Any:
-        context = httpx2.create_ssl_context(trust_env=False)
-        return _pool(httpcore2, backend, context, keepalive=keepalive, connections=connections)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         _check_scheme(request.url.scheme, request.url.host)
@@ -519,12 +496,12 @@ class EgressTransport2(httpx2.AsyncHTTPTransport):
         return response
 
 
-class OpenTransport2(EgressTransport2):
+class OpenTransport(EgressTransport):
     """A transport for addresses that no tenant chose. It does not check them, but bounds the head of a response. The caller
     bounds the body."""
 
     def __init__(self, *, keepalive: int, connections: int) -> None:
-        self._pool = self._pool_over(_MeasuredBackend(httpcore2), keepalive, connections)
+        self._pool = _pool(_MeasuredBackend(), keepalive, connections)
         self._limit = None
 
 
@@ -532,30 +509,16 @@ def no_cookies() -> http.cookiejar.CookieJar:
     return http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
 
 
-def egress_client_httpx(
-    policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES
-) -> httpx.AsyncClient:
-    """Return a client that any number of tenants may share. `max_response_bytes` None is for endless
-    streams.
-
-    Its requests raise EgressRefused besides the errors of httpx.
-    """
-    return httpx.AsyncClient(
-        transport=EgressTransport(policy, max_response_bytes=max_response_bytes),
-        trust_env=False,
-        follow_redirects=False,
-        cookies=no_cookies(),
-        headers={"accept-encoding": "identity"},
-    )
-
-
-def egress_client_httpx2(
+def egress_client(
     policy: EgressPolicy, *, max_response_bytes: int | None = MAX_RESPONSE_BYTES, keep_alive: bool = True
 ) -> httpx2.AsyncClient:
-    """Return the same client for code that uses httpx2, such as the vendors' SDKs. Without `keep_alive`
-    every request has a connection of its own."""
+    """Return a client that any number of tenants may share. Without `keep_alive`, every request has a connection of its
+    own; `max_response_bytes` None is for endless streams.
+
+    Its requests raise EgressRefused besides the errors of httpx2.
+    """
     return httpx2.AsyncClient(
-        transport=EgressTransport2(
+        transport=EgressTransport(
             policy,
             max_response_bytes=max_response_bytes,
             keepalive=KEEPALIVE_CONNECTIONS if keep_alive else 0,

@@ -22,8 +22,8 @@ from app.base.egress import (
     PIECES_AT_ONCE,
     EgressPolicy,
     EgressRefused,
-    EgressTransport2,
-    OpenTransport2,
+    EgressTransport,
+    OpenTransport,
     no_cookies,
     requesting_tenant,
 )
@@ -171,11 +171,11 @@ class _BoundedBody(httpx2.AsyncByteStream):
 def open_client(traffic: ModelTraffic) -> ModelClient:
     """Return a client for the vendors' own addresses and those that the operator configured."""
     bounds = traffic.bounds
-    transport = OpenTransport2(keepalive=bounds.keepalive, connections=bounds.streams)
+    transport = OpenTransport(keepalive=bounds.keepalive, connections=bounds.streams)
     return ModelClient(transport, traffic)
 
 
 def egress_client(policy: EgressPolicy, traffic: ModelTraffic) -> ModelClient:
     """Return a client for addresses that tenants chose."""
-    transport = EgressTransport2(policy, max_response_bytes=None, keepalive=traffic.bounds.keepalive)
+    transport = EgressTransport(policy, max_response_bytes=None, keepalive=traffic.bounds.keepalive)
     return ModelClient(transport, traffic)

@@ -18,7 +18,7 @@ import orjson
 from plangate.spec.transports import HttpTransport
 
 from app.base.clock import retry_after_s
-from app.base.egress import EgressPolicy, EgressRefused, egress_client_httpx2, requests_of
+from app.base.egress import EgressPolicy, EgressRefused, egress_client, requests_of
 from app.base.errors import Malformed, NotFound, TooLarge
 from app.base.json import strict_json
 from app.base.json.offload import offload
@@ -49,8 +49,8 @@ class HttpSender:
         self._parser = Parser()
         # A connection that was kept may have been closed by the other side as the request leaves, and then nobody
         # knows whether it arrived. So calls that may not be repeated get a connection of their own.
-        self._kept = egress_client_httpx2(policy, max_response_bytes=MAX_RESULT_BYTES)
-        self._fresh = egress_client_httpx2(policy, max_response_bytes=MAX_RESULT_BYTES, keep_alive=False)
+        self._kept = egress_client(policy, max_response_bytes=MAX_RESULT_BYTES)
+        self._fresh = egress_client(policy, max_response_bytes=MAX_RESULT_BYTES, keep_alive=False)
 
     async def send(self, attempt: Attempt) -> CallOutcome:
         transport = attempt.call.transport

@@ -14,7 +14,7 @@ from typing import Any, Final
 from plangate.spec.transports import HeaderValue, McpTransport
 
 from app.base.clock import retry_after_s
-from app.base.egress import EgressPolicy, EgressTransport2, requests_of
+from app.base.egress import EgressPolicy, EgressTransport, requests_of
 from app.base.extras import MissingExtra, import_with_extra
 from app.tenancy.secrets import Secrets
 from app.tools.models import Attempt, CallOutcome, NotDelivered, OutcomeUnknown, parse_request
@@ -45,7 +45,7 @@ SDK_MODULE: Final = "app.tools.transports.mcp.session"
 class McpSender:
     def __init__(self, policy: EgressPolicy, secrets: Secrets) -> None:
         self._secrets = secrets
-        self._checked = EgressTransport2(policy)
+        self._checked = EgressTransport(policy)
         self._sdk: Any = None
 
     async def send(self, attempt: Attempt) -> CallOutcome:
