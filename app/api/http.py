@@ -52,36 +52,42 @@ ROUTERS = (
 def create_app(services: Services | None = None) -> FastAPI:
     """Return the application over these services. Without services, it can only describe its API."""
 
-    @asynccontextmanager
-    async def life(_app: FastAPI) -> AsyncIterator[None]:
-        if services is not None:
-            await services.start()
-        try:
-            yield
-        finally:
-            if services is not None:
-                await services.aclose()
-
     api = FastAPI(
         title="Plangate",
         version="0.1.0",
-        lifespan=life,
+        lifespan=_life,
         redoc_url=None,
         redirect_slashes=False,  # a path that is not in the document is a 404, not a redirect to the Host header
         generate_unique_id_function=lambda route: route.name,
     )
-    if services is not None:
-        api.state.services = services
-        api.state.door = services.door
-        api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
     errors.install(api)
     for router in ROUTERS:
         api.include_router(router)
     _operations(api)
-    metrics.install(api, services)
+    metrics.install(api)
     openapi.install(api)
     _build_routes(api)
+    if services is not None:
+        attach(api, services)
     return api
+
+
+def attach(api: FastAPI, services: Services) -> None:
+    """Let an application that only describes its API serve it."""
+    api.state.services = services
+    api.state.door = services.door
+    api.state.metrics = metrics.MetricsEndpoint(services, services.metrics_token)
+    api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
+
+
+@asynccontextmanager
+async def _life(api: FastAPI) -> AsyncIterator[None]:
+    services: Services = api.state.services
+    await services.start()
+    try:
+        yield
+    finally:
+        await services.aclose()
 
 
 def create_operations_app(services: Services) -> FastAPI:
@@ -90,9 +96,10 @@ def create_operations_app(services: Services) -> FastAPI:
         title="Plangate worker", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     api.state.services = services
+    api.state.metrics = metrics.MetricsEndpoint(services, services.metrics_token)
     errors.install(api)
     _operations(api)
-    metrics.install(api, services)
+    metrics.install(api)
     return api
 
 

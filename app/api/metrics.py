@@ -168,9 +168,8 @@ async def _operator(
     return door
 
 
-def install(api: FastAPI, services: Services | None) -> None:
-    if services is not None:
-        api.state.metrics = MetricsEndpoint(services, services.metrics_token)
+def install(api: FastAPI) -> None:
+    """Add the route. The application's `state.metrics` is a MetricsEndpoint."""
 
     @api.get(
         "/metrics",
