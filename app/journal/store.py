@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from app.base.postgres.database import Database, Tx
@@ -21,7 +22,7 @@ from app.journal.models import (
 )
 
 # One function call a batch (migrations/functions/journal_commit.sql).
-COMMIT = f"SELECT * FROM journal_commit({', '.join(f'${n}' for n in range(1, 38))})"
+COMMIT = "SELECT * FROM journal_commit($1, $2, $3, $4)"
 APPEND = "SELECT append_events($1, $2, $3, $4)"
 # As many as were asked for, but no more bytes ($6); at least one. Bodies above $7 are left out, to be read apart. Of a query
 # that is deleted none: its events go in no order, and what is left of them has gaps.
@@ -69,29 +70,21 @@ NO_SIZE_LIMIT: Final = 2**31 - 1
 async def commit_batch(db: Database, origin: str, batch: list[Pending]) -> tuple[list[str | None], list[int]]:
     """Commit a batch: one transaction, one multi-row insert, one notification. Return an outcome and a first
     seq per entry."""
-    changes = [p.change for p in batch]
-    events = [(n, e) for n, p in enumerate(batch, 1) for e in p.events]
-    work = [(n, w) for n, p in enumerate(batch, 1) for w in merge_records(p.work)]
     (row,) = await db.call(
         COMMIT,
         origin,
-        [p.lease.tenant for p in batch],
-        [p.lease.query_id for p in batch],
-        [p.lease.epoch for p in batch],
-        [p.number for p in batch],
-        [any(w.is_progress for w in p.work) for p in batch],
-        [c and c.status for c in changes],
-        [c and c.reason for c in changes],
-        [c.wake if c else None for c in changes],
-        [c.output if c else None for c in changes],
-        [c.error if c else None for c in changes],
-        [n for n, _ in events],
-        [e.type for _, e in events],
-        [e.body for _, e in events],
-        [n for n, _ in work],
-        *([getattr(w, column) for _, w in work] for column in WORK_COLUMNS),
+        [_entry_row(p) for p in batch],
+        [(n, e.type, e.body) for n, p in enumerate(batch, 1) for e in p.events],
+        [(n, *_work_values(w)) for n, p in enumerate(batch, 1) for w in merge_records(p.work)],
     )
     return row["outcomes"], row["first_seqs"]
+
+
+def _entry_row(pending: Pending) -> tuple[Any, ...]:
+    """Return a `journal_entry` (migrations/tables/06_journal.sql)."""
+    lease, progress = pending.lease, any(w.is_progress for w in pending.work)
+    end = _change_values(pending.change) if pending.change else (None,) * 5
+    return (lease.tenant, lease.query_id, lease.epoch, pending.number, progress, *end)
 
 
 WORK_COLUMNS = (
@@ -118,6 +111,8 @@ WORK_COLUMNS = (
     "output",
     "error",
 )
+_change_values = attrgetter("status", "reason", "wake", "output", "error")
+_work_values = attrgetter(*WORK_COLUMNS)
 
 
 def merge_records(work: Sequence[Work]) -> list[Work]:

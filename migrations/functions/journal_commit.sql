@@ -2,31 +2,26 @@
 -- ids. Outcomes: an entry whose process lost the query is 'lost', one that a retry repeats is 'repeated', parking a query
 -- that was woken meanwhile is 'woken'; none of these is written. All others are 'written'.
 CREATE OR REPLACE FUNCTION journal_commit(
-    p_origin text,
-    q_tenant text[], q_id text[], q_epoch bigint[], q_entry bigint[], q_progress boolean[],
-    q_status text[], q_reason text[], q_wake bigint[], q_output bytea[], q_error bytea[],
-    e_q int[], e_type text[], e_body bytea[],
-    w_q int[], w_id text[], w_parent text[], w_kind text[], w_name text[], w_agent text[], w_status text[], w_position int[],
-    w_invocation text[], w_provider text[], w_model text[], w_cache_key text[], w_in bigint[], w_out bigint[], w_read bigint[], w_write bigint[],
-    w_reason bigint[], w_cost float8[], w_price_date text[], w_attempts int[],
-    w_input bytea[], w_output bytea[], w_error bytea[])
+    p_origin text, p_entries journal_entry[], p_events journal_event[], p_work journal_work[])
 RETURNS TABLE (outcomes text[], first_seqs bigint[]) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 -- Planned once: with the real lengths of the arrays each call was planned anew and read the whole of queries.
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    r record; oc text[] := array_fill(NULL::text, ARRAY[cardinality(q_id)]);
-    fs bigint[] := array_fill(0::bigint, ARRAY[cardinality(q_id)]); th text[] := array_fill(NULL::text, ARRAY[cardinality(q_id)]);
+    r record; n int := cardinality(p_entries);
+    outcome text[] := array_fill(NULL::text, ARRAY[n]);
+    first_seq bigint[] := array_fill(0::bigint, ARRAY[n]);
+    thread text[] := array_fill(NULL::text, ARRAY[n]);
 BEGIN
     FOR r IN SELECT a.i, q.thread_id, q.next_seq, CASE
-                WHEN q.lease_epoch <> a.epoch OR (q.status <> 'running' AND q.last_entry < a.entry) THEN 'lost'
-                WHEN q.last_entry >= a.entry THEN 'repeated'
+                WHEN q.lease_epoch <> a.epoch OR (q.status <> 'running' AND q.last_entry < a.number) THEN 'lost'
+                WHEN q.last_entry >= a.number THEN 'repeated'
                 WHEN a.wake IS NOT NULL AND q.wake <> a.wake THEN 'woken' ELSE 'written' END AS outcome
-               FROM unnest(q_tenant, q_id, q_epoch, q_entry, q_wake) WITH ORDINALITY AS a(tenant, id, epoch, entry, wake, i)
-               JOIN queries q ON q.tenant_id = a.tenant AND q.id = a.id
+               FROM (SELECT ordinality AS i, e.tenant_id AS tenant, e.* FROM unnest(p_entries) WITH ORDINALITY AS e) a
+               JOIN queries q ON q.tenant_id = a.tenant AND q.id = a.query_id
               ORDER BY q.id FOR NO KEY UPDATE OF q LOOP
-        oc[r.i] := r.outcome; fs[r.i] := r.next_seq; th[r.i] := r.thread_id;
+        outcome[r.i] := r.outcome; first_seq[r.i] := r.next_seq; thread[r.i] := r.thread_id;
     END LOOP;
-    UPDATE queries q SET next_seq = q.next_seq + a.n, last_entry = a.entry,
+    UPDATE queries q SET next_seq = q.next_seq + a.events, last_entry = a.number,
            progress_epoch = CASE WHEN a.progress THEN a.epoch ELSE q.progress_epoch END,
            status = coalesce(a.status, q.status),
            reason = CASE WHEN a.status IS NULL THEN q.reason ELSE a.reason END,
@@ -38,25 +33,26 @@ BEGIN
            crashes = CASE WHEN a.status IS NULL THEN q.crashes ELSE 0 END,
            lease_owner = CASE WHEN a.status IS NULL THEN q.lease_owner END,
            lease_expires_at = CASE WHEN a.status IS NULL THEN q.lease_expires_at END
-      FROM (SELECT u.*, (SELECT count(*) FROM unnest(e_q) e WHERE e = u.i) AS n
-              FROM unnest(q_tenant, q_id, q_epoch, q_entry, q_progress, q_status, q_reason, q_output, q_error)
-                   WITH ORDINALITY AS u(tenant, id, epoch, entry, progress, status, reason, output, error, i)) a
-     WHERE q.tenant_id = a.tenant AND q.id = a.id AND oc[a.i] = 'written';
+      FROM (SELECT ordinality AS i, e.tenant_id AS tenant, e.*,
+                   (SELECT count(*) FROM unnest(p_events) v WHERE v.entry = e.ordinality) AS events
+              FROM unnest(p_entries) WITH ORDINALITY AS e) a
+     WHERE q.tenant_id = a.tenant AND q.id = a.query_id AND outcome[a.i] = 'written';
     INSERT INTO events (tenant_id, query_id, seq, type, body)
-    SELECT q_tenant[e.q], q_id[e.q], fs[e.q] + row_number() OVER (PARTITION BY e.q ORDER BY e.n) - 1, e.type, e.body
-      FROM unnest(e_q, e_type, e_body) WITH ORDINALITY AS e(q, type, body, n) WHERE oc[e.q] = 'written';
-    IF cardinality(w_id) > 0 THEN
-        INSERT INTO work_records AS w (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, position,
+    SELECT e.tenant_id, e.query_id, first_seq[v.entry] + row_number() OVER (PARTITION BY v.entry ORDER BY v.ordinality) - 1,
+           v.type, v.body
+      FROM unnest(p_events) WITH ORDINALITY AS v
+      JOIN unnest(p_entries) WITH ORDINALITY AS e ON e.ordinality = v.entry
+     WHERE outcome[v.entry] = 'written';
+    IF cardinality(p_work) > 0 THEN
+        INSERT INTO work_records AS w (tenant_id, query_id, thread_id, id, parent_id, kind, name, agent, status, position,
                tool_invocation_id, provider, model, prompt_cache_key, input_tokens, output_tokens, cache_read_tokens,
                cache_write_tokens, reasoning_tokens, cost_usd, price_date, attempts, input, output, error, ended_at)
-        SELECT q_tenant[x.q], x.id, q_id[x.q], th[x.q], x.parent, x.kind, x.name, x.agent, x.status, x.position, x.invocation,
-               x.provider, x.model, x.cache_key, x.tin, x.tout, x.tread, x.twrite, x.treason, x.cost, x.price_date, x.attempts,
+        SELECT e.tenant_id, e.query_id, thread[x.entry], x.id, x.parent_id, x.kind, x.name, x.agent, x.status, x.position,
+               x.tool_invocation_id, x.provider, x.model, x.prompt_cache_key, x.input_tokens, x.output_tokens,
+               x.cache_read_tokens, x.cache_write_tokens, x.reasoning_tokens, x.cost_usd, x.price_date, x.attempts,
                x.input, x.output, x.error, CASE WHEN x.status NOT IN ('running', 'waiting') THEN now() END
-          FROM unnest(w_q, w_id, w_parent, w_kind, w_name, w_agent, w_status, w_position, w_invocation, w_provider, w_model, w_cache_key,
-                      w_in, w_out, w_read, w_write, w_reason, w_cost, w_price_date, w_attempts, w_input, w_output, w_error)
-               WITH ORDINALITY AS x(q, id, parent, kind, name, agent, status, position, invocation, provider, model, cache_key, tin, tout,
-                    tread, twrite, treason, cost, price_date, attempts, input, output, error, n)
-         WHERE oc[x.q] = 'written'
+          FROM unnest(p_work) AS x JOIN unnest(p_entries) WITH ORDINALITY AS e ON e.ordinality = x.entry
+         WHERE outcome[x.entry] = 'written'
         ON CONFLICT (tenant_id, id) DO UPDATE SET status = EXCLUDED.status,
                provider = coalesce(EXCLUDED.provider, w.provider), model = coalesce(EXCLUDED.model, w.model),
                input_tokens = EXCLUDED.input_tokens, output_tokens = EXCLUDED.output_tokens,
@@ -67,13 +63,14 @@ BEGIN
                output = coalesce(EXCLUDED.output, w.output), error = coalesce(EXCLUDED.error, w.error),
                ended_at = EXCLUDED.ended_at;
     END IF;
-    PERFORM notify_journal(p_origin, q_tenant, q_id);
-    -- A query that lets go makes room for the next of its thread and of its tenant.
-    IF EXISTS (SELECT FROM unnest(q_tenant, q_status) AS s(tenant, status) WHERE s.status IS NOT NULL
-               AND EXISTS (SELECT FROM queries q WHERE q.tenant_id = s.tenant AND q.status = 'queued')) THEN
+    PERFORM notify_journal(p_origin, ARRAY(SELECT e.tenant_id FROM unnest(p_entries) e),
+                           ARRAY(SELECT e.query_id FROM unnest(p_entries) e));
+    -- A query that was parked or has ended makes room for the next of its thread and of its tenant.
+    IF EXISTS (SELECT FROM (SELECT e.tenant_id AS tenant FROM unnest(p_entries) e WHERE e.status IS NOT NULL) s
+               WHERE EXISTS (SELECT FROM queries q WHERE q.tenant_id = s.tenant AND q.status = 'queued')) THEN
         PERFORM pg_notify('plangate_wake', '');
     END IF;
-    RETURN QUERY SELECT oc, fs;
+    RETURN QUERY SELECT outcome, first_seq;
 END $$;
 ALTER FUNCTION journal_commit OWNER TO plangate_scan;
 REVOKE ALL ON FUNCTION journal_commit FROM PUBLIC;
