@@ -24,7 +24,7 @@ import app.workspace.routes
 from app.api import errors, metrics, openapi, views
 from app.assembly import Services
 from app.base.errors import Unavailable
-from app.tenancy.http import json_response
+from app.tenancy.http import json_response, operation_id
 
 ROUTERS = (
     app.runtimes.routes.specs,
@@ -58,26 +58,21 @@ def create_app(services: Services | None = None) -> FastAPI:
         lifespan=_life,
         redoc_url=None,
         redirect_slashes=False,  # a path that is not in the document is a 404, not a redirect to the Host header
-        generate_unique_id_function=lambda route: route.name,
+        generate_unique_id_function=operation_id,
     )
     errors.install(api)
     for router in ROUTERS:
-        api.include_router(router)
+        # Not include_router: it builds every route again, which takes 0.1 s. The routers add nothing to their routes.
+        api.router.routes += router.routes
     _operations(api)
     metrics.install(api)
     openapi.install(api)
-    _build_routes(api)
     if services is not None:
-        attach(api, services)
+        api.state.services = services
+        api.state.door = services.door
+        api.state.metrics = metrics.MetricsEndpoint(services, services.metrics_token)
+        api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
     return api
-
-
-def attach(api: FastAPI, services: Services) -> None:
-    """Let an application that only describes its API serve it."""
-    api.state.services = services
-    api.state.door = services.door
-    api.state.metrics = metrics.MetricsEndpoint(services, services.metrics_token)
-    api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
 
 
 @asynccontextmanager
@@ -101,13 +96,6 @@ def create_operations_app(services: Services) -> FastAPI:
     _operations(api)
     metrics.install(api)
     return api
-
-
-def _build_routes(api: FastAPI) -> None:
-    """Build every route now. FastAPI does so when the first request comes, which blocks the event loop for 0.1 s."""
-    scope = {"type": "http", "method": "GET", "path": "/", "root_path": "", "headers": []}
-    for route in api.router.routes:
-        route.matches(scope)
 
 
 def _operations(api: FastAPI) -> None:

@@ -85,7 +85,19 @@ class View(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
 
 
-class GatedRoute(APIRoute):
+def operation_id(route: APIRoute) -> str:
+    """Return the id of an operation in the API document: the name of the function that answers it."""
+    return route.name
+
+
+class NamedRoute(APIRoute):
+    """A route whose operation has the name of the function."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **{**options, "generate_unique_id_function": operation_id})
+
+
+class GatedRoute(NamedRoute):
     """Every body goes through the one JSON gate before anything looks at it."""
 
     max_body_bytes = MAX_BODY_BYTES

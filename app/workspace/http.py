@@ -8,13 +8,12 @@ from typing import Any, Final
 import structlog
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
 from app.base.blobs.store import ByteRange
 from app.base.errors import FieldError, Invalid, Malformed, PlangateError, UnsupportedMediaType
-from app.tenancy.http import refuse_odd_query
+from app.tenancy.http import NamedRoute, refuse_odd_query
 from app.workspace.models import DEFAULT_TYPE, MEDIA_TYPE, Condition, StoredBody, parse_range
 from app.workspace.service import FileChanged, Workspaces
 
@@ -32,7 +31,7 @@ RANGE_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 MAX_TYPE_CHARS: Final = 200
 
 
-class StreamingRoute(APIRoute):
+class StreamingRoute(NamedRoute):
     """A route whose handler reads the body in pieces: admission does not buffer it. It is read only for valid
     keys."""
 

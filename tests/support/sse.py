@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 import uvicorn
 
+from app.api.http import create_app
 from tests.support.client import eventually
-from tests.support.world import World, app_over
+from tests.support.world import World
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ async def follow(
 async def served(world: World) -> AsyncIterator[str]:
     """The world's application behind a real socket; gives its address."""
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app_over(world.services), log_config=None, lifespan="off", access_log=False)
+    config = uvicorn.Config(create_app(world.services), log_config=None, lifespan="off", access_log=False)
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(server.serve(sockets=[listening]))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import functools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
-from starlette.datastructures import State
 
-from app.api.http import attach, create_app
+from app.api.http import create_app
 from app.assembly import Services, Site, assemble
 from app.settings import Settings
 from app.telemetry.service import Exporter
@@ -71,21 +67,6 @@ class World:
             return await tx.value(sql, *args)
 
 
-@functools.cache
-def _described_app() -> FastAPI:
-    return create_app()
-
-
-def app_over(services: Services) -> FastAPI:
-    """Return the application over these services. It shares its routes with all others of this process: to build them
-    takes 0.1 s."""
-    app = copy.copy(_described_app())
-    app.state = State()
-    app.user_middleware = list(app.user_middleware)
-    attach(app, services)
-    return app
-
-
 @contextlib.asynccontextmanager
 async def world(
     site: Site,
@@ -100,7 +81,7 @@ async def world(
     services = assemble(
         Settings(**{**SETTINGS, **settings}), site, with_worker=with_worker, exporter=exporter
     )
-    app = app_over(services)
+    app = create_app(services)
     if started:
         await services.start()
     try:
