@@ -210,7 +210,8 @@ def resolved_errors(
         {field: a["kind"], **(filled[n] if n in filled else replace_variables(a["payload"], _come))}
         for n, a in enumerate(body["actions"])
     ]
-    found = schemas.compile(schema, holes=True).errors({**body, "actions": actions})
+    holes = len(filled) < len(actions)
+    found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
     return [FieldError(f.pointer, _without_holes(f.message)) for f in found]
 
 

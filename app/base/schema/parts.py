@@ -15,13 +15,13 @@ UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")  # each evalu
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 # Keywords by what they hold. What is in no list is taken for a schema that others may refer to.
 SHELVES: Final = ("$defs", "definitions")  # apply to nothing until something refers to them
-_DATA: Final = frozenset({"const", "enum", "default", "examples"})
+DATA_KEYWORDS: Final = frozenset({"const", "enum", "default", "examples"})
 _MAPS: Final = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
 
 HOLE: Final = "\0"
-"""A string that begins so stands for a value that is still to come (schema_holes.py): no JSON that comes in has this
+"""A string that begins so stands for a value that is still to come (placeholders.py): no JSON that comes in has this
 character."""
 
 HOLE_NAME: Final = f"{LENIENT}hole"
@@ -39,7 +39,7 @@ def rule_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def held_by(schema: Mapping[str, Any], keyword: str) -> Sequence[Any]:
     """Return the schemas that a keyword holds: one, a list of them, or a map of them by name."""
     held = schema.get(keyword)
-    if keyword in _DATA or held is None:
+    if keyword in DATA_KEYWORDS or held is None:
         return ()
     if isinstance(held, list):
         return held
