@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
-from alembic import command, op
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_only
@@ -52,6 +48,8 @@ async def migrate(dsn: str) -> None:
         SchemaIsNewer: a newer version has upgraded the database.
         SchemaIsUnreleased: a development version created the database.
     """
+    if await _is_up_to_date(dsn):
+        return
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
     )
@@ -62,7 +60,24 @@ async def migrate(dsn: str) -> None:
         await engine.dispose()
 
 
+async def _is_up_to_date(dsn: str) -> bool:
+    """Return whether there is nothing to do. Most starts find it so, and need not load Alembic."""
+    connection = await asyncpg.connect(dsn, timeout=10)
+    try:
+        if await connection.fetchval("SELECT to_regclass('schema_code') IS NULL"):
+            return False
+        same_code = await connection.fetchval("SELECT digest FROM schema_code") == _code_digest()
+        return same_code and await schema_is_current(connection)
+    finally:
+        await connection.close()
+
+
 def _upgrade(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - 0.1 s of import that the start of a current version never needs
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
+
     connection.exec_driver_sql(f"SELECT pg_advisory_lock({MIGRATION_LOCK})")
     connection.exec_driver_sql("SET lock_timeout = '10s'")
     connection.commit()
@@ -86,9 +101,15 @@ def _upgrade(connection: Connection) -> None:
         raise SchemaIsUnreleased(UNRELEASED)
 
 
+def _migration_connection() -> Connection:
+    from alembic import op  # noqa: PLC0415 - see _upgrade
+
+    return op.get_bind()
+
+
 def execute_folder(name: str) -> None:
     """Execute every file of migrations/`name`, in the order of their names, in the migration's transaction."""
-    connection = op.get_bind()
+    connection = _migration_connection()
     connection.exec_driver_sql("SELECT 1")  # asyncpg begins lazily: make sure that the transaction is open
     raw: Any = connection.connection.driver_connection
     for file in _sql_files(name):
@@ -101,7 +122,7 @@ def apply_code() -> None:
 
     Every migration that changes one of them calls this. Each file can be executed any number of times.
     """
-    connection = op.get_bind()
+    connection = _migration_connection()
     connection.exec_driver_sql("SET LOCAL check_function_bodies = off")  # functions call each other
     execute_folder("access")
     # A role needs this to become the owner of a function.
