@@ -38,7 +38,7 @@ class Settings(BaseSettings):
     ] = None
     listen_url: Annotated[
         str | None,
-        Field(description="A direct address for LISTEN, where DATABASE_URL leads through a pooler."),
+        Field(description="A direct address for LISTEN, where DATABASE_URL goes through a pooler."),
     ] = None
     database_wait_s: Annotated[
         float,
@@ -299,7 +299,7 @@ class Settings(BaseSettings):
     @classmethod
     def _postgres(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("postgresql://", "postgres://")):
-            raise ValueError("must begin with postgresql://; where there is none, leave the variable out")
+            raise ValueError("must begin with postgresql://; without a database, leave the variable out")
         return value
 
     @field_validator("data_dir")

@@ -97,7 +97,7 @@ def next_step(transcript: Transcript, max_turns: int) -> Step:
             transcript = with_objection(transcript, objection)
     number = len(transcript.turns) + 1
     if number > max_turns:
-        return FailRun("max_turns", f"The agent did not come to an end within its {max_turns} turns.")
+        return FailRun("max_turns", f"The agent did not finish within its {max_turns} turns.")
     return CallModel(number, transcript_messages(transcript), transcript.open_turn, objection)
 
 

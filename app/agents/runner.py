@@ -135,7 +135,7 @@ class Runner:
             log.exception("query.internal_error", query_id=lease.query_id)
             name = type(error).__name__
             if run is not None:
-                return QueryFailed("internal_error", f"The service failed in a way it should not ({name}).")
+                return QueryFailed("internal_error", f"Internal error ({name}).")
             if running.load_failures + 1 >= MAX_LOADS:
                 return QueryFailed(
                     "internal_error",
@@ -386,7 +386,7 @@ class Runner:
         """`call_agent`: a routed agent as a child of the tool call, with its own transcript, model and gates."""
         if depth > run.max_depth:
             return ToolError(
-                f"Agents may call each other {run.max_depth} deep; this call would be deeper.", "too_deep"
+                f"Agents may nest calls {run.max_depth} deep; this call would be deeper.", "too_deep"
             )
         if not agent.stateful:
             return await self._call_agent(run, agent, prompt, scope, depth)

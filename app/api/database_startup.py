@@ -112,7 +112,7 @@ async def _reason_to_wait(dsn: str, variable: str, *, session: bool) -> str | No
 
 
 def _access_denied(variable: str, error: Exception) -> SystemExit:
-    return SystemExit(f"plangate: the database of {variable} does not let this process in: {error}.")
+    return SystemExit(f"plangate: the database of {variable} rejected this process: {error}.")
 
 
 async def _connect(dsn: str, *, session: bool) -> Any:
@@ -120,12 +120,12 @@ async def _connect(dsn: str, *, session: bool) -> Any:
 
 
 async def _check_pooler(site: Site, dsn: str, variable: str, *, session: bool = True) -> None:
-    """Exit if `dsn` leads through a pooler that cannot do what the service needs."""
+    """Exit if `dsn` goes through a pooler that cannot do what the service needs."""
     try:
         pooled = await _pools_transactions(dsn, session=session)
     except LOST_STATEMENT_ERRORS as error:
         raise SystemExit(
-            f"plangate: {variable} leads through a pooler in transaction mode that loses prepared statements. PgBouncer "
+            f"plangate: {variable} goes through a pooler in transaction mode that loses prepared statements. PgBouncer "
             "must be 1.21 or newer with max_prepared_statements above 0, or use pool_mode = session."
         ) from error
     if not pooled:
@@ -134,7 +134,7 @@ async def _check_pooler(site: Site, dsn: str, variable: str, *, session: bool = 
     names = [name for name, url in wrong.items() if url == dsn]
     if names:
         raise SystemExit(
-            f"plangate: {variable} leads through a pooler in transaction mode, where migrations and LISTEN do not work. "
+            f"plangate: {variable} goes through a pooler in transaction mode, where migrations and LISTEN do not work. "
             f"Set {' and '.join(names)} to an address of Postgres itself."
         )
 

@@ -112,7 +112,7 @@ class MetricsEndpoint:
             ) from error
         if not (caller.operator and caller.has_scope("admin")):
             raise Forbidden(
-                "These are the numbers of all tenants, so no key of a tenant reads them: send the token of "
+                "These metrics cover all tenants, so a tenant's key cannot read them: send the token of "
                 "PLANGATE_METRICS_TOKEN, or the operator's key."
             )
 

@@ -313,7 +313,7 @@ def _require_keys(site: Site) -> None:
 
     if not asyncio.run(key_exists()):
         raise SystemExit(
-            "There is no API key yet, and without one nobody could call this service. Make a tenant and a key first:\n"
+            "There is no API key yet, so nobody could call this service. Create a tenant and a key first:\n"
             "  plangate tenants create TENANT\n"
             "  plangate keys create TENANT --principal NAME --scope admin"
         )

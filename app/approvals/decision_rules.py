@@ -35,7 +35,7 @@ def validate_digest(row: ApprovalRow, decision: Decision, *, edits: bool) -> Non
     if decision.args is not None and not edits:
         return
     raise Conflict(
-        "The digest is not that of this approval: what you looked at is not what would be approved. "
+        "The digest does not match this approval, so you reviewed something else. "
         f"Read GET /approvals/{row.id}/subject again.",
         extra={"digest": row.digest.hex()},
     )
@@ -53,15 +53,13 @@ def repeated_decision(row: ApprovalRow, decision: Decision, *, edits: bool) -> A
 
 
 def expired_error(row: ApprovalRow) -> Conflict:
-    return Conflict(
-        "This approval has expired; nothing can be decided any more.", extra={"approval": row.wire()}
-    )
+    return Conflict("This approval has expired and can no longer be decided.", extra={"approval": row.wire()})
 
 
 def validate_not_requester(row: ApprovalRow, decision: Decision) -> None:
     asked = row.rule.approvers
     if asked is not None and asked.not_requester and is_same_person(decision.by, row.requested_by):
-        raise Forbidden("The rule of this gate wants somebody else than who asked for it to decide.")
+        raise Forbidden("This approval must be decided by someone other than the requester.")
 
 
 def validate_grant_request(row: ApprovalRow, decision: Decision) -> None:
@@ -71,7 +69,7 @@ def validate_grant_request(row: ApprovalRow, decision: Decision) -> None:
     said = decision.digest is not None or decision.args is not None
     if replaced and decision.decision == "approve" and not said:
         raise Conflict(
-            "The arguments were replaced since the gate opened. Look at them and send the digest with your decision: "
+            "The arguments were edited since the approval was requested. Review them and send the digest with your decision: "
             f"GET /approvals/{row.id}/subject.",
             extra={"digest": row.digest.hex()},
         )
@@ -92,8 +90,8 @@ def has_voted(row: ApprovalRow, decision: Decision) -> bool:
     first = next((v for v in row.votes if v.key_id == decision.key_id), None)
     if first is not None and decision.decision == "approve":
         raise Forbidden(
-            f"The key of this request has voted here already, for {first.principal}. Where several must approve, a "
-            "key has one vote, whomever it names: the next approver needs a key of their own."
+            f"The API key of this request has already voted, for {first.principal}. All principals "
+            "acting through one key count as one vote: the next approver needs a key of their own."
         )
     return False
 

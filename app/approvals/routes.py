@@ -146,7 +146,9 @@ async def decide_many(
     ids = [d.id for d in body.decisions]
     twice = next((n for n, id in enumerate(ids) if id in ids[:n]), None)
     if twice is not None:
-        raise Invalid("An approval is named twice.", [FieldError(f"/decisions/{twice}/id", ids[twice])])
+        raise Invalid(
+            "The request names an approval twice.", [FieldError(f"/decisions/{twice}/id", ids[twice])]
+        )
 
     async def deciding(tx: Tx) -> Reply:
         done: dict[str, Any] = {}

@@ -274,8 +274,8 @@ class ApprovalService:
             raise NotFound(f"There is no approval {approval_id!r}.")
         if found["subject"] is None:
             raise Gone(
-                "The thread of this approval was deleted, and what was decided on went with it. Who decided what, and "
-                f"when, stays, with its digest: GET /approvals/{approval_id}."
+                "The thread of this approval was deleted together with the subject. The decision and the digest are "
+                f"kept: GET /approvals/{approval_id}."
             )
         subject: bytes = found["subject"]
         return subject

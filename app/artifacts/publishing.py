@@ -45,7 +45,7 @@ async def publish(
         told = event(scope, "artifact-published", data=made.wire())
         if await journal_store.append(tx, scope.query_id, [told], epoch) is None:
             raise WorkOver(
-                f"The query {scope.query_id} is over, and nothing is told of it any more: publish as a host, without "
-                "workId."
+                f"The query {scope.query_id} is over, so nothing can be added to it: publish as a host, without "
+                "`workId`."
             )
     return made

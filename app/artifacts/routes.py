@@ -280,7 +280,7 @@ async def list_artifacts(
 def _aware(moment: datetime) -> datetime:
     if moment.tzinfo is None or not 1970 < moment.year < 9999:
         raise Invalid(
-            "since is not a moment.",
+            "`since` must be an RFC 3339 timestamp.",
             [FieldError("query:since", "must be a time with its zone, such as 2026-01-02T03:04:05Z")],
         )
     return moment

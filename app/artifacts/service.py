@@ -92,7 +92,7 @@ class ArtifactService:
         head, at = await store.lock(tx, producer.thread_id)
         now = await store.present_digest(tx, producer.thread_id, path, is_directory=target.is_directory)
         if now != target.digest:
-            raise TargetMoved(f"What is at {path!r} changed while it was published: publish it again.")
+            raise TargetMoved(f"{path!r} changed while it was being published; publish it again.")
         record = artifact_record(new_id("art_"), asked, path, target, producer, at)
         data = strict_json.canonical(record)
         n = head.n + 1
@@ -265,7 +265,7 @@ class ArtifactService:
         if head is None:
             return
         if not await store.forget(tx, thread_id, head, self._chainer.seal(tx.tenant, thread_id, head)):
-            raise Conflict("Somebody published in the thread at this moment: delete it again.")
+            raise Conflict("The thread was published to at the same moment; delete it again.")
 
 
 def manifest(folder: str, rows: list[FileRow]) -> bytes:

@@ -35,15 +35,15 @@ def read_exported_heads(file: bytes) -> Heads:
         held = orjson.loads(file)
         if held["version"] != VERSION:
             raise Invalid(
-                "Another version of Plangate exported these heads: compare with one that `plangate verify --export` of this "
-                "version wrote."
+                "These heads were exported by another version of Plangate. Compare with an export of this version "
+                "(`plangate verify --export`)."
             )
         return {
             t: {i: ChainHead(int(h["n"]), bytes.fromhex(h["mac"])) for i, h in chains.items()}
             for t, chains in held["heads"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Invalid("The file is not one that `plangate verify --export` wrote.") from error
+        raise Invalid("The file was not written by `plangate verify --export`.") from error
 
 
 async def heads(db: Database) -> Heads:

@@ -223,11 +223,13 @@ class ToolCalls:
         if done.status == "unknown":
             why = done.error or "the process that had taken the call did not answer in time."
             return ToolError(
-                f"Whether {tool.name} ran is not known: {why} Do not assume either; check before you repeat it.",
+                f"It is unknown whether {tool.name} ran: {why} Check before you repeat it.",
                 "outcome_unknown",
             )
         if done.status == "withdrawn":
-            return ToolError(f"Nobody took the call of {tool.name} in time; it was not made.", "not_served")
+            return ToolError(
+                f"No process claimed the call of {tool.name} in time, so it was not made.", "not_served"
+            )
         if done.error is not None:
             return ToolError(done.error, "tool_error")
         if tool.output_schema is not None:

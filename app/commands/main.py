@@ -148,7 +148,7 @@ def parse_limits(text: str | None) -> dict[str, Any] | None:
     known = ", ".join(DEFAULT_LIMITS)
     for name, value in limits.items():
         if name not in DEFAULT_LIMITS:
-            raise Invalid(f"--limits: there is no limit {name!r}; there are: {known}.")
+            raise Invalid(f"--limits: unknown limit {name!r}; expected one of: {known}.")
         if type(value) is not int or value < 1:
             raise Invalid(f"--limits: {name} must be a whole number from 1; leave it out for no limit.")
     return limits
@@ -303,7 +303,7 @@ def describe_error(error: Exception) -> str | None:
         return f"a setting is not valid: {'; '.join(details)}"
     cause = database.driver_error(error)
     if isinstance(cause, database.ACCESS_ERRORS):
-        return f"the database of DATABASE_URL does not let this process in: {cause}."
+        return f"the database of DATABASE_URL rejected this process: {cause}."
     return f"the database cannot be reached: {cause}" if database.is_outage(error) else None
 
 

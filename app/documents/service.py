@@ -128,8 +128,8 @@ class DocumentService:
                 answer, made = await helper.asked("write", body, change.value, sizes=sizes, **asked)
         except TooLarge as error:
             raise WriteRejected(
-                "the document has so many parts that writing to it needs more memory or time than the service gives to "
-                "one: keep a large value as a reference and write its handle"
+                "the document exceeds the processing limit for a single document: keep a large value as a reference and "
+                "write its handle"
             ) from error
         if "refused" in answer:
             raise WriteRejected(answer["refused"])

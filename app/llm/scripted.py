@@ -111,7 +111,7 @@ def parse_script(prompt: str) -> Script:
     if "script" not in document:
         return Script((_step(document, ""),))
     if document.keys() - {"script", "answer"} or not isinstance(document["script"], list):
-        raise Refused(f"{FORMAT_HELP} `script` must be a list, and only `answer` may stand beside it.")
+        raise Refused(f"{FORMAT_HELP} `script` must be a list, and only `answer` may be beside it.")
     steps = tuple(_step(item, f"/script/{at}") for at, item in enumerate(document["script"]))
     _validate(document.get("answer"), "/answer", 1)
     return Script(steps, document.get("answer"))

@@ -100,7 +100,9 @@ def normalize(
             flaws.append(FieldError(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
             continue
         if variables and kind.startswith(DAGGER):
-            flaws.append(FieldError(f"/actions/{n}/{field}", "says what is done, and cannot be a variable"))
+            flaws.append(
+                FieldError(f"/actions/{n}/{field}", "selects the kind of the action and cannot be a variable")
+            )
             continue
         payload = {k: v for k, v in action.items() if k != field}
         references = [{"kind": r["kind"], "id": r["id"]} for r in flat.get("references", [])]

@@ -43,7 +43,9 @@ async def settle(
     over = plan.status in PLAN_LIFE.terminal
     if outcome == "retry":
         if over:
-            raise Conflict("The plan is over: nothing of it is sent any more. Say succeeded or failed.")
+            raise Conflict(
+                "The plan is over and sends nothing more. Settle the action as succeeded or failed."
+            )
         await plans.move_actions(tx, plan.id, scope, together, ActionStatus.PENDING, settled_by=by)
     else:
         said: dict[str, Any] = {"settledBy": by, "details": details}

@@ -350,7 +350,9 @@ def rejection_result(decided: DecidedApproval) -> Outcome:
     """Return the result of executePlan when the gate did not open. The revision carries what was said since
     the decision."""
     if decided.status == "expired":
-        return ToolError("Nobody decided in time. Execute the plan again to ask anew.", "approval_expired")
+        return ToolError(
+            "Nobody decided in time. Execute the plan again to request a new approval.", "approval_expired"
+        )
     if decided.status == "cancelled":
         return ToolError("The request for approval was withdrawn.", "approval_cancelled")
     if decided.status == "revised":

@@ -378,7 +378,7 @@ class ExecutionView:
         """Apply a write of an action, with its value, and return its path."""
         parsed = parse(row.path)
         if not isinstance(parsed, Expression):
-            raise TypeError(f"{row.path!r} is no path")
+            raise TypeError(f"{row.path!r} is not a path")
         (path,) = parsed.paths()
         writes = self._writes.setdefault(row.kind, {})
         if row.n not in writes:

@@ -100,7 +100,7 @@ async def _submit_to_follow(request: Request, caller: Caller, submit: Any) -> st
             stored = idempotency.Stored(202, reply.location, reply.object_id, None)
             await idempotency.finish(tx, key, stored)
         if stored.object_id is None:
-            raise Conflict("This Idempotency-Key belongs to a request without a query.")
+            raise Conflict("This Idempotency-Key was used by a request that created no query.")
         return stored.object_id
 
 

@@ -136,7 +136,7 @@ class QueryService:
         found = (FieldError(json_pointer(("data", name)), why) for name, why in named if why)
         problems = list(islice(found, MAX_COLLECTED_ERRORS))
         if problems:
-            raise Invalid("data has names that no variable can say.", problems)
+            raise Invalid("`data` has keys that are not valid variable names.", problems)
         return await self._accept(tx, caller, asked, runtime, agent, "agent", line=line)
 
     async def runtime_for(self, tx: Tx, asked: Submission) -> Runtime:

@@ -247,14 +247,14 @@ def _refuse_unknown(request: Request) -> None:
         return
     taken = {known.alias for known in get_flat_params(request.scope["route"].dependant)}
     names = sorted(taken - request.path_params.keys())
-    there_are = f"there are: {', '.join(names)}" if names else "there are none here"
+    expected = f"expected one of: {', '.join(names)}" if names else "this operation has none"
     flaws = [
-        FieldError(f"query:{name[:MAX_NAME_CHARS]}", f"is no parameter; {there_are}")
+        FieldError(f"query:{name[:MAX_NAME_CHARS]}", f"unknown parameter; {expected}")
         for name in request.query_params
         if name not in names
     ]
     if flaws:
-        raise Invalid("The request has parameters that are unknown; see errors.", flaws)
+        raise Invalid("The request has unknown parameters; see errors.", flaws)
 
 
 def _resource_id(body: Any) -> str | None:

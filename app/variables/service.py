@@ -205,8 +205,7 @@ class VariableService:
                 )
         except TooLarge as error:
             raise VariableError(
-                "The values that its variables lead into have so many parts that this needs more memory or time than "
-                "the service gives to one call: pass references by their handles."
+                "The values of its variables exceed the processing limit for one call: pass references by their handles."
             ) from error
         if "refused" in answer:
             raise VariableError(answer["refused"])
@@ -481,7 +480,5 @@ def pick_output(output: OutputPath, outcome: Outcome) -> tuple[tuple[VariablePat
     named = output.named(value["_output"])
     if named is None or "value" not in value:
         known = ", ".join(" && ".join(map(str, a)) for a in output.alternatives)
-        raise WriteRejected(
-            f"the tool picked no path of the call with `_output` and `value`; there are: {known}"
-        )
+        raise WriteRejected(f"the tool's `_output` must name one of: {known}")
     return named, value["value"]

@@ -165,7 +165,7 @@ def parse_call(args: Mapping[str, Any], kept: Iterable[str], prescribed: str | N
     if problems:
         listed = "; ".join(f"{p.pointer} is {preview(p.text)}: {p.message}" for p in problems[:5])
         raise VariableError(
-            f"{listed}. A text that begins with {DAGGER} and is no variable is written with two of them."
+            f"{listed}. A text that starts with {DAGGER} but is not a variable is written with two of them."
         )
     return ParsedCall(plain, left, tuple(found), _parse_output(path, method))
 

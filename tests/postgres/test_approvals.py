@@ -147,8 +147,8 @@ async def test_one_key_does_not_fill_a_quorum_under_several_names(plangate: Worl
     for name in ("bob", "gateway"):
         body = refused(await says("approve", name), 403, "forbidden")
         assert body["detail"] == (
-            "The key of this request has voted here already, for ann. Where several must approve, a key has one "
-            "vote, whomever it names: the next approver needs a key of their own."
+            "The API key of this request has already voted, for ann. All principals acting through "
+            "one key count as one vote: the next approver needs a key of their own."
         )
     assert good(await says("approve", "ann")) == first
     assert (await api.read(path))["status"] == "pending"
@@ -178,7 +178,7 @@ async def test_an_edit_gives_a_key_no_second_vote(plangate: World, api: Caller) 
     good(await says("ann", args={"n": 8}))
     edited = good(await says("bob", args={"n": 9}))  # ann's vote is void: the key has one again
     assert (edited["status"], [v["principal"] for v in edited["votes"]]) == ("pending", ["bob"])
-    assert "already, for bob." in refused(await says("ann"), 403, "forbidden")["detail"]
+    assert "already voted, for bob." in refused(await says("ann"), 403, "forbidden")["detail"]
 
 
 async def test_who_asked_may_be_barred_from_deciding(plangate: World, api: Caller) -> None:
@@ -303,7 +303,7 @@ async def test_of_many_the_one_that_may_not_be_decided_is_named(plangate: World,
     decisions = [{"id": gate["id"], "decision": "approve"} for gate in gates]
     body = refused(await ann.post("/approvals", {"decisions": decisions}), 403)
     assert body["detail"] == (
-        f"{gates[1]['id']}: The rule of this gate wants somebody else than who asked for it to decide. Nothing was decided."
+        f"{gates[1]['id']}: This approval must be decided by someone other than the requester. Nothing was decided."
     )
     assert [(await api.read(f"/approvals/{g['id']}"))["status"] for g in gates] == ["pending"] * 2
 

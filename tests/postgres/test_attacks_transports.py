@@ -444,7 +444,7 @@ async def test_a_click_on_what_stood_there_before_is_no_vote(plangate: World, ap
     told = refused(await bob.decide(approval["id"]), 409, "conflict")
     assert told["digest"] == edited["digest"]
     assert told["detail"] == (
-        "The arguments were replaced since the gate opened. Look at them and send the digest with your decision: "
+        "The arguments were edited since the approval was requested. Review them and send the digest with your decision: "
         f"GET /approvals/{approval['id']}/subject."
     )
     assert good(await ann.decide(approval["id"]))["status"] == "pending"  # her own words, repeated

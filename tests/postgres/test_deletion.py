@@ -362,8 +362,8 @@ async def test_approvals_keep_who_decided_what_and_its_digest(api: Caller, full:
         assert approval["digest"] == hashlib.sha256(subjects[approval["id"]]).hexdigest()
         told = refused(await api.get(f"/approvals/{approval['id']}/subject"), 410, "gone")
         assert told["detail"] == (
-            "The thread of this approval was deleted, and what was decided on went with it. Who decided what, and when, "
-            f"stays, with its digest: GET /approvals/{approval['id']}."
+            "The thread of this approval was deleted together with the subject. The decision and the digest are "
+            f"kept: GET /approvals/{approval['id']}."
         )
     tool = next(a for a in listed if a["kind"] == "tool")
     again = good(await api.decide(tool["id"], scope="thread"))  # the first answer

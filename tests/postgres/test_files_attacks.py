@@ -264,7 +264,7 @@ async def test_a_parameter_that_there_is_not_is_refused(plangate: World, api: Ca
         assert body["errors"] == [
             {
                 "pointer": f"query:{name}",
-                "message": "is no parameter; there are: kind, parent, replaces, summary, tag, threadId, title, workId",
+                "message": "unknown parameter; expected one of: kind, parent, replaces, summary, tag, threadId, title, workId",
             }
         ]
     assert await plangate.value("SELECT count(*) FROM workspace_versions") == 1
@@ -276,7 +276,7 @@ async def test_work_of_a_query_that_is_over_publishes_nothing(
     await api.register(specs.scripted())
     query = await api.run(specs.script(), threadKey="t")
     work = (await api.read(f"/queries/{query['id']}/work"))["items"]
-    told = f"The query {query['id']} is over, and nothing is told of it any more: publish as a host, without workId."
+    told = f"The query {query['id']} is over, so nothing can be added to it: publish as a host, without `workId`."
     for record in work:
         asked = {"threadId": home, "channel": "design", "path": "a.md", "workId": record["id"]}
         assert refused(await api.post("/artifacts", asked), 409, "work_over")["detail"] == told

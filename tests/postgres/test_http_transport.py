@@ -257,8 +257,8 @@ async def test_what_nobody_knows_is_not_repeated(api: Caller, answer: Answer) ->
         await api.register(spec(at))
         query = await api.run(ADD)
         told = output_of(query)[0]["error"]
-        assert told.startswith("Whether add ran is not known: ")
-        assert told.endswith("Do not assume either; check before you repeat it.")
+        assert told.startswith("It is unknown whether add ran: ")
+        assert told.endswith("Check before you repeat it.")
         assert len(at.received) == 1
         works = (await api.read(f"/queries/{query['id']}/work"))["items"]
         assert [w["status"] for w in works if w["kind"] == "tool_call"] == ["unknown"]
@@ -278,7 +278,7 @@ async def test_silence_ends_with_the_tools_time(api: Caller) -> None:
     async with endpoint(Answer(wait=True)) as at:
         await api.register(spec(at, timeoutMs=300))
         assert (await answered(api))["error"].startswith(
-            "Whether add ran is not known: no answer in time came from its address after the call had left"
+            "It is unknown whether add ran: no answer in time came from its address after the call had left"
         )
 
 
@@ -293,7 +293,7 @@ async def test_an_answer_without_an_end_is_not_read(api: Caller) -> None:
     async with endpoint(Answer(body=b'{"output": "' + b"x" * (17 * 1024 * 1024) + b'"}')) as at:
         await api.register(spec(at))
         assert (await answered(api))["error"].startswith(
-            "Whether add ran is not known: its address answered, but its answer is larger than 16777216 bytes. "
+            "It is unknown whether add ran: its address answered, but its answer is larger than 16777216 bytes. "
         )
 
 
@@ -500,7 +500,7 @@ async def test_a_call_on_its_way_when_its_process_ends(
         if replay == "safe":
             assert (entry["result"], at.received[1].json["attempt"]) == (7, 2)
         else:
-            assert entry["error"].startswith("Whether add ran is not known: ")
+            assert entry["error"].startswith("It is unknown whether add ran: ")
 
 
 async def test_cancelling_ends_the_request_and_leaves_the_outcome_open(api: Caller) -> None:

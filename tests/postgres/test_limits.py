@@ -85,7 +85,7 @@ async def test_an_agents_own_turns_end_its_run(plangate: World, api: Caller, par
     await api.register(specs.mock() | {"agents": [specs.agent(**parts)]})
     model = thinks(plangate, again)
     query = await api.run()
-    message = f"The agent did not come to an end within its {most} turns."
+    message = f"The agent did not finish within its {most} turns."
     assert (query["status"], query["error"]) == ("failed", {"code": "max_turns", "message": message})
     assert len(model.heard) == most
 
@@ -101,7 +101,7 @@ async def test_the_turns_of_an_agent_that_was_called_end_its_run_alone(plangate:
         return says(results(request)[0])
 
     thinks(plangate, answer)
-    told = "helper failed (max_turns): The agent did not come to an end within its 2 turns."
+    told = "helper failed (max_turns): The agent did not finish within its 2 turns."
     assert (await api.run())["output"] == told
 
 

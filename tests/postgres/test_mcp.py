@@ -270,8 +270,7 @@ async def test_an_error_of_the_protocol_is_told_to_the_model(plangate: World, se
     assert await only_result(plangate, server) == "Its server refused the call of add: n is too small"
     server.on["tools/call"] = lambda asked: error(asked, -32000, "out of stock")
     assert await only_result(plangate, server) == (
-        "Whether add ran is not known: its server answered: out of stock. "
-        "Do not assume either; check before you repeat it."
+        "It is unknown whether add ran: its server answered: out of stock. Check before you repeat it."
     )
 
 
@@ -303,8 +302,7 @@ async def test_a_call_that_left_without_an_answer_is_unknown(plangate: World, se
     runtime = await plangate.api.register(scripted(add(server)))
     query = await plangate.api.run(script(("add", {"n": 1})), runtimeId=runtime["id"])
     assert output_of(query)[0]["error"] == (
-        "Whether add ran is not known: its server broke the connection. Do not assume either; check before you "
-        "repeat it."
+        "It is unknown whether add ran: its server broke the connection. Check before you repeat it."
     )
     (call,) = (await plangate.api.read("/tool-calls", queryId=query["id"]))["items"]
     assert (call["status"], call["attempts"], call["sender"]) == ("unknown", 1, "service")

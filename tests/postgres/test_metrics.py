@@ -60,7 +60,7 @@ async def test_no_key_of_a_tenant_reads_it(plangate: World) -> None:
     for key in (await plangate.key("admin"), await plangate.key("read")):
         problem = refused(await key.get("/metrics"), 403, "forbidden")
         assert problem["detail"] == (
-            "These are the numbers of all tenants, so no key of a tenant reads them: send the token of "
+            "These metrics cover all tenants, so a tenant's key cannot read them: send the token of "
             "PLANGATE_METRICS_TOKEN, or the operator's key."
         )
 

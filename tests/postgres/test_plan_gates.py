@@ -72,7 +72,7 @@ async def test_a_revision_that_nobody_decided_about_may_be_presented_again(
     await owner.execute("UPDATE approvals SET expires_at = now()")
     await plangate.services.approvals.expire_due()
     assert (await api.ended(first["id"]))["error"]["message"] == (
-        "Nobody decided in time. Execute the plan again to ask anew."
+        "Nobody decided in time. Execute the plan again to request a new approval."
     )
     second = await api.do(f"/plans/{plan['id']}/execute", {})
     await api.gate(second["id"])

@@ -98,7 +98,7 @@ UNWRITTEN = "and no action writes it"
             (
                 "/1",
                 "/text is \"†state.a |  †b\": at character 8: after a reference there is the end, ' || ' or ' && ', "
-                "with one space on each side. A text that begins with † and is no variable is written with two of them.",
+                "with one space on each side. A text that starts with † but is not a variable is written with two of them.",
             ),
         ),
         (
@@ -132,7 +132,7 @@ UNWRITTEN = "and no action writes it"
         ),
         (
             [{"kind": "†state.kind", "value": 1}],
-            ("/0/kind", "says what is done, and cannot be a variable"),
+            ("/0/kind", "selects the kind of the action and cannot be a variable"),
         ),
         (
             [make("†ref.Seats")],

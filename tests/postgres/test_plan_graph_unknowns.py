@@ -109,7 +109,7 @@ async def test_details_that_cannot_be_written_are_refused_and_can_be_said_again(
         ("one", 'the state would not match the runtime\'s stateSchema: /a: must be integer, not "one"'),
         (
             {"_output": "†state.c", "value": 1},
-            "the tool picked no path of the call with `_output` and `value`; there are: †state.a, †state.b",
+            "the tool's `_output` must name one of: †state.a, †state.b",
         ),
     ]:
         problem = refused(await api.post(plan["at"], {"outcome": "succeeded", "details": details}), 422)
@@ -245,7 +245,10 @@ async def test_cancelled_in_the_middle_the_rest_is_skipped_and_settling_corrects
     assert await taken(api) == []
     at = f"/plans/{plan['id']}/actions/{index(second)}"
     problem = refused(await api.post(at, {"outcome": "retry"}), 409)
-    assert problem["detail"] == "The plan is over: nothing of it is sent any more. Say succeeded or failed."
+    assert (
+        problem["detail"]
+        == "The plan is over and sends nothing more. Settle the action as succeeded or failed."
+    )
     settled = await api.do(at, {"outcome": "succeeded", "details": {"n": 1}})
     assert settled["result"] == {"settledBy": "operator", "details": {"n": 1}}
     assert (await api.read(f"/plans/{plan['id']}"))["status"] == "failed"

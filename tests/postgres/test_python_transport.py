@@ -178,8 +178,7 @@ async def test_async_functions_run_on_the_loop(api: Caller) -> None:
 async def test_one_that_does_not_return_in_time_is_unknown(api: Caller, function: str) -> None:
     await api.register(spec(function, timeoutMs=100))
     assert (await answered(api))["error"] == (
-        "Whether add ran is not known: it did not return within 0.1 s. "
-        "Do not assume either; check before you repeat it."
+        "It is unknown whether add ran: it did not return within 0.1 s. Check before you repeat it."
     )
 
 

@@ -293,8 +293,8 @@ async def test_a_call_that_everybody_who_takes_it_loses_is_not_offered_for_ever(
     assert output_of(await api.ended(query["id"])) == [
         {
             "tool": "look",
-            "error": "Whether look ran is not known: 3 times a process took the call and did not answer in time. "
-            "Do not assume either; check before you repeat it.",
+            "error": "It is unknown whether look ran: 3 times a process took the call and did not answer in time. "
+            "Check before you repeat it.",
         }
     ]
     (told,) = [e for e in await api.events(query["id"], "tool-invocation") if e["state"] == "error"]
@@ -317,7 +317,7 @@ async def test_a_lapsed_call_that_may_not_repeat_is_unknown_and_the_query_goes_o
     ended = await api.ended(query["id"])
     look, add = output_of(ended)
     assert look == {"tool": "look", "result": "seen"}
-    assert "is not known" in add["error"]
+    assert "It is unknown whether" in add["error"]
     assert good(await api.result(call, 1))["adopted"] is False
     (told,) = [e for e in await api.events(query["id"], "tool-invocation") if e["state"] == "error"]
     assert told["error"]["code"] == "outcome_unknown"

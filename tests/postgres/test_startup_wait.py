@@ -138,7 +138,7 @@ async def test_it_does_not_wait_for_a_wrong_password_or_database(
         with pytest.raises(SystemExit) as ended:
             await wait_for_database(address(site, front), "DATABASE_URL", 60)
     assert str(ended.value) == (
-        f"plangate: the database of DATABASE_URL does not let this process in: {refusal[1]}."
+        f"plangate: the database of DATABASE_URL rejected this process: {refusal[1]}."
     )
     assert capsys.readouterr().out == "", "it does not say that it waits"
 
@@ -168,7 +168,7 @@ async def test_it_gives_up_when_the_time_is_over(
 )
 async def test_what_a_pooler_says_is_told_apart(site: Site, front: Front, text: str, passes: bool) -> None:
     front.refusal = ("08P01", text)
-    found = r"cannot be used: " if passes else r"does not let this process in: "
+    found = r"cannot be used: " if passes else r"rejected this process: "
     async with front.open():
         with pytest.raises(SystemExit, match=found):
             await wait_for_database(address(site, front), "DATABASE_URL", 0)

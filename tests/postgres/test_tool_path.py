@@ -154,7 +154,10 @@ async def test_a_call_that_nobody_takes_is_in_the_end_an_error(
     await owner.execute("UPDATE outgoing_calls SET claim_before = now()")
     await plangate.services.calls.lapse_due()
     (entry,) = output_of(await api.ended(query))
-    assert entry == {"tool": "add", "error": "Nobody took the call of add in time; it was not made."}
+    assert entry == {
+        "tool": "add",
+        "error": "No process claimed the call of add in time, so it was not made.",
+    }
     (failed,) = [e for e in await api.events(query, "tool-invocation") if e["state"] == "error"]
     assert failed["error"]["code"] == "not_served"
 

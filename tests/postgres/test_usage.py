@@ -402,8 +402,8 @@ async def test_pages_give_each_group_once_under_the_same_totals(
             "query:groupBy",
             "Input should be 'query', 'thread', 'agent',",
         ),
-        ({"groupby": "day"}, "query:groupby", "is no parameter; there are: "),
-        ({"queryId": "qry_1"}, "query:queryId", "is no parameter; there are: "),
+        ({"groupby": "day"}, "query:groupby", "unknown parameter; expected one of: "),
+        ({"queryId": "qry_1"}, "query:queryId", "unknown parameter; expected one of: "),
         (
             {"from": "yesterday"},
             "query:from",

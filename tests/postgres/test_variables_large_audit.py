@@ -200,8 +200,8 @@ async def test_what_takes_too_much_memory_is_refused_and_nothing_is_written(
     assert await served(api, query["id"], "pay") == {"n": 0}
     results = output_of(await api.ended(query["id"]))
     assert results[1]["error"] == (
-        "look ran, but its result was not written: the document has so many parts that writing to it needs more memory "
-        "or time than the service gives to one: keep a large value as a reference and write its handle. Its result: 1"
+        "look ran, but its result was not written: the document exceeds the processing limit for a single document: "
+        "keep a large value as a reference and write its handle. Its result: 1"
     )
     shown = await api.read(f"/threads/{query['threadId']}/state")
     assert (shown["write"], list(shown["document"])) == (1, ["rows"])

@@ -448,7 +448,7 @@ async def test_the_operator_verifies_exports_and_compares(
     assert said == (1, f"{cut}Problems: 1, in 1 chain. Nothing was exported.\n")
     assert os.listdir(tmp_path) == ["heads.json"]
     refused = await command(site, "--against", __file__)
-    assert refused == (1, "plangate: The file is not one that `plangate verify --export` wrote.\n")
+    assert refused == (1, "plangate: The file was not written by `plangate verify --export`.\n")
     nowhere = str(tmp_path / "none" / "heads.json")
     for option in ("--against", "--export"):
         assert await command(site, option, nowhere) == (
@@ -466,11 +466,11 @@ async def test_the_operator_verifies_exports_and_compares(
 
 def test_a_file_that_is_no_export_is_refused() -> None:
     for file in (b"", b"[]", b'{"heads": {}}', b'{"version": 1, "heads": []}'):
-        with pytest.raises(Invalid, match=r"^The file is not one that `plangate verify --export` wrote\.$"):
+        with pytest.raises(Invalid, match=r"^The file was not written by `plangate verify --export`\.$"):
             read_exported_heads(file)
-    with pytest.raises(Invalid, match=r"^The file is not one that"):
+    with pytest.raises(Invalid, match=r"^The file was not written by"):
         read_exported_heads(b'{"version": 1, "heads": {"a": {"t": {"n": "x"}}}}')
-    with pytest.raises(Invalid, match=r"^Another version of Plangate exported these heads: "):
+    with pytest.raises(Invalid, match=r"^These heads were exported by another version of Plangate"):
         read_exported_heads(b'{"version": 99, "heads": {}}')
 
 
@@ -512,5 +512,5 @@ async def test_a_database_that_lets_nobody_in_is_told_in_a_line(
     other = replace(site, dsn=site.dsn.replace(right, wrong))
     assert await command(other) == (
         1,
-        f"plangate: the database of DATABASE_URL does not let this process in: {told}.\n",
+        f"plangate: the database of DATABASE_URL rejected this process: {told}.\n",
     )

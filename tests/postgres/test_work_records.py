@@ -266,12 +266,12 @@ async def test_the_list_is_filtered_and_paged(plangate: World, api: Caller) -> N
 @pytest.mark.parametrize(
     ("path", "params", "pointer", "message"),
     [
-        ("/work-records", {"queryID": "qry_1"}, "query:queryID", "is no parameter; there are: "),
-        ("/work-records", {"agent": "chief"}, "query:agent", "is no parameter; there are: "),
+        ("/work-records", {"queryID": "qry_1"}, "query:queryID", "unknown parameter; expected one of: "),
+        ("/work-records", {"agent": "chief"}, "query:agent", "unknown parameter; expected one of: "),
         ("/work-records", {"status": "done"}, "query:status", "Input should be 'running', 'waiting',"),
         ("/work-records", {"kind": "thing"}, "query:kind", "Input should be 'query', 'agent', 'model_call',"),
         ("/work-records", {"limit": "501"}, "query:limit", "less than or equal to 500"),
-        (f"/work-records/{NOBODY}", {"depth": "1"}, "query:depth", "is no parameter; there are: "),
+        (f"/work-records/{NOBODY}", {"depth": "1"}, "query:depth", "unknown parameter; expected one of: "),
         (f"/work-records/{NOBODY}", {"tree": "deep"}, "query:tree", "Input should be a valid boolean"),
     ],
 )

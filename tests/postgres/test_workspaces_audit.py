@@ -174,7 +174,9 @@ async def test_a_parameter_that_is_misspelt_is_refused(
     asked = path.format(thread=thread_id, artifact=made["id"])
     assert (await api.get(asked)).status_code == 200
     body = refused(await api.get(asked, **{name: "1"}), 422, "invalid")
-    assert body["errors"] == [{"pointer": f"query:{name}", "message": f"is no parameter; there are: {known}"}]
+    assert body["errors"] == [
+        {"pointer": f"query:{name}", "message": f"unknown parameter; expected one of: {known}"}
+    ]
 
 
 async def test_what_uploads_that_were_cut_off_left_behind_goes_with_the_bodies_that_nothing_names(

@@ -314,7 +314,7 @@ NOBODY = "qry_" + "0" * 26
         ),
         (("approvals", "reject", "apr_1", "--feedback", "\udcff"), 2, "What is given has to be UTF-8: there"),
         (("queries", "list", "--agent", "\udcff"), 2, "What is given has to be UTF-8: there are other bytes"),
-        (("work", ".."), 2, "'..' is no id: an id is a string such as 'qry_...', alone"),
+        (("work", ".."), 2, "'..' is not an id such as 'qry_...'"),
         (("approvals", "approve", "apr_1", "--yes"), 1, "There is no approval 'apr_1'. (404 not_found)"),
         (("query", "x", "--runtime", "nobody", "--detach"), 1, "There is no runtime named 'nobody';"),
         (("query", "x", "--runtime", "nobody"), 1, "\n  --runtime takes one of: polite, tools, "),

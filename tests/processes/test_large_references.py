@@ -95,7 +95,7 @@ async def test_a_child_has_no_more_memory_than_it_may() -> None:
     async with documents.taken_apart(few):
         pass
     many = body([[n] for n in range(900_000)])
-    with pytest.raises(TooLarge, match="Store it in several references"):
+    with pytest.raises(TooLarge, match="Split it into several references"):
         async with documents.taken_apart(many) as document:
             await document.packed(asked(), None)  # whoever looks at its memory may have had no turn until now
     too_many = body([[]] * 1_000_000)
@@ -136,7 +136,7 @@ async def test_two_at_a_time(documents: LargeDocuments) -> None:
 async def test_who_waits_too_long_is_told_to_come_again() -> None:
     documents = LargeDocuments(turn_s=0.05)
     async with documents.taken_apart(body([])), documents.taken_apart(body([])):
-        with pytest.raises(TooManyRequests, match="send this one again"):
+        with pytest.raises(TooManyRequests, match="being processed; retry"):
             async with documents.taken_apart(body([])):
                 pass
     async with documents.taken_apart(body([])):
@@ -290,7 +290,7 @@ def test_others_are_answered_while_large_values_are_taken_apart(house: House) ->
             assert house.get("/references?limit=1")["items"][0]["id"] == small["id"]
             refused = third.result()
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-            assert "send this one again" in refused.json()["detail"]
+            assert "being processed; retry" in refused.json()["detail"]
             assert children_of(pid) == held
             assert not any(one.done() for one in creating)
         finally:

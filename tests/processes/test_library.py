@@ -601,7 +601,7 @@ HANDLED: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "large": (lambda ctx: 2**70, "ran, but its result cannot be used"),
     "surrogate": (lambda ctx: "\ud800", "ran, but its result cannot be used"),
     "raw": (lambda ctx: raised(ValueError("\ud800\0")), "ValueError: ?\N{REPLACEMENT CHARACTER}"),
-    "state": (lambda ctx: ctx.state.push("", 1), "ValueError: '' is no path: "),
+    "state": (lambda ctx: ctx.state.push("", 1), "ValueError: '' is not a path: "),
     "artifact": (lambda ctx: ctx["artifacts"].publish("design", "no.md"), "NotFound: There is nothing at "),
     "unknown": (lambda ctx: ctx.db, "AttributeError: this call has no 'db'; it has agent, "),
     "reference": (lambda ctx: ctx.references.create("Nothing", 1), "InvalidRequest: "),

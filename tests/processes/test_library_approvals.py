@@ -111,7 +111,7 @@ async def test_many_decisions_are_all_taken_or_none(service: Service) -> None:
 
         wrong = [*said[:1], {**said[1], "digest": "0" * 64}, *said[2:]]
         with pytest.raises(
-            plangate.Conflict, match=f"^{gates[1]['id']}: The digest is not .* Nothing was decided"
+            plangate.Conflict, match=f"^{gates[1]['id']}: The digest does not match .* Nothing was decided"
         ):
             await runtime.respond_to_approvals(wrong)
         waiting = await runtime.approvals()

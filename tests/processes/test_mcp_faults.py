@@ -121,7 +121,7 @@ def hang(asked: Asked) -> Reply:
     [
         ("initialize", Reply(401, body=b"no key"), "answered 401: no key"),
         ("tools/list", Reply(403, body=b'{"error": {"message": "not you"}}'), "answered 403: not you"),
-        ("tools/list", Reply(body=b"<html>"), "answered what is no JSON-RPC"),
+        ("tools/list", Reply(body=b"<html>"), "answered something other than JSON-RPC"),
         ("tools/list", Reply(end="cut"), "broke the connection"),
         ("tools/list", Reply(headers=STREAM_TYPE, end="cut"), "broke the connection"),
         (
@@ -251,8 +251,8 @@ async def test_secrets_that_no_header_carries_are_named_and_never_shown(
         (Reply(body=b'{"jsonrpc":', end="cut"), "broke the connection"),
         (Reply(headers=STREAM_TYPE, end="cut"), "broke the connection"),
         (Reply(headers=STREAM_TYPE), "broke the connection"),
-        (Reply(headers=STREAM_TYPE, body=b"data: {\n\n"), "answered what is no JSON-RPC"),
-        (Reply(body=b"<html>"), "answered what is no JSON-RPC"),
+        (Reply(headers=STREAM_TYPE, body=b"data: {\n\n"), "answered something other than JSON-RPC"),
+        (Reply(body=b"<html>"), "answered something other than JSON-RPC"),
         (
             Reply(body=b"ok", headers={"content-type": "text/html"}),
             "answered 200 with the content type 'text/html'",

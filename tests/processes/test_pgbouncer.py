@@ -93,7 +93,7 @@ def test_lost_prepared_statements_are_named(
         ended = run(at, *command, DATABASE_URL=url, **direct(postgres))
     assert ended.returncode == 1
     assert ended.stderr == (
-        "plangate: DATABASE_URL leads through a pooler in transaction mode that loses prepared statements. PgBouncer "
+        "plangate: DATABASE_URL goes through a pooler in transaction mode that loses prepared statements. PgBouncer "
         "must be 1.21 or newer with max_prepared_statements above 0, or use pool_mode = session.\n"
     )
 

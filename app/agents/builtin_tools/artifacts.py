@@ -60,7 +60,8 @@ class ArtifactTools:
             except TargetMoved:
                 continue
         return ToolError(
-            f"{asked.path} changes too often to be published: others write to it.", TargetMoved.kind
+            f"{asked.path} keeps changing because other agents write to it, so it was not published.",
+            TargetMoved.kind,
         )
 
     async def _prepare(self, call: ToolCall, path: str) -> ArtifactTarget:

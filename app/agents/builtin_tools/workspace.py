@@ -113,7 +113,9 @@ class WorkspaceTools:
                 return Answer(file_description(await self._replace(call, row, body)))
             except FileChanged:
                 continue
-        return ToolError(f"{path} changes too often: others write to it. Read it again.", FileChanged.kind)
+        return ToolError(
+            f"{path} keeps changing because other agents write to it. Read it again.", FileChanged.kind
+        )
 
     async def _replace(self, call: ToolCall, row: FileRow, body: StoredBody) -> FileRow:
         written, _ = await call.run.in_fenced_transaction(

@@ -25,8 +25,7 @@ LARGE_BYTES: Final = 1024 * 1024
 """JSON above this is large: 25 ms of an interpreter that does nothing else."""
 
 TOO_COMPLEX: Final = (
-    "The value has so many parts that taking it apart needs more memory or time than the service gives to one. "
-    "Store it in several references."
+    "The value exceeds the processing limit for a single value. Split it into several references."
 )
 
 
@@ -48,7 +47,7 @@ class Helpers:
             async with asyncio.timeout(turn_s):
                 await self._turns.acquire()
         except TimeoutError:
-            raise TooManyRequests("Many large values are on their way; send this one again.") from None
+            raise TooManyRequests("Too many large values are being processed; retry.") from None
         try:
             started = await asyncio.to_thread(_started, self._module)
             helper = Helper(started, self._most_bytes, self._too_complex)
@@ -78,7 +77,7 @@ class Helper:
         if answer is None:
             status = await asyncio.to_thread(self.process.wait)
             if status >= 0:
-                raise RuntimeError(f"a helper process ended by itself, with {status}")
+                raise RuntimeError(f"a JSON process ended unexpectedly, with {status}")
             raise TooLarge(self._too_complex)  # a signal ended it: ours, the limit on its time, the system's
         if "error" in answer[0]:
             raise _refusal(answer[0], self._too_complex)

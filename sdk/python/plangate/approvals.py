@@ -43,9 +43,7 @@ class ApprovalMethods(RuntimeSession):
             ...         print(approval["id"], approval["agent"], approval["target"], approval["glimpses"])
         """
         if status is not None and status not in STATUSES:
-            raise ValueError(
-                f"there is no status {status!r} of an approval{did_you_mean(str(status), STATUSES)}"
-            )
+            raise ValueError(f"unknown approval status {status!r}{did_you_mean(str(status), STATUSES)}")
         return await self._list("/approvals", {"status": status, "queryId": query_id}, limit)
 
     async def approval_subject(self, id: str) -> dict[str, Any]:

@@ -235,7 +235,7 @@ def path(*segments: str) -> str:
     """Return the path of segments, each quoted. Raise ValueError for an invalid segment."""
     for segment in segments:
         if not isinstance(segment, str) or segment in ("", ".", ".."):
-            raise ValueError(f"{segment!r} is no id: an id is a string such as 'qry_...', alone")
+            raise ValueError(f"{segment!r} is not an id such as 'qry_...'")
     return "".join("/" + quote(segment, safe="") for segment in segments)
 
 

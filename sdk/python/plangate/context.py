@@ -115,7 +115,7 @@ class Bridge:
                     return done.result()
         with contextlib.suppress(RuntimeError):  # of what it had begun and cannot end
             work.close()
-        raise ServiceUnavailable("The event loop of the runtime has ended: nothing can be asked any more.")
+        raise ServiceUnavailable("The event loop of the runtime has ended, so it can make no more requests.")
 
     async def drain(self) -> None:
         """Wait for work that was started and not awaited, for at most `PROGRESS_PATIENCE_S`."""
@@ -307,4 +307,4 @@ class Progress:
                     "POST", self._path, body, once=True, patience_s=PROGRESS_PATIENCE_S
                 )
             except (PlangateError, ValueError) as error:
-                log.warning("progress was not told: %s", error)
+                log.warning("progress was not sent: %s", error)

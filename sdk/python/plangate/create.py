@@ -115,7 +115,7 @@ def _key(address: str | None, given: Any) -> str | None:
         raise TypeError(f"api_key is the text of a key, not {describe_type(given)}")
     key = given.strip()
     if not key.isascii() or not key.isprintable():
-        raise ValueError("api_key is no key: one begins with 'plg_' and has letters and digits only")
+        raise ValueError("api_key is not a key: keys begin with 'plg_' and have letters and digits only")
     return key
 
 
@@ -144,9 +144,7 @@ def _hooks(given: Mapping[str, EventHook] | None) -> dict[str, EventHook]:
         raise TypeError('event_hooks is a mapping of types of event, or "*", to functions')
     for kind, hook in given.items():
         if kind != "*" and kind not in EVENT_TYPES:
-            raise ValueError(
-                f"event_hooks: there is no type of event {kind!r}{did_you_mean(kind, EVENT_TYPES)}"
-            )
+            raise ValueError(f"event_hooks: unknown event type {kind!r}{did_you_mean(kind, EVENT_TYPES)}")
         if not callable(hook):
             raise TypeError(f"event_hooks: the hook for {kind!r} is not a function")
     return dict(given)

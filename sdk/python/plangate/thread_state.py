@@ -30,11 +30,11 @@ def state_path(place: str) -> VariablePath:
         '†state.totals."net.eur"'
     """
     if not isinstance(place, str) or place.startswith(DAGGER):
-        raise ValueError(f"{place!r} is no path: a place is written as after {STATE}., such as totals.net")
+        raise ValueError(f"{place!r} is not a path: write it as after {STATE}., such as totals.net")
     try:
         parsed = parse(f"{STATE}.{place}")
     except InvalidVariable as error:
-        raise ValueError(f"{place!r} is no path: {error}") from None
+        raise ValueError(f"{place!r} is not a path: {error}") from None
     references = list(parsed.paths()) if isinstance(parsed, Expression) else []
     if len(references) != 1:
         raise ValueError(f"{place!r} is more than one path")

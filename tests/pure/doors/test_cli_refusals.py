@@ -91,7 +91,7 @@ def test_a_port_that_cannot_be(
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("DATABASE_URL", "", "must begin with postgresql://; where there is none, leave the variable out"),
+        ("DATABASE_URL", "", "must begin with postgresql://; without a database, leave the variable out"),
         ("DATABASE_URL", "mysql://ann:secret@db/x", "must begin with postgresql://"),
         ("PLANGATE_MIGRATE_URL", "db", "must begin with postgresql://"),
         ("PLANGATE_LISTEN_URL", "db", "must begin with postgresql://"),

@@ -174,9 +174,7 @@ async def test_the_inbox_and_the_grants_ask_for_what_is_wanted() -> None:
             {"agent": "clerk", "tool": "send", "limit": "3"},
             {"active": "false", "limit": "50"},
         ]
-        with pytest.raises(
-            ValueError, match=r"^there is no status 'open' of an approval; known are approved, "
-        ):
+        with pytest.raises(ValueError, match=r"^unknown approval status 'open'; known are approved, "):
             await runtime.approvals("open")  # type: ignore[arg-type]
 
 
@@ -208,5 +206,5 @@ async def test_the_subject_and_the_end_of_a_grant() -> None:
         for ask in (runtime.approval_subject, runtime.revoke_grant):
             with pytest.raises(plangate.NotFound):
                 await ask("other")
-            with pytest.raises(ValueError, match="is no id"):
+            with pytest.raises(ValueError, match="is not an id"):
                 await ask("..")

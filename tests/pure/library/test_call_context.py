@@ -143,6 +143,6 @@ def test_a_thread_does_not_wait_for_an_event_loop_that_has_ended(closed: str) ->
             pass
         home.close()
         with pytest.raises(
-            plangate.ServiceUnavailable, match=r"^The event loop of the runtime has ended: nothing"
+            plangate.ServiceUnavailable, match=r"^The event loop of the runtime has ended, so"
         ):
             waiting.result(20)

@@ -103,7 +103,7 @@ async def test_what_cannot_be_sent_is_refused_at_once() -> None:
                 await runtime.artifacts.upload("t", "design", "a.md", 1)  # type: ignore[arg-type]
             with pytest.raises(ValueError, match=r"^thread_id is a string of 1 to 200 characters$"):
                 await runtime.artifacts.publish("", "design", "a.md")
-            with pytest.raises(ValueError, match=r"^'\.\.' is no id"):
+            with pytest.raises(ValueError, match=r"^'\.\.' is not an id"):
                 await runtime.artifacts.get("..")
         assert service.bodies("POST", "/artifacts") == []
 
@@ -221,14 +221,14 @@ async def test_the_whole_state_and_a_null_in_it() -> None:
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("a..b", "is no path: "),
-        ("", "is no path: "),
+        ("a..b", "is not a path: "),
+        ("", "is not a path: "),
         ("a || †state.b", "is more than one path"),
-        ("a b", "is no path: "),
-        ("†state.total", "is no path: a place is written as after †state., such as totals.net"),
-        ("††total", "is no path: a place is written as after †state., such as totals.net"),
-        (None, "is no path: a place is written as after †state., such as totals.net"),
-        (0, "is no path: a place is written as after †state., such as totals.net"),
+        ("a b", "is not a path: "),
+        ("†state.total", "is not a path: write it as after †state., such as totals.net"),
+        ("††total", "is not a path: write it as after †state., such as totals.net"),
+        (None, "is not a path: write it as after †state., such as totals.net"),
+        (0, "is not a path: write it as after †state., such as totals.net"),
     ],
 )
 def test_what_is_no_place(place: Any, why: str) -> None:

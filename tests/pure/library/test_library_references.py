@@ -81,7 +81,7 @@ async def test_a_declared_glimpse_is_the_services() -> None:
 async def test_a_value_that_does_not_match_is_not_sent() -> None:
     Baskets = define_reference("Basket", {"items": list[str]})
     async with fake_service() as service, service.runtime(spec(Baskets)) as runtime:
-        told = r'^the value is no Basket: 1 is not of type "string" \(at /items/0\)$'
+        told = r'^the value is not a Basket: 1 is not of type "string" \(at /items/0\)$'
         for kind in (Baskets, "Basket"):
             with pytest.raises(ValueError, match=told):
                 await runtime.create_reference(kind, {"items": [1]})
@@ -99,9 +99,13 @@ async def test_what_is_no_number_in_json_is_refused_and_does_not_become_null(num
     ]
     async with fake_service() as service, service.runtime(spec(kinds[0])) as runtime:
         for kind in kinds:
-            with pytest.raises(ValueError, match=r"^the value is no Basket: it has no form in JSON: Out of"):
+            with pytest.raises(
+                ValueError, match=r"^the value is not a Basket: it cannot be written as JSON: Out of"
+            ):
                 await runtime.create_reference(kind, {"rows": [{"cents": number}]})
-        with pytest.raises(ValueError, match=r"^the value is no Basket: it has no form in JSON: Out of"):
+        with pytest.raises(
+            ValueError, match=r"^the value is not a Basket: it cannot be written as JSON: Out of"
+        ):
             await runtime.create_reference(kinds[1], {"rows": {number}})
         assert service.bodies(*CREATE) == []
 

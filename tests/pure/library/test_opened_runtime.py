@@ -151,7 +151,7 @@ SHAPE = 'testing is {"mock_response": text}, with this one key and a string'
             SPEC,
             {"event_hooks": {"txt": print}},
             ValueError,
-            "event_hooks: there is no type of event 'txt'; did you mean 'text'?",
+            "event_hooks: unknown event type 'txt'; did you mean 'text'?",
         ),
         (
             SPEC,
@@ -195,7 +195,7 @@ SHAPE = 'testing is {"mock_response": text}, with this one key and a string'
                 SPEC,
                 {"api_key": key},
                 ValueError,
-                "api_key is no key: one begins with 'plg_' and has letters and digits only",
+                "api_key is not a key: keys begin with 'plg_' and have letters and digits only",
             )
             for key in ("plg_é", "plg_1\nplg_2", "plg_\0")
         ),
@@ -336,7 +336,7 @@ async def test_what_is_no_id_is_said(given: Any) -> None:
     async with fake_service() as service, service.runtime(SPEC) as runtime:
         with pytest.raises(ValueError) as refused:
             await runtime.get_query(given)
-        assert str(refused.value) == f"{given!r} is no id: an id is a string such as 'qry_...', alone"
+        assert str(refused.value) == f"{given!r} is not an id such as 'qry_...'"
 
 
 # Hooks.

@@ -96,7 +96,7 @@ async def test_a_plan_that_is_stored() -> None:
         (
             lambda r: r.plan_graph(None),
             ValueError,
-            "None is no id: an id is a string such as 'qry_...', alone",
+            "None is not an id such as 'qry_...'",
         ),
     ],
 )
@@ -133,7 +133,7 @@ async def test_nothing_is_executed_before_the_first_event_is_asked_for() -> None
         runtime.execute_plan("pln_1")
         for given, error, message in (
             (("pln_1", [1]), TypeError, "inputs is a mapping of names to values, not a list"),
-            (("",), ValueError, "'' is no id: an id is a string such as 'qry_...', alone"),
+            (("",), ValueError, "'' is not an id such as 'qry_...'"),
             (("pln_1", None, 7), ValueError, "thread_id is a string of 1 to 200 characters"),
         ):
             with pytest.raises(error) as refused:

@@ -204,7 +204,7 @@ async def test_numbers_and_letters_come_through_unchanged() -> None:
         ('{"tool": "a", "arguments": {}}', "unknown key 'arguments'"),
         ('{"tool": "a", "args": []}', "At /args there is no object"),
         ('{"script": {}}', "must be a list"),
-        ('{"script": [], "tool": "a"}', "only `answer` may stand beside it"),
+        ('{"script": [], "tool": "a"}', "only `answer` may be beside it"),
         ('{"script": [], "answer": {"$result": "a["}}', "At /answer of the script"),
         ('{"script": [{"tool": "a"}, 5]}', "At /script/1"),
         ('{"tool": "a", "args": {"x": NaN}}', "NaN is not JSON"),

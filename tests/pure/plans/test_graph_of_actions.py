@@ -293,17 +293,17 @@ def test_the_flaws_are_bounded() -> None:
         (
             action(["ok", "†state..a"]),
             '/reads/1 is "†state..a": at character 7: a segment is missing here; quote one that is empty or has . " | & '
-            "or a space. A text that begins with † and is no variable is written with two of them.",
+            "or a space. A text that starts with † but is not a variable is written with two of them.",
         ),
         (
             action(["†"]),
             '/reads/0 is "†": at character 1: the kind of a reference has letters, digits, _ and -, at least one. A text '
-            "that begins with † and is no variable is written with two of them.",
+            "that starts with † but is not a variable is written with two of them.",
         ),
         (
             action(["†state.a || 5"]),
             '/reads/0 is "†state.a || 5": at character 12: a reference begins with †; there are no literals and no '
-            "parentheses. A text that begins with † and is no variable is written with two of them.",
+            "parentheses. A text that starts with † but is not a variable is written with two of them.",
         ),
         (
             action((), "†state.a|†state.b"),

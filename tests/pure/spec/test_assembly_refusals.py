@@ -46,7 +46,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         [front(), front("other"), agent()],
         {},
         "/agents/1/role",
-        "agent 'other' is a second coordinator beside 'front'",
+        "agent 'other' is a second coordinator besides 'front'",
     ),
     ("no routes", [front(routes=[])], {}, "/agents/0/routes", "coordinator 'front' has no routes"),
     (
@@ -61,7 +61,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         [front(routes=["helpr"]), agent()],
         {},
         "/agents/0/routes/0",
-        "agent 'front' has a route to 'helpr', which is no agent; did you mean 'helper'?",
+        "agent 'front' has a route to 'helpr', which is not an agent; did you mean 'helper'?",
     ),
     (
         "a route twice",
@@ -75,28 +75,28 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         [agent()],
         {"approvalOverrides": {"agents": {"ghost": {"tools": "always"}}}},
         "/approvalOverrides/agents/ghost",
-        "approvalOverrides.agents names 'ghost', which is no agent",
+        "approvalOverrides.agents names 'ghost', which is not an agent",
     ),
     (
         "a tool override for nobody",
         [agent()],
         {"approval_overrides": {"tools": {"ghost": {"getPlan": "always"}}}},
         "/approval_overrides/tools/ghost",
-        "approvalOverrides.tools names 'ghost', which is no agent",
+        "approvalOverrides.tools names 'ghost', which is not an agent",
     ),
     (
         "an override for no tool",
         [agent()],
         {"tools": [T], "approvalOverrides": {"tools": {"helper": {"tt": "always"}}}},
         "/approvalOverrides/tools/helper/tt",
-        "an approval rule of agent 'helper' names 'tt', which is no tool; did you mean 't'?",
+        "an approval rule of agent 'helper' names 'tt', which is not a tool; did you mean 't'?",
     ),
     (
         "an agent's rule for no tool",
         [agent(tool_approval_policies={"gone": "always"})],
         {},
         "/agents/0/tool_approval_policies/gone",
-        "an approval rule of agent 'helper' names 'gone', which is no tool",
+        "an approval rule of agent 'helper' names 'gone', which is not a tool",
     ),
     *(
         (
@@ -227,9 +227,9 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
             f"agent 'helper' has variables, and the results of its tool 't' have nowhere to go: {why}",
         )
         for path, why in [
-            ("state.x", "'state.x' is no path: it begins with one †"),
-            ("††state.x", "'††state.x' is no path: it begins with one †"),
-            ("†state..x", "'†state..x' is no path: at character 7: a segment is missing here"),
+            ("state.x", "'state.x' is not a path: it begins with one †"),
+            ("††state.x", "'††state.x' is not a path: it begins with one †"),
+            ("†state..x", "'†state..x' is not a path: at character 7: a segment is missing here"),
             ("†state.x && †input.x", "'†input.x' cannot be written: †input is read-only"),
         ]
     ),

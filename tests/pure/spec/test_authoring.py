@@ -245,7 +245,7 @@ def test_aliases_in_any_form(aliases: Any) -> None:
         (
             lambda: define_plan("P", {"actions": list[dict]}, {"pending_approval": "x"}),
             ValueError,
-            "plan 'P' has an alias for 'pending_approval', which is no status of plans: they are dra",
+            "plan 'P' has an alias for 'pending_approval', which is not a status of plans; expected one of",
         ),
         (lambda: define_plan("P", {"actions": list[dict]}, ["draft"]), ValueError, "has an alias for None"),
         (
@@ -328,7 +328,7 @@ def test_packing_validates_and_calls_the_glimpse_once() -> None:
         (
             lambda: define_reference("R", {"items": list[str]}).pack({"items": [1]}),
             ValueError,
-            r'the value is no R: 1 is not of type "string" \(at /items/0\)',
+            r'the value is not a R: 1 is not of type "string" \(at /items/0\)',
         ),
         (
             lambda: define_reference("R", {}, glimpse=lambda value: 3).pack({}),

@@ -183,7 +183,7 @@ def _protocol_error(wire: McpWire, error: MCPError) -> SessionFailed:
     if error.code == CONNECTION_CLOSED and message.startswith(("SSE stream", "Connection closed")):
         return SessionFailed("broke the connection")
     if error.code == PARSE_ERROR:
-        return SessionFailed("answered what is no JSON-RPC")
+        return SessionFailed("answered something other than JSON-RPC")
     if wire.left and error.code in SAYS_NOTHING_WAS_DONE:
         return RejectedByServer(message)
     return SessionFailed(str(wire.refusal or f"answered: {message}"))

@@ -54,7 +54,7 @@ def _alias(plan: str, alias: Any) -> Any:
     status = alias.get("status") if isinstance(alias, Mapping) else getattr(alias, "status", None)
     if status not in get_args(PlanStatus):
         raise ValueError(
-            f"plan {plan!r} has an alias for {status!r}, which is no status of plans: "
-            f"they are {', '.join(get_args(PlanStatus))}"
+            f"plan {plan!r} has an alias for {status!r}, which is not a status of plans; "
+            f"expected one of {', '.join(get_args(PlanStatus))}"
         )
     return alias

@@ -80,14 +80,16 @@ class DefinedReference(ReferenceSpec):
         try:
             json.dumps(value, allow_nan=False, skipkeys=True, default=_unwrap)
         except ValueError as error:
-            raise ValueError(f"the value is no {self.name}: it has no form in JSON: {error}") from error
+            raise ValueError(
+                f"the value is not a {self.name}: it cannot be written as JSON: {error}"
+            ) from error
 
     def _check(self, value: Any) -> None:
         rules: Any = self.schema_
         validator = jsonschema_rs.validator_cls_for(rules)(rules, offline=True)
         for error in validator.iter_errors(value):
             where = "".join(f"/{step}" for step in error.instance_path)
-            raise ValueError(f"the value is no {self.name}: {error.message} (at {where or 'its root'})")
+            raise ValueError(f"the value is not a {self.name}: {error.message} (at {where or 'its root'})")
 
 
 def _unwrap(held: Any) -> Any:

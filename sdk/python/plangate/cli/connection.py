@@ -63,10 +63,11 @@ class Target:
         """Return the target of the options, else of the environment, else of this machine. Raise CommandError."""
         address = url or os.environ.get("PLANGATE_URL") or f"http://127.0.0.1:{_local_port()}"
         if not _is_address(address):
-            raise CommandError(f"{address!r} is no address: one is http://127.0.0.1:8700.", USAGE)
+            raise CommandError(f"{address!r} is not an address such as http://127.0.0.1:8700.", USAGE)
         if tenant is not None and not TENANT.fullmatch(tenant):
             raise CommandError(
-                f"--tenant: {tenant!r} is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'.", USAGE
+                f"--tenant: {tenant!r} is not a tenant id: 1 to 63 characters of a-z, 0-9, '-' and '_'.",
+                USAGE,
             )
         return cls(address, *_key(address, key_file, data_dir), tenant)
 
@@ -111,7 +112,7 @@ def _read_key(file: Path) -> str:
 def _check_key(text: str, where: str) -> str:
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise CommandError(f"What {where} holds is no key: one begins with 'plg_'.", USAGE)
+        raise CommandError(f"{where} does not hold a key: keys begin with 'plg_'.", USAGE)
     return key
 
 

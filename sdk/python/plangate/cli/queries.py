@@ -57,9 +57,7 @@ async def _versions(remote: Remote, runtime: str | None) -> list[str | None]:
         return [runtime]
     found = await remote.list_items(500, "runtimes", name=runtime)
     if not found:
-        raise CommandError(
-            f"There is no runtime named {runtime!r}: `plangate runtimes list` shows those there are."
-        )
+        raise CommandError(f"There is no runtime named {runtime!r}: list them with `plangate runtimes list`.")
     return [version["id"] for version in found]
 
 

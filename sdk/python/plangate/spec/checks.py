@@ -42,7 +42,7 @@ def check_agents(draft: Draft) -> Iterator[Problem]:
     for agent in coordinators[1:]:
         yield Problem(
             agent.at("role"),
-            f"agent {agent.value.name!r} is a second coordinator beside {coordinators[0].value.name!r}: "
+            f"agent {agent.value.name!r} is a second coordinator besides {coordinators[0].value.name!r}: "
             "a runtime has at most one",
         )
     for agent in draft.agents:
@@ -86,7 +86,8 @@ def _check_routes(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem
         elif not draft.is_named("agents", route):
             hint = did_you_mean(route, set(draft.known("agents")) - {name})
             yield Problem(
-                agent.at("routes", index), f"agent {name!r} has a route to {route!r}, which is no agent{hint}"
+                agent.at("routes", index),
+                f"agent {name!r} has a route to {route!r}, which is not an agent{hint}",
             )
         if route in seen:
             yield Problem(agent.at("routes", index), f"agent {name!r} has two routes to {route!r}: keep one")
@@ -155,7 +156,8 @@ def _check_toolkits(toolkits: tuple[ToolkitSpec, ...], agent: DraftPart[AgentSpe
         seen.add(toolkit.id)
         if toolkit.id == "agents" and not agent.value.routes and agent.value.role != "coordinator":
             yield Problem(
-                pointer, f"agent {name!r} names the toolkit 'agents' but has no routes: name whom it may call"
+                pointer,
+                f"agent {name!r} names the toolkit 'agents' but has no routes: name the agents that it may call",
             )
 
 
@@ -210,7 +212,7 @@ def check_providers(draft: Draft) -> Iterator[Problem]:
             known = ", ".join(sorted(FIELDS_OF_KIND))
             yield Problem(
                 draft.at("providers", name, "kind"),
-                f"provider {name!r} needs a 'kind', since its name is none: one of {known}",
+                f"provider {name!r} needs a 'kind', because its name is not a kind: one of {known}",
             )
             continue
         yield from _foreign_fields(draft, name, kind, provider)

@@ -110,13 +110,13 @@ def check_approvals(draft: Draft) -> Iterator[Problem]:
                     hint = did_you_mean(name, draft.known("agents"))
                     yield Problem(
                         draft.at("approvalOverrides", channel, name),
-                        f"approvalOverrides.{channel} names {name!r}, which is no agent{hint}",
+                        f"approvalOverrides.{channel} names {name!r}, which is not an agent{hint}",
                     )
     for pointer, agent_name, tool, _ in _tool_rules(draft):
         if tool not in BUILTIN_TOOL_TOOLKITS and not draft.is_named("tools", tool):
             hint = did_you_mean(tool, draft.known("tools"))
             yield Problem(
-                pointer, f"an approval rule of agent {agent_name!r} names {tool!r}, which is no tool{hint}"
+                pointer, f"an approval rule of agent {agent_name!r} names {tool!r}, which is not a tool{hint}"
             )
     authors = [a for a in draft.agents if a.value.role == "coordinator" and a.value.approval_policies]
     if draft.spec.approval_policies is None and len(authors) > 1:

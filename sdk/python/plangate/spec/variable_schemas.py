@@ -139,8 +139,8 @@ def fixed_output_path_problem(schema: Mapping[str, Any]) -> str | None:
     try:
         parsed = parse(path)
     except InvalidVariable as error:
-        return f"{path!r} is no path: {error}"
+        return f"{path!r} is not a path: {error}"
     if not isinstance(parsed, Expression):
-        return f"{path!r} is no path: it begins with one {DAGGER}"
+        return f"{path!r} is not a path: it begins with one {DAGGER}"
     fixed = next((one for one in parsed.paths() if one.kind in READ_ONLY), None)
     return None if fixed is None else f"{str(fixed)!r} cannot be written: {DAGGER}{fixed.kind} is read-only"
