@@ -251,7 +251,7 @@ async def test_a_call_that_somebody_held_is_never_called_unmade(
     await eventually(offered, "the call is offered again")
     await owner.execute("UPDATE outgoing_calls SET claim_before = now() - interval '1 s'")
     (entry,) = output_of(await api.ended(query))
-    assert "not known" in entry["error"], entry
+    assert "It is unknown whether" in entry["error"], entry
     assert await owner.fetchval("SELECT status FROM work_records WHERE id = $1", call["workId"]) == "unknown"
 
 
