@@ -1,4 +1,4 @@
-"""Who may log in to the embedded Postgres: no superuser, nobody without a proof, also on data of an earlier version."""
+"""Who may log in to the embedded Postgres: no superuser, nobody without a proof."""
 
 from __future__ import annotations
 
@@ -13,26 +13,8 @@ import asyncpg
 import pytest
 
 from app.base.embedded_postgres import OWNER, SUPERUSER, EmbeddedPostgres, start
-from app.base.postgres.migrate import migrate
-from tests.processes.test_cli import client
-from tests.support import specs
-from tests.support.service import serving
 
 pytestmark = pytest.mark.root(required=False)
-
-EARLIER = f"""
-ALTER DATABASE plangate OWNER TO {SUPERUSER};
-DROP ROLE {OWNER};
-DROP ROLE plangate_backup;
-"""
-OWNED_BY_SUPERUSER = f"""
-SELECT count(*) FROM (
-    SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relowner = '{SUPERUSER}'::regrole
-    UNION ALL
-    SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proowner = '{SUPERUSER}'::regrole
-    UNION ALL
-    SELECT oid FROM pg_type WHERE typnamespace = 'public'::regnamespace AND typowner = '{SUPERUSER}'::regrole) owned
-"""
 
 
 @pytest.fixture
@@ -61,16 +43,6 @@ async def run(dsn: str, statements: str) -> None:
         await connection.execute(statements)
     finally:
         await connection.close()
-
-
-async def make_earlier(postgres: EmbeddedPostgres) -> None:
-    """Turn a new cluster into one of the version whose service logged in as the superuser and was trusted."""
-    superuser = postgres.dsn(user=SUPERUSER)
-    await run(superuser, EARLIER)
-    await migrate(superuser)
-    (postgres.home / "cluster" / "pg_hba.conf").write_text("local all all trust\n")
-    await run(superuser, "SELECT pg_reload_conf()")
-    assert await value(superuser, OWNED_BY_SUPERUSER) > 50
 
 
 def test_the_login_is_no_superuser_and_owns_the_database(at: Path) -> None:
@@ -105,31 +77,3 @@ def test_no_role_is_let_in_without_a_password_or_its_account(at: Path) -> None:
                 asyncio.run(value(postgres.dsn(), "SELECT 1"))
     finally:
         postgres.release()
-
-
-def test_data_of_an_earlier_version_is_upgraded_under_its_processes(at: Path) -> None:
-    earlier = use(at)
-    try:
-        asyncio.run(make_earlier(earlier))
-        postgres = use(at)
-        try:
-            assert asyncio.run(value(postgres.dsn(), OWNED_BY_SUPERUSER)) == 0
-            hba = "SELECT count(*) FROM pg_hba_file_rules WHERE auth_method = 'trust'"
-            assert asyncio.run(value(postgres.dsn(user=SUPERUSER), hba)) == 0
-            assert asyncio.run(value(earlier.dsn(user=SUPERUSER), "SELECT key_exists()")) is False
-            asyncio.run(migrate(postgres.dsn()))
-        finally:
-            postgres.release()
-    finally:
-        earlier.release()
-
-
-def test_a_service_goes_on_with_the_data_of_an_earlier_version(at: Path) -> None:
-    earlier = use(at)
-    asyncio.run(make_earlier(earlier))
-    earlier.release()
-    with serving(at) as service, client(service) as http:
-        http.post("/runtimes", json=specs.mock(tenant="local")).raise_for_status()
-        query = http.post("/queries", json={"prompt": "hi"}).raise_for_status().json()
-        ended = http.get(f"/queries/{query['id']}?waitMs=10000").json()
-        assert ended["status"] == "succeeded"

@@ -27,8 +27,6 @@ local  all          all  scram-sha-256
 
 PREPARE = """
 DO $$
-DECLARE
-    v_object text;
 BEGIN
     SET LOCAL lock_timeout = '3s';
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'plangate_owner') THEN
@@ -37,32 +35,9 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'plangate_backup') THEN
         CREATE ROLE plangate_backup LOGIN BYPASSRLS IN ROLE pg_read_all_data;
     END IF;
-    IF (SELECT datdba FROM pg_database WHERE datname = current_database()) = 'plangate_owner'::regrole THEN
-        RETURN;
+    IF (SELECT datdba FROM pg_database WHERE datname = current_database()) <> 'plangate_owner'::regrole THEN
+        EXECUTE format('ALTER DATABASE %I OWNER TO plangate_owner', current_database());
     END IF;
-    -- A new database, or one of a version whose service logged in as the superuser: it owned everything.
-    FOR v_object IN
-        SELECT format('%s %s', CASE WHEN c.relkind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass)
-          FROM pg_class c
-         WHERE c.relnamespace = 'public'::regnamespace AND c.relowner = 'plangate'::regrole
-           AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
-           AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
-                            AND d.deptype IN ('a', 'i', 'e') AND c.relkind = 'S')
-        UNION ALL
-        SELECT format('ROUTINE %s', p.oid::regprocedure) FROM pg_proc p
-         WHERE p.pronamespace = 'public'::regnamespace AND p.proowner = 'plangate'::regrole
-           AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-                            AND d.deptype = 'e')
-        UNION ALL
-        SELECT format('TYPE %s', t.oid::regtype) FROM pg_type t
-         WHERE t.typnamespace = 'public'::regnamespace AND t.typowner = 'plangate'::regrole AND t.typtype IN ('d', 'e')
-    LOOP
-        EXECUTE format('ALTER %s OWNER TO plangate_owner', v_object);
-    END LOOP;
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'plangate_scan') THEN
-        GRANT plangate_app, plangate_scan TO plangate_owner WITH ADMIN OPTION;
-    END IF;
-    EXECUTE format('ALTER DATABASE %I OWNER TO plangate_owner', current_database());
 END $$
 """
 """Create the roles, and give a database to its owner. Run by the superuser at every start; harmless to repeat."""

@@ -53,7 +53,7 @@ def ensure_running(server: ServerSpec, *, alone: bool) -> None:
     finally:
         if child is not None:
             _reap_later(child)
-    if access.write_files(server):  # a running server of an earlier version: it trusted everybody
+    if access.write_files(server):  # a running server, whose files were changed
         wire.query_status(server.socket, DATABASE, "SELECT pg_reload_conf()")
 
 
