@@ -720,7 +720,7 @@ async def test_a_target_that_changes_while_it_is_published_is_told_and_nothing_i
     monkeypatch.setattr(artifacts, "prepare", overtaken)
     asked = {"threadId": home, "channel": "design", "path": "a.md"}
     body = refused(await api.post("/artifacts", asked), 409, "target_moved")
-    assert body["detail"] == "What is at 'a.md' changed while it was published: publish it again."
+    assert body["detail"] == "'a.md' changed while it was being published; publish it again."
     assert await listed(api) == []
     assert await plangate.value("SELECT count(*) FROM work_records WHERE kind = 'host'") == 0
     assert (await publish(api, home, "a.md"))["sizeBytes"] == 3  # the same content as before is no change

@@ -291,7 +291,7 @@ async def test_the_operator_lays_a_floor_with_the_tenant_and_changes_it(site: Si
         ),
         (
             ["create", "new", "--limits", '{"queries": 5}'],
-            "--limits: there is no limit 'queries'; there are: "
+            "--limits: unknown limit 'queries'; expected one of: "
             "runningQueries, queuedQueries, requestsPerSecond, bytes, maxReferenceBytes, openStreams, "
             "openStreamsPerKey.",
         ),

@@ -259,7 +259,7 @@ async def test_agents_call_each_other_so_deep_and_no_deeper(
     found = json.loads(query["output"])["results"]
     for _ in range(deepest):
         found = found[0]["result"]["results"]
-    told = f"Agents may call each other {deepest} deep; this call would be deeper."
+    told = f"Agents may nest calls {deepest} deep; this call would be deeper."
     assert found == [{"tool": "call_agent", "error": told}]
     work = (await api.read(f"/queries/{query['id']}/work"))["items"]
     assert sum(w["kind"] == "agent" for w in work) == deepest + 1

@@ -253,8 +253,8 @@ async def test_a_pick_that_is_none_is_refused(api: Caller, picked: Any) -> None:
     assert (over["status"], await statuses(api, plan)) == ("failed", ["failed", "skipped"])
     assert (await told(api, plan))[0] == (
         "not_written",
-        "The action ran, but its result was not written: the tool picked no path of the call with `_output` and `value`; "
-        "there are: †state.a, †state.b.",
+        "The action ran, but its result was not written: the tool's `_output` must name one of: "
+        "†state.a, †state.b.",
     )
 
 

@@ -266,7 +266,7 @@ async def test_outputs_with_alternatives_and_to_several_paths(api: Caller) -> No
         {"path": "†state.a", "method": "set", "write": 1},
         {"path": "†state.b", "method": "set", "write": 2},
     ]
-    assert "the tool picked no path of the call" in results[3]["error"]
+    assert "the tool's `_output` must name one of" in results[3]["error"]
     assert results[4]["error"] == "Out of stock. (This error was written to †state.no.)"
     assert await state(api, query) == {
         "a": 5,

@@ -243,7 +243,7 @@ async def test_an_edit_of_a_file_that_changes_meanwhile_keeps_both_changes(
     ((code, message),) = await at_work(api, edit)
     assert (code, message) == (
         "file_changed",
-        "a changes too often: others write to it. Read it again.",
+        "a keeps changing because other agents write to it. Read it again.",
     )
 
 

@@ -354,15 +354,15 @@ def test_a_service_that_is_not_there(env: pytest.MonkeyPatch, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["--url", "plangate"], "'plangate' is no address: one is http://127.0.0.1:8700."),
-        (["--url", "http://127.0.0.1:99999"], "'http://127.0.0.1:99999' is no address"),
-        (["--url", "http://[::1"], "'http://[::1' is no address"),
-        (["--url", "http://999.1.1.1"], "'http://999.1.1.1' is no address"),
-        (["--url", "http://ann:x@127.0.0.1:8700"], "'http://ann:x@127.0.0.1:8700' is no address"),
-        (["--url", "http://127.0.0.1:8700?a=1"], "'http://127.0.0.1:8700?a=1' is no address"),
-        (["--url", "http://a b"], "'http://a b' is no address"),
-        (["--tenant", "é"], "--tenant: 'é' is no tenant: one is 1 to 63 of a-z, 0-9, '-' and '_'."),
-        (["--tenant", "a\nb"], "--tenant: 'a\\nb' is no tenant"),
+        (["--url", "plangate"], "'plangate' is not an address such as http://127.0.0.1:8700."),
+        (["--url", "http://127.0.0.1:99999"], "'http://127.0.0.1:99999' is not an address"),
+        (["--url", "http://[::1"], "'http://[::1' is not an address"),
+        (["--url", "http://999.1.1.1"], "'http://999.1.1.1' is not an address"),
+        (["--url", "http://ann:x@127.0.0.1:8700"], "'http://ann:x@127.0.0.1:8700' is not an address"),
+        (["--url", "http://127.0.0.1:8700?a=1"], "'http://127.0.0.1:8700?a=1' is not an address"),
+        (["--url", "http://a b"], "'http://a b' is not an address"),
+        (["--tenant", "é"], "--tenant: 'é' is not a tenant id: 1 to 63 characters of a-z, 0-9, '-' and '_'."),
+        (["--tenant", "a\nb"], "--tenant: 'a\\nb' is not a tenant id"),
         (
             ["--url", "https://plangate.example"],
             "A key is needed for https://plangate.example: set PLANGATE_API_KEY",
@@ -372,7 +372,7 @@ def test_a_service_that_is_not_there(env: pytest.MonkeyPatch, tmp_path: Path) ->
             "There is no key to read in {tmp}/none/local-key (FileNotFoundError).",
         ),
         (["--key-file", "{tmp}"], "There is no key to read in {tmp} (IsADirectoryError)."),
-        (["--key-file", "{tmp}/two"], "What {tmp}/two holds is no key: one begins with 'plg_'."),
+        (["--key-file", "{tmp}/two"], "{tmp}/two does not hold a key: keys begin with 'plg_'."),
     ],
 )
 def test_a_key_that_is_not_there(

@@ -242,7 +242,10 @@ def http_decide(http: httpx.Client, approval: dict[str, Any]) -> None:
         (("queries", "resume", NOBODY, "--max-turns", "1"), f"There is no query '{NOBODY}'. (404 not_found)"),
         (("queries", "resume", NOBODY, "--max-tokens", "0"), "greater than or equal to 1"),
         (("queries", "list", "--status", "done"), "query:status: Input should be 'queued',"),
-        (("queries", "list", "--runtime", "x"), "There is no runtime named 'x': `plangate runtimes list`"),
+        (
+            ("queries", "list", "--runtime", "x"),
+            "There is no runtime named 'x': list them with `plangate runtimes list`",
+        ),
     ],
 )
 def test_what_is_refused_is_said_in_a_line(commands: Commands, words: tuple[str, ...], told: str) -> None:

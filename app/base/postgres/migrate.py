@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
 from app.base.errors import Unavailable
@@ -50,14 +51,22 @@ async def migrate(dsn: str) -> None:
     """
     if await _is_up_to_date(dsn):
         return
-    engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
-    )
+    engine = await asyncio.to_thread(_load, dsn)
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_upgrade)
     finally:
         await engine.dispose()
+
+
+def _load(dsn: str) -> AsyncEngine:
+    """Load Alembic, which takes 0.1 s and is kept off the event loop, and return the engine for it."""
+    import alembic.command  # noqa: PLC0415
+    import alembic.runtime.migration  # noqa: F401, PLC0415
+
+    return create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, timeout=10)
+    )
 
 
 async def _is_up_to_date(dsn: str) -> bool:
