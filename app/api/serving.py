@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import FrameType
@@ -42,6 +43,7 @@ log = structlog.get_logger(__name__)
 CHILD_ARGV = (sys.executable, "-P", "-m", "app.api.child_process")
 KEEP_POSTGRES_EVERY_S = 2.0
 DRAIN_S = 5.0
+_told_to_end = threading.Event()
 
 
 def serve(settings: Settings, *, with_worker: bool) -> None:
@@ -144,7 +146,12 @@ def _install_signal_handlers() -> None:
 
 
 def _exit(_number: int, _frame: object) -> None:
-    """Unwind the process, so that it releases what it holds. Outside its own loop, uvicorn leaves signals to us."""
+    """Unwind the process, so that it releases what it holds. Outside its own loop, uvicorn leaves signals to us.
+
+    Python ignores the exception in the callback of a weak reference, as while the garbage collector runs. The process then
+    ends once it listens to signals itself.
+    """
+    _told_to_end.set()
     raise SystemExit(0)
 
 
@@ -164,6 +171,12 @@ class _Server(uvicorn.Server):
         self._services = services
         self._drain_s = drain_s
         self._drain_over = drain_s == 0
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            self.should_exit = _told_to_end.is_set()
+            yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the drain on the first signal, end it on the second. A further SIGINT ends the process at once."""
@@ -363,6 +376,8 @@ async def _run_worker(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if _told_to_end.is_set():
+        stop.set()
     await services.start()
     print("Plangate worker runs", flush=True)  # noqa: T201 - for the person who started it
     _notify_data_location(site)
