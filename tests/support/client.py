@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Caller:
