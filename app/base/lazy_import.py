@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.abc
 import importlib.util
 import signal
@@ -16,8 +15,7 @@ class _UninterruptedLoader(importlib.abc.Loader):
     """Load a module completely or end the process.
 
     Python clears an interrupt that arrives while `from` loads a module lazily, and continues with half of the
-    module. Nothing that would have to be released is held at this point. Modules make objects that stay: while they
-    load, the garbage collector would take a sixth of the time and find little.
+    module. Nothing that would have to be released is held at this point.
     """
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
@@ -34,13 +32,9 @@ class _UninterruptedLoader(importlib.abc.Loader):
         is_default = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if is_default:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        collects = gc.isenabled()
-        gc.disable()
         try:
             self._loader.exec_module(module)
         finally:
-            if collects:
-                gc.enable()
             if is_default:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
 
