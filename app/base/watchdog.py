@@ -33,14 +33,15 @@ IDLE_FRAME_PREFIXES: Final = ("concurrent.futures.thread:", f"{__name__}:")
 """Innermost frames of idle threads: workers of executors, and the watchdog itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Beat:
     """One run of the timer: when the next run is due, how late this one was, and the CPU time of the loop's
-    thread since the previous one."""
+    thread since the previous one. `next` is set when the timer has run again."""
 
     next_due: float
     lag_s: float = 0.0
     cpu_s: float = 0.0
+    next: _Beat | None = None
 
 
 class LoopWatchdog:
@@ -79,7 +80,8 @@ class LoopWatchdog:
     # -- on the loop -----------------------------------------------------------------------------------------
 
     def _schedule(self, loop: asyncio.AbstractEventLoop, lag_s: float, cpu_s: float) -> None:
-        self._last = _Beat(time.monotonic() + self._interval_s, lag_s, cpu_s)
+        previous, self._last = self._last, _Beat(time.monotonic() + self._interval_s, lag_s, cpu_s)
+        previous.next = self._last
         self._timer = loop.call_later(self._interval_s, self._beat, loop)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -98,14 +100,14 @@ class LoopWatchdog:
             late_at = last.next_due + self._threshold_s
             if self._stopping.wait(max(0.0, late_at - time.monotonic())):
                 return
-            if self._last is last and time.monotonic() >= late_at:
+            if last.next is None and time.monotonic() >= late_at:
                 self._report(last, loop_thread)
 
     def _report(self, last: _Beat, loop_thread: int) -> None:
         """Log what blocks the loop, when it continues or after `STILL_BLOCKED_S`."""
         logs = self._throttle.allow()
         of_loop, of_others = _thread_stacks(loop_thread) if logs else ([], [])
-        while self._last is last:
+        while (beat := last.next) is None:
             lag_s = time.monotonic() - last.next_due
             if logs and lag_s >= STILL_BLOCKED_S:
                 trace = of_loop + of_others
@@ -114,7 +116,6 @@ class LoopWatchdog:
             if self._stopping.wait(self._interval_s):
                 return
         if logs:
-            beat = self._last
             trace = of_loop if beat.cpu_s > beat.lag_s / 2 else of_loop + of_others
             lag_ms, cpu_ms = _milliseconds(beat.lag_s), _milliseconds(beat.cpu_s)
             log.warning("loop.blocked", lag_ms=lag_ms, cpu_ms=cpu_ms, trace=trace)

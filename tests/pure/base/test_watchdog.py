@@ -109,6 +109,34 @@ async def test_a_blocked_loop_is_counted_and_its_stack_is_logged(
     assert number(metrics, "loop_lag_seconds_sum") >= THRESHOLD_S
 
 
+async def test_a_watchdog_that_reports_late_reports_the_lag_of_the_block(
+    lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine, the timer has run again, on time, before the watchdog's thread looks."""
+    metrics = Metrics()
+    read, sampled = watchdog._thread_stacks, threading.Event()
+
+    def reads_late(loop_thread: int) -> Any:
+        stacks = read(loop_thread)
+        beats = number(metrics, "loop_lag_seconds_count")
+        sampled.set()
+        deadline = time.monotonic() + PATIENCE_S
+        while number(metrics, "loop_lag_seconds_count") < beats + 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return stacks
+
+    monkeypatch.setattr(watchdog, "_thread_stacks", reads_late)
+    dog = LoopWatchdog(metrics, THRESHOLD_S, log_every_s=0)
+    dog.start()
+    try:
+        asyncio.get_running_loop().call_soon(anew, sleeps, sampled)
+        line = await line_about(lines, "sleeps")
+    finally:
+        dog.stop()
+    assert line["lag_ms"] >= 40
+
+
 async def test_work_of_another_thread_is_part_of_the_line(
     lines: list[dict[str, Any]], sampled: threading.Event
 ) -> None:
