@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from app.agents import thread_messages as messages_of_thread
-from app.base.postgres.database import Tx
 from app.queries import views
-from app.tenancy.http import GatedRoute, calling, reading
-from app.tenancy.models import Caller
+from app.tenancy.http import GatedRoute, Reading, whole_list
 
 router = APIRouter(route_class=GatedRoute, tags=["queries"])
 
@@ -23,12 +21,6 @@ ThreadId = Annotated[str, Path(max_length=100)]
     response_model=views.MessageList,
 )
 async def thread_messages(
-    request: Request,
-    thread_id: ThreadId,
-    caller: Annotated[Caller, calling("read")],
-    agent: Annotated[str | None, Query(max_length=100)] = None,
+    thread_id: ThreadId, op: Reading, agent: Annotated[str | None, Query(max_length=100)] = None
 ) -> Response:
-    async def messages(tx: Tx) -> Any:
-        return {"items": await messages_of_thread.load_messages(tx, thread_id, agent), "nextCursor": None}
-
-    return await reading(request, caller, messages)
+    return await op.respond(whole_list(await messages_of_thread.load_messages(op.tx, thread_id, agent)))

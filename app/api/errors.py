@@ -19,6 +19,7 @@ from app.base.errors import MAX_DETAIL_CHARS, MAX_LISTED_ERRORS, list_errors, tr
 from app.base.json import strict_json
 from app.base.logs.processors import HTTP_METHODS, log_ids
 from app.base.postgres.database import is_outage
+from app.tenancy.http import Repeated
 
 log = structlog.get_logger(__name__)
 
@@ -182,12 +183,19 @@ def request_log_fields(request: Request) -> dict[str, str]:
     return {"method": request.method, "route": route or "none", **named}
 
 
+async def repeated_response(_request: Request, repeated: Exception) -> Response:
+    """Return the stored response of the request that an Idempotency-Key repeats."""
+    assert isinstance(repeated, Repeated)
+    return repeated.response
+
+
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def install(app: FastAPI) -> None:
     table: dict[type[Exception], Handler] = {
         errors.PlangateError: plangate_error_response,
+        Repeated: repeated_response,
         RequestValidationError: validation_error_response,
         HTTPException: http_error_response,
         Exception: unexpected_error_response,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from app.tenancy.http import View
+from app.base.responses import View
 
 
 class Health(View):

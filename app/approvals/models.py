@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 import orjson
+from plangate.events import ApprovalInfo
 from plangate.spec.models import ApprovalRule
 
 from app.approvals.principals import canonical_principal
 from app.approvals.subject import args_text
-from app.base.clock import rfc3339
+from app.base.responses import to_wire
 from app.journal.models import Scope
 
 DecisionWord = Literal["approve", "reject", "revise"]
@@ -73,15 +74,6 @@ class Vote:
     scope: str | None
     at: datetime
 
-    def wire(self) -> dict[str, Any]:
-        return {
-            "principal": self.principal,
-            "keyId": self.key_id,
-            "decision": self.decision,
-            "scope": self.scope,
-            "at": rfc3339(self.at),
-        }
-
 
 def _original_args(subject: bytes | None) -> orjson.Fragment | None:
     """Return the arguments as they are stored, without parsing them."""
@@ -130,32 +122,8 @@ class ApprovalRow:
         return self.rule.approvers.minimum if self.rule.approvers else 1
 
     def wire(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "target": self.target,
-            "digest": self.digest.hex(),
-            "originalArgs": _original_args(self.original_subject),
-            "glimpses": orjson.loads(self.glimpses),
-            "rule": self.rule.to_wire(),
-            "queryId": self.query_id,
-            "workId": self.work_id,
-            "agent": self.agent,
-            "threadId": self.thread_id,
-            "runtimeId": self.runtime_id,
-            "resourceId": self.tenant,
-            "requestedBy": self.requested_by,
-            "status": self.status,
-            "requestedAt": rfc3339(self.requested_at),
-            "expiresAt": rfc3339(self.expires_at),
-            "decidedAt": rfc3339(self.decided_at) if self.decided_at else None,
-            "decidedBy": self.decided_by,
-            "grantId": self.grant_id,
-            "votes": [v.wire() for v in self.votes],
-            "decision": self.decision,
-            "feedback": self.feedback,
-            "partial": None if self.partial is None else orjson.loads(self.partial),
-        }
+        args, rule = _original_args(self.original_subject), self.rule.to_wire()
+        return to_wire(ApprovalInfo, self, original_args=args, rule=rule, resource_id=self.tenant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +144,3 @@ class GrantRow:
     revoked_at: datetime | None
     revoked_by: str | None
     active: bool
-
-    def wire(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "approvalId": self.approval_id,
-            "threadId": self.thread_id,
-            "agent": self.agent,
-            "tool": self.tool,
-            "definitionDigest": self.definition_digest,
-            "args": orjson.loads(self.args),
-            "free": self.free,
-            "grantedBy": self.granted_by,
-            "createdAt": rfc3339(self.created_at),
-            "expiresAt": rfc3339(self.expires_at),
-            "revokedAt": rfc3339(self.revoked_at) if self.revoked_at else None,
-            "revokedBy": self.revoked_by,
-            "active": self.active,
-        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Response
 from plangate.events import ApprovalInfo
 from plangate.spec.base import at_most
 from pydantic import Field, JsonValue
@@ -13,25 +13,15 @@ from app.approvals import grants, store, views
 from app.approvals.models import Decision
 from app.approvals.service import ApprovalService
 from app.base.errors import Conflict, FieldError, Forbidden, Invalid, NotFound
-from app.base.postgres.database import Tx
-from app.tenancy.http import (
-    Body,
-    Cursor,
-    GatedRoute,
-    Limit,
-    Reply,
-    answer,
-    before,
-    calling,
-    door_of,
-    page,
-    reading,
-)
+from app.base.responses import to_wire
+from app.tenancy.http import Body, GatedRoute, Operation, Paging, Reading, operation, service
 from app.tenancy.models import Caller
 
 router = APIRouter(route_class=GatedRoute, tags=["approvals"])
 
 ApprovalId = Annotated[str, Path(max_length=100)]
+Approvals = Annotated[ApprovalService, service("approvals")]
+Deciding = Annotated[Operation, operation("approvals:decide")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -70,41 +60,23 @@ class DecideMany(Body):
     decisions: Annotated[list[DecideOne], Field(min_length=1), at_most(100)]
 
 
-def approvals_of(request: Request) -> ApprovalService:
-    approvals: ApprovalService = request.app.state.services.approvals
-    return approvals
-
-
 @router.get("/approvals", summary="The inbox: approvals, newest first", response_model=views.ApprovalPage)
 async def list_approvals(
-    request: Request,
-    caller: Annotated[Caller, calling("read")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    op: Reading,
+    approvals: Approvals,
+    page: Paging,
     status: Literal["pending", "approved", "rejected", "revised", "expired", "cancelled"] | None = None,
     query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     kind: Literal["plan", "tool"] | None = None,
 ) -> Response:
-    position = before(request, "approvals", cursor)
-
-    async def listed(tx: Tx) -> Any:
-        rows = await approvals_of(request).page(
-            tx, str(position[0]) if position else None, [status, query_id, thread_id, kind], limit + 1
-        )
-        return page(request, "approvals", [r.wire() for r in rows], limit, lambda r: [r["id"]])
-
-    return await reading(request, caller, listed)
+    rows = await approvals.page(op.tx, page.last("approvals"), [status, query_id, thread_id, kind], page.rows)
+    return await op.respond(page.body([r.wire() for r in rows], "id"))
 
 
 @router.get("/approvals/{approval_id}", summary="One approval", response_model=ApprovalInfo)
-async def read_approval(
-    request: Request, approval_id: ApprovalId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    async def read(tx: Tx) -> Any:
-        return (await approvals_of(request).read(tx, approval_id)).wire()
-
-    return await reading(request, caller, read)
+async def read_approval(approval_id: ApprovalId, op: Reading, approvals: Approvals) -> Response:
+    return await op.respond((await approvals.read(op.tx, approval_id)).wire())
 
 
 @router.get(
@@ -112,12 +84,8 @@ async def read_approval(
     summary="The exact bytes that are approved; their SHA-256 is the digest",
     response_model=dict[str, JsonValue],
 )
-async def approval_subject(
-    request: Request, approval_id: ApprovalId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        subject = await approvals_of(request).subject(tx, approval_id)
-    return Response(subject, media_type="application/json")
+async def approval_subject(approval_id: ApprovalId, op: Reading, approvals: Approvals) -> Response:
+    return await op.respond(await approvals.subject(op.tx, approval_id))
 
 
 @router.post(
@@ -128,20 +96,19 @@ async def approval_subject(
     response_model=ApprovalInfo,
 )
 async def decide(
-    request: Request,
     approval_id: ApprovalId,
     body: Decide,
-    caller: Annotated[Caller, calling("approvals:decide")],
+    op: Deciding,
+    approvals: Approvals,
 ) -> Response:
-    async def deciding(tx: Tx) -> Reply:
-        return Reply((await approvals_of(request).decide(tx, approval_id, body.by(caller))).wire())
-
-    return await answer(request, caller, deciding)
+    return await op.respond((await approvals.decide(op.tx, approval_id, body.by(op.caller))).wire())
 
 
 @router.post("/approvals", summary="Decide many, all or nothing", response_model=views.DecidedApprovals)
 async def decide_many(
-    request: Request, body: DecideMany, caller: Annotated[Caller, calling("approvals:decide")]
+    body: DecideMany,
+    op: Deciding,
+    approvals: Approvals,
 ) -> Response:
     ids = [d.id for d in body.decisions]
     twice = next((n for n, id in enumerate(ids) if id in ids[:n]), None)
@@ -149,50 +116,36 @@ async def decide_many(
         raise Invalid(
             "The request names an approval twice.", [FieldError(f"/decisions/{twice}/id", ids[twice])]
         )
-
-    async def deciding(tx: Tx) -> Reply:
-        done: dict[str, Any] = {}
-        approvals = approvals_of(request)
-        await approvals.lock_queries(tx, ids)
-        for n in sorted(range(len(ids)), key=lambda n: ids[n]):  # one order of locks for everybody
-            one = body.decisions[n]
-            try:
-                row = await approvals.decide(tx, one.id, one.by(caller))
-            except Conflict as error:
-                raise Conflict(f"{one.id}: {error.detail} Nothing was decided.", extra=error.extra) from error
-            except Forbidden as error:
-                raise Forbidden(f"{one.id}: {error.detail} Nothing was decided.") from error
-            except NotFound as error:
-                raise NotFound(f"{error.detail} Nothing was decided.") from error
-            except Invalid as error:
-                flaws = [FieldError(f"/decisions/{n}{f.pointer}", f.message) for f in error.errors]
-                raise Invalid(f"{one.id}: {error.detail} Nothing was decided.", flaws) from error
-            done[one.id] = row.wire()
-        return Reply({"approvals": [done[id] for id in ids]})
-
-    return await answer(request, caller, deciding)
+    done: dict[str, Any] = {}
+    await approvals.lock_queries(op.tx, ids)
+    for n in sorted(range(len(ids)), key=lambda n: ids[n]):  # one order of locks for everybody
+        one = body.decisions[n]
+        try:
+            row = await approvals.decide(op.tx, one.id, one.by(op.caller))
+        except Conflict as error:
+            raise Conflict(f"{one.id}: {error.detail} Nothing was decided.", extra=error.extra) from error
+        except Forbidden as error:
+            raise Forbidden(f"{one.id}: {error.detail} Nothing was decided.") from error
+        except NotFound as error:
+            raise NotFound(f"{error.detail} Nothing was decided.") from error
+        except Invalid as error:
+            flaws = [FieldError(f"/decisions/{n}{f.pointer}", f.message) for f in error.errors]
+            raise Invalid(f"{one.id}: {error.detail} Nothing was decided.", flaws) from error
+        done[one.id] = row.wire()
+    return await op.respond({"approvals": [done[id] for id in ids]})
 
 
 @router.get("/grants", summary="Remembered approvals, newest first", response_model=views.GrantPage)
 async def list_grants(
-    request: Request,
-    caller: Annotated[Caller, calling("read")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    op: Reading,
+    page: Paging,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     agent: Annotated[str | None, Query(max_length=100)] = None,
     tool: Annotated[str | None, Query(max_length=100)] = None,
     active: Annotated[bool | None, Query(description="Neither revoked nor past its time.")] = None,
 ) -> Response:
-    position = before(request, "grants", cursor)
-
-    async def listed(tx: Tx) -> Any:
-        rows = await store.grants(
-            tx, str(position[0]) if position else None, thread_id, agent, tool, active, limit + 1
-        )
-        return page(request, "grants", [r.wire() for r in rows], limit, lambda r: [r["id"]])
-
-    return await reading(request, caller, listed)
+    rows = await store.grants(op.tx, page.last("grants"), thread_id, agent, tool, active, page.rows)
+    return await op.respond(page.body([to_wire(views.GrantView, row) for row in rows], "id"))
 
 
 @router.delete(
@@ -201,11 +154,9 @@ async def list_grants(
     response_model=views.GrantView,
 )
 async def revoke_grant(
-    request: Request,
     grant_id: Annotated[str, Path(max_length=100)],
-    caller: Annotated[Caller, calling("approvals:decide")],
+    op: Deciding,
 ) -> Response:
-    async def revoke(tx: Tx) -> Any:
-        return (await grants.revoke(tx, grant_id, caller.principal)).wire()
-
-    return await reading(request, caller, revoke)
+    return await op.respond(
+        to_wire(views.GrantView, await grants.revoke(op.tx, grant_id, op.caller.principal))
+    )

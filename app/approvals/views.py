@@ -6,8 +6,7 @@ from datetime import datetime
 
 from plangate.events import ApprovalInfo, JsonObject
 
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage
+from app.base.responses import CursorPage, View
 
 
 class ApprovalPage(CursorPage):

@@ -35,16 +35,14 @@ from app.engine.held_calls import check_call_held
 from app.journal import store as journal_store
 from app.tenancy.http import (
     Body,
-    Cursor,
     GatedRoute,
-    Limit,
-    Reply,
-    answer,
-    before,
+    Operation,
+    Paging,
+    Reading,
+    begin,
     calling,
-    door_of,
-    reading,
-    repeated,
+    raise_if_repeated,
+    service,
 )
 from app.tenancy.models import Caller
 from app.workspace import paths
@@ -66,6 +64,7 @@ router = APIRouter(route_class=GatedRoute, tags=["artifacts"])
 streamed = APIRouter(route_class=StreamingRoute, tags=["artifacts"])
 
 ArtifactId = Annotated[str, Path(max_length=100)]
+Artifacts = Annotated[ArtifactService, service("artifacts")]
 Id = Annotated[str, Field(max_length=100)]
 Tag = Annotated[str, Field(max_length=MAX_TAG_CHARS)]
 Named = Annotated[str | None, Query(max_length=100)]
@@ -109,28 +108,23 @@ class PublishArtifact(Body):
         )
 
 
-def artifacts_of(request: Request) -> ArtifactService:
-    artifacts: ArtifactService = request.app.state.services.artifacts
-    return artifacts
-
-
 async def _published(
-    tx: Tx,
+    op: Operation,
     artifacts: ArtifactService,
     asked: Publication,
     target: ArtifactTarget,
     thread_id: str,
     work_id: str | None,
-    caller: Caller,
 ) -> Artifact:
     """Publish for a host, or for the unit of work of a call that the caller holds."""
+    tx = op.tx
     producer = await _unit(tx, artifacts, thread_id, work_id)
     if work_id is None or producer is None:
         return await publish(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
     scope = await journal_store.load_scope(tx, work_id)
     made = await publish(tx, artifacts, asked, target, producer, scope)
     # The query is locked now: who has the call has it until the end.
-    await check_call_held(tx, work_id, caller.principal, undone="The artifact was not published")
+    await check_call_held(tx, work_id, op.caller.principal, undone="The artifact was not published")
     return made
 
 
@@ -154,19 +148,16 @@ async def _unit(tx: Tx, artifacts: ArtifactService, thread_id: str, work_id: str
     response_model=ArtifactInfo,
 )
 async def publish_artifact(
-    request: Request, body: PublishArtifact, caller: Annotated[Caller, calling("data:write")]
+    request: Request,
+    body: PublishArtifact,
+    caller: Annotated[Caller, calling("data:write")],
+    artifacts: Artifacts,
 ) -> Response:
-    first = await repeated(request, caller)
-    if first is not None:
-        return first
-    artifacts = artifacts_of(request)
+    await raise_if_repeated(request, caller)
     target = await artifacts.prepare(caller.tenant, body.thread_id, body.path)
-
-    async def publish(tx: Tx) -> Reply:
-        made = await _published(tx, artifacts, body.asked(), target, body.thread_id, body.work_id, caller)
-        return Reply(made.wire(), 201, f"/artifacts/{made.id}", made.id)
-
-    return await answer(request, caller, publish)
+    async with begin(request, caller) as op:
+        made = await _published(op, artifacts, body.asked(), target, body.thread_id, body.work_id)
+        return await op.respond(made.wire(), 201, f"/artifacts/{made.id}", made.id)
 
 
 @streamed.put(
@@ -185,6 +176,7 @@ async def upload_artifact(
     channel: Annotated[str, Path(max_length=100)],
     name: Annotated[str, Path(max_length=300)],
     caller: Annotated[Caller, calling("data:write")],
+    artifacts: Artifacts,
     thread_id: Annotated[str, Query(alias="threadId", max_length=100)],
     kind: Annotated[str | None, Query(max_length=100)] = None,
     title: Annotated[str | None, Query(max_length=1000)] = None,
@@ -199,33 +191,30 @@ async def upload_artifact(
     ] = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
 ) -> Response:
-    artifacts, workspaces = artifacts_of(request), get_workspaces(request)
     path, media_type = paths.normalize(f"artifacts/{channel}/{name}"), parse_media_type(request)
     when = parse_condition(request)
     asked = Publication(
         channel, path, kind, title, summary, media_type, replaces, tuple(parent or ()), tuple(tag or ())
     )
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        await require_thread(tx, thread_id)
-        by = await _unit(tx, artifacts, thread_id, work_id)
-        await artifacts.check(tx, asked)
+    async with begin(request, caller) as op:
+        await require_thread(op.tx, thread_id)
+        by = await _unit(op.tx, artifacts, thread_id, work_id)
+        await artifacts.check(op.tx, asked)
     body = await receive_body(request, caller.tenant)
-
-    async def publish(tx: Tx) -> Reply:
-        await lock_for_publishing(tx, thread_id, by.query_id if by is not None else None)
-        await artifacts.lock(tx, thread_id)
-        row, _ = await workspaces.write(
-            tx, thread_id, path, body, FileAuthor(caller.principal), media_type=media_type, condition=when
+    params = sorted(request.query_params.multi_items())
+    identity = orjson.dumps([body.digest.hex(), media_type, params])
+    async with begin(request, caller, identity) as op:
+        await lock_for_publishing(op.tx, thread_id, by.query_id if by is not None else None)
+        await artifacts.lock(op.tx, thread_id)
+        row, _ = await get_workspaces(request).write(
+            op.tx, thread_id, path, body, FileAuthor(caller.principal), media_type=media_type, condition=when
         )
-        made = await artifacts.same(tx, thread_id, asked, row, by)
+        made = await artifacts.same(op.tx, thread_id, asked, row, by)
         status = 200
         if made is None:
             target = artifacts.target(row)
-            made, status = await _published(tx, artifacts, asked, target, thread_id, work_id, caller), 201
-        return Reply(made.wire(), status, f"/artifacts/{made.id}", made.id)
-
-    params = sorted(request.query_params.multi_items())
-    return await answer(request, caller, publish, orjson.dumps([body.digest.hex(), media_type, params]))
+            made, status = await _published(op, artifacts, asked, target, thread_id, work_id), 201
+        return await op.respond(made.wire(), status, f"/artifacts/{made.id}", made.id)
 
 
 @router.get(
@@ -235,10 +224,9 @@ async def upload_artifact(
     response_model=views.ArtifactPage,
 )
 async def list_artifacts(
-    request: Request,
-    caller: Annotated[Caller, calling("read")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    op: Reading,
+    page: Paging,
+    artifacts: Artifacts,
     channel: Named = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
     parent_work_id: Annotated[str | None, Query(alias="parentWorkId", max_length=100)] = None,
@@ -265,16 +253,10 @@ async def list_artifacts(
     if since is not None:
         moment = _aware(since)
         filters |= {"since": moment, "from": min_id("art_", int(moment.timestamp() * 1000) - SKEW_MS)}
-    position = before(request, kind, cursor)
-    if position is not None:
-        filters["before"] = str(position[0])
-
-    async def listed(tx: Tx) -> Any:
-        rows, after = await artifacts_of(request).page(tx, filters, wanted, limit)
-        next_cursor = None if after is None else door_of(request).signer.encode(kind, [after])
-        return {"items": [r.wire() for r in rows], "nextCursor": next_cursor}
-
-    return await reading(request, caller, listed)
+    if (last := page.last(kind)) is not None:
+        filters["before"] = last
+    rows, after = await artifacts.page(op.tx, filters, wanted, page.limit)
+    return await op.respond(page.body_until([r.wire() for r in rows], None if after is None else [after]))
 
 
 def _aware(moment: datetime) -> datetime:
@@ -287,13 +269,8 @@ def _aware(moment: datetime) -> datetime:
 
 
 @router.get("/artifacts/{artifact_id}", summary="Read a record", response_model=ArtifactInfo)
-async def read_artifact(
-    request: Request, artifact_id: ArtifactId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    async def read(tx: Tx) -> Any:
-        return (await artifacts_of(request).read(tx, artifact_id)).wire()
-
-    return await reading(request, caller, read)
+async def read_artifact(artifact_id: ArtifactId, op: Reading, artifacts: Artifacts) -> Response:
+    return await op.respond((await artifacts.read(op.tx, artifact_id)).wire())
 
 
 @router.head("/artifacts/{artifact_id}/content", include_in_schema=False)
@@ -315,11 +292,12 @@ async def artifact_content(
     request: Request,
     artifact_id: ArtifactId,
     caller: Annotated[Caller, calling("read")],
+    artifacts: Artifacts,
     path: Annotated[
         str | None, Query(max_length=2000, description="A file of a directory that was published.")
     ] = None,
 ) -> Response:
-    body = await artifacts_of(request).body(caller.tenant, artifact_id, path)
+    body = await artifacts.body(caller.tenant, artifact_id, path)
     return await send_body(request, caller.tenant, body, {})
 
 
@@ -328,10 +306,5 @@ async def artifact_content(
     summary="What it came from, and what came from it",
     response_model=views.LineageView,
 )
-async def artifact_lineage(
-    request: Request, artifact_id: ArtifactId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    async def lineage(tx: Tx) -> Any:
-        return await artifacts_of(request).lineage(tx, artifact_id)
-
-    return await reading(request, caller, lineage)
+async def artifact_lineage(artifact_id: ArtifactId, op: Reading, artifacts: Artifacts) -> Response:
+    return await op.respond(await artifacts.lineage(op.tx, artifact_id))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from plangate.events.carried import ArtifactInfo
 
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage
+from app.base.responses import CursorPage, View
 
 
 class ArtifactPage(CursorPage):

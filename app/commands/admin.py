@@ -22,11 +22,12 @@ from app.base import embedded_postgres
 from app.base.errors import NotFound, Unauthenticated
 from app.base.ids import is_id
 from app.base.postgres.database import TENANT_ID
+from app.base.responses import to_wire
 from app.settings import Settings
 from app.tenancy import store as tenancy_store
 from app.tenancy.models import Caller
-from app.tenancy.service import key_wire
 from app.tenancy.store import SET_TENANT
+from app.tenancy.views import KeyView
 
 NO_TENANT = "There is no tenant {!r}; make it with `plangate tenants create`."
 
@@ -161,7 +162,7 @@ async def list_keys(settings: Settings, tenant: str, limit: int) -> list[dict[st
     async with open_services(settings) as services:
         await _require_tenant(services, tenant)
         async with services.db.transaction(tenant) as tx:
-            return [key_wire(row) for row in await tenancy_store.keys(tx, None, limit)]
+            return [to_wire(KeyView, row) for row in await tenancy_store.keys(tx, None, limit)]
 
 
 async def revoke_key(settings: Settings, tenant: str, key_id: str) -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import orjson
-
-from app.base.clock import rfc3339
+from app.base.responses import to_wire
+from app.documents.views import WriteView
 from app.documents.writing import Method
 
 STATE = "state"
@@ -72,19 +71,7 @@ class WriteRow:
         return {"path": self.path, "method": self.method, "write": self.n}
 
     def wire(self) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "write": self.n,
-            "path": self.path,
-            "method": self.method,
-            "sizeBytes": self.size_bytes,
-            "glimpse": self.glimpse,
-            "failed": self.failed,
-            "workId": self.work_id,
-            "queryId": self.query_id,
-            "agent": self.agent,
-            "forkedFrom": self.forked_from,
-            "at": rfc3339(self.at),
-        }
-        if self.value is not None:
-            out["value"] = orjson.loads(self.value)
+        out = to_wire(WriteView, self, write=self.n)
+        if self.value is None:
+            del out["value"]
         return out

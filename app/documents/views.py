@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from plangate.events import JsonObject
 from pydantic import Field, JsonValue
 
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage
+from app.base.responses import CursorPage, View
 
 
 class StateView(View):

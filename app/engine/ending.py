@@ -13,11 +13,12 @@ from typing import Any, Final, Literal
 
 import orjson
 import structlog
+from plangate.events import Usage as TokenCounts
 
 from app.base.ids import age_ms, with_prefix
 from app.base.postgres.database import Database, Tx
+from app.base.responses import to_wire
 from app.engine import store
-from app.engine.work_data import usage_data
 from app.engine.worker import for_each_due
 from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
@@ -64,7 +65,7 @@ async def write_end(
 
 def totals_data(usage: Usage, cost_usd: float | None, model_calls: int) -> dict[str, Any]:
     """Without a known price there is no cost, never zero."""
-    return {"usage": usage_data(usage), "costUsd": cost_usd, "modelCalls": model_calls}
+    return {"usage": to_wire(TokenCounts, usage), "costUsd": cost_usd, "modelCalls": model_calls}
 
 
 def summary_events(scope: Scope, totals: dict[str, Any]) -> list[Event]:

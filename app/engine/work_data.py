@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import orjson
+from plangate.events import Usage
 
 from app.base.ids import age_ms
+from app.base.responses import to_wire
 from app.journal.models import Work
-from app.llm.messages import Usage
-
-
-def usage_data(usage: Usage | Work) -> dict[str, int]:
-    return {
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "cacheReadTokens": usage.cache_read_tokens,
-        "cacheWriteTokens": usage.cache_write_tokens,
-        "reasoningTokens": usage.reasoning_tokens,
-    }
 
 
 def work_data(work: Work) -> dict[str, object]:
@@ -32,7 +23,7 @@ def work_data(work: Work) -> dict[str, object]:
         data["durationMs"] = age_ms(work.id)
     if work.kind == "model_call" and work.status != "running":
         data["model"] = work.model
-        data["usage"] = usage_data(work)
+        data["usage"] = to_wire(Usage, work)
         if work.cost_usd is not None:
             data["costUsd"] = work.cost_usd
         data["attempts"] = work.attempts

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from plangate.events import Event
 from pydantic import Field
 
+from app.base.responses import View
 from app.journal.http import SSE_MEDIA_TYPE
-from app.tenancy.http import View
 
 
 class EventPage(View):

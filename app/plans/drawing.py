@@ -10,11 +10,13 @@ from typing import Any, Final
 from plangate.spec.variables import VariablePath
 
 from app.base.json.offload import loads
+from app.base.responses import to_wire
 from app.documents.glimpses import truncate_text
 from app.plans.body import parse_actions
 from app.plans.graph import PlanGraph
 from app.plans.models import Plan
 from app.plans.states import ActionStatus
+from app.plans.views import EdgeView, GraphView
 
 MAX_EDGES: Final = 10_000
 """A thousand actions of which each reads what all before it write have half a million."""
@@ -47,16 +49,6 @@ class PlanNode:
     status: ActionStatus | None
     attempts: int
 
-    def wire(self) -> dict[str, Any]:
-        return {
-            "index": self.index,
-            "kind": self.kind,
-            "reads": self.reads,
-            "writes": self.writes,
-            "status": self.status,
-            "attempts": self.attempts,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class PlanEdge:
@@ -65,9 +57,6 @@ class PlanEdge:
     writer: int
     reader: int
     path: str
-
-    def wire(self) -> dict[str, Any]:
-        return {"from": self.writer, "to": self.reader, "path": self.path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +67,9 @@ class PlanDrawing:
     edges_left_out: int
 
     def wire(self) -> dict[str, Any]:
-        return {
-            "planId": self.plan.id,
-            "revision": self.plan.revision,
-            "status": self.plan.status,
-            "nodes": [node.wire() for node in self.nodes],
-            "edges": [edge.wire() for edge in self.edges],
-            "edgesLeftOut": self.edges_left_out,
-        }
+        edges = [to_wire(EdgeView, edge, from_=edge.writer, to=edge.reader) for edge in self.edges]
+        of = {"plan_id": self.plan.id, "revision": self.plan.revision, "status": self.plan.status}
+        return to_wire(GraphView, self, **of, edges=edges)
 
     def mermaid(self) -> str:
         """Return the drawing as a Mermaid flowchart from top to bottom: an arrow leads from an action to

@@ -8,30 +8,33 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, model_validator
 
-from app.base.postgres.database import Tx
+from app.base.responses import to_wire
 from app.plans import settlement, views
 from app.plans.drawing import draw_plan
+from app.plans.host import HostPlanService
 from app.plans.service import PlanService
 from app.tenancy.http import (
     Body,
-    Cursor,
     GatedRoute,
-    Limit,
-    Reply,
-    answer,
-    before,
+    Operation,
+    Paging,
+    Reading,
+    begin,
     calling,
-    door_of,
     json_response,
-    page,
-    reading,
+    operation,
+    service,
     traceparent_of,
+    whole_list,
 )
 from app.tenancy.models import Caller
 
 router = APIRouter(route_class=GatedRoute, tags=["plans"])
 
 PlanId = Annotated[str, Path(max_length=100)]
+Plans = Annotated[PlanService, service("plans")]
+Host = Annotated[HostPlanService, service("host_plans")]
+Writing = Annotated[Operation, operation("plans:write")]
 
 MERMAID = "text/vnd.mermaid"
 
@@ -77,11 +80,6 @@ class ExecutePlan(Body):
         return self
 
 
-def plans_of(request: Request) -> PlanService:
-    plans: PlanService = request.app.state.services.plans
-    return plans
-
-
 @router.post(
     "/plans",
     status_code=201,
@@ -89,26 +87,19 @@ def plans_of(request: Request) -> PlanService:
     description="The same `planId` in the same thread makes the next revision of a draft.",
     response_model=views.PlanView,
 )
-async def store_plan(
-    request: Request, body: StorePlan, caller: Annotated[Caller, calling("plans:write")]
-) -> Response:
-    host = request.app.state.services.host_plans
-
-    async def store(tx: Tx) -> Reply:
-        plan = await host.store(
-            tx,
-            caller,
-            spec_name=body.spec_name,
-            body=body.body,
-            key=body.plan_id,
-            runtime_id=body.runtime_id,
-            runtime=body.runtime,
-            thread_id=body.thread_id,
-            thread_key=body.thread_key,
-        )
-        return Reply(plan.wire(), 201, f"/plans/{plan.id}", plan.id)
-
-    return await answer(request, caller, store)
+async def store_plan(body: StorePlan, op: Writing, host: Host) -> Response:
+    plan = await host.store(
+        op.tx,
+        op.caller,
+        spec_name=body.spec_name,
+        body=body.body,
+        key=body.plan_id,
+        runtime_id=body.runtime_id,
+        runtime=body.runtime,
+        thread_id=body.thread_id,
+        thread_key=body.thread_key,
+    )
+    return await op.respond(to_wire(views.PlanView, plan), 201, f"/plans/{plan.id}", plan.id)
 
 
 @router.post(
@@ -118,50 +109,30 @@ async def store_plan(
     description="A plan that was ever approved runs once: executing it again, or in another thread, executes a copy.",
     response_model=views.AcceptedPlan,
 )
-async def execute_plan(
-    request: Request, plan_id: PlanId, body: ExecutePlan, caller: Annotated[Caller, calling("plans:write")]
-) -> Response:
-    host = request.app.state.services.host_plans
-
-    async def execute(tx: Tx) -> Reply:
-        accepted, executed = await host.execute(
-            tx, caller, plan_id, body.inputs, body.thread_id, body.thread_key, traceparent_of(request)
-        )
-        wire = {**accepted.wire(), "planId": executed}
-        return Reply(wire, 202, wire["links"]["self"], accepted.id)
-
-    return await answer(request, caller, execute)
+async def execute_plan(plan_id: PlanId, body: ExecutePlan, op: Writing, host: Host) -> Response:
+    accepted, executed = await host.execute(
+        op.tx, op.caller, plan_id, body.inputs, body.thread_id, body.thread_key, traceparent_of(op.request)
+    )
+    made = to_wire(views.AcceptedPlan, accepted, plan_id=executed)
+    return await op.respond(made, 202, made["links"]["self"], accepted.id)
 
 
 @router.get("/plans", summary="List plans, newest first", response_model=views.PlanPage)
 async def list_plans(
-    request: Request,
-    caller: Annotated[Caller, calling("read")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    op: Reading,
+    plans: Plans,
+    page: Paging,
     status: Literal["draft", "approved", "executing", "executed", "failed"] | None = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     spec_name: Annotated[str | None, Query(alias="specName", max_length=100)] = None,
 ) -> Response:
-    position = before(request, "plans", cursor)
-
-    async def listed(tx: Tx) -> Any:
-        rows = await plans_of(request).page(
-            tx, str(position[0]) if position else None, [status, thread_id, spec_name], limit + 1
-        )
-        return page(request, "plans", rows, limit, lambda r: [r["id"]])
-
-    return await reading(request, caller, listed)
+    rows = await plans.page(op.tx, page.last("plans"), [status, thread_id, spec_name], page.rows)
+    return await op.respond(page.body(rows, "id"))
 
 
 @router.get("/plans/{plan_id}", summary="A plan at its current revision", response_model=views.PlanView)
-async def read_plan(
-    request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    async def read(tx: Tx) -> Any:
-        return (await plans_of(request).named(tx, None, plan_id)).wire()
-
-    return await reading(request, caller, read)
+async def read_plan(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
+    return await op.respond(to_wire(views.PlanView, await plans.named(op.tx, None, plan_id)))
 
 
 @router.get(
@@ -169,10 +140,8 @@ async def read_plan(
     summary="Every revision that was stored",
     response_model=views.RevisionList,
 )
-async def plan_revisions(
-    request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    return await reading(request, caller, lambda tx: _items(plans_of(request).revisions(tx, plan_id)))
+async def plan_revisions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
+    return await op.respond(whole_list(await plans.revisions(op.tx, plan_id)))
 
 
 @router.get(
@@ -180,10 +149,8 @@ async def plan_revisions(
     summary="Every change of its status, by whom and why",
     response_model=views.TransitionList,
 )
-async def plan_transitions(
-    request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    return await reading(request, caller, lambda tx: _items(plans_of(request).transitions(tx, plan_id)))
+async def plan_transitions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
+    return await op.respond(whole_list(await plans.transitions(op.tx, plan_id)))
 
 
 @router.get(
@@ -191,10 +158,8 @@ async def plan_transitions(
     summary="Its actions: status, attempts, results",
     response_model=views.ActionList,
 )
-async def plan_actions(
-    request: Request, plan_id: PlanId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    return await reading(request, caller, lambda tx: _items(plans_of(request).actions(tx, plan_id)))
+async def plan_actions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
+    return await op.respond(whole_list(await plans.actions(op.tx, plan_id)))
 
 
 @router.get(
@@ -208,10 +173,11 @@ async def plan_graph(
     request: Request,
     plan_id: PlanId,
     caller: Annotated[Caller, calling("read")],
+    plans: Plans,
     format: Literal["json", "mermaid"] | None = None,
 ) -> Response:
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        plan, rows = await plans_of(request).standing(tx, plan_id)
+    async with begin(request, caller) as op:
+        plan, rows = await plans.standing(op.tx, plan_id)
     chart = format == "mermaid" or (format is None and MERMAID in request.headers.get("accept", ""))
 
     def draw() -> Response:
@@ -223,27 +189,18 @@ async def plan_graph(
     return response
 
 
-async def _items(rows: Any) -> dict[str, Any]:
-    return {"items": await rows, "nextCursor": None}
-
-
 @router.post(
     "/plans/{plan_id}/actions/{index}",
     summary="Settle an action whose outcome is unknown",
     response_model=views.ActionView,
 )
 async def settle_action(
-    request: Request,
     plan_id: PlanId,
     index: Annotated[int, Path(ge=0, le=100_000)],
     body: Settle,
-    caller: Annotated[Caller, calling("plans:settle")],
+    op: Annotated[Operation, operation("plans:settle")],
+    plans: Plans,
 ) -> Response:
-    async def settle(tx: Tx) -> Reply:
-        return Reply(
-            await settlement.settle(
-                plans_of(request), tx, plan_id, index, body.outcome, body.details, caller.principal
-            )
-        )
-
-    return await answer(request, caller, settle)
+    return await op.respond(
+        await settlement.settle(plans, op.tx, plan_id, index, body.outcome, body.details, op.caller.principal)
+    )

@@ -16,15 +16,16 @@ from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import loads, offload
 from app.base.postgres.database import Database, Tx
+from app.base.responses import to_wire
 from app.base.schema.checker import SchemaChecker
 from app.engine.query_run import QueryRun
 from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
 from app.plans import body as bodies
-from app.plans import store
+from app.plans import store, views
 from app.plans.artifacts import ArtifactTexts
 from app.plans.body import Verdict
-from app.plans.models import Plan, action_wire, revision_wire, transition_wire
+from app.plans.models import Plan
 from app.plans.prechecks import validate_known_actions
 from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
 from app.plans.variables import (
@@ -409,19 +410,22 @@ class PlanService:
     async def page(
         self, tx: Tx, before: str | None, filters: list[str | None], limit: int
     ) -> list[dict[str, Any]]:
-        return [p.wire() for p in await store.page(tx, before, *filters, limit)]
+        return [to_wire(views.PlanView, plan) for plan in await store.page(tx, before, *filters, limit)]
 
     async def revisions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
         await self.named(tx, None, plan_id)
-        return [revision_wire(r) for r in await store.revisions(tx, plan_id)]
+        return [to_wire(views.RevisionView, row) for row in await store.revisions(tx, plan_id)]
 
     async def transitions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
         await self.named(tx, None, plan_id)
-        return [transition_wire(r) for r in await store.transitions(tx, plan_id)]
+        return [
+            to_wire(views.TransitionView, row, from_=row["from_status"], to=row["to_status"])
+            for row in await store.transitions(tx, plan_id)
+        ]
 
     async def actions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
         await self.named(tx, None, plan_id)
-        return [action_wire(r) for r in await store.actions(tx, plan_id)]
+        return [to_wire(views.ActionView, row) for row in await store.actions(tx, plan_id)]
 
     async def standing(self, tx: Tx, plan_id: str) -> tuple[Plan, list[Any]]:
         """Return a plan and, once it was approved, the states of its actions."""

@@ -7,9 +7,8 @@ from datetime import datetime
 from plangate.events import ActionStatus, Decision, JsonObject, PlanStatus
 from pydantic import Field, JsonValue
 
+from app.base.responses import CursorPage, View, WholeList
 from app.queries.views import AcceptedQuery
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage, WholeList
 
 
 class PlanView(View):

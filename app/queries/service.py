@@ -12,12 +12,12 @@ from plangate.spec.problems import json_pointer
 from plangate.spec.variable_schemas import data_name_problem
 
 from app.approvals.service import ApprovalService
-from app.base.clock import rfc3339
 from app.base.errors import MAX_COLLECTED_ERRORS, Conflict, FieldError, Invalid, NotFound, TooManyRequests
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Database, Tx
+from app.base.responses import to_wire
 from app.base.schema.checker import SchemaChecker
 from app.engine import lease_store as queue_store
 from app.engine import store
@@ -29,6 +29,7 @@ from app.journal.models import Event
 from app.queries import store as queries_store
 from app.queries import threads
 from app.queries.states import QUERY_LIFE, QueryStatus
+from app.queries.views import QuerySummary, QueryView
 from app.runtimes.checks import is_priced
 from app.runtimes.models import Runtime
 from app.runtimes.service import Runtimes
@@ -65,14 +66,10 @@ class AcceptedSubmission:
     runtime_id: str
     status: str
 
-    def wire(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "threadId": self.thread_id,
-            "runtimeId": self.runtime_id,
-            "status": self.status,
-            "links": links(self.id),
-        }
+    @property
+    def links(self) -> dict[str, str]:
+        """Paths of the query's own routes."""
+        return links(self.id)
 
 
 def links(query_id: str) -> dict[str, str]:
@@ -345,7 +342,9 @@ class QueryService:
         row = await queries_store.full(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")
-        return query_wire(row, open_approvals=await self._approvals.open_of_query(tx, query_id))
+        return to_wire(
+            QueryView, _summary(row), open_approvals=await self._approvals.open_of_query(tx, query_id)
+        )
 
     async def exists(self, tx: Tx, query_id: str) -> None:
         """NotFound unless the tenant has this query."""
@@ -355,7 +354,10 @@ class QueryService:
     async def page(
         self, tx: Tx, before: str | None, filters: list[str | None], limit: int
     ) -> list[dict[str, Any]]:
-        return [query_wire(r) for r in await queries_store.page(tx, before, *filters, limit)]
+        return [
+            to_wire(QuerySummary, _summary(row))
+            for row in await queries_store.page(tx, before, *filters, limit)
+        ]
 
 
 def _check_cost_limit(runtime: Runtime, limits: Mapping[str, Any] | None) -> None:
@@ -368,36 +370,12 @@ def _check_cost_limit(runtime: Runtime, limits: Mapping[str, Any] | None) -> Non
         raise Invalid("This limit could not be kept.", [FieldError("/limits/maxCostUsd", told)])
 
 
-def query_wire(row: Any, open_approvals: list[str] | None = None) -> dict[str, Any]:
+def _summary(row: Any) -> dict[str, Any]:
+    """Return the columns of a query with what its request says."""
     request = orjson.loads(row["request"])
-    out = {
-        "id": row["id"],
-        "threadId": row["thread_id"],
-        "runtimeId": row["runtime_id"],
-        "kind": row["kind"],
-        "agent": row["agent"],
-        "status": row["status"],
-        "reason": row["reason"],
-        "principal": row["principal"],
-        "prompt": row["prompt"],
+    asked = {
         "inputs": request.get("inputs"),
         "metadata": request.get("metadata"),
-        "planId": request.get("planId"),
-        "output": None if row["output"] is None else orjson.loads(row["output"]),
-        "error": None if row["error"] is None else orjson.loads(row["error"]),
-        "usage": {
-            "inputTokens": row["input_tokens"],
-            "outputTokens": row["output_tokens"],
-            "cacheReadTokens": row["cache_read_tokens"],
-            "cacheWriteTokens": row["cache_write_tokens"],
-            "reasoningTokens": row["reasoning_tokens"],
-        },
-        "costUsd": row["cost_usd"],
-        "createdAt": rfc3339(row["created_at"]),
-        "startedAt": rfc3339(row["started_at"]) if row["started_at"] else None,
-        "endedAt": rfc3339(row["ended_at"]) if row["ended_at"] else None,
-        "links": links(row["id"]),
+        "plan_id": request.get("planId"),
     }
-    if open_approvals is not None:
-        out["openApprovals"] = open_approvals
-    return out
+    return {**row, **asked, "links": links(row["id"])}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.base.clock import rfc3339
 from app.base.errors import NotFound
 from app.base.ids import is_id, new_id
 from app.base.postgres.database import Tx
+from app.base.responses import to_wire
 from app.documents import store as store_of_state
 from app.documents.models import Document, DocumentId
 from app.documents.service import DocumentService
 from app.queries import store
+from app.queries.views import ThreadSummary, ThreadView
 from app.workspace.service import Workspaces, lock_thread
 
 
@@ -27,12 +28,12 @@ async def read_thread(tx: Tx, thread_id: str) -> dict[str, Any]:
     row = await store.thread(tx, thread_id) if is_id("thr_", thread_id) else None
     if row is None:
         raise NotFound(f"There is no thread {thread_id!r}.")
-    return {**thread_wire(row), "activeQueries": await store.active_in_thread(tx, thread_id)}
+    return to_wire(ThreadView, row, active_queries=await store.active_in_thread(tx, thread_id))
 
 
 async def thread_page(tx: Tx, before: str | None, limit: int) -> list[dict[str, Any]]:
     """Threads, newest first."""
-    return [thread_wire(r) for r in await store.threads(tx, before, limit)]
+    return [to_wire(ThreadSummary, row) for row in await store.threads(tx, before, limit)]
 
 
 async def create_thread(tx: Tx, key: str | None) -> tuple[dict[str, Any], bool]:
@@ -62,12 +63,3 @@ async def fork_thread(
         moment = None if at is None else await store_of_state.written_at(tx, DocumentId.state(thread_id), at)
         await workspaces.fork(tx, thread_id, made, moment)
     return await read_thread(tx, made)
-
-
-def thread_wire(row: Any) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "key": row["key"],
-        "runtimeId": row["runtime_id"],
-        "createdAt": rfc3339(row["created_at"]),
-    }

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from plangate.events import ErrorInfo, JsonObject, QueryStatus, Usage
 from pydantic import Field, JsonValue
 
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage, WholeList
+from app.base.responses import CursorPage, View, WholeList
 
 
 class QueryLinks(View):

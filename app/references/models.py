@@ -8,8 +8,9 @@ from typing import Any
 
 import orjson
 
-from app.base.clock import rfc3339
+from app.base.responses import to_wire
 from app.journal.models import Event, Scope, event
+from app.references.views import ReferenceView
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,7 @@ class Reference:
         return {"kind": self.kind, "id": self.id, "glimpse": self.glimpse, "sizeBytes": self.size_bytes}
 
     def wire(self) -> dict[str, Any]:
-        return {
-            **self.handle(),
-            "createdAt": rfc3339(self.created_at),
-            "expiresAt": rfc3339(self.expires_at) if self.expires_at else None,
-        }
+        return to_wire(ReferenceView, self)
 
     def event(self, scope: Scope) -> Event:
         return event(scope, "reference-created", data=self.handle())

@@ -9,34 +9,33 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Annotated, Any
 
-import orjson
 import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 from starlette.types import Send
 
-from app.base.clock import rfc3339
 from app.base.errors import Invalid, NotFound, PlangateError
 from app.base.json.process_pool import LARGE_BYTES
 from app.base.postgres.database import Tx
+from app.base.responses import to_wire
 from app.journal import store as journal_store
 from app.journal.models import Scope
 from app.references import store, views
 from app.references.service import ReferenceService
 from app.references.values import MAX_REFERENCE_BYTES
+from app.runtimes.service import Runtimes
 from app.tenancy.http import (
     Body,
-    Cursor,
     GatedRoute,
-    Limit,
-    Reply,
-    answer,
-    before,
+    Operation,
+    Paging,
+    Reading,
+    begin,
     calling,
     door_of,
-    page,
-    reading,
+    operation,
+    service,
 )
 from app.tenancy.models import Caller
 
@@ -67,6 +66,7 @@ large = APIRouter(route_class=LargeRoute, tags=["references"])
 
 Kind = Annotated[str, Path(max_length=100)]
 RefId = Annotated[str, Path(max_length=100)]
+References = Annotated[ReferenceService, service("references")]
 
 
 class Pieces(StreamingResponse):
@@ -117,62 +117,43 @@ async def scope_of(tx: Tx, work_id: str) -> Scope:
     responses={200: {"model": views.ReferenceView, "description": "The value was there."}},
 )
 async def create_reference(
-    request: Request, body: CreateReference, caller: Annotated[Caller, calling("data:write")]
+    request: Request,
+    body: CreateReference,
+    caller: Annotated[Caller, calling("data:write")],
+    references: References,
+    runtimes: Annotated[Runtimes, service("runtimes")],
 ) -> Response:
-    services, references = request.app.state.services, references_of(request)
     runtime_id = body.runtime_id
     if runtime_id is None:
         async with door_of(request).db.transaction(caller.tenant) as tx:
-            runtime_id = await services.runtimes.latest_id(tx, body.runtime or "default")
-    runtime = await services.runtimes.get(caller.tenant, runtime_id)
+            runtime_id = await runtimes.latest_id(tx, body.runtime or "default")
+    runtime = await runtimes.get(caller.tenant, runtime_id)
     prepared = await references.prepare(caller.tenant, runtime, body.kind, body.value, body.glimpse)
-
-    async def create(tx: Tx) -> Reply:
-        scope = None if body.work_id is None else await scope_of(tx, body.work_id)
-        made = await references.keep(tx, prepared, body.work_id)
+    async with begin(request, caller) as op:
+        scope = None if body.work_id is None else await scope_of(op.tx, body.work_id)
+        made = await references.keep(op.tx, prepared, body.work_id)
         if made.created and scope is not None:
-            await journal_store.append(tx, scope.query_id, [made.event(scope)])
-        return Reply(made.wire(), 201 if made.created else 200, f"/references/{made.kind}/{made.id}", made.id)
-
-    return await answer(request, caller, create)
+            await journal_store.append(op.tx, scope.query_id, [made.event(scope)])
+        status = 201 if made.created else 200
+        return await op.respond(made.wire(), status, f"/references/{made.kind}/{made.id}", made.id)
 
 
 @router.get("/references", summary="Handles and glimpses, newest first", response_model=views.ReferencePage)
 async def list_references(
-    request: Request,
-    caller: Annotated[Caller, calling("read")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    kind: Annotated[str | None, Query(max_length=100)] = None,
+    op: Reading, page: Paging, kind: Annotated[str | None, Query(max_length=100)] = None
 ) -> Response:
-    position = before(request, "references", cursor)
+    position = page.position("references")
     at: tuple[Any, ...] = (None, None, None)
     if position is not None:
         try:
             at = (datetime.fromisoformat(str(position[0])), str(position[1]), str(position[2]))
         except (ValueError, IndexError) as error:
             raise Invalid("The cursor is not one this service issued for this list.") from error
-
-    async def listed(tx: Tx) -> Any:
-        rows = await store.page(tx, kind, at, limit + 1)
-        items = [
-            {
-                "kind": r["kind"],
-                "id": r["id"],
-                "glimpse": orjson.loads(r["glimpse"]),
-                "sizeBytes": r["size_bytes"],
-                "createdAt": rfc3339(r["created_at"]),
-                "expiresAt": rfc3339(r["expires_at"]) if r["expires_at"] else None,
-                "workId": r["work_id"],
-            }
-            for r in rows
-        ]
-        exact = {(r["kind"], r["id"]): r["created_at"].isoformat() for r in rows}
-        return page(
-            request, "references", items, limit, lambda r: [exact[(r["kind"], r["id"])], r["kind"], r["id"]]
-        )
-
-    return await reading(request, caller, listed)
+    rows = await store.page(op.tx, kind, at, page.rows)
+    shown = rows[: page.limit]
+    end = shown[-1] if len(rows) > page.limit else None
+    place = None if end is None else [end["created_at"].isoformat(), end["kind"], end["id"]]
+    return await op.respond(page.body_until([to_wire(views.ListedReference, row) for row in shown], place))
 
 
 @router.get(
@@ -186,6 +167,7 @@ async def read_reference(
     kind: Kind,
     id: RefId,
     caller: Annotated[Caller, calling("read")],
+    references: References,
     work_id: Annotated[
         str | None,
         Query(alias="workId", max_length=100, description="The work record that this reading belongs on."),
@@ -194,7 +176,7 @@ async def read_reference(
     if work_id is not None:
         async with door_of(request).db.transaction(caller.tenant) as tx:
             await scope_of(tx, work_id)
-    size, pieces = await references_of(request).read(caller.tenant, kind, id, work_id)
+    size, pieces = await references.read(caller.tenant, kind, id, work_id)
     return Pieces(pieces, headers={"content-length": str(size)}, media_type="application/json")
 
 
@@ -203,13 +185,8 @@ async def read_reference(
     summary="The handle and its glimpse",
     response_model=views.ReferenceView,
 )
-async def read_glimpse(
-    request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    async def glimpse(tx: Tx) -> Any:
-        return (await references_of(request).glimpse(tx, kind, id)).wire()
-
-    return await reading(request, caller, glimpse)
+async def read_glimpse(kind: Kind, id: RefId, op: Reading, references: References) -> Response:
+    return await op.respond((await references.glimpse(op.tx, kind, id)).wire())
 
 
 @router.delete(
@@ -218,10 +195,7 @@ async def read_glimpse(
     response_model=views.ReferenceDeleted,
 )
 async def delete_reference(
-    request: Request, kind: Kind, id: RefId, caller: Annotated[Caller, calling("data:write")]
+    kind: Kind, id: RefId, op: Annotated[Operation, operation("data:write")], references: References
 ) -> Response:
-    async def delete(tx: Tx) -> Any:
-        await references_of(request).delete(tx, kind, id)
-        return {"kind": kind, "id": id, "deleted": True}
-
-    return await reading(request, caller, delete)
+    await references.delete(op.tx, kind, id)
+    return await op.respond({"kind": kind, "id": id, "deleted": True})

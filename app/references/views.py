@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage
+from app.base.responses import CursorPage, View
 
 
 class ReferenceView(View):

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
-import orjson
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from plangate.spec.approvals import tool_rule
 from plangate.spec.models import RuntimeSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import agent_schema, has_variables
 
-from app.base.clock import rfc3339
 from app.base.errors import Invalid, NotFound, list_errors
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
+from app.base.responses import to_wire
 from app.runtimes import store, views
 from app.runtimes.checks import assemble_wire
 from app.runtimes.large_specs import LARGE_SPEC_BYTES, LargeSpec
@@ -26,20 +25,26 @@ from app.runtimes.service import Runtimes
 from app.runtimes.signing import SigningSecrets, is_signed
 from app.tenancy.floor import load_floor
 from app.tenancy.http import (
-    Cursor,
     GatedRoute,
-    Limit,
-    Reply,
-    answer,
-    before,
+    Operation,
+    Paging,
+    Reading,
+    begin,
     calling,
-    door_of,
     json_response,
-    page,
-    reading,
-    repeated,
+    operation,
+    raise_if_repeated,
+    service,
 )
 from app.tenancy.models import Caller
+from app.tenancy.secrets import Secrets
+
+
+class SpecPinner(Protocol):
+    """What puts the digests of the tools of MCP servers into a spec."""
+
+    async def pin(self, tenant: str, wire: dict[str, Any]) -> dict[str, Any]:
+        """Return the spec with the definitions' digests. Raise Invalid."""
 
 
 class SpecRoute(GatedRoute):
@@ -63,6 +68,9 @@ specs = APIRouter(route_class=SpecRoute, tags=["runtimes"])
 
 RuntimeId = Annotated[str, Path(max_length=100)]
 AgentName = Annotated[str, Path(max_length=100)]
+Registered = Annotated[Runtimes, service("runtimes")]
+Pinning = Annotated[SpecPinner, service("mcp_pinning")]
+Signing = Annotated[SigningSecrets, service("signing")]
 Spec = Annotated[dict[str, Any], Body(description="A RuntimeSpec.")]
 
 
@@ -82,37 +90,36 @@ def runtimes_of(request: Request) -> Runtimes:
     responses={200: {"model": views.RegisteredRuntime, "description": "This version is registered already."}},
 )
 async def register_runtime(
-    request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
+    request: Request,
+    spec: Spec,
+    caller: Annotated[Caller, calling("runtimes:write")],
+    runtimes: Registered,
+    pinning: Pinning,
+    secrets: Annotated[Secrets, service("secrets")],
+    signing: Signing,
 ) -> Response:
     wire, literals = await _assembled(request, spec)
     if wire["tenant"]["resourceId"] != caller.tenant:
         raise NotFound(
             f"tenant.resourceId is {wire['tenant']['resourceId']!r}; this key works for {caller.tenant!r}."
         )
-    first = await repeated(request, caller)
-    if first is not None:
-        return first
-    services = request.app.state.services
-    wire = await services.mcp_pinning.pin(caller.tenant, wire)
-
-    name = wire.get("name") or "default"
+    await raise_if_repeated(request, caller)
+    wire = await pinning.pin(caller.tenant, wire)
     signed = await asyncio.to_thread(lambda: is_signed(RuntimeSpec.model_validate(wire)))
     data = await asyncio.to_thread(strict_json.canonical, wire)
-
-    async def register(tx: Tx) -> Reply:
+    async with begin(request, caller) as op:
         for secret_name, value in literals.items():
-            await services.secrets.put(tx, secret_name, value)
-        row, new = await services.runtimes.register(tx, name, data)
-        shown = _wire(row)
-        secret = None
-        if signed:
-            secret = await services.signing.ensure(tx, row["name"])
-        if secret is not None:
-            shown["signingSecret"] = secret
-        status = 201 if new else 200
-        return Reply(shown, status, f"/runtimes/{row['id']}", row["id"], secret=secret is not None)
-
-    return await answer(request, caller, register)
+            await secrets.put(op.tx, secret_name, value)
+        row, new = await runtimes.register(op.tx, wire.get("name") or "default", data)
+        secret = await signing.ensure(op.tx, row["name"]) if signed else None
+        made = {} if secret is None else {"signing_secret": secret}
+        return await op.respond(
+            to_wire(views.RegisteredRuntime, row, spec=row["wire"], **made),
+            201 if new else 200,
+            f"/runtimes/{row['id']}",
+            row["id"],
+            secret=secret is not None,
+        )
 
 
 @specs.post(
@@ -121,11 +128,11 @@ async def register_runtime(
     response_model=views.Validation,
 )
 async def validate_runtime(
-    request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")]
+    request: Request, spec: Spec, caller: Annotated[Caller, calling("runtimes:write")], pinning: Pinning
 ) -> Response:
     try:
         wire, _ = await _assembled(request, spec, caller.tenant)
-        wire = await request.app.state.services.mcp_pinning.pin(caller.tenant, wire)
+        wire = await pinning.pin(caller.tenant, wire)
     except Invalid as error:
         return json_response({"valid": False, **list_errors(error.errors)})
     body = {"valid": True, **list_errors([]), "spec": wire}
@@ -134,31 +141,19 @@ async def validate_runtime(
 
 @router.get("/runtimes", summary="List registered versions, newest first", response_model=views.RuntimePage)
 async def list_runtimes(
-    request: Request,
-    caller: Annotated[Caller, calling("read")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    op: Reading,
+    page: Paging,
     name: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Response:
-    position = before(request, "runtimes", cursor)
-
-    async def listed(tx: Tx) -> Any:
-        rows = await store.page(tx, str(position[0]) if position else None, name, limit + 1)
-        return page(request, "runtimes", [_row(r) for r in rows], limit, lambda r: [r["id"]])
-
-    return await reading(request, caller, listed)
+    rows = await store.page(op.tx, page.last("runtimes"), name, page.rows)
+    return await op.respond(page.body([to_wire(views.RuntimeSummary, row) for row in rows], "id"))
 
 
 @router.get(
     "/runtimes/{runtime_id}", summary="Read a version with its spec", response_model=views.RuntimeView
 )
-async def read_runtime(
-    request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("read")]
-) -> Response:
-    async def read(tx: Tx) -> Any:
-        return _wire(await _existing(tx, runtime_id))
-
-    return await reading(request, caller, read)
+async def read_runtime(runtime_id: RuntimeId, op: Reading) -> Response:
+    return await op.respond(_with_spec(await _existing(op.tx, runtime_id)))
 
 
 @router.delete(
@@ -167,14 +162,11 @@ async def read_runtime(
     response_model=views.RuntimeView,
 )
 async def retire_runtime(
-    request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("runtimes:write")]
+    runtime_id: RuntimeId, op: Annotated[Operation, operation("runtimes:write")]
 ) -> Response:
-    async def retire(tx: Tx) -> Any:
-        await _existing(tx, runtime_id)
-        await store.retire(tx, runtime_id)
-        return _wire(await _existing(tx, runtime_id))
-
-    return await reading(request, caller, retire)
+    await _existing(op.tx, runtime_id)
+    await store.retire(op.tx, runtime_id)
+    return await op.respond(_with_spec(await _existing(op.tx, runtime_id)))
 
 
 @router.get(
@@ -183,9 +175,12 @@ async def retire_runtime(
     response_model=views.AssembledPrompt,
 )
 async def agent_prompt(
-    request: Request, runtime_id: RuntimeId, agent: AgentName, caller: Annotated[Caller, calling("read")]
+    runtime_id: RuntimeId,
+    agent: AgentName,
+    caller: Annotated[Caller, calling("read")],
+    runtimes: Registered,
 ) -> Response:
-    runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
+    runtime = await runtimes.get(caller.tenant, runtime_id)
     found = runtime.agent(agent)
     return json_response({"agent": agent, "text": found.system_prompt, "cacheKey": runtime.prompt_key(agent)})
 
@@ -196,12 +191,16 @@ async def agent_prompt(
     response_model=views.AgentToolList,
 )
 async def agent_tools(
-    request: Request, runtime_id: RuntimeId, agent: AgentName, caller: Annotated[Caller, calling("read")]
+    request: Request,
+    runtime_id: RuntimeId,
+    agent: AgentName,
+    caller: Annotated[Caller, calling("read")],
+    runtimes: Registered,
 ) -> Response:
-    runtime = await runtimes_of(request).get(caller.tenant, runtime_id)
+    runtime = await runtimes.get(caller.tenant, runtime_id)
     found = runtime.agent(agent)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        floor = await load_floor(tx)
+    async with begin(request, caller) as op:
+        floor = await load_floor(op.tx)
     tools: list[dict[str, Any]] = [
         {
             "name": t.name,
@@ -237,19 +236,14 @@ async def agent_tools(
     response_model=views.SigningSecret,
 )
 async def rotate_signing_secret(
-    request: Request, runtime_id: RuntimeId, caller: Annotated[Caller, calling("runtimes:write")]
+    runtime_id: RuntimeId, op: Annotated[Operation, operation("runtimes:write")], signing: Signing
 ) -> Response:
-    signing: SigningSecrets = request.app.state.services.signing
-
-    async def rotate(tx: Tx) -> Reply:
-        name = (await _existing(tx, runtime_id))["name"]
-        return Reply(
-            {"runtimeName": name, "signingSecret": await signing.rotate(tx, name)},
-            object_id=runtime_id,
-            secret=True,
-        )
-
-    return await answer(request, caller, rotate)
+    name = (await _existing(op.tx, runtime_id))["name"]
+    return await op.respond(
+        {"runtimeName": name, "signingSecret": await signing.rotate(op.tx, name)},
+        object_id=runtime_id,
+        secret=True,
+    )
 
 
 async def _assembled(
@@ -272,16 +266,5 @@ async def _existing(tx: Tx, runtime_id: str) -> Any:
     return row
 
 
-def _row(row: Any) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "name": row["name"],
-        "version": row["version"],
-        "digest": row["digest"].hex(),
-        "createdAt": rfc3339(row["created_at"]),
-        "retiredAt": rfc3339(row["retired_at"]) if row["retired_at"] else None,
-    }
-
-
-def _wire(row: Any) -> dict[str, Any]:
-    return {**_row(row), "spec": orjson.Fragment(row["wire"])}
+def _with_spec(row: Any) -> dict[str, Any]:
+    return to_wire(views.RuntimeView, row, spec=row["wire"])

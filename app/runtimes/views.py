@@ -11,8 +11,7 @@ from plangate.spec.models import ApprovalRule, RuntimeSpec
 from pydantic import Field
 
 from app.base.errors import MAX_LISTED_ERRORS
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage
+from app.base.responses import CursorPage, View
 
 
 class RuntimeSummary(View):

@@ -1,18 +1,17 @@
-"""What every route has in common: the JSON gate, the caller, one way to answer, pages.
+"""What every route has in common: the JSON gate, the caller, the transaction, pages.
 
-A route parses, calls one verb, returns. `answer` is the transaction of a POST: the effect, its events and the
-stored answer of its Idempotency-Key commit together.
+A route parses, calls one service, responds. Its `Operation` has the transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 from urllib.parse import unquote, unquote_to_bytes
 
-from fastapi import Query, Request, Response, Security
+from fastapi import Depends, Query, Request, Response, Security
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
@@ -77,12 +76,6 @@ class Body(BaseModel):
             return str(detail["msg"])
         known = [field.alias or name for name, field in cls.model_fields.items()]
         return unknown_field(str(detail["loc"][0]), known)
-
-
-class View(BaseModel):
-    """The shape of an answer, for the OpenAPI document."""
-
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
 
 
 def operation_id(route: APIRoute) -> str:
@@ -264,20 +257,9 @@ def _resource_id(body: Any) -> str | None:
 
 
 def calling(scope: str) -> Any:
-    """Return the dependency that gives the caller of a route that needs `scope`; the OpenAPI document shows
-    the scope."""
+    """Return the dependency that gives the caller of a route that needs `scope` and begins its transaction
+    itself. The OpenAPI document shows the scope."""
     return Security(_caller, scopes=[scope])
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a verb's route answers. `secret`: the body is not stored for a repetition, only `object_id`."""
-
-    body: Any
-    status: int = 200
-    location: str | None = None
-    object_id: str | None = None
-    secret: bool = False
 
 
 def json_response(body: Any, status: int = 200, location: str | None = None) -> Response:
@@ -286,87 +268,154 @@ def json_response(body: Any, status: int = 200, location: str | None = None) -> 
     return Response(data, status, headers, media_type="application/json")
 
 
-async def answer(
-    request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Reply]], said: bytes | None = None
-) -> Response:
-    """Run a function in one transaction, under the request's Idempotency-Key if it has one. `said` is what
-    identifies the request, if that is more than its body."""
-    key = await _key(request, caller, said)
-    db = door_of(request).db
-    if key is None:
-        async with db.transaction(caller.tenant) as tx:
-            reply = await verb(tx)
-        return json_response(await _written(reply.body), reply.status, reply.location)
-    async with db.transaction(caller.tenant) as tx:
-        stored = await idempotency.begin(tx, key)
+class Repeated(Exception):
+    """The request repeats an Idempotency-Key: the stored response is its response."""
+
+    def __init__(self, stored: idempotency.Stored) -> None:
+        self.object_id = stored.object_id
+        self.response = json_response(stored.body, stored.status, stored.location)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A request and its transaction, which is committed before the response is sent. What the request does, its
+    events and the stored response of its Idempotency-Key are durable together, or not at all."""
+
+    request: Request
+    caller: Caller
+    tx: Tx
+    key: idempotency.Key | None
+
+    async def respond(
+        self,
+        body: Any,
+        status: int = 200,
+        location: str | None = None,
+        object_id: str | None = None,
+        *,
+        secret: bool = False,
+    ) -> Response:
+        """Return the response, and store it under the request's Idempotency-Key. `object_id` is what the request
+        made. Of a `secret` body only that is stored."""
+        data = body if isinstance(body, bytes) else await offload(strict_json.dumps, body)
+        if self.key is not None:
+            stored = idempotency.Stored(status, location, object_id, None if secret else data)
+            await idempotency.finish(self.tx, self.key, stored)
+        return json_response(data, status, location)
+
+
+@asynccontextmanager
+async def begin(request: Request, caller: Caller, identity: bytes | None = None) -> AsyncIterator[Operation]:
+    """Begin the transaction of a request. Routes that first do other work call this; others depend on
+    `operation`.
+
+    Of the methods, POST has Idempotency-Keys. `identity` is what identifies the request, if that is more than
+    its body. Raise Repeated for a repeated key.
+    """
+    key = await _key(request, caller, identity)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        stored = None if key is None else await idempotency.begin(tx, key)
+        if stored is not None and stored.body is None:
+            raise Conflict(
+                "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",
+                extra={"id": stored.object_id},
+            )
         if stored is not None:
-            return _again(stored)
-        reply = await verb(tx)
-        body = await _written(reply.body)
-        kept = None if reply.secret else body
-        stored = idempotency.Stored(reply.status, reply.location, reply.object_id, kept)
-        await idempotency.finish(tx, key, stored)
-    return json_response(body, stored.status, stored.location)
+            raise Repeated(stored)
+        yield Operation(request, caller, tx, key)
 
 
-async def repeated(request: Request, caller: Caller) -> Response | None:
-    """Return the stored response if the request repeats an Idempotency-Key. For routes that call another
-    server before their transaction begins, and might get another result the second time."""
-    key = await _key(request, caller)
-    if key is None:
-        return None
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        stored = await idempotency.begin(tx, key)
-    return None if stored is None else _again(stored)
+async def raise_if_repeated(request: Request, caller: Caller) -> None:
+    """Raise Repeated for a repeated Idempotency-Key. For routes that call another server before their
+    transaction begins, and might get another result the second time."""
+    if "idempotency-key" in request.headers:
+        async with begin(request, caller):
+            pass
 
 
-async def _key(request: Request, caller: Caller, said: bytes | None = None) -> idempotency.Key | None:
+async def _key(request: Request, caller: Caller, identity: bytes | None) -> idempotency.Key | None:
     given = request.headers.get("idempotency-key")
-    if given is None:
+    if given is None or (request.method != "POST" and identity is None):
         return None
-    path, body = path_of(request), await request.body() if said is None else said
-    return idempotency.Key.of(caller.principal, request.method, path, given, body)
+    body = await request.body() if identity is None else identity
+    return idempotency.Key.of(caller.principal, request.method, path_of(request), given, body)
 
 
-def _again(stored: idempotency.Stored) -> Response:
-    if stored.body is None:
-        raise Conflict(
-            "This Idempotency-Key already made an object whose answer carried a secret and was not kept.",
-            extra={"id": stored.object_id},
-        )
-    return json_response(stored.body, stored.status, stored.location)
+def operation(scope: str) -> Any:
+    """Return the dependency that gives the `Operation` of a route that needs `scope`."""
+    authenticated = Security(_caller, scopes=[scope])
+
+    async def begun(request: Request, caller: Caller = authenticated) -> AsyncIterator[Operation]:
+        async with begin(request, caller) as this:
+            yield this
+
+    return Depends(begun, scope="function")
 
 
-async def reading(request: Request, caller: Caller, verb: Callable[[Tx], Awaitable[Any]]) -> Response:
-    """Run a read in a transaction, and respond 200 with its result."""
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        body = await verb(tx)
-    return json_response(await _written(body))
+Reading = Annotated[Operation, operation("read")]
 
 
-async def _written(body: Any) -> bytes:
-    """Return a body as JSON."""
-    return body if isinstance(body, bytes) else await offload(strict_json.dumps, body)
+def service(name: str) -> Any:
+    """Return the dependency that gives a service by its name in `app.assembly.Services`."""
+
+    async def get(request: Request) -> Any:
+        return getattr(request.app.state.services, name)
+
+    return Depends(get)
 
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many, newest first.")]
 Cursor = Annotated[str | None, Query(max_length=4096, description="`nextCursor` of the page before.")]
 
 
-def before(request: Request, kind: str, cursor: str | None) -> list[str | int] | None:
-    """Return the position that a page's cursor stands for."""
-    return None if cursor is None else door_of(request).signer.decode(kind, cursor)
+@dataclass(slots=True)
+class PageRequest:
+    """The page of a list that a request asks for. A cursor is good for lists of the same `kind`."""
+
+    signer: CursorSigner
+    limit: int
+    cursor: str | None
+    kind: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows to read: one more than the page shows tells whether there are more."""
+        return self.limit + 1
+
+    def position(self, kind: str) -> list[str | int] | None:
+        """Return the position after which the page begins, or None for the first page."""
+        self.kind = kind
+        return None if self.cursor is None else self.signer.decode(kind, self.cursor)
+
+    def last(self, kind: str) -> str | None:
+        """Return the first part of the position as text."""
+        position = self.position(kind)
+        return None if position is None else str(position[0])
+
+    def body(self, items: Sequence[Any], *keys: str) -> dict[str, Any]:
+        """Return the response for items of which one more than `limit` was read; `keys` name the fields that are
+        the position of an item."""
+        shown = list(items[: self.limit])
+        position = [shown[-1][key] for key in keys] if len(items) > self.limit else None
+        return self.body_until(shown, position)
+
+    def body_until(self, shown: list[Any], position: Sequence[str | int] | None) -> dict[str, Any]:
+        """Return the response for these items; `position` is None on the last page."""
+        cursor = None if position is None else self.signer.encode(self.kind, list(position))
+        return {"items": shown, "nextCursor": cursor}
 
 
-def page(
-    request: Request,
-    kind: str,
-    items: Sequence[Any],
-    limit: int,
-    position: Callable[[Any], Sequence[str | int]],
-) -> dict[str, Any]:
-    """`{items, nextCursor}`: the cursor is null on the last page."""
-    more = len(items) > limit
-    shown = list(items[:limit])
-    cursor = door_of(request).signer.encode(kind, list(position(shown[-1]))) if more else None
-    return {"items": shown, "nextCursor": cursor}
+def page_of(request: Request, limit: int, cursor: str | None) -> PageRequest:
+    return PageRequest(door_of(request).signer, limit, cursor)
+
+
+async def _paging(request: Request, limit: Limit = 50, cursor: Cursor = None) -> PageRequest:
+    return page_of(request, limit, cursor)
+
+
+Paging = Annotated[PageRequest, Depends(_paging)]
+
+
+def whole_list(items: Sequence[Any]) -> dict[str, Any]:
+    """Return the response for a list that always comes at once."""
+    return {"items": items, "nextCursor": None}

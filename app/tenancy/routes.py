@@ -5,32 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Response
 from plangate.spec.base import at_most
 from pydantic import AwareDatetime, Field, field_validator
 
-from app.base.clock import rfc3339
 from app.base.errors import NotFound
-from app.base.postgres.database import Tx
+from app.base.responses import to_wire
 from app.tenancy import store, views
-from app.tenancy.http import (
-    Body,
-    Cursor,
-    GatedRoute,
-    Limit,
-    Reply,
-    answer,
-    before,
-    calling,
-    page,
-    reading,
-)
-from app.tenancy.models import Caller
-from app.tenancy.service import key_wire
+from app.tenancy.http import Body, GatedRoute, Operation, Paging, operation, service
+from app.tenancy.secrets import Secrets
+from app.tenancy.service import Tenancy
 
 router = APIRouter(route_class=GatedRoute, tags=["keys and secrets"])
 
 SecretName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+TenancyService = Annotated[Tenancy, service("tenancy")]
+Administering = Annotated[Operation, operation("admin")]
+Writing = Annotated[Operation, operation("runtimes:write")]
 
 
 class CreateKey(Body):
@@ -64,31 +55,18 @@ class PutSecret(Body):
     description="Never wider than the key that makes it. A repeated Idempotency-Key is a 409 with the id that was made.",
     response_model=views.NewKey,
 )
-async def create_key(
-    request: Request, body: CreateKey, caller: Annotated[Caller, calling("admin")]
-) -> Response:
-    tenancy = request.app.state.services.tenancy
-
-    async def create(tx: Tx) -> Reply:
-        shown, row = await tenancy.create_key(
-            tx, caller, body.principal, body.scopes, body.tools, body.expires_at
-        )
-        return Reply({**key_wire(row), "key": shown}, 201, f"/keys/{row['id']}", row["id"], secret=True)
-
-    return await answer(request, caller, create)
+async def create_key(body: CreateKey, op: Administering, tenancy: TenancyService) -> Response:
+    shown, row = await tenancy.create_key(
+        op.tx, op.caller, body.principal, body.scopes, body.tools, body.expires_at
+    )
+    made = to_wire(views.NewKey, row, key=shown)
+    return await op.respond(made, 201, f"/keys/{row['id']}", row["id"], secret=True)
 
 
 @router.get("/keys", summary="List keys, newest first; never their text", response_model=views.KeyPage)
-async def list_keys(
-    request: Request, caller: Annotated[Caller, calling("admin")], limit: Limit = 50, cursor: Cursor = None
-) -> Response:
-    position = before(request, "keys", cursor)
-
-    async def listed(tx: Tx) -> Any:
-        rows = await store.keys(tx, str(position[0]) if position else None, limit + 1)
-        return page(request, "keys", [key_wire(r) for r in rows], limit, lambda r: [r["id"]])
-
-    return await reading(request, caller, listed)
+async def list_keys(op: Administering, page: Paging) -> Response:
+    rows = await store.keys(op.tx, page.last("keys"), page.rows)
+    return await op.respond(page.body([to_wire(views.KeyView, row) for row in rows], "id"))
 
 
 @router.delete(
@@ -97,17 +75,12 @@ async def list_keys(
     response_model=views.KeyRevoked,
 )
 async def revoke_key(
-    request: Request,
-    key_id: Annotated[str, Path(max_length=100)],
-    caller: Annotated[Caller, calling("admin")],
+    key_id: Annotated[str, Path(max_length=100)], op: Administering, tenancy: TenancyService
 ) -> Response:
-    async def revoke(tx: Tx) -> Any:
-        if not await store.revoke_key(tx, key_id):
-            raise NotFound(f"There is no key {key_id!r}.")
-        tx.after_commit(request.app.state.services.tenancy.expire_cached_keys)
-        return {"id": key_id, "revoked": True}
-
-    return await reading(request, caller, revoke)
+    if not await store.revoke_key(op.tx, key_id):
+        raise NotFound(f"There is no key {key_id!r}.")
+    op.tx.after_commit(tenancy.expire_cached_keys)
+    return await op.respond({"id": key_id, "revoked": True})
 
 
 @router.put(
@@ -116,42 +89,21 @@ async def revoke_key(
     response_model=views.SecretView,
 )
 async def put_secret(
-    request: Request, name: SecretName, body: PutSecret, caller: Annotated[Caller, calling("runtimes:write")]
+    name: SecretName, body: PutSecret, op: Writing, secrets: Annotated[Secrets, service("secrets")]
 ) -> Response:
-    async def put(tx: Tx) -> Any:
-        created_at, updated_at = await request.app.state.services.secrets.put(tx, name, body.value)
-        return {"name": name, "createdAt": rfc3339(created_at), "updatedAt": rfc3339(updated_at)}
-
-    return await reading(request, caller, put)
+    created_at, updated_at = await secrets.put(op.tx, name, body.value)
+    row = {"name": name, "created_at": created_at, "updated_at": updated_at}
+    return await op.respond(to_wire(views.SecretView, row))
 
 
 @router.get("/secrets", summary="List the names of secrets", response_model=views.SecretPage)
-async def list_secrets(
-    request: Request,
-    caller: Annotated[Caller, calling("runtimes:write")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> Response:
-    position = before(request, "secrets", cursor)
-
-    async def listed(tx: Tx) -> Any:
-        rows = await store.secrets(tx, str(position[0]) if position else None, limit + 1)
-        items = [
-            {"name": r["name"], "createdAt": rfc3339(r["created_at"]), "updatedAt": rfc3339(r["updated_at"])}
-            for r in rows
-        ]
-        return page(request, "secrets", items, limit, lambda r: [r["name"]])
-
-    return await reading(request, caller, listed)
+async def list_secrets(op: Writing, page: Paging) -> Response:
+    rows = await store.secrets(op.tx, page.last("secrets"), page.rows)
+    return await op.respond(page.body([to_wire(views.SecretView, row) for row in rows], "name"))
 
 
 @router.delete("/secrets/{name}", summary="Delete a secret", response_model=views.SecretDeleted)
-async def delete_secret(
-    request: Request, name: SecretName, caller: Annotated[Caller, calling("runtimes:write")]
-) -> Response:
-    async def delete(tx: Tx) -> Any:
-        if not await store.delete_secret(tx, name):
-            raise NotFound(f"There is no secret {name!r}.")
-        return {"name": name, "deleted": True}
-
-    return await reading(request, caller, delete)
+async def delete_secret(name: SecretName, op: Writing) -> Response:
+    if not await store.delete_secret(op.tx, name):
+        raise NotFound(f"There is no secret {name!r}.")
+    return await op.respond({"name": name, "deleted": True})

@@ -334,18 +334,3 @@ def _operator_tenant(header: str | None, spec_tenant: str | None) -> str:
     if not TENANT_ID.match(tenant):
         raise Invalid("Plangate-Tenant must be 1 to 63 characters a-z, 0-9, - and _.")
     return tenant
-
-
-def key_wire(row: Any) -> dict[str, Any]:
-    """Return a key for responses, without its text."""
-    expires, revoked = row["expires_at"], row["revoked_at"]
-    return {
-        "id": row["id"],
-        "principal": row["principal"],
-        "scopes": list(row["scopes"]),
-        "tools": None if row["tools"] is None else list(row["tools"]),
-        "createdAt": rfc3339(row["created_at"]),
-        "createdBy": row["created_by"],
-        "expiresAt": rfc3339(expires) if expires else None,
-        "revokedAt": rfc3339(revoked) if revoked else None,
-    }

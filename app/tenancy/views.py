@@ -1,4 +1,4 @@
-"""Responses of the routes of keys and secrets, and base classes of list pages."""
+"""Responses of the routes of keys and secrets."""
 
 from __future__ import annotations
 
@@ -7,22 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.tenancy.http import View
+from app.base.responses import CursorPage, View
 from app.tenancy.models import SCOPES
 
 Scope = Annotated[str, Field(json_schema_extra={"enum": list(SCOPES)})]
-
-
-class CursorPage(View):
-    """A page of a list, newest first."""
-
-    next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]
-
-
-class WholeList(View):
-    """A list that is short enough to come at once, oldest first."""
-
-    next_cursor: Annotated[None, Field(description="Always null: everything is here.")]
 
 
 class KeyView(View):

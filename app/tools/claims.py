@@ -19,6 +19,7 @@ from app.base.ids import is_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.postgres.database import Tx
+from app.base.responses import to_wire
 from app.engine import lease_store as queue_store
 from app.journal import store as journal_store
 from app.journal.models import event
@@ -26,6 +27,7 @@ from app.tenancy.models import Caller
 from app.tools import store
 from app.tools.ledger import Hydrate, hydrate_request
 from app.tools.models import ResolvedRefs, load_request
+from app.tools.views import Claimed
 
 LEASE_LEAST_MS, LEASE_MOST_MS = 1_000, 300_000
 CARRIED_BYTES = (
@@ -102,18 +104,8 @@ class ClientCalls:
         request = await hydrate_request(
             tx, self._hydrate, await offload(load_request, row["request"]), row["work_id"]
         )
-        return {
-            "workId": row["work_id"],
-            "queryId": row["query_id"],
-            "purpose": row["purpose"],
-            "name": row["name"],
-            "definitionDigest": row["definition_digest"],
-            "claimToken": token,
-            "claimedUntil": rfc3339(row["claimed_until"]),
-            "timeoutMs": row["timeout_ms"],
-            "claims": row["attempts"],
-            **request,
-        }
+        common = to_wire(Claimed, row, claim_token=token, claims=row["attempts"], context=request["context"])
+        return {**common, "purpose": row["purpose"], **request}
 
     async def _call(self, tx: Tx, caller: Caller, work_id: str) -> Any:
         """Return the call, or None if there is none. Raise Forbidden if the caller's key may not serve its tool: a token

@@ -13,15 +13,16 @@ from typing import Any, Final
 
 import orjson
 
-from app.base.clock import rfc3339
 from app.base.errors import PlangateError
 from app.base.json import strict_json
 from app.base.json.offload import MAX_INLINE_BYTES, loads, offload
 from app.base.postgres.database import Database, Tx
+from app.base.responses import to_wire
 from app.engine import lease_store as queue_store
 from app.engine.worker import for_each_due
 from app.tools import store
 from app.tools.models import CallOutcome, OutgoingCall, ResolvedRefs, load_request
+from app.tools.views import CallView
 
 MOST_CLAIMS: Final = 3
 """As often as the service itself tries a call that may be repeated."""
@@ -151,22 +152,8 @@ class CallLedger:
     async def page(
         self, tx: Tx, before: str | None, status: str | None, query_id: str | None, limit: int
     ) -> list[Any]:
-        return [
-            {
-                "workId": r["work_id"],
-                "queryId": r["query_id"],
-                "purpose": r["purpose"],
-                "sender": r["sender"],
-                "name": r["name"],
-                "status": r["status"],
-                "attempts": r["attempts"],
-                "claimedBy": r["claimed_by"],
-                "createdAt": rfc3339(r["created_at"]),
-                "doneAt": rfc3339(r["done_at"]) if r["done_at"] else None,
-                "lateResult": late_result(r),
-            }
-            for r in await store.page(tx, before, status, query_id, limit, LISTED_BYTES)
-        ]
+        rows = await store.page(tx, before, status, query_id, limit, LISTED_BYTES)
+        return [to_wire(CallView, row, late_result=late_result(row)) for row in rows]
 
 
 def late_result(row: Any) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.spec.base import Url, at_most
@@ -15,20 +15,17 @@ from plangate.spec.transports import Headers, McpTransport
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.base.errors import FieldError, Invalid, Unavailable
-from app.base.postgres.database import Tx
 from app.journal.http import SSE_MEDIA_TYPE, SseResponse, claim_stream, key_check
 from app.tenancy.http import (
     Body,
-    Cursor,
     GatedRoute,
-    Limit,
-    Reply,
-    answer,
-    before,
+    Operation,
+    Paging,
+    Reading,
     calling,
     json_response,
-    page,
-    reading,
+    operation,
+    service,
 )
 from app.tenancy.models import Caller
 from app.tools import views
@@ -42,6 +39,9 @@ router = APIRouter(route_class=GatedRoute, tags=["client tools"])
 
 WorkId = Annotated[str, Path(max_length=100)]
 Token = Annotated[str, Field(min_length=1, max_length=200)]
+Calls = Annotated[ClientCalls, service("client_calls")]
+Serving = Annotated[Operation, operation("tools:serve")]
+
 LOOK_EVERY_S = 2.0
 
 
@@ -108,11 +108,6 @@ class McpServer(Body):
     headers: Annotated[Headers, at_most(50)] = Field(default_factory=dict)
 
 
-def calls_of(request: Request) -> ClientCalls:
-    calls: ClientCalls = request.app.state.services.client_calls
-    return calls
-
-
 @router.get(
     "/tool-calls/stream",
     summary="Announces that there may be calls to claim; never the calls",
@@ -149,33 +144,22 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
     "The answer carries claim tokens, so it is not kept for a repeated Idempotency-Key.",
     response_model=views.ClaimedCalls,
 )
-async def claim(request: Request, body: Claim, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
+async def claim(body: Claim, op: Serving, calls: Calls) -> Response:
     served = [(t.name, t.definition_digest) for t in body.tools]
-
-    async def claiming(tx: Tx) -> Reply:
-        calls = await calls_of(request).claim(tx, caller, served, body.max, body.lease_ms, body.claim_token)
-        return Reply({"calls": calls}, secret=True)
-
-    return await answer(request, caller, claiming)
+    claimed = await calls.claim(op.tx, op.caller, served, body.max, body.lease_ms, body.claim_token)
+    return await op.respond({"calls": claimed}, secret=True)
 
 
 @router.get("/tool-calls", summary="Calls that left the service, newest first", response_model=views.CallPage)
 async def list_calls(
-    request: Request,
-    caller: Annotated[Caller, calling("read")],
-    limit: Limit = 50,
-    cursor: Cursor = None,
+    op: Reading,
+    calls: Annotated[CallLedger, service("calls")],
+    page: Paging,
     status: Literal["open", "claimed", "done", "unknown", "withdrawn"] | None = None,
     query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
 ) -> Response:
-    position = before(request, "tool-calls", cursor)
-
-    async def listed(tx: Tx) -> Any:
-        calls: CallLedger = request.app.state.services.calls
-        rows = await calls.page(tx, str(position[0]) if position else None, status, query_id, limit + 1)
-        return page(request, "tool-calls", rows, limit, lambda r: [r["workId"]])
-
-    return await reading(request, caller, listed)
+    rows = await calls.page(op.tx, page.last("tool-calls"), status, query_id, page.rows)
+    return await op.respond(page.body(rows, "workId"))
 
 
 @router.post(
@@ -183,14 +167,9 @@ async def list_calls(
     summary="Hold a claim longer, never beyond the tool's timeout",
     response_model=views.ClaimHeld,
 )
-async def heartbeat(
-    request: Request, work_id: WorkId, body: Held, caller: Annotated[Caller, calling("tools:serve")]
-) -> Response:
-    async def holding(tx: Tx) -> Reply:
-        until = await calls_of(request).heartbeat(tx, caller, work_id, body.claim_token, body.lease_ms)
-        return Reply({"claimedUntil": until})
-
-    return await answer(request, caller, holding)
+async def heartbeat(work_id: WorkId, body: Held, op: Serving, calls: Calls) -> Response:
+    until = await calls.heartbeat(op.tx, op.caller, work_id, body.claim_token, body.lease_ms)
+    return await op.respond({"claimedUntil": until})
 
 
 @router.post(
@@ -198,31 +177,19 @@ async def heartbeat(
     summary="Tell the readers of the query how far a call is",
     response_model=views.ProgressTold,
 )
-async def progress(
-    request: Request, work_id: WorkId, body: Progress, caller: Annotated[Caller, calling("tools:serve")]
-) -> Response:
+async def progress(work_id: WorkId, body: Progress, op: Serving, calls: Calls) -> Response:
     fields = body.model_dump(by_alias=True, exclude_none=True, exclude={"claim_token"})
-
-    async def telling(tx: Tx) -> Reply:
-        await calls_of(request).progress(tx, caller, work_id, body.claim_token, fields)
-        return Reply({"told": True})
-
-    return await answer(request, caller, telling)
+    await calls.progress(op.tx, op.caller, work_id, body.claim_token, fields)
+    return await op.respond({"told": True})
 
 
 @results.post(
     "/tool-calls/{work_id}/result", summary="Post what a call returned", response_model=views.ResultPosted
 )
-async def result(
-    request: Request, work_id: WorkId, body: Result, caller: Annotated[Caller, calling("tools:serve")]
-) -> Response:
+async def result(work_id: WorkId, body: Result, op: Serving, calls: Calls) -> Response:
     outcome = {"error": body.error} if body.error is not None else {"output": body.output}
-
-    async def posting(tx: Tx) -> Reply:
-        adopted = await calls_of(request).result(tx, caller, work_id, body.claim_token, outcome)
-        return Reply({"workId": work_id, "adopted": adopted})
-
-    return await answer(request, caller, posting)
+    adopted = await calls.result(op.tx, op.caller, work_id, body.claim_token, outcome)
+    return await op.respond({"workId": work_id, "adopted": adopted})
 
 
 @router.post(
@@ -230,14 +197,9 @@ async def result(
     summary="Give back a call that was claimed and not begun",
     response_model=views.ClaimReleased,
 )
-async def release(
-    request: Request, work_id: WorkId, body: Release, caller: Annotated[Caller, calling("tools:serve")]
-) -> Response:
-    async def releasing(tx: Tx) -> Reply:
-        await calls_of(request).release(tx, caller, work_id, body.claim_token)
-        return Reply({"workId": work_id, "released": True})
-
-    return await answer(request, caller, releasing)
+async def release(work_id: WorkId, body: Release, op: Serving, calls: Calls) -> Response:
+    await calls.release(op.tx, op.caller, work_id, body.claim_token)
+    return await op.respond({"workId": work_id, "released": True})
 
 
 @mcp.post(
@@ -248,12 +210,13 @@ async def release(
     response_model=views.McpTools,
 )
 async def list_mcp_tools(
-    request: Request, body: McpServer, caller: Annotated[Caller, calling("runtimes:write")]
+    body: McpServer,
+    caller: Annotated[Caller, calling("runtimes:write")],
+    pinning: Annotated[McpPinning, service("mcp_pinning")],
 ) -> Response:
     transport = McpTransport(url=body.url, headers=body.headers)
     flaws = [FieldError(json_pointer(place), message) for place, message in transport_problems(transport)]
     if flaws:
         raise Invalid("The MCP server cannot be named so; see errors.", flaws)
-    pinning: McpPinning = request.app.state.services.mcp_pinning
     found = await pinning.listed(caller.tenant, body.url, body.headers)
     return json_response({"tools": specs(found, transport)})

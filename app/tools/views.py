@@ -9,8 +9,7 @@ from plangate.events import JsonObject
 from plangate.spec.models import ToolSpec
 from pydantic import Field, JsonValue
 
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage
+from app.base.responses import CursorPage, View
 
 
 class CallContext(View):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from plangate.events import Usage
 
-from app.base.clock import rfc3339
+from app.base.responses import to_wire
 from app.llm.prices import together
+from app.usage.views import KeptOut, ReferenceUse, Rollup, Spent, Usages, WorkSummary
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-TOKEN_NAMES = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens")
+RECORD_COLUMNS = [
+    name for name, field in WorkSummary.model_fields.items() if field.is_required() and name != "duration_ms"
+]
+CALL_COLUMNS = ("model", "prompt_cache_key", "cost_usd")
 
 
 @dataclass(slots=True)
@@ -32,10 +37,6 @@ class UsageSum:
     size_bytes: int = 0
     prompt_bytes: int = 0
     kept_out_bytes: int = 0
-    artifact_uses: int = 0
-    artifact_size_bytes: int = 0
-    artifact_prompt_bytes: int = 0
-    artifact_kept_out_bytes: int = 0
 
     @classmethod
     def from_rows(cls, *rows: Any) -> UsageSum:
@@ -69,73 +70,24 @@ class UsageSum:
         self.prompt_bytes += other.prompt_bytes
         self.kept_out_bytes += other.kept_out_bytes
 
-    def model_wire(self) -> dict[str, Any]:
-        """Return the usage of models."""
-        return {
-            "modelCalls": self.model_calls,
-            "usage": usage_wire(getattr(self, name) for name in TOKENS),
-            "costUsd": self.cost_usd,
-            "unpricedCalls": self.unpriced_calls,
-        }
-
-    def references_wire(self) -> dict[str, int]:
-        """Return what references kept out of prompts."""
-        return {
-            "uses": self.uses,
-            "sizeBytes": self.size_bytes,
-            "promptBytes": self.prompt_bytes,
-            "keptOutBytes": self.kept_out_bytes,
-        }
-
-    def artifacts_wire(self) -> dict[str, int]:
-        """Return what artifacts kept out of prompts. Only sums over many queries have it."""
-        return {
-            "uses": self.artifact_uses,
-            "sizeBytes": self.artifact_size_bytes,
-            "promptBytes": self.artifact_prompt_bytes,
-            "keptOutBytes": self.artifact_kept_out_bytes,
-        }
-
     def wire(self) -> dict[str, Any]:
-        return {**self.model_wire(), "references": self.references_wire()}
-
-
-def usage_wire(tokens: Iterable[int]) -> dict[str, int]:
-    """Return counts, given in the order of `TOKENS`, by their names on the wire."""
-    return dict(zip(TOKEN_NAMES, tokens, strict=True))
+        return to_wire(Rollup, self)
 
 
 def record_wire(row: Any, uses: Sequence[Any] = ()) -> dict[str, Any]:
     """Return a record for a response, with those bodies that the row has."""
     ended = row["ended_at"]
-    out: dict[str, Any] = {
-        "id": row["id"],
-        "parentId": row["parent_id"],
-        "kind": row["kind"],
-        "name": row["name"],
-        "agent": row["agent"],
-        "queryId": row["query_id"],
-        "threadId": row["thread_id"],
-        "status": row["status"],
-        "startedAt": rfc3339(row["started_at"]),
-        "endedAt": rfc3339(ended) if ended else None,
-        "durationMs": round((ended - row["started_at"]).total_seconds() * 1000) if ended else None,
-        "attempts": row["attempts"],
-    }
+    more: dict[str, Any] = {name: row[name] for name in RECORD_COLUMNS}
     if row["kind"] == "model_call":
         date, _, table = (row["price_date"] or "").partition(" ")
-        out |= {
-            "model": row["model"],
-            "promptCacheKey": row["prompt_cache_key"],
-            "usage": usage_wire(row[name] for name in TOKENS),
-            "costUsd": row["cost_usd"],
-            "priceDate": date or None,
-            "priceTable": table or None,
-        }
+        more |= {name: row[name] for name in CALL_COLUMNS}
+        more |= {"usage": to_wire(Usage, row), "price_date": date or None, "price_table": table or None}
+    duration_ms = round((ended - row["started_at"]).total_seconds() * 1000) if ended else None
+    out = to_wire(WorkSummary, more, duration_ms=duration_ms)
     if row["tool_invocation_id"]:
         out["toolInvocationId"] = row["tool_invocation_id"]
     if uses:
-        out["references"] = [_use_wire(use) for use in uses]
+        out["references"] = [to_wire(ReferenceUse, use) for use in uses]
     for name in ("input", "output", "error"):
         if row.get(name) is not None:
             out[name] = decode_body(row[name])
@@ -151,16 +103,6 @@ def summary_wire(row: Any) -> dict[str, Any]:
     return out
 
 
-def _use_wire(use: Any) -> dict[str, Any]:
-    return {
-        "use": use["use"],
-        "kind": use["kind"],
-        "id": use["id"],
-        "sizeBytes": use["size_bytes"],
-        "promptBytes": use["prompt_bytes"],
-    }
-
-
 def decode_body(data: bytes) -> Any:
     """Return a body as JSON if it is JSON, else as text."""
     try:
@@ -171,13 +113,9 @@ def decode_body(data: bytes) -> Any:
 
 def usage_row_wire(row: Any) -> dict[str, Any]:
     """Return a row of usage: totals, and the part of failed work."""
-    found = UsageSum.from_rows(row)
-    return {
-        **found.model_wire(),
-        "failed": UsageSum.from_failed_columns(row).model_wire(),
-        "references": found.references_wire(),
-        "artifacts": found.artifacts_wire(),
-    }
+    artifacts = {name: row[f"artifact_{name}"] for name in KeptOut.model_fields}
+    failed = to_wire(Spent, UsageSum.from_failed_columns(row))
+    return to_wire(Usages, UsageSum.from_rows(row), failed=failed, artifacts=to_wire(KeptOut, artifacts))
 
 
 def tree_wire(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events import WorkKind, WorkStatus
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from app.base.postgres.database import Tx
-from app.tenancy.http import MAX_PAGE, GatedRoute, before, calling, door_of, json_response, reading
+from app.tenancy.http import MAX_PAGE, GatedRoute, Reading, calling, door_of, json_response, page_of
 from app.tenancy.models import Caller
 from app.usage import service, views
 
@@ -69,21 +68,13 @@ class UsageParameters(Parameters):
 
 
 @router.get("/work-records", summary="Work records, newest first", response_model=views.WorkPage)
-async def list_work_records(
-    request: Request, parameters: Annotated[WorkFilter, Query()], caller: Annotated[Caller, calling("read")]
-) -> Response:
-    name = f"work-records {parameters.query_id} {parameters.kind} {parameters.status}"
-    position = before(request, name, parameters.cursor)
-    last = str(position[0]) if position else None
-
-    async def read_page(tx: Tx) -> Any:
-        items, after = await service.page(
-            tx, last, parameters.query_id, parameters.kind, parameters.status, parameters.limit
-        )
-        cursor = None if after is None else door_of(request).signer.encode(name, [after])
-        return {"items": items, "nextCursor": cursor}
-
-    return await reading(request, caller, read_page)
+async def list_work_records(parameters: Annotated[WorkFilter, Query()], op: Reading) -> Response:
+    page = page_of(op.request, parameters.limit, parameters.cursor)
+    last = page.last(f"work-records {parameters.query_id} {parameters.kind} {parameters.status}")
+    items, after = await service.page(
+        op.tx, last, parameters.query_id, parameters.kind, parameters.status, page.limit
+    )
+    return await op.respond(page.body_until(items, None if after is None else [after]))
 
 
 @router.get(
@@ -108,24 +99,14 @@ async def read_work_record(
     description="Queries, threads, artifacts and days come newest first, agents, models and channels by name.",
     response_model=views.UsageReport,
 )
-async def read_usage(
-    request: Request,
-    parameters: Annotated[UsageParameters, Query()],
-    caller: Annotated[Caller, calling("read")],
-) -> Response:
-    name = f"usage {parameters.group_by} {parameters.from_} {parameters.to}"
-    position = before(request, name, parameters.cursor)
+async def read_usage(parameters: Annotated[UsageParameters, Query()], op: Reading) -> Response:
+    page = page_of(op.request, parameters.limit, parameters.cursor)
+    position = page.position(f"usage {parameters.group_by} {parameters.from_} {parameters.to}")
     if position is None:
         within, after = service.TimeRange.from_bounds(parameters.from_, parameters.to), None
     else:  # later pages use the range of the first one
         since, until, after = (str(part) for part in position)
         within = service.TimeRange(datetime.fromisoformat(since), datetime.fromisoformat(until))
-
-    async def read_groups(tx: Tx) -> Any:
-        answer, last = await service.usage(tx, parameters.group_by, within, after, parameters.limit)
-        if last is None:
-            return {**answer, "nextCursor": None}
-        where = [within.since.isoformat(), within.until.isoformat(), last]
-        return {**answer, "nextCursor": door_of(request).signer.encode(name, where)}
-
-    return await reading(request, caller, read_groups)
+    head, groups, last = await service.usage(op.tx, parameters.group_by, within, after, page.limit)
+    end = None if last is None else [within.since.isoformat(), within.until.isoformat(), last]
+    return await op.respond(head | page.body_until(groups, end))

@@ -112,8 +112,8 @@ class TimeRange:
 
 async def usage(
     tx: Tx, by: str, within: TimeRange, after: str | None, limit: int
-) -> tuple[dict[str, Any], str | None]:
-    """Return usage in groups, and the key after which the next page begins, if any. Raise Invalid."""
+) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
+    """Return the sums of the range, its groups, and the key after which the next page begins, if any. Raise Invalid."""
     try:
         total, groups = await store.usage(tx, by, within.since, within.until, after, limit + 1)
     except StatementTimeout as error:
@@ -122,11 +122,11 @@ async def usage(
             "The range contains too much work to sum up in time.", [FieldError("query:from", told)]
         ) from error
     shown = groups[:limit]
-    answer = {
+    head = {
         "groupBy": by,
         "from": rfc3339(within.since),
         "to": rfc3339(within.until),
         "totals": usage_row_wire(total),
-        "items": [{"key": row["key"], **usage_row_wire(row)} for row in shown],
     }
-    return answer, shown[-1]["key"] if len(groups) > limit else None
+    items = [{"key": row["key"], **usage_row_wire(row)} for row in shown]
+    return head, items, shown[-1]["key"] if len(groups) > limit else None

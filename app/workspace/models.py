@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.base.blobs.store import ByteRange
-from app.base.clock import rfc3339
 from app.base.errors import Malformed, RangeNotSatisfiable
+from app.base.responses import to_wire
+from app.workspace.views import FileView
 
 DEFAULT_TYPE: Final = "application/octet-stream"
 MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")
@@ -123,16 +124,5 @@ class FileRow:
         return StoredBody(self.digest, self.size_bytes)
 
     def wire(self) -> dict[str, Any]:
-        return {
-            "threadId": self.thread_id,
-            "path": self.path,
-            "version": self.version,
-            "sizeBytes": self.size_bytes,
-            "digest": None if self.digest is None else {"algorithm": "sha256", "value": self.digest.hex()},
-            "mediaType": self.media_type,
-            "workId": self.work_id,
-            "queryId": self.query_id,
-            "writtenBy": self.written_by,
-            "forkedFrom": self.forked_from,
-            "at": rfc3339(self.at),
-        }
+        digest = None if self.digest is None else {"algorithm": "sha256", "value": self.digest.hex()}
+        return to_wire(FileView, self, digest=digest)

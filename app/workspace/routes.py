@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.base.postgres.database import Tx
-from app.tenancy.http import Cursor, GatedRoute, Limit, before, calling, door_of, json_response, page, reading
+from app.tenancy.http import GatedRoute, Operation, Paging, Reading, begin, calling, operation, service
 from app.tenancy.models import Caller
 from app.workspace import paths, views
 from app.workspace.http import (
@@ -16,18 +15,17 @@ from app.workspace.http import (
     RANGE_DESCRIPTION,
     RANGE_RESPONSES,
     StreamingRoute,
-    get_workspaces,
     parse_condition,
     parse_media_type,
     receive_body,
     send_body,
 )
 from app.workspace.models import DEFAULT_TYPE, FileAuthor, FileRow
-from app.workspace.service import require_thread
+from app.workspace.service import Workspaces, require_thread
 
 ThreadId = Annotated[str, Path(max_length=100)]
 FilePath = Annotated[str, Path(description="Relative to the workspace; it may contain slashes.")]
-
+Files = Annotated[Workspaces, service("workspaces")]
 
 router = APIRouter(route_class=GatedRoute, tags=["files"])
 streamed = APIRouter(route_class=StreamingRoute, tags=["files"])
@@ -43,25 +41,18 @@ def place_of(row: FileRow) -> str:
     response_model=views.FilePage,
 )
 async def list_files(
-    request: Request,
     thread_id: ThreadId,
-    caller: Annotated[Caller, calling("read")],
+    op: Reading,
+    workspaces: Files,
+    page: Paging,
     prefix: Annotated[
         str, Query(max_length=2000, description="What their paths begin with; a directory ends with /.")
     ] = "",
-    limit: Limit = 50,
-    cursor: Cursor = None,
 ) -> Response:
     begins = paths.normalize_prefix(prefix)
-    kind = f"files:{thread_id}:{begins}"
-    position = before(request, kind, cursor)
-
-    async def listed(tx: Tx) -> Any:
-        after = str(position[0]) if position else ""
-        rows = await get_workspaces(request).list_files(tx, thread_id, begins, after, limit + 1)
-        return page(request, kind, [r.wire() for r in rows], limit, lambda r: [r["path"]])
-
-    return await reading(request, caller, listed)
+    after = page.last(f"files:{thread_id}:{begins}") or ""
+    rows = await workspaces.list_files(op.tx, thread_id, begins, after, page.rows)
+    return await op.respond(page.body([r.wire() for r in rows], "path"))
 
 
 @streamed.head("/threads/{thread_id}/files/{path:path}", include_in_schema=False)
@@ -83,12 +74,11 @@ async def read_file(
     thread_id: ThreadId,
     path: FilePath,
     caller: Annotated[Caller, calling("read")],
+    workspaces: Files,
     version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> Response:
-    workspaces = get_workspaces(request)
-    asked = paths.normalize(path)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        row = await workspaces.get_file(tx, thread_id, asked, version)
+    async with begin(request, caller) as op:
+        row = await workspaces.get_file(op.tx, thread_id, paths.normalize(path), version)
     return await send_body(request, caller.tenant, row.body, {"plangate-file-version": str(row.version)})
 
 
@@ -103,18 +93,21 @@ async def read_file(
     openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY_CONTENT}}},
 )
 async def write_file(
-    request: Request, thread_id: ThreadId, path: FilePath, caller: Annotated[Caller, calling("data:write")]
+    request: Request,
+    thread_id: ThreadId,
+    path: FilePath,
+    caller: Annotated[Caller, calling("data:write")],
+    workspaces: Files,
 ) -> Response:
-    workspaces = get_workspaces(request)
     asked, kind, when = paths.normalize(path), parse_media_type(request), parse_condition(request)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
-        await require_thread(tx, thread_id)
+    async with begin(request, caller) as op:
+        await require_thread(op.tx, thread_id)
     body = await receive_body(request, caller.tenant)
-    async with door_of(request).db.transaction(caller.tenant) as tx:
+    async with begin(request, caller) as op:
         row, new = await workspaces.write(
-            tx, thread_id, asked, body, FileAuthor(caller.principal), media_type=kind, condition=when
+            op.tx, thread_id, asked, body, FileAuthor(caller.principal), media_type=kind, condition=when
         )
-    return json_response(row.wire(), 201 if new else 200, place_of(row))
+        return await op.respond(row.wire(), 201 if new else 200, place_of(row))
 
 
 @streamed.delete(
@@ -123,12 +116,8 @@ async def write_file(
     response_model=views.FileView,
 )
 async def delete_file(
-    request: Request, thread_id: ThreadId, path: FilePath, caller: Annotated[Caller, calling("data:write")]
+    thread_id: ThreadId, path: FilePath, op: Annotated[Operation, operation("data:write")], workspaces: Files
 ) -> Response:
-    asked, when = paths.normalize(path), parse_condition(request)
-
-    async def delete(tx: Tx) -> Any:
-        row = await get_workspaces(request).delete(tx, thread_id, asked, FileAuthor(caller.principal), when)
-        return row.wire()
-
-    return await reading(request, caller, delete)
+    asked, when = paths.normalize(path), parse_condition(op.request)
+    row = await workspaces.delete(op.tx, thread_id, asked, FileAuthor(op.caller.principal), when)
+    return await op.respond(row.wire())

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from app.tenancy.http import View
-from app.tenancy.views import CursorPage
+from app.base.responses import CursorPage, View
 
 
 class Digest(View):

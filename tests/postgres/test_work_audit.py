@@ -8,13 +8,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from plangate.events import Usage as TokenCounts
 
 from app.assembly import Site
 from app.engine import lease_store as queue_store
 from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Overloaded
 from app.usage import store
-from app.usage.models import TOKEN_NAMES
 from tests.support import specs
 from tests.support.client import Caller, eventually, good, refused
 from tests.support.cluster import Cluster
@@ -341,7 +341,7 @@ async def test_each_kind_of_tokens_is_added_up_by_itself(plangate: World, api: C
 
     thinks(plangate, answer)
     query = await api.run(limits={"maxTokens": 3_334})
-    expected = dict(zip(TOKEN_NAMES, (4, 40, 400, 4_000, 19), strict=True))
+    expected = dict(zip(TokenCounts().model_dump(by_alias=True), (4, 40, 400, 4_000, 19), strict=True))
     assert query["usage"] == expected
     root = "wrk_" + query["id"].removeprefix("qry_")
     for tree in ("true", "false"):
