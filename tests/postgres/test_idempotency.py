@@ -97,6 +97,8 @@ async def test_a_repeated_streaming_post_replays_the_same_query(plangate: World,
         again = await client.post("/queries", json={"prompt": "x"}, headers=headers)
         assert frames(first.text) == frames(again.text) != []
         assert first.headers["location"] == again.headers["location"]
+        unstreamed = await client.post("/queries", json={"prompt": "x"}, headers=KEY)
+        assert (unstreamed.status_code, unstreamed.headers["location"]) == (202, first.headers["location"])
         other = await client.post("/queries", json={"prompt": "y"}, headers=headers)
         assert other.status_code == 409
     assert await plangate.value("SELECT count(*) FROM queries") == 1
