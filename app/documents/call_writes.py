@@ -10,8 +10,8 @@ import orjson
 from plangate.spec.variables import Expression, InvalidVariable, VariablePath, parse
 
 from app.base.errors import FieldError, Invalid, NotFound
+from app.base.json.limits import LIMITS
 from app.base.json.offload import offload
-from app.base.json.process_pool import LARGE_BYTES
 from app.base.postgres.database import Database, Tx
 from app.documents import store
 from app.documents.models import EMPTY, STATE, Author, Document, DocumentId, WriteRow
@@ -64,10 +64,8 @@ async def prepare_large_write(
 ) -> PreparedWrite | None:
     """Of a write to a large document, what it makes of it: no transaction is open meanwhile. Raises Invalid."""
     async with db.transaction(tenant) as tx:
-        if (
-            await store.size(tx, asked.document) + len(await offload(orjson.dumps, asked.value))
-            <= LARGE_BYTES
-        ):
+        size = await store.size(tx, asked.document) + len(await offload(orjson.dumps, asked.value))
+        if size <= LIMITS.process_bytes:
             return None
         held = await store.held_document(tx, asked.document) or Document(0, EMPTY)
     try:

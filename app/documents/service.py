@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,8 +11,9 @@ from plangate.spec.variables import VariablePath
 
 from app.base.errors import NotFound, TooLarge
 from app.base.ids import is_id
+from app.base.json.limits import LIMITS
 from app.base.json.offload import offload
-from app.base.json.process_pool import LARGE_BYTES, Helpers
+from app.base.json.process_pool import Helpers
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
@@ -21,10 +21,6 @@ from app.documents.bodies import MAX_DOCUMENT_BYTES, Change, apply_change, apply
 from app.documents.glimpses import glimpse_value
 from app.documents.models import EMPTY, Author, Document, DocumentId, WriteRow
 from app.documents.writing import Method, WriteRejected
-
-AT_ONCE_BYTES: Final = (
-    256 * 1024
-)  # what is parsed and written between the events of other queries; more in a thread
 
 CHECKPOINT_WRITES: Final = 100
 CHECKPOINT_BYTES: Final = 1024 * 1024
@@ -111,12 +107,10 @@ class DocumentService:
 
     async def _after(self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None) -> bytes:
         size = len(body) + len(change.value)
-        if size > LARGE_BYTES:
+        if size > LIMITS.process_bytes:
             return await self._after_large(body, kind, change, schema)
         compiled = None if schema is None else self._schemas.compile(schema)
-        if size > AT_ONCE_BYTES:
-            return await asyncio.to_thread(apply_change, body, kind, change, compiled)
-        return apply_change(body, kind, change, compiled)
+        return await offload(apply_change, body, kind, change, compiled, size=size)
 
     async def _after_large(
         self, body: bytes, kind: str, change: Change, schema: Mapping[str, Any] | None
@@ -137,7 +131,7 @@ class DocumentService:
 
     async def glimpse(self, found: Document) -> Any:
         """Return the glimpse of a document. Raise TooManyRequests."""
-        if len(found.body) <= AT_ONCE_BYTES:
+        if len(found.body) <= LIMITS.inline_bytes:
             return glimpse_value(orjson.loads(found.body))
         async with self._helpers.one(TURN_S) as helper:
             answer, _ = await helper.asked("glimpse", found.body)
@@ -183,16 +177,14 @@ class DocumentService:
         return Document(at, b"", held.base), PastDocument(body, changes)
 
     async def _fold(self, past: PastDocument, turn_s: float | None = None) -> bytes:
-        if past.size > LARGE_BYTES:
+        if past.size > LIMITS.process_bytes:
             values = [past.body, *(change.value for change in past.changes)]
             writes = [[change.path, change.method] for change in past.changes]
             async with self._helpers.one(turn_s) as helper:
                 sizes = [len(value) for value in values]
                 _, made = await helper.asked("fold", *values, sizes=sizes, writes=writes)
             return bytes(made)
-        if past.size > AT_ONCE_BYTES:
-            return await asyncio.to_thread(apply_changes, past.body, past.changes)
-        return apply_changes(past.body, past.changes)
+        return await offload(apply_changes, past.body, past.changes, size=past.size)
 
 
 async def _add(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.base.json.parsing import MAX_CONTAINERS
+from app.base.json.limits import LIMITS
 from app.base.json.process_pool import Helper, Helpers
 from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
 
@@ -35,7 +35,7 @@ class LargeDocuments:
     async def taken_apart(self, body: bytearray) -> AsyncIterator[LargeDocument]:
         """Parse a request body, which is emptied. Raise Malformed, TooLarge or TooManyRequests."""
         async with self._children.one(self._turn_s) as child:
-            answer, _ = await child.asked("fields", body, mostContainers=MAX_CONTAINERS)
+            answer, _ = await child.asked("fields", body, mostContainers=LIMITS.containers)
             yield LargeDocument(child, answer["fields"], answer["hasValue"])
 
     async def part(self, stored: bytes, path: str, limit: int) -> ValuePart:

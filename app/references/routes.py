@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue, SkipValidation, model_validator
 from starlette.types import Send
 
 from app.base.errors import Invalid, NotFound, PlangateError
-from app.base.json.process_pool import LARGE_BYTES
+from app.base.json.limits import LIMITS
 from app.base.postgres.database import Tx
 from app.base.responses import to_wire
 from app.journal import store as journal_store
@@ -49,7 +49,7 @@ class LargeRoute(GatedRoute):
 
     @asynccontextmanager
     async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
-        if len(body) <= LARGE_BYTES:
+        if len(body) <= LIMITS.process_bytes:
             async with super().opened(request, body):
                 yield
             return

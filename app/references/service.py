@@ -12,9 +12,8 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from app.base.errors import Conflict, FieldError, Gone, Invalid, NotFound, TooLarge
-from app.base.json import low_memory
-from app.base.json.offload import is_small, offload
-from app.base.json.process_pool import LARGE_BYTES
+from app.base.json.limits import LIMITS
+from app.base.json.offload import is_small, loads, offload
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.references import glimpses, store, values
@@ -194,10 +193,8 @@ class ReferenceService:
             )
             return ValuePart({**reference.handle(), "note": note}, 0)
         if path is None:
-            if len(data) > LARGE_BYTES:
-                return ValuePart(await asyncio.to_thread(low_memory.unhurried, data), len(data))
-            return ValuePart(orjson.loads(data), len(data))
-        if len(data) > LARGE_BYTES:
+            return ValuePart(await offload(loads, data), len(data))
+        if len(data) > LIMITS.process_bytes:
             return await self.large.part(data, path, limit)
         async with self._turns:
             return await asyncio.to_thread(lambda: values.value_part(orjson.loads(data), path, limit))

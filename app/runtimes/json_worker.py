@@ -9,7 +9,7 @@ import orjson
 
 from app.base.egress import EgressPolicy
 from app.base.json import low_memory
-from app.base.json.parsing import MAX_CONTAINERS
+from app.base.json.limits import LIMITS
 from app.base.json.worker import Answer, Verb
 from app.runtimes.checks import Environment, assemble_wire
 from app.runtimes.secrets import move_secrets
@@ -24,7 +24,7 @@ class SpecWorker:
 
     def _read(self, _head: Mapping[str, Any], data: bytearray) -> Answer:
         """Parse a spec and keep it; return the tenant that it names."""
-        document = low_memory.parsed(data, MAX_CONTAINERS)
+        document = low_memory.parsed(data, LIMITS.containers)
         if not isinstance(document, dict):
             return {"isObject": False, "tenant": None}, b""
         self._spec = document

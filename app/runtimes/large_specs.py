@@ -6,12 +6,11 @@ loop would not do. Measurements: docs/decisions/0011.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from app.base.json import low_memory
+from app.base.json.offload import loads, offload
 from app.base.json.process_pool import Helper, Helpers
 from app.runtimes.checks import Environment
 
@@ -69,4 +68,4 @@ class LargeSpec:
             entryPoints=sorted(self._environment.entry_points),
         )
         self._child.end()
-        return await asyncio.to_thread(low_memory.unhurried, bytes(wire)), answer["literals"]
+        return await offload(loads, bytes(wire)), answer["literals"]

@@ -7,7 +7,6 @@ sign for a day.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import secrets as randomness
 from datetime import datetime
@@ -16,6 +15,7 @@ from plangate.spec.models import RuntimeSpec
 from standardwebhooks import Webhook
 
 from app.base.errors import NotFound
+from app.base.json.offload import offload
 from app.base.postgres.database import Database, Tx
 from app.base.sealing import Sealer, secret_context
 from app.runtimes import store
@@ -24,7 +24,6 @@ from app.runtimes.checks import transports
 PREFIX = "whsec_"
 SECRET_BYTES = 32
 OLD_SECRET_VALID_S = 24 * 3600.0
-MAX_INLINE_SIGN_BYTES = 128 * 1024  # a larger body, with values of references, is signed in a thread
 
 
 def is_signed(spec: RuntimeSpec) -> bool:
@@ -69,7 +68,7 @@ class SigningSecrets:
         def sign() -> str:
             return " ".join(Webhook(secret).sign(message_id, at, body.decode()) for secret in opened)
 
-        return sign() if len(body) <= MAX_INLINE_SIGN_BYTES else await asyncio.to_thread(sign)
+        return await offload(sign, size=len(body))
 
     def _seal(self, tenant: str, runtime_name: str, secret: str) -> bytes:
         return self._sealer.seal(secret.encode(), self._context(tenant, runtime_name))

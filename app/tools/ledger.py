@@ -15,7 +15,8 @@ import orjson
 
 from app.base.errors import PlangateError
 from app.base.json import strict_json
-from app.base.json.offload import MAX_INLINE_BYTES, loads, offload
+from app.base.json.limits import LIMITS
+from app.base.json.offload import loads, offload
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
 from app.engine import lease_store as queue_store
@@ -172,7 +173,7 @@ def outcome_from_row(row: Any) -> CallOutcome | None:
         return None
     stored: bytes = row["result"] or b"{}"
     result = loads(stored)
-    large = len(stored) > MAX_INLINE_BYTES and stored.startswith(_OUTPUT)
+    large = len(stored) > LIMITS.inline_bytes and stored.startswith(_OUTPUT)
     text = stored[len(_OUTPUT) : -1] if large else None
     return CallOutcome(row["status"], result.get("output"), result.get("error"), text=text)
 

@@ -14,8 +14,8 @@ from plangate.spec.transports import Transport
 
 from app.base.errors import Malformed
 from app.base.json import low_memory, strict_json
-from app.base.json.offload import loads
-from app.base.json.process_pool import LARGE_BYTES
+from app.base.json.limits import LIMITS
+from app.base.json.offload import loads, offload
 
 CLAIM_WITHIN_MS = 3_600_000
 DEFAULT_TIMEOUT_MS = 600_000
@@ -75,7 +75,7 @@ def outcome_from_value(name: str, output: Any) -> CallOutcome:
         data = strict_json.dumps(output)
         if len(data) > MAX_RESULT_BYTES:
             raise strict_json.NotJson(f"it has {len(data)} bytes, and the most is {MAX_RESULT_BYTES}.")
-        (low_memory.parsed_unhurried if len(data) > LARGE_BYTES else strict_json.parse)(data)
+        (low_memory.parsed_unhurried if len(data) > LIMITS.process_bytes else strict_json.parse)(data)
     except (strict_json.NotJson, Malformed) as error:
         return CallOutcome("done", error=f"{name} ran, but its result cannot be kept: {error}")
     return CallOutcome("done", output=output)
@@ -121,7 +121,7 @@ def tool_request(context: Mapping[str, Any], args: Mapping[str, Any], text: byte
 def load_request(data: bytes) -> dict[str, Any]:
     """Return a stored request in the form in which it is sent. Large arguments of a tool are sent as stored, without
     parsing. Call it through `offload`, because the actions of a plan are parsed."""
-    if len(data) <= LARGE_BYTES or not data.startswith(_CONTEXT):
+    if len(data) <= LIMITS.process_bytes or not data.startswith(_CONTEXT):
         request: dict[str, Any] = loads(data)
         return request
     end = data.index(_ARGS)
@@ -131,7 +131,7 @@ def load_request(data: bytes) -> dict[str, Any]:
 async def parse_request(request: dict[str, Any]) -> dict[str, Any]:
     """Parse a request, including values that it holds as stored JSON."""
     if isinstance(request, LargeRequest):
-        return {**request, "args": await asyncio.to_thread(low_memory.unhurried, request.text)}
+        return {**request, "args": await offload(loads, request.text)}
     refs = request.get("resolvedRefs")
     if not isinstance(refs, ResolvedRefs) or not refs:
         return request

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -27,9 +26,10 @@ from app.artifacts.models import Artifact
 from app.artifacts.service import ArtifactNotFound, ArtifactService
 from app.base.blobs.store import BlobLost, StoreUnavailable
 from app.base.errors import TooLarge
-from app.base.json import low_memory, strict_json
+from app.base.json import strict_json
+from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
-from app.base.json.process_pool import LARGE_BYTES, Helpers
+from app.base.json.process_pool import Helpers
 from app.base.json.worker import pieces
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
@@ -53,7 +53,6 @@ from app.variables.prompt import prompt_section
 from app.variables.values import (
     ARTIFACT,
     MAX_REPLACED_BYTES,
-    UNHURRIED_BYTES,
     FilledCall,
     OutputPath,
     ParsedCall,
@@ -66,7 +65,6 @@ from app.workspace.text import NotText, decode_text
 
 INPUT: Final = "input"
 REASON_CHARS: Final = 400
-AT_ONCE_BYTES: Final = 256 * 1024  # of documents that are parsed between the events of other queries
 HELPER_BYTES: Final = 6 * MAX_HYDRATED_BYTES
 """The memory of the process that large documents are read in: the texts of all, one of them parsed, and what is used."""
 
@@ -182,14 +180,14 @@ class VariableService:
     ) -> tuple[FilledCall, tuple[bytes, bytes]]:
         """Return the call with its values, and the record of it. Raise VariableError."""
         bodies = gathered.bodies
-        if gathered.size <= LARGE_BYTES:
+        if gathered.size <= LIMITS.process_bytes:
 
             def work() -> tuple[FilledCall, tuple[bytes, bytes]]:
                 made = fill_call(call, gathered.values(), gathered.kinds, gathered.why)
                 record = made.dump()
                 return made.with_text(record[0]), record
 
-            return await asyncio.to_thread(work) if gathered.size > AT_ONCE_BYTES else work()
+            return await offload(work, size=gathered.size)
         try:
             async with self._helpers.one() as helper:
                 answer, data = await helper.asked(
@@ -343,7 +341,7 @@ class VariableService:
         if len(paths) != 1:
             return None
         target = self._target(VariableScope.of(run), scope, paths[0])
-        left = LARGE_BYTES - len(data)
+        left = LIMITS.process_bytes - len(data)
 
         async def look(tx: Tx) -> Document | None:
             if await store.size(tx, target.document) <= left:
@@ -418,7 +416,7 @@ class VariableService:
         given = query_documents(run.runtime.spec, run.query.request)
         inputs, references = given.pop(INPUT), sorted(run.runtime.references)
         size = len(state) + sum(map(len, own.values()))
-        if size > LARGE_BYTES:
+        if size > LIMITS.process_bytes:
             named = {kind: own[kind] if kind in own else orjson.dumps(given[kind]) for kind in {*given, *own}}
             bodies = {INPUT: orjson.dumps(inputs), STATE: state, **dict(sorted(named.items()))}
             sizes = [len(body) for body in bodies.values()]
@@ -433,7 +431,7 @@ class VariableService:
             first = {INPUT: inputs, STATE: orjson.loads(state)}
             return prompt_section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
 
-        return await asyncio.to_thread(work) if size > AT_ONCE_BYTES else work()
+        return await offload(work, size=size)
 
 
 def _as_json(text: bytes) -> bytes:
@@ -442,15 +440,12 @@ def _as_json(text: bytes) -> bytes:
 
 
 def _parse_document(body: bytes) -> Any:
-    if not body:
-        return MISSING
-    return low_memory.unhurried(body) if len(body) > AT_ONCE_BYTES else orjson.loads(body)
+    return loads(body) if body else MISSING
 
 
 async def _load_filled(record: tuple[bytes, bytes], output: OutputPath | None) -> FilledCall:
     """Parse a recorded call."""
-    load = partial(FilledCall.load, *record, output)
-    return await asyncio.to_thread(load) if len(record[0]) > UNHURRIED_BYTES else load()
+    return await offload(FilledCall.load, *record, output, size=len(record[0]))
 
 
 async def picked_json(outcome: Outcome, value: Any) -> bytes:

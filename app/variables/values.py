@@ -29,11 +29,11 @@ from plangate.spec.variables import (
 
 from app.base.errors import FieldError
 from app.base.json import low_memory
+from app.base.json.limits import LIMITS
 from app.documents.glimpses import glimpse_value, truncate_text
 from app.documents.writing import MAX_DEPTH, Method, json_type, nesting_depth
 
 MAX_REPLACED_BYTES: Final = 16 * 1024 * 1024  # of the arguments of one call, as JSON
-UNHURRIED_BYTES: Final = 256 * 1024
 MAX_VARIABLES: Final = 1_000  # in the arguments of one call, every alternative of an expression counted
 MAX_PARTS: Final = (
     50_000  # of all paths of one call or one plan: nobody else may wait for long while they are read
@@ -128,7 +128,7 @@ class FilledCall:
 
     def with_text(self, text: bytes) -> FilledCall:
         """Return the same call, with its arguments as JSON if they are large."""
-        return replace(self, text=text) if len(text) > UNHURRIED_BYTES else self
+        return replace(self, text=text) if len(text) > LIMITS.inline_bytes else self
 
     def dump(self) -> tuple[bytes, bytes]:
         sources = [[list(s.place), s.variable, s.type, s.size_bytes, s.glimpse] for s in self.sources]
@@ -139,9 +139,7 @@ class FilledCall:
         """Parse what `dump` returned; the path of the result is in the call itself. Call it in a thread for
         large calls."""
         sources = (VariableSource(tuple(place), *rest) for place, *rest in orjson.loads(filled))
-        large = len(args) > UNHURRIED_BYTES
-        values = low_memory.unhurried(args) if large else orjson.loads(args)
-        return cls(values, tuple(sources), output, args if large else None)
+        return cls(low_memory.unhurried(args), tuple(sources), output).with_text(args)
 
 
 # -- taking a call apart

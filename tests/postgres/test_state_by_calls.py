@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.base.json.limits import JsonLimits
 from app.documents import call_writes
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
@@ -154,7 +155,7 @@ async def test_what_does_not_fit_is_not_written(
     api: Caller, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(call_writes, "LARGE_BYTES", 0)
+        monkeypatch.setattr(call_writes, "LIMITS", JsonLimits(process_bytes=0))
     called = await Called.made(api, stateSchema={"properties": {"n": {"type": "integer"}}})
     body = refused(await called.post("†state.n", "one"), 422)
     assert body["detail"].startswith(

@@ -10,33 +10,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
 from app.base.json import low_memory
+from app.base.json.limits import LIMITS
 
 T = TypeVar("T")
-
-MAX_INLINE_BYTES: Final = 256 * 1024
-"""Work on more bytes of JSON than this leaves the event loop: that many take 2 to 5 ms."""
-
-MAX_INLINE_PARTS: Final = 1_000
-"""So does work on a value with more parts than this. 64 characters of a string count as one."""
 
 
 async def offload(function: Callable[..., T], *bodies: Any, size: int | None = None) -> T:
     """Return `function(*bodies)`, computed in a thread if a body is large: bytes or a JSON value. `size` is the size of
     all bodies as JSON, for bodies that are neither, or if it is known."""
-    small = all(map(is_small, bodies)) if size is None else size <= MAX_INLINE_BYTES
+    small = all(map(is_small, bodies)) if size is None else size <= LIMITS.inline_bytes
     return function(*bodies) if small else await asyncio.to_thread(function, *bodies)
 
 
 def is_small(body: Any) -> bool:
     """Return whether work on these bytes, or on this JSON value, takes almost no time."""
     if isinstance(body, bytes | bytearray):
-        return len(body) <= MAX_INLINE_BYTES
-    left, stack = MAX_INLINE_PARTS, [body]
+        return len(body) <= LIMITS.inline_bytes
+    left, stack = LIMITS.inline_parts, [body]
     while stack and left > 0:
         item = stack.pop()
         left -= 1
@@ -51,4 +46,4 @@ def is_small(body: Any) -> bool:
 
 def loads(body: bytes) -> Any:
     """Parse JSON that the service wrote itself. For a function that `offload` calls."""
-    return low_memory.unhurried(body) if len(body) > MAX_INLINE_BYTES else orjson.loads(body)
+    return low_memory.unhurried(body) if len(body) > LIMITS.inline_bytes else orjson.loads(body)

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import Final
 
 from app.base.errors import TooLarge
 from app.base.json import low_memory, strict_json
-
-MAX_CONTAINERS: Final = 1_000_000
-"""Objects and arrays of one document: each takes many times its text in memory."""
-
-AT_ONCE_BYTES: Final = 128 * 1024
-UNHURRIED_BYTES: Final = 1024 * 1024
-"""From here on the others get their turn while a document is parsed, which takes half as long again."""
+from app.base.json.limits import LIMITS
 
 
 def parse_without_collections(body: bytes) -> strict_json.JsonValue:
@@ -37,13 +30,13 @@ class Parser:
 
     async def parse(self, body: bytes) -> strict_json.JsonValue:
         """Return the value of a document, like `strict_json.parse`. Raise Malformed or TooLarge."""
-        if len(body) <= AT_ONCE_BYTES:
+        if len(body) <= LIMITS.inline_parse_bytes:
             return parse_without_collections(body)
         if (
-            body.count(b"[") + body.count(b"{") > MAX_CONTAINERS
-            and strict_json.containers(body) > MAX_CONTAINERS
+            body.count(b"[") + body.count(b"{") > LIMITS.containers
+            and strict_json.containers(body) > LIMITS.containers
         ):
-            raise TooLarge(f"The body may have {MAX_CONTAINERS} objects and arrays.")
-        parse = low_memory.parsed_unhurried if len(body) > UNHURRIED_BYTES else parse_without_collections
+            raise TooLarge(f"The body may have {LIMITS.containers} objects and arrays.")
+        parse = low_memory.parsed_unhurried if len(body) > LIMITS.process_bytes else parse_without_collections
         async with self._turns:
             return await asyncio.to_thread(parse, body)

@@ -21,9 +21,6 @@ AT_ONCE: Final = 2
 LOOK_EVERY_MS: Final = 5
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-LARGE_BYTES: Final = 1024 * 1024
-"""JSON above this is large: 25 ms of an interpreter that does nothing else."""
-
 TOO_COMPLEX: Final = (
     "The value exceeds the processing limit for a single value. Split it into several references."
 )

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.base.json.offload import MAX_INLINE_BYTES, is_small, loads, offload
+from app.base.json.limits import LIMITS
+from app.base.json.offload import is_small, loads, offload
 
 
 def thread_of(*_: Any) -> int:
@@ -17,8 +18,8 @@ def thread_of(*_: Any) -> int:
 @pytest.mark.parametrize(
     ("body", "small"),
     [
-        (b"x" * MAX_INLINE_BYTES, True),
-        (b"x" * (MAX_INLINE_BYTES + 1), False),
+        (b"x" * LIMITS.inline_bytes, True),
+        (b"x" * (LIMITS.inline_bytes + 1), False),
         ({"a": [1, 2, "x" * 1000], "b": None}, True),
         ("x" * 100_000, False),
         (list(range(2_000)), False),
@@ -33,11 +34,11 @@ async def test_large_bodies_are_worked_on_in_a_thread(body: Any, small: bool) ->
 
 
 async def test_a_known_size_decides() -> None:
-    assert await offload(thread_of, size=MAX_INLINE_BYTES) == threading.get_ident()
-    assert await offload(thread_of, b"", size=MAX_INLINE_BYTES + 1) != threading.get_ident()
+    assert await offload(thread_of, size=LIMITS.inline_bytes) == threading.get_ident()
+    assert await offload(thread_of, b"", size=LIMITS.inline_bytes + 1) != threading.get_ident()
 
 
 async def test_errors_come_back() -> None:
-    for body in (b"{", b"{" + b" " * MAX_INLINE_BYTES):
+    for body in (b"{", b"{" + b" " * LIMITS.inline_bytes):
         with pytest.raises(ValueError):
             await offload(loads, body)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from app.base.errors import Malformed
-from app.base.json.parsing import AT_ONCE_BYTES, Parser
+from app.base.json.limits import LIMITS
+from app.base.json.parsing import Parser
 
-BRACKETS = b"[" + b"[]," * AT_ONCE_BYTES + b"[]]"
+BRACKETS = b"[" + b"[]," * LIMITS.inline_parse_bytes + b"[]]"
 
 
 @pytest.fixture
@@ -28,10 +29,10 @@ def collections() -> Iterator[list[str]]:
 
 async def test_nothing_is_collected_while_a_large_body_is_parsed(collections: list[str]) -> None:
     parser = Parser()
-    await parser.parse(b"[" + b"0," * AT_ONCE_BYTES + b"0]")
+    await parser.parse(b"[" + b"0," * LIMITS.inline_parse_bytes + b"0]")
     collections.clear()
     value = await parser.parse(BRACKETS)
-    assert len(value) == AT_ONCE_BYTES + 1  # type: ignore[arg-type]
+    assert len(value) == LIMITS.inline_parse_bytes + 1  # type: ignore[arg-type]
     assert collections.count("start") <= 2  # those of the moment after
     assert gc.isenabled()
 
