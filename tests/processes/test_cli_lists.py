@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +13,8 @@ import httpx
 import pytest
 
 from tests.processes.test_cli import NOBODY, PATIENCE_S, Commands, client, env, harmless, pending
-from tests.support import specs
-from tests.support.service import ROOT, Service, folder, plain_environment, serving
+from tests.support import forked, specs
+from tests.support.service import Service, folder, plain_environment, serving
 
 __all__ = ["env"]
 
@@ -257,10 +255,7 @@ def test_what_is_refused_is_said_in_a_line(commands: Commands, words: tuple[str,
 
 def operator(data: Path, *words: str) -> tuple[int, str, str]:
     """A command that opens the database itself, beside the service."""
-    command = [sys.executable, "-m", "app", *words, "--data-dir", str(data / "data")]
-    ended = subprocess.run(
-        command, cwd=ROOT, env=plain_environment(), capture_output=True, text=True, check=False
-    )
+    ended = forked.run("app", *words, "--data-dir", str(data / "data"), env=plain_environment())
     assert harmless(ended.stdout + ended.stderr)
     return ended.returncode, ended.stdout, ended.stderr
 

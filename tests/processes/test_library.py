@@ -30,6 +30,8 @@ from plangate.journal import Journal
 from plangate.local_calls import LocalCalls, error_text
 from pydantic import BaseModel
 
+from tests.support.forked import Forked
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_S, PATIENCE_S = 60.0, 20.0
 Event = dict[str, Any]
@@ -42,22 +44,17 @@ class Server:
         self.folder = folder
         self.url = self.key = ""
         self._port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
 
     def start(self) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_")}
-        command = [sys.executable, "-m", "app", "serve", "--port", str(self._port)]
+        command = ["serve", "--port", str(self._port), "--data-dir", str(self.folder / "data")]
+        printed, prints = os.pipe()
         with (self.folder / "log").open("a") as log:
-            self._process = subprocess.Popen(
-                [*command, "--data-dir", str(self.folder / "data")],
-                cwd=REPOSITORY,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._process.stdout is not None
-        listens, key_in = (self._process.stdout.readline().strip() for _ in range(2))
+            self._process = Forked("app", command, env=environment, stdout=prints, stderr=log.fileno())
+        os.close(prints)
+        self._printed = open(printed)  # noqa: SIM115 - open as long as the process may print
+        listens, key_in = (self._printed.readline().strip() for _ in range(2))
         assert listens, (self.folder / "log").read_text()[-2000:]
         self.url = listens.rsplit(" ", 1)[1]
         self.key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()
@@ -68,8 +65,7 @@ class Server:
         if process is not None:
             process.send_signal(number)
             process.wait(START_S)
-            assert process.stdout is not None
-            process.stdout.close()
+            self._printed.close()
 
     def runtime(self, spec: Any, **parts: Any) -> plangate.Runtime:
         return plangate.create_runtime(spec, url=self.url, api_key=self.key, **parts)

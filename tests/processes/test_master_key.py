@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import forked
+
 
 def plangate(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PLANGATE_") and k != "DATABASE_URL"}
-    command = [sys.executable, "-m", "app", *arguments, "--data-dir", str(folder)]
-    return subprocess.run(
-        command, env={**kept, **more}, capture_output=True, text=True, timeout=60, check=False
-    )
+    return forked.run("app", *arguments, "--data-dir", str(folder), env={**kept, **more})
 
 
 def test_another_master_key_is_refused_and_a_short_one_is_not_shown(tmp_path: Path) -> None:

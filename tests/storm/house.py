@@ -23,6 +23,7 @@ from tests.storm.models import DeadlyModel
 def house_with(model: SlowModel, measured: Path | None = None, **env: object) -> Iterator[House]:
     """A running service whose tenants may reach the model. When it stops, the longest callbacks are in `measured`."""
     home = House(allow_hosts=f"127.0.0.1:{model.port}", **env)
+    home.program = ["-m", "app"]  # its memory and its start are measured, so it is not forked
     if measured is not None:
         home.program = ["-m", "tests.storm.measured_service", str(measured)]
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 END_WITHIN_S = 60.0
@@ -69,25 +69,24 @@ def started(
     settings: Mapping[str, str] | None,
     command: Sequence[str] = ("serve", "--port", "0"),
     open_files: tuple[int, int] | None = None,
-) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
+) -> Iterator[tuple[Forked, Iterator[str]]]:
     """Run a command of the service until the block ends, and give what it prints line by line."""
-    command = [sys.executable, "-m", "app", *command, "--data-dir", str(at / "data")]
-    if open_files is not None:
-        soft, hard = open_files
-        command = ["/bin/sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh", *command]
-    with (at / "log").open("a") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**plain_environment(), **(settings or {})},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert process.stdout is not None
+    printed, prints = os.pipe()
     try:
-        yield process, iter(lambda: process.stdout.readline().strip(), None)  # type: ignore[union-attr]
+        with (at / "log").open("a") as log:
+            process = Forked(
+                "app",
+                [*command, "--data-dir", str(at / "data")],
+                env={**plain_environment(), **(settings or {})},
+                stdout=prints,
+                stderr=log.fileno(),
+                open_files=open_files,
+            )
     finally:
-        process.terminate()
-        process.wait(END_WITHIN_S)
-        process.stdout.close()
+        os.close(prints)
+    with open(printed) as lines:
+        try:
+            yield process, iter(lambda: lines.readline().strip(), None)
+        finally:
+            process.terminate()
+            process.wait(END_WITHIN_S)

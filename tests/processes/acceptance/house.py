@@ -23,6 +23,7 @@ import httpx
 from app.base import embedded_postgres
 from app.base.embedded_postgres import places, wire
 from tests.processes.acceptance.reader import Reader
+from tests.support.forked import Forked
 
 T = TypeVar("T")
 
@@ -63,11 +64,16 @@ def readiness(url: str) -> int | None:
 class Process:
     """A process of ours in a session of its own; what it says is in `log`."""
 
-    def __init__(self, command: Sequence[str], log: Path, env: dict[str, str]) -> None:
+    def __init__(self, child: Forked | subprocess.Popen[bytes], log: Path) -> None:
         self.log = log
+        self._child = child
+        self.pid = child.pid
+
+    @classmethod
+    def started(cls, command: Sequence[str], log: Path, env: dict[str, str]) -> Process:
         with log.open("ab") as out:
-            self._child = subprocess.Popen(
-                command,
+            child = subprocess.Popen(
+                [sys.executable, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -75,7 +81,16 @@ class Process:
                 env={**os.environ, **env},
                 start_new_session=True,
             )
-        self.pid = self._child.pid
+        return cls(child, log)
+
+    @classmethod
+    def forked(cls, arguments: Sequence[str], log: Path, env: dict[str, str]) -> Process:
+        """Start a command of the service."""
+        with log.open("ab") as out:
+            child = Forked(
+                "app", arguments, env={**os.environ, **env}, stdout=out.fileno(), stderr=out.fileno()
+            )
+        return cls(child, log)
 
     @property
     def alive(self) -> bool:
@@ -150,7 +165,7 @@ class House:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.service: Process | None = None
-        self.program = ["-m", "app"]  # what runs as `plangate serve`
+        self.program: list[str] | None = None  # what runs instead of the service, which is forked
         self._processes: list[Process] = []
         self._users: list[Process] = []
         self._readers: list[Reader] = []
@@ -162,7 +177,7 @@ class House:
 
     def serve(self, *flags: str, wait: bool = True) -> Process:
         arguments = ["serve", "--port", str(self.port), "--data-dir", str(self.data_dir), *flags]
-        self.service = self._start("service", [sys.executable, *self.program, *arguments])
+        self.service = self._start_app("service", arguments)
         if wait:
             self.until_ready()
         return self.service
@@ -170,7 +185,7 @@ class House:
     def serve_at(self, port: int, *, wait: bool = True) -> Process:
         """Start one more service, on a port of its own. It is ready when this returns, unless told not to `wait`."""
         arguments = ["serve", "--port", str(port), "--data-dir", str(self.data_dir)]
-        service = self._start(f"service-{port}", [sys.executable, *self.program, *arguments])
+        service = self._start_app(f"service-{port}", arguments)
         if not wait:
             return service
 
@@ -206,15 +221,15 @@ class House:
 
     def worker(self) -> Process:
         count = len(self._processes)
-        command = [sys.executable, "-m", "app", "worker", "--data-dir", str(self.data_dir)]
-        worker = self._start(f"worker-{count}", command)
+        worker = self._start_app(f"worker-{count}", ["worker", "--data-dir", str(self.data_dir)])
         eventually(lambda: "worker runs" in worker.log.read_text("utf-8"), "the worker runs", START_S)
         return worker
 
     def user(self, ledger: Ledger, *names: str, lease_ms: int = 2000) -> Process:
         script = str(Path(__file__).with_name("user_process.py"))
         arguments = [self.url, str(self.data_dir / "local-key"), str(ledger.folder), ",".join(names)]
-        user = self._start("user", [sys.executable, script, *arguments, str(lease_ms)])
+        command = [script, *arguments, str(lease_ms)]
+        user = self._keep(Process.started(command, self.folder / "user.log", self.env))
         self._users.append(user)
         return user
 
@@ -223,8 +238,13 @@ class House:
         while self._users:
             self._users.pop().kill()
 
-    def _start(self, name: str, command: Sequence[str]) -> Process:
-        process = Process(command, self.folder / f"{name}.log", self.env)
+    def _start_app(self, name: str, arguments: Sequence[str]) -> Process:
+        log = self.folder / f"{name}.log"
+        if self.program is not None:
+            return self._keep(Process.started([*self.program, *arguments], log, self.env))
+        return self._keep(Process.forked(arguments, log, self.env))
+
+    def _keep(self, process: Process) -> Process:
         self._processes.append(process)
         return process
 

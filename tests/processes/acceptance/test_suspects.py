@@ -40,6 +40,7 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(model: SlowModel, plugins: Path) -> Iterator[House]:
     """With leases so long that only the file locks say who died."""
     made = House(lease_s=60, allow_hosts=f"127.0.0.1:{model.port}", PYTHONPATH=str(plugins))
+    made.program = ["-m", "app"]  # a forked process would not look for the plugin
     try:
         yield made
     finally:
