@@ -182,7 +182,8 @@ class Artifact:
     body_bytes: int
     superseded: bool = False
     competes_with: tuple[str, ...] = ()
-    present: bytes | None = field(default=None, repr=False)  # the digest of what is at its path now
+    present: bytes | None = field(default=None, repr=False)
+    """The digest of what is at its path now; empty for a directory whose files were not read."""
 
     @property
     def id(self) -> str:
@@ -194,12 +195,14 @@ class Artifact:
         return bytes.fromhex(self.record["digest"]["value"])
 
     def wire(self) -> dict[str, Any]:
+        """Return the record. For a directory whose files were not read, it does not say `targetChanged`."""
         shown = {name: value for name, value in self.record.items() if name != "callId"}
         available = self.present is not None
+        if self.present != b"":
+            shown["targetChanged"] = available and self.present != self.digest
         return {
             **shown,
             "targetAvailable": available,
-            "targetChanged": available and self.present != self.digest,
             "status": "superseded" if self.superseded else "active",
             "competesWith": list(self.competes_with),
         }

@@ -63,10 +63,15 @@ TAGGED = """(SELECT b.*, t.artifact_id, t.tag FROM artifact_tags t CROSS JOIN LA
  (SELECT * FROM artifacts b WHERE b.tenant_id = $1 AND b.id = t.artifact_id OFFSET 0) b) a"""
 
 # What is at the path of a target now: the digest of a file (NULL where it was deleted), or that of the list of a
-# directory's files, in the form in which `sha256sum` writes it. OFFSET: one look at the index for each file. As long as
+# directory's files, in the form in which `sha256sum` writes it. Without $5 the files of a directory are not read: its
+# digest is empty if it has any. OFFSET: one look at the index for each file. As long as
 # nobody counted what is in a new workspace, a join was one of all versions with all files.
 PRESENT = """
-SELECT CASE WHEN n.is_directory THEN
+SELECT CASE WHEN n.is_directory AND NOT $5 THEN
+         (SELECT ''::bytea FROM workspace_files f
+           WHERE f.tenant_id = $1 AND f.thread_id = n.thread_id AND NOT f.deleted
+             AND f.path >= (n.path || '/') COLLATE "C" AND f.path < (n.path || '0') COLLATE "C" LIMIT 1)
+       WHEN n.is_directory THEN
          (SELECT sha256(convert_to(string_agg(encode(v.digest, 'hex') || '  ' || substr(f.path, char_length(n.path) + 2)
                                               || E'\\n', '' ORDER BY f.path), 'UTF8'))
             FROM (SELECT path, version FROM workspace_files f
@@ -217,14 +222,20 @@ async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) 
     await tx.run(NOTE_USES, tx.tenant, work_id, *([use[n] for use in uses] for n in range(3)))
 
 
-async def by_ids(tx: Tx, ids: Sequence[str], within_s: float | None = None) -> list[Artifact]:
-    """Those of these records that there are, in their order. Raises StatementTimeout if so much time is given."""
-    found = {a.id: a for a in await _with_targets(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)), within_s)}
+async def by_id(tx: Tx, id: str) -> Artifact | None:
+    rows = await tx.fetch(BY_IDS, tx.tenant, [id])
+    return next(iter(await _with_targets(tx, rows, read_directories=True)), None)
+
+
+async def by_ids(tx: Tx, ids: Sequence[str]) -> list[Artifact]:
+    """Return those of these records that exist, in their order."""
+    found = {a.id: a for a in await _with_targets(tx, await tx.fetch(BY_IDS, tx.tenant, list(ids)))}
     return [found[id] for id in ids if id in found]
 
 
 async def of_call(tx: Tx, call_id: str) -> Artifact | None:
-    return next(iter(await _with_targets(tx, await tx.fetch(OF_CALL, tx.tenant, call_id))), None)
+    rows = await tx.fetch(OF_CALL, tx.tenant, call_id)
+    return next(iter(await _with_targets(tx, rows, read_directories=True)), None)
 
 
 async def of_work(tx: Tx, work_id: str, limit: int) -> list[Artifact]:
@@ -286,12 +297,12 @@ SELECT {COLUMNS} FROM ({found} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)
 
 
 async def page(
-    tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int, look: int, within_s: float
+    tx: Tx, filters: Mapping[str, Any], status: str | None, limit: int, look: int
 ) -> list[Artifact]:
     """Of the next `look` records that one of these filters finds at most `limit` that pass all of them, newest first.
-    `status`: only those that have it. Raises StatementTimeout."""
+    `status`: only those that have it."""
     sql, values = page_sql(tx.tenant, filters, status, limit, look)
-    return await _with_targets(tx, await tx.fetch(sql, *values), within_s)
+    return await _with_targets(tx, await tx.fetch(sql, *values))
 
 
 async def looked_at_count(tx: Tx, filters: Mapping[str, Any], look: int) -> str | None:
@@ -303,17 +314,14 @@ async def looked_at_count(tx: Tx, filters: Mapping[str, Any], look: int) -> str 
     return None if last is None else str(last)
 
 
-async def _with_targets(tx: Tx, rows: Sequence[Any], within_s: float | None = None) -> list[Artifact]:
-    """With what is at their paths: each directory costs what is in it."""
+async def _with_targets(tx: Tx, rows: Sequence[Any], *, read_directories: bool = False) -> list[Artifact]:
+    """Return the artifacts with what is at their paths. Reading a directory costs as much as it has files."""
     if not rows:
         return []
     targets = [(r["thread_id"], r["path"], r["is_directory"]) for r in rows]
     each = list(dict.fromkeys(targets))
     columns = [list(column) for column in zip(*each, strict=True)]
-    if within_s is not None and any(r["is_directory"] for r in rows):
-        found = await tx.fetch_within(within_s, PRESENT, tx.tenant, *columns)
-    else:
-        found = await tx.fetch(PRESENT, tx.tenant, *columns)
+    found = await tx.fetch(PRESENT, tx.tenant, *columns, read_directories)
     present = dict(zip(each, (r["digest"] for r in found), strict=True))
     return [
         Artifact(
@@ -327,13 +335,9 @@ async def _with_targets(tx: Tx, rows: Sequence[Any], within_s: float | None = No
     ]
 
 
-def _place(row: Any) -> tuple[str, str, bool]:
-    return row["thread_id"], row["path"], row["is_directory"]
-
-
 async def present_digest(tx: Tx, thread_id: str, path: str, *, is_directory: bool) -> bytes | None:
     """Return the digest of what is at a path now."""
-    found: bytes | None = await tx.value(PRESENT, tx.tenant, [thread_id], [path], [is_directory])
+    found: bytes | None = await tx.value(PRESENT, tx.tenant, [thread_id], [path], [is_directory], True)
     return found
 
 

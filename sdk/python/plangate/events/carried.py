@@ -170,7 +170,7 @@ class ArtifactInfo(Wire):
     kind: str
     path: str
     target_available: bool = True
-    target_changed: bool = False
+    target_changed: bool | None = None  # left out for a directory in a list: read the one record
     is_directory: bool | None = None
     title: str | None = None
     summary: str | None = None
