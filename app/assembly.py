@@ -43,6 +43,7 @@ from app.engine.children import ChildCommand, ChildLimits, ChildProcesses
 from app.engine.ending import QueryEndings
 from app.engine.processes import ProcessLocks, ProcessRecord
 from app.engine.worker import PeriodicTask, Worker
+from app.journal.ended_work import work_counter
 from app.journal.hub import Hub
 from app.journal.models import parse_query_key
 from app.journal.streams import Streams
@@ -76,7 +77,7 @@ from app.variables.service import VariableService
 from app.workspace.service import Workspaces
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Everything of a process, wired. `start` and `aclose` bracket its life."""
 
@@ -297,6 +298,7 @@ def assemble(
     """
     metrics = Metrics()
     db = open_database(site.dsn, size=settings.pool_size, metrics=metrics)
+    db.on_report(work_counter(metrics))
     origin = child_id or new_id("prc_")
     hub = Hub()
     journal = JournalWriter(db, hub, origin)
@@ -400,7 +402,7 @@ def assemble(
     endings = QueryEndings(db, end_hooks)
     spans = None if build is None else SpanReporter(db, build, metrics, content=settings.telemetry_content)
     if spans is not None:
-        db.on_ended_work(spans.enqueue)
+        db.on_report(spans.enqueue)
         worker.on_taken_over(spans.enqueue_takeover)
     queries = QueryService(runtimes, approvals, schemas, end_hooks, worker, db, hub)
 
@@ -421,41 +423,41 @@ def assemble(
     }
     listener = Listener(site.listen_dsn, channels, gap)
     return Services(
-        db,
-        Door(db, tenancy, signer),
-        hub,
-        journal,
-        streams,
-        listener,
-        worker,
-        children,
-        tenancy,
-        kept,
-        runtimes,
-        providers,
-        queries,
-        approvals,
-        references,
-        documents,
-        signing,
-        McpPinning(mcp, TenantShares(settings.mcp_lists, settings.tenant_mcp_lists), metrics),
-        calls,
-        dispatch,
-        ClientCalls(references.hydrate),
-        call_hints,
-        plans,
-        HostPlanService(plans, queries),
-        schemas,
-        metrics,
-        lookups,
-        settings.metrics_token,
-        LoopWatchdog(metrics, settings.loop_blocked_ms / 1000),
-        spans,
-        workspaces,
-        artifacts,
-        deletions,
-        chainer,
-        (
+        db=db,
+        door=Door(db, tenancy, signer),
+        hub=hub,
+        journal=journal,
+        streams=streams,
+        listener=listener,
+        worker=worker,
+        children=children,
+        tenancy=tenancy,
+        secrets=kept,
+        runtimes=runtimes,
+        providers=providers,
+        queries=queries,
+        approvals=approvals,
+        references=references,
+        documents=documents,
+        signing=signing,
+        mcp_pinning=McpPinning(mcp, TenantShares(settings.mcp_lists, settings.tenant_mcp_lists), metrics),
+        calls=calls,
+        dispatch=dispatch,
+        client_calls=ClientCalls(references.hydrate),
+        call_hints=call_hints,
+        plans=plans,
+        host_plans=HostPlanService(plans, queries),
+        schemas=schemas,
+        metrics=metrics,
+        lookups=lookups,
+        metrics_token=settings.metrics_token,
+        watchdog=LoopWatchdog(metrics, settings.loop_blocked_ms / 1000),
+        spans=spans,
+        workspaces=workspaces,
+        artifacts=artifacts,
+        deletions=deletions,
+        chainer=chainer,
+        chores=(
             endings.finish_due,
             endings.repair_stranded,
             approvals.expire_due,
@@ -466,5 +468,5 @@ def assemble(
             deletions.finish_due,
             lambda: idempotency.sweep(db),
         ),
-        HealthMonitor(db),
+        health=HealthMonitor(db),
     )

@@ -173,7 +173,7 @@ async def stranded_queries(db: Database, limit: int) -> list[tuple[str, str]]:
 async def end(tx: Tx, query_id: str, status: str, reason: str, error: bytes) -> None:
     ended_at = await tx.value(END, tx.tenant, query_id, reason, error, status)
     rows = await tx.fetch(CLOSE_WORK, tx.tenant, query_id, status, error, ended_at)
-    tx.ended_work += [ended_work(Work(**r)) for r in rows]
+    tx.reports += [ended_work(Work(**r)) for r in rows]
     await tx.run(NOTIFY_WAKE, tx.tenant, query_id)
 
 

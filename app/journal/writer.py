@@ -18,8 +18,9 @@ from app.base.errors import Unavailable
 from app.base.ids import time_ms
 from app.base.logs.processors import Throttle
 from app.base.metrics import ModelCallUsage
-from app.base.postgres.database import Database, EndedWork, is_outage
+from app.base.postgres.database import Database, is_outage
 from app.journal import store
+from app.journal.ended_work import EndedWork
 from app.journal.hub import Hub
 from app.journal.models import Delta, Entry, Event, Lease, LeaseLost, Pending, Work, event
 
@@ -41,7 +42,6 @@ class JournalWriter:
     def __init__(self, db: Database, hub: Hub, origin: str) -> None:
         self._db = db
         self._metrics = db.metrics
-        self._record_ended_work = db.record_ended_work
         self._hub = hub
         self._origin = origin
         self._queue: deque[Pending] = deque()
@@ -181,7 +181,7 @@ class JournalWriter:
         """Report ended work records, after the waiters of the entry were resumed."""
         over = [ended_work(w) for w in pending.work if w.over]
         if over:
-            self._record_ended_work(pending.lease.tenant, over)
+            self._db.report(pending.lease.tenant, over)
 
     @property
     def pending_bytes(self) -> int:

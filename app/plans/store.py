@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.base.postgres.database import EndedWork, Tx
+from app.base.postgres.database import Tx
+from app.journal.ended_work import EndedWork
 from app.plans.models import Plan
 from app.plans.states import PlanStatus
 
@@ -245,7 +246,7 @@ async def open_action_work(tx: Tx, *args: Any) -> None:
 async def close_action_work(
     tx: Tx, work_id: str, status: str, output: bytes | None, error: bytes | None
 ) -> None:
-    tx.ended_work += [
+    tx.reports += [
         EndedWork(*r) for r in await tx.fetch(CLOSE_WORK, tx.tenant, work_id, status, output, error)
     ]
 

@@ -17,8 +17,9 @@ import structlog
 
 from app.base.errors import Unavailable
 from app.base.metrics import Metrics
-from app.base.postgres.database import Database, EndedWork
+from app.base.postgres.database import Database
 from app.base.threads import run_in_thread
+from app.journal.ended_work import EndedWork
 from app.telemetry import store
 from app.telemetry.spans import Span, span_from_row
 

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 import structlog
@@ -23,7 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.base.errors import TransactionConflict, Unavailable
-from app.base.metrics import Metrics, ModelCallUsage
+from app.base.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -81,16 +81,7 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, OUTAGE_ERRORS)
 
 
-class EndedWork(NamedTuple):
-    """A work record that has ended. `use` is the usage of a model call."""
-
-    id: str
-    kind: str
-    status: str
-    use: ModelCallUsage | None = None
-
-
-EndedWorkListener = Callable[[str, Sequence[EndedWork]], None]
+CommitListener = Callable[[str, Sequence[Any]], None]
 
 
 class StatementTimeout(Exception):
@@ -100,12 +91,13 @@ class StatementTimeout(Exception):
 class Tx:
     """An open transaction of one tenant. Functions that take one join their caller's transaction."""
 
-    __slots__ = ("_commit_hooks", "_rollback_hooks", "ended_work", "raw", "tenant")
+    __slots__ = ("_commit_hooks", "_rollback_hooks", "raw", "reports", "tenant")
 
     def __init__(self, raw: Any, tenant: str) -> None:
         self.raw = raw
         self.tenant = tenant
-        self.ended_work: list[EndedWork] = []  # reported once the transaction is durable
+        self.reports: list[Any] = []
+        """What listeners are told once the transaction is durable."""
         self._commit_hooks: list[Callable[[], None]] = []
         self._rollback_hooks: list[Callable[[], None]] = []
 
@@ -155,26 +147,20 @@ class Database:
     def __init__(self, engine: AsyncEngine, metrics: Metrics) -> None:
         self._engine = engine
         self.metrics = metrics
-        self._ended_work_listeners: list[EndedWorkListener] = []
+        self._listeners: list[CommitListener] = []
         self._next_outage_log = 0.0
 
-    def on_ended_work(self, listener: EndedWorkListener) -> None:
-        """Register a listener for work records that this process ended, called with the tenant once they are
-        durable.
+    def on_report(self, listener: CommitListener) -> None:
+        """Register a listener, called with the tenant and the reports of a transaction once it is durable.
 
         It must return immediately and must not raise.
         """
-        self._ended_work_listeners.append(listener)
+        self._listeners.append(listener)
 
-    def record_ended_work(self, tenant: str, work: Sequence[EndedWork]) -> None:
-        """Count ended work records and notify the listeners. Every end of a work record passes through
-        here."""
-        for one in work:
-            self.metrics.count_work_record(one.kind, one.status)
-            if one.use is not None:
-                self.metrics.count_model_call(one.use)
-        for listener in self._ended_work_listeners:
-            listener(tenant, work)
+    def report(self, tenant: str, reports: Sequence[Any]) -> None:
+        """Tell the listeners what is durable."""
+        for listener in self._listeners:
+            listener(tenant, reports)
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Tx]:
@@ -197,8 +183,8 @@ class Database:
                 tx.run_hooks(durable=False)
                 raise
             tx.run_hooks(durable=True)
-            if tx.ended_work:
-                self.record_ended_work(tenant, tx.ended_work)
+            if tx.reports:
+                self.report(tenant, tx.reports)
 
     async def call(self, statement: str, *args: Any) -> list[Any]:
         """Run one statement as its own transaction, for functions that span tenants.
