@@ -12,6 +12,7 @@ from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
 from app.base.postgres.database import Database, Tx
+from app.engine import work_records
 from app.workspace import paths
 from app.workspace.models import FileRow, StoredBody
 from app.workspace.service import Workspaces, lock_thread, require_thread
@@ -169,7 +170,7 @@ class ArtifactService:
         """Return a work record for a host that publishes. Raise NotFound."""
         await lock_thread(tx, thread_id)
         work_id = new_id("wrk_")
-        await store.add_host(tx, work_id, thread_id)
+        await work_records.add_host(tx, work_id, thread_id, "publish")
         return Producer(work_id, None, "host", thread_id)
 
     # -- reading ---------------------------------------------------------------------------------------------

@@ -123,11 +123,6 @@ SELECT up.*, (SELECT m.model FROM work_records m WHERE m.tenant_id = $1 AND m.qu
   FROM up
  ORDER BY up.kind = 'agent' DESC, up.kind NOT IN ('tool_call', 'model_call', 'action', 'predicate') DESC, up.depth LIMIT 1
 """
-HOST = """
-INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)
-VALUES ($1, $2, $3, 'host', 'publish', '', 'succeeded', now())
-"""
-
 TENANTS = "SELECT tenant_id FROM tenant_ids()"
 # Of a thread that is deleted the tombstone counts: of many records the last go, and with them the chain, only later.
 KEPT = """NOT (
@@ -356,10 +351,6 @@ async def descendants(tx: Tx, id: str, depth: int, limit: int) -> list[tuple[str
 
 async def unit(tx: Tx, work_id: str) -> Any:
     return await tx.row(UNIT, tx.tenant, work_id)
-
-
-async def add_host(tx: Tx, work_id: str, thread_id: str) -> None:
-    await tx.run(HOST, tx.tenant, work_id, thread_id)
 
 
 async def tenants(db: Database) -> list[str]:

@@ -13,6 +13,7 @@ from app.journal.models import Work
 from app.journal.writer import ended_work
 from app.llm.messages import Usage
 
+SET_REQUEST = "UPDATE queries SET request = $3 WHERE tenant_id = $1 AND id = $2"
 RECORD = """
 SELECT id, thread_id, runtime_id, kind, agent, principal, prompt, request, wake, worked_ms FROM queries
  WHERE tenant_id = $1 AND id = $2
@@ -158,6 +159,10 @@ async def lock_for_end(tx: Tx, query_id: str) -> Any:
 async def lock_ending(tx: Tx, query_id: str) -> Any:
     """Lock a query that is to be ended. Return None if it has ended."""
     return await tx.row(LOCK_ENDING, tx.tenant, query_id)
+
+
+async def set_request(tx: Tx, query_id: str, request: bytes) -> None:
+    await tx.run(SET_REQUEST, tx.tenant, query_id, request)
 
 
 async def claim_endings(db: Database, limit: int, again_s: float) -> list[tuple[str, str]]:

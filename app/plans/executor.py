@@ -20,6 +20,7 @@ from app.documents import store as state_store
 from app.documents.models import WriteRow
 from app.documents.service import PreparedWrite
 from app.documents.writing import WriteRejected
+from app.engine import work_records
 from app.engine.query_run import QueryRun
 from app.engine.work_data import work_data
 from app.journal import store as journal_store
@@ -115,7 +116,7 @@ class PlanExecution:
                 await self._plans.move(
                     tx, self._runtime, plan, status, self._who, result=strict_json.dumps(answer)
                 )
-                await store.close_action_work(tx, work.id, ended.status, None, None)
+                await work_records.close_action(tx, work.id, ended.status, None, None)
                 await journal_store.append(tx, self._run.query.id, [told])
 
         await self._run.in_fenced_transaction(close)
@@ -275,18 +276,22 @@ class PlanExecution:
             tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
         )
         await (self._dispatch.calls.offer_again if again else self._dispatch.calls.offer)(tx, call)
-        await store.open_action_work(
-            tx,
-            call.work_id,
-            self._run.query.id,
-            self._run.query.thread_id,
-            execution_id,
-            call.name,
-            scope.agent,
-        )
+        await self._open_work(tx, call.work_id, execution_id, call.name, scope.agent)
         if call.sender == "client":
             return OfferedCall(call)
         return OfferedCall(call, await self._dispatch.calls.take(tx, call.work_id, self._run.lease.epoch))
+
+    async def _open_work(self, tx: Tx, work_id: str, parent_id: str, name: str, agent: str) -> None:
+        query = self._run.query
+        await work_records.open_action(
+            tx,
+            id=work_id,
+            query_id=query.id,
+            thread_id=query.thread_id,
+            parent_id=parent_id,
+            name=name,
+            agent=agent,
+        )
 
     async def _payloads(
         self, execution_id: str, shipment: DispatchBatch, texts: GatheredDocuments | Verdict
@@ -412,10 +417,7 @@ class PlanExecution:
             scope = self._run.scope(work_id, execution_id, scope.agent)
         elif unsent:
             name = bodies.client_call_name(shipment.boundary)
-            query = self._run.query
-            await store.open_action_work(
-                tx, work_id, query.id, query.thread_id, execution_id, name, scope.agent
-            )
+            await self._open_work(tx, work_id, execution_id, name, scope.agent)
         written: list[WriteRow] = []
         if way is not None:
             holder, epoch = VariableScope.of(self._run), self._run.lease.epoch
@@ -432,7 +434,7 @@ class PlanExecution:
         )
         if work_id:
             told = {"succeeded": "succeeded", "unknown": "unknown"}.get(status, "failed")
-            await store.close_action_work(tx, work_id, told, parts.get("result"), parts.get("error"))
+            await work_records.close_action(tx, work_id, told, parts.get("result"), parts.get("error"))
         return written
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from app.base.ids import new_id
 from app.base.json.offload import loads, offload
 from app.base.postgres.database import Tx
+from app.engine import work_records
 from app.journal.models import Scope
 from app.plans import body as bodies
 from app.plans import store
@@ -41,7 +42,7 @@ class HostPlanService:
         chosen = await self._queries.runtime_for(tx, asked)
         thread = await self._queries.thread_for(tx, asked, chosen)
         work_id = new_id("wrk_")
-        await store.host_work(tx, work_id, thread, caller.principal, spec_name)
+        await work_records.add_host(tx, work_id, thread, spec_name, caller.principal)
         who = Actor(Scope("", thread, work_id, None, ""), caller.principal)
         spec = chosen.plans.get(spec_name)
         return await self._plans.store(
@@ -86,7 +87,7 @@ class HostPlanService:
         runtime = await self._queries.runtime_for(tx, Submission("", plan.runtime_id))
         if plan.status is not PlanStatus.DRAFT or thread != plan.thread_id:
             work_id = new_id("wrk_")
-            await store.host_work(tx, work_id, thread, caller.principal, plan.spec_name)
+            await work_records.add_host(tx, work_id, thread, plan.spec_name, caller.principal)
             who = Actor(Scope("", thread, work_id, None, ""), caller.principal)
             flat = bodies.flatten_payload(runtime.plans[plan.spec_name], await offload(loads, plan.body))
             plan = await self._plans.store(

@@ -18,6 +18,7 @@ from app.base.json.offload import loads, offload
 from app.base.postgres.database import Database, Tx
 from app.base.responses import to_wire
 from app.base.schema.checker import SchemaChecker
+from app.engine import work_records
 from app.engine.query_run import QueryRun
 from app.journal import store as journal_store
 from app.journal.models import Event, Scope, event
@@ -360,7 +361,7 @@ class PlanService:
                     if left.status is not ActionStatus.SKIPPED and row["work_id"] not in closed:
                         closed.add(row["work_id"])
                         said = parts.get("result"), parts.get("error")
-                        await store.close_action_work(tx, row["work_id"], left.status, *said)
+                        await work_records.close_action(tx, row["work_id"], left.status, *said)
             result = strict_json.dumps({"status": "failed", "reason": reason})
             await self.move(tx, runtime, plan, PlanStatus.FAILED, Actor(scope, "service"), result=result)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.base.postgres.database import Tx
-from app.journal.ended_work import EndedWork
 from app.plans.models import Plan
 from app.plans.states import PlanStatus
 
@@ -226,36 +225,3 @@ async def revisions(tx: Tx, plan_id: str) -> list[Any]:
 
 async def transitions(tx: Tx, plan_id: str) -> list[Any]:
     return await tx.fetch(TRANSITIONS, tx.tenant, plan_id)
-
-
-OPEN_WORK = """
-INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status)
-VALUES ($1, $2, $3, $4, $5, 'action', $6, $7, 'running')
-ON CONFLICT (tenant_id, id) DO UPDATE SET status = 'running', ended_at = NULL, attempts = work_records.attempts + 1
-"""
-CLOSE_WORK = """
-UPDATE work_records SET status = $3, output = $4, error = $5, ended_at = clock_timestamp() WHERE tenant_id = $1 AND id = $2
-RETURNING id, kind, status
-"""
-
-
-async def open_action_work(tx: Tx, *args: Any) -> None:
-    await tx.run(OPEN_WORK, tx.tenant, *args)
-
-
-async def close_action_work(
-    tx: Tx, work_id: str, status: str, output: bytes | None, error: bytes | None
-) -> None:
-    tx.reports += [
-        EndedWork(*r) for r in await tx.fetch(CLOSE_WORK, tx.tenant, work_id, status, output, error)
-    ]
-
-
-HOST_WORK = """
-INSERT INTO work_records (tenant_id, id, thread_id, kind, name, agent, status, ended_at)
-VALUES ($1, $2, $3, 'host', $5, $4, 'succeeded', now())
-"""
-
-
-async def host_work(tx: Tx, work_id: str, thread_id: str, principal: str, name: str) -> None:
-    await tx.run(HOST_WORK, tx.tenant, work_id, thread_id, principal, name)

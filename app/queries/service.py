@@ -320,7 +320,7 @@ class QueryService:
             _check_cost_limit(await self._runtimes.get(tx.tenant, record.runtime_id, tx), limits)
         request = orjson.loads(kept["request"])
         request["limits"] = {**request.get("limits", {}), **limits}
-        await queries_store.set_request(tx, query_id, strict_json.dumps(request))
+        await store.set_request(tx, query_id, strict_json.dumps(request))
         await queue_store.wake(tx, query_id)
 
     async def fail_due_limits(self) -> int:

@@ -81,8 +81,6 @@ async def make_thread(tx: Tx, thread_id: str, key: str | None, runtime_id: str |
     return str(await tx.value(MAKE_THREAD, tx.tenant, thread_id, key, runtime_id))
 
 
-SET_REQUEST = "UPDATE queries SET request = $3 WHERE tenant_id = $1 AND id = $2"
-
 DUE_LIMITS = "SELECT tenant_id, id FROM due_limits($1)"
 
 IS_PAST_LIMIT = """
@@ -101,10 +99,6 @@ SELECT {THREAD_COLUMNS} FROM threads t WHERE t.tenant_id = $1 AND ($2::text IS N
 AGENTS_OF_THREAD = """
 SELECT DISTINCT agent FROM work_records WHERE tenant_id = $1 AND thread_id = $2 AND kind = 'agent' ORDER BY agent
 """
-
-
-async def set_request(tx: Tx, query_id: str, request: bytes) -> None:
-    await tx.run(SET_REQUEST, tx.tenant, query_id, request)
 
 
 async def due_limits(db: Database, limit: int) -> list[tuple[str, str]]:
