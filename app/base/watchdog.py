@@ -107,14 +107,17 @@ class LoopWatchdog:
         """Log what blocks the loop, when it continues or after `STILL_BLOCKED_S`."""
         logs = self._throttle.allow()
         of_loop, of_others = _thread_stacks(loop_thread) if logs else ([], [])
+        watched_s = 0.0
         while (beat := last.next) is None:
-            lag_s = time.monotonic() - last.next_due
-            if logs and lag_s >= STILL_BLOCKED_S:
+            now = time.monotonic()
+            if logs and watched_s >= STILL_BLOCKED_S:
                 trace = of_loop + of_others
-                log.error("loop.still_blocked", lag_ms=_milliseconds(lag_s), trace=trace)
+                log.error("loop.still_blocked", lag_ms=_milliseconds(now - last.next_due), trace=trace)
                 logs = False
             if self._stopping.wait(self._interval_s):
                 return
+            # A process that was stopped or suspended for a while has no blocked loop: this thread did not run either.
+            watched_s += min(time.monotonic() - now, 2 * self._interval_s)
         if logs:
             trace = of_loop if beat.cpu_s > beat.lag_s / 2 else of_loop + of_others
             lag_ms, cpu_ms = _milliseconds(beat.lag_s), _milliseconds(beat.cpu_s)

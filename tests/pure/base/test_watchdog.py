@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,6 +196,31 @@ async def test_a_loop_that_stays_blocked_is_logged_meanwhile(
     assert any(
         place.endswith(" test_a_loop_that_stays_blocked_is_logged_meanwhile") for place in line["trace"]
     )
+
+
+async def test_a_process_that_was_stopped_has_no_loop_that_stays_blocked(
+    lines: list[dict[str, Any]], sampled: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped_s, thread_time=time.thread_time)
+    monkeypatch.setattr(watchdog, "time", clock)
+
+    def continues() -> None:
+        nonlocal stopped_s
+        sampled.clear()
+        stopped_s = 10.0
+        assert sampled.wait(PATIENCE_S)
+        time.sleep(2 * THRESHOLD_S)  # the watchdog's thread runs before the loop does
+
+    dog = LoopWatchdog(Metrics(), THRESHOLD_S, log_every_s=0)
+    dog.start()
+    try:
+        asyncio.get_running_loop().call_soon(continues)
+        line = await line_about(lines, "continues")
+    finally:
+        dog.stop()
+    assert (line["event"], line["level"]) == ("loop.blocked", "warning")
+    assert line["lag_ms"] >= 10_000
 
 
 async def test_stopping_twice_ends_the_thread_once() -> None:
