@@ -12,6 +12,13 @@ import random
 from dataclasses import dataclass, replace
 
 import orjson
+from plangate.events import (
+    ContextTrimmedEvent,
+    StepRetryEvent,
+    StepStartEvent,
+    ToolInvocationEvent,
+    WorkEndEvent,
+)
 from plangate.spec.models import AgentSpec
 
 from app.agents.loop import CallModel, Turn
@@ -78,9 +85,9 @@ async def call_model(
         context = context.fit(step.messages)
     work = _open_record(asked, step, context)
     scope = run.scope(work.id, asked.work_id, asked.agent.name)
-    started = event(scope, "step-start", turn=step.number)
+    started = event(scope, StepStartEvent, turn=step.number)
     if retry:
-        started = event(scope, "step-retry", turn=step.number, reason="interrupted")
+        started = event(scope, StepRetryEvent, turn=step.number, reason="interrupted")
     opening.items += [started, *_trim_events(scope, context)]
     opening.work.append(work)
     await run.commit(opening)
@@ -101,7 +108,7 @@ async def call_model(
                 raise TurnFailed(final, _close_failed(work, scope, final)) from fault
             await run.within_spending(Entry(work=[work]))
             work = replace(work, attempts=work.attempts + 1)
-            told = [event(scope, "step-retry", turn=step.number, reason=f"{fault.code}: {fault.message}")]
+            told = [event(scope, StepRetryEvent, turn=step.number, reason=f"{fault.code}: {fault.message}")]
             if smaller is not None:
                 context, cuts = smaller, cuts + 1
                 work = replace(work, input=_prompt_record(asked, step, context))
@@ -161,7 +168,7 @@ def _trim_events(scope: Scope, context: PromptContext) -> list[Event]:
     gone = context.left_out
     if gone.turns <= context.told:
         return []
-    return [event(scope, "context-trimmed", data={"turns": gone.turns, "tokens": gone.tokens})]
+    return [event(scope, ContextTrimmedEvent, data={"turns": gone.turns, "tokens": gone.tokens})]
 
 
 def _too_large(fault: ProviderFault) -> ProviderFault:
@@ -256,7 +263,7 @@ def _close_turn(
 ) -> tuple[Turn, Entry]:
     spent = _add_usage(asked, work, done.usage, done.model)
     work = replace(spent, status="succeeded", output=dump_turn(done.blocks, done.stop_reason))
-    entry = Entry(items=[event(scope, "work-end", data=work_data(work))], work=[work])
+    entry = Entry(items=[event(scope, WorkEndEvent, data=work_data(work))], work=[work])
     calls: list[TurnCall] = []
     for index, use in enumerate(b for b in done.blocks if isinstance(b, ToolUse)):
         call = Work(
@@ -273,9 +280,9 @@ def _close_turn(
         entry.work.append(call)
         told = event(
             run.scope(call.id, asked.work_id, asked.agent.name),
-            "tool-invocation",
-            toolInvocationId=use.id,
-            toolName=use.name,
+            ToolInvocationEvent,
+            tool_invocation_id=use.id,
+            tool_name=use.name,
             args=readable_arguments(use.arguments),
             state="call",
         )
@@ -287,4 +294,4 @@ def _close_turn(
 def _close_failed(work: Work, scope: Scope, fault: ProviderFault) -> Entry:
     error = orjson.dumps({"code": fault.code, "message": fault.message})
     failed = replace(work, status="failed", error=error)
-    return Entry(items=[event(scope, "work-end", data=work_data(failed))], work=[failed])
+    return Entry(items=[event(scope, WorkEndEvent, data=work_data(failed))], work=[failed])

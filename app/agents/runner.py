@@ -10,6 +10,14 @@ from dataclasses import dataclass, replace
 
 import orjson
 import structlog
+from plangate.events import (
+    DataToolAgentEvent,
+    FinishEvent,
+    QueryStatusEvent,
+    ToolAgentEvent,
+    WorkEndEvent,
+    WorkStartEvent,
+)
 from plangate.spec.file_toolkits import WRITE
 from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
@@ -228,9 +236,13 @@ class Runner:
         output, totals = orjson.dumps(result.text), run.totals()
         entry.items += [
             *summary_events(scope, totals),
-            event(scope, "query-status", **{"from": "running", "to": "succeeded"}),
+            event(scope, QueryStatusEvent, from_="running", to="succeeded"),
             event(
-                scope, "finish", finishReason=result.finish_reason, usage=totals["usage"], output=result.text
+                scope,
+                FinishEvent,
+                finish_reason=result.finish_reason,
+                usage=totals["usage"],
+                output=result.text,
             ),
         ]
         root = Work(
@@ -272,7 +284,7 @@ class Runner:
         )
         entry = Entry()
         if record is None:
-            began = event(run.scope(work.id, parent_id, agent.name), "work-start", data=work_data(work))
+            began = event(run.scope(work.id, parent_id, agent.name), WorkStartEvent, data=work_data(work))
             entry = Entry([told, began] if told else [began], [work])
         return await self._run_turns(run, agent, work, entry, prompt, depth)
 
@@ -336,7 +348,7 @@ class Runner:
                 case FinishRun(text, reason):
                     closed = replace(work, status="succeeded", output=text.encode())
                     entry.work.append(closed)
-                    entry.items.append(event(scope, "work-end", data=work_data(closed)))
+                    entry.items.append(event(scope, WorkEndEvent, data=work_data(closed)))
                     return AgentResult(text, reason, entry, work_id=work.id)
                 case FailRun(code, message):
                     return self._agent_failed(run, agent, work, entry, code, message)
@@ -377,7 +389,7 @@ class Runner:
         failed = replace(work, status="failed", error=orjson.dumps({"code": code, "message": message}))
         entry.work.append(failed)
         scope = run.scope(work.id, work.parent_id, agent.name)
-        entry.items.append(event(scope, "work-end", data=work_data(failed)))
+        entry.items.append(event(scope, WorkEndEvent, data=work_data(failed)))
         return AgentResult(message, "error", entry, code, work.id)
 
     async def _sub_agent(
@@ -396,7 +408,7 @@ class Runner:
     async def _call_agent(
         self, run: QueryRun, agent: AgentSpec, prompt: str, scope: Scope, depth: int
     ) -> Outcome:
-        told = event(scope, "tool-agent", agentName=agent.name, state="call")
+        told = event(scope, ToolAgentEvent, agent_name=agent.name, state="call")
         result = await self._run_agent(run, agent, prompt, scope.work_id, depth, told)
         published = await self._published_artifacts(run, result)
         if result.entry.work:  # else it was over before a crash, and was told of
@@ -405,11 +417,11 @@ class Runner:
             if used["costUsd"] is not None:
                 data["costUsd"] = used["costUsd"]
             result.entry.items += [
-                event(scope, "data-tool-agent", data=data),
+                event(scope, DataToolAgentEvent, data=data),
                 event(
                     scope,
-                    "tool-agent",
-                    agentName=agent.name,
+                    ToolAgentEvent,
+                    agent_name=agent.name,
                     state="result",
                     artifacts=[a.wire() for a in published],
                 ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from plangate.events import ApprovalDecisionEvent, ApprovalRequiredEvent
 from plangate.spec.models import ApprovalPolicies
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables, schema_without_meta
@@ -221,7 +222,7 @@ class ApprovalService:
 
     async def _emit_opened(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
         """Emit that a gate opens, or that it asks again because the arguments have changed."""
-        await journal_store.append(tx, row.query_id, [event(scope, "approval-required", data=row.wire())])
+        await journal_store.append(tx, row.query_id, [event(scope, ApprovalRequiredEvent, data=row.wire())])
 
     async def _emit_ended(self, tx: Tx, row: ApprovalRow, scope: Scope) -> None:
         data: dict[str, Any] = {
@@ -235,7 +236,7 @@ class ApprovalService:
             data["args"] = orjson.loads(row.glimpses)["args"]
         if row.grant_id is not None:
             data["grantId"] = row.grant_id
-        await journal_store.append(tx, row.query_id, [event(scope, "approval-decision", data=data)])
+        await journal_store.append(tx, row.query_id, [event(scope, ApprovalDecisionEvent, data=data)])
 
     # -- without a person ------------------------------------------------------------------------------------
 

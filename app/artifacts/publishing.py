@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from plangate.events import ArtifactPublishedEvent
+
 from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication
 from app.artifacts.service import ArtifactService
 from app.base.errors import Conflict
@@ -42,7 +44,7 @@ async def publish(
         await lock_for_publishing(tx, producer.thread_id, producer.query_id)
     made, new = await artifacts.publish(tx, asked, target, producer)
     if new and scope is not None:
-        told = event(scope, "artifact-published", data=made.wire())
+        told = event(scope, ArtifactPublishedEvent, data=made.wire())
         if await journal_store.append(tx, scope.query_id, [told], epoch) is None:
             raise WorkOver(
                 f"The query {scope.query_id} is over, so nothing can be added to it: publish as a host, without "

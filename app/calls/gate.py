@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
+from plangate.events import WorkEndEvent, WorkStartEvent
 from plangate.spec.approvals import ResolvedRule, tool_rule
 from plangate.spec.models import AgentSpec, ApprovalRule
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
@@ -168,7 +169,7 @@ class ToolGate:
         )
         inner = run.scope(work.id, scope.work_id, agent.name)
         if not found:
-            told = event(inner, "work-start", data=work_data(work))
+            told = event(inner, WorkStartEvent, data=work_data(work))
             await run.commit(Entry([told], [work]))
         call = OutgoingCall(
             work_id=work.id,
@@ -195,7 +196,7 @@ class ToolGate:
                 output=strict_json.dumps(outcome.output) if answered else None,
                 error=None if answered else strict_json.dumps(_predicate_error(predicate, outcome)),
             )
-            await run.commit(Entry([event(inner, "work-end", data=work_data(ended))], [ended]))
+            await run.commit(Entry([event(inner, WorkEndEvent, data=work_data(ended))], [ended]))
         return bool(outcome.output) if answered else True
 
 

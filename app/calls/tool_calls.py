@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from plangate.events import ToolInvocationEvent
 from plangate.spec.builtin import BuiltinTool as BuiltinDefinition
 from plangate.spec.gate_checks import TOOL_RESULT
 from plangate.spec.models import AgentSpec, ToolSpec
@@ -276,9 +277,9 @@ class ToolCalls:
             body["sentArgs"] = replaced
         told = event(
             scope,
-            "tool-invocation",
-            toolInvocationId=call.use.id,
-            toolName=call.use.name,
+            ToolInvocationEvent,
+            tool_invocation_id=call.use.id,
+            tool_name=call.use.name,
             args=readable_arguments(call.use.arguments),
             **body,
         )

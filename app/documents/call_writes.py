@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from plangate.events import StateWriteEvent
 from plangate.spec.variables import Expression, InvalidVariable, VariablePath, parse
 
 from app.base.errors import FieldError, Invalid, NotFound
@@ -95,7 +96,7 @@ async def write(
         )
     except WriteRejected as error:
         raise _invalid_write(str(error), "/value") from error
-    await journal_store.append(tx, scope.query_id, [event(scope, "state-write", data=row.change())])
+    await journal_store.append(tx, scope.query_id, [event(scope, StateWriteEvent, data=row.change())])
     return row
 
 

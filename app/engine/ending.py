@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import orjson
 import structlog
+from plangate.events import DataCostSummaryEvent, DataLatencySummaryEvent, ErrorEvent, QueryStatusEvent
 from plangate.events import Usage as TokenCounts
 
 from app.base.ids import age_ms, with_prefix
@@ -56,8 +57,8 @@ async def write_end(
     error = {"code": code, "message": message}
     told = [
         *summary_events(scope, totals_data(*await store.totals(tx, query_id))),
-        event(scope, "query-status", **{"from": row["status"], "to": to, "reason": code}),
-        event(scope, "error", error=error),
+        event(scope, QueryStatusEvent, from_=row["status"], to=to, reason=code),
+        event(scope, ErrorEvent, error=error),
     ]
     await journal_store.append(tx, query_id, told)
     await store.end(tx, query_id, to, code, orjson.dumps(error))
@@ -71,8 +72,8 @@ def totals_data(usage: Usage, cost_usd: float | None, model_calls: int) -> dict[
 def summary_events(scope: Scope, totals: dict[str, Any]) -> list[Event]:
     """Return the events with the usage and the duration of a query; they precede its end."""
     return [
-        event(scope, "data-cost-summary", data=totals),
-        event(scope, "data-latency-summary", data={"elapsedMs": age_ms(scope.query_id)}),
+        event(scope, DataCostSummaryEvent, data=totals),
+        event(scope, DataLatencySummaryEvent, data={"elapsedMs": age_ms(scope.query_id)}),
     ]
 
 

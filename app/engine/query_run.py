@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from typing import Any, TypeVar
 
 import orjson
+from plangate.events import QueryStatusEvent
 
 from app.base.errors import Unavailable
 from app.base.postgres.database import Database, Tx
@@ -455,7 +456,7 @@ class QueryRun:
         reason = min((reason for _, reason in self._resting.values()), key=REASONS.index)
         scope = self.scope(self.query.root_work_id, None, self.query.agent)
         limit = {"limit": self._stopped_at} if reason == "limit_reached" else {}
-        told = event(scope, "query-status", **{"from": "running", "to": "waiting", "reason": reason}, **limit)
+        told = event(scope, QueryStatusEvent, from_="running", to="waiting", reason=reason, **limit)
         try:
             await self.commit(Entry(items=[told], change=QueryChange("waiting", reason, self._wake)))
             self._ended = Parked()

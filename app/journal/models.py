@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from functools import cache
+from typing import Any, Final, Literal, get_args
 
 import orjson
+from plangate.events import Envelope
 
 from app.base.clock import now_text
 
@@ -21,7 +24,6 @@ QueryEnd = Literal["succeeded", "failed", "cancelled"]
 
 LARGE_EVENT_BYTES: Final = 32 * 1024
 """A stream reads pages of this size, and larger events in slices of it, so that a reader that stalls holds no more."""
-TERMINAL_TYPES = frozenset({"finish", "error"})
 
 QueryKey = tuple[str, str]
 """A tenant and the id of one of its queries."""
@@ -96,8 +98,26 @@ class Page:
     complete: bool
 
 
-def event(scope: Scope, type_: str, **fields: Any) -> Event:
-    """Make an event of the catalogue (plangate.events). Values must be JSON-able."""
+@cache
+def _wire_form(kind: type[Envelope]) -> tuple[str, Mapping[str, str]]:
+    """Return the type that events of this class have, and the names of their own fields on the wire."""
+    names = {
+        name: field.alias or name
+        for name, field in kind.model_fields.items()
+        if name != "type" and name not in Envelope.model_fields
+    }
+    return str(get_args(kind.model_fields["type"].annotation)[0]), names
+
+
+def event(scope: Scope, kind: type[Envelope], **fields: Any) -> Event:
+    """Return an event of a class of the catalogue (`plangate.events`). `fields` have the names of the class.
+
+    Raises:
+        TypeError: the class has no such field.
+    """
+    type_, names = _wire_form(kind)
+    if unknown := fields.keys() - names.keys():
+        raise TypeError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
     envelope = {
         "type": type_,
         "queryId": scope.query_id,
@@ -106,8 +126,8 @@ def event(scope: Scope, type_: str, **fields: Any) -> Event:
         "parentWorkId": scope.parent_work_id,
         "agent": scope.agent,
         "at": now_text(),
-        **fields,
     }
+    envelope.update((names[name], value) for name, value in fields.items())
     return Event(type_, orjson.dumps(envelope))
 
 

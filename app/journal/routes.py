@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from plangate.events import EVENT_TYPES
+from plangate.events import EVENT_TYPES, TERMINAL_TYPES
 
 from app.base.errors import FieldError, Invalid
 from app.base.json import strict_json
 from app.journal import store
 from app.journal.http import SseResponse, claim_stream, get_streams, key_check, wants_stream
-from app.journal.models import TERMINAL_TYPES, StoredEvent
+from app.journal.models import StoredEvent
 from app.journal.streams import QueryCursor
 from app.journal.views import STREAM, EventPage
 from app.tenancy.http import GatedRoute, calling, door_of, json_response

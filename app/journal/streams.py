@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import structlog
+from plangate.events import TERMINAL_TYPES
 
 from app.base.cursors import CursorSigner
 from app.base.errors import Conflict, Malformed, NotFound, Unavailable
@@ -21,7 +22,7 @@ from app.base.ids import is_id
 from app.base.postgres.database import Database, Tx
 from app.journal import frames, store
 from app.journal.hub import Hub
-from app.journal.models import TERMINAL_TYPES, JournalEvent, Page, QueryKey, TenantPosition
+from app.journal.models import JournalEvent, Page, QueryKey, TenantPosition
 from app.journal.open_streams import OpenStreams
 from app.journal.reads import StreamReads
 from app.journal.shared_bodies import EventDeleted, SharedBodies

@@ -13,6 +13,7 @@ import time
 from collections import deque
 
 import structlog
+from plangate.events import EVENT_MODELS
 
 from app.base.errors import Unavailable
 from app.base.ids import time_ms
@@ -248,7 +249,9 @@ def merge_deltas(items: list[Event | Delta]) -> list[Event]:
     def flush() -> None:
         if run:
             head = run[0]
-            out.append(event(head.scope, head.type, turn=head.turn, text="".join(d.text for d in run)))
+            out.append(
+                event(head.scope, EVENT_MODELS[head.type], turn=head.turn, text="".join(d.text for d in run))
+            )
             run.clear()
 
     for item in items:

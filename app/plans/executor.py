@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from plangate.events import WorkEndEvent, WorkStartEvent
+
 from app.base.ids import new_id
 from app.base.json import strict_json
 from app.base.json.offload import offload
@@ -100,14 +102,14 @@ class PlanExecution:
         """Brings every action to its end, then the plan; gives what executePlan answers."""
         work = self._execution_work()
         if not self._run.tree.below(self._who.scope.work_id, "plan_execution"):
-            told = event(self._scope(work.id), "work-start", data=work_data(work))
+            told = event(self._scope(work.id), WorkStartEvent, data=work_data(work))
             await self._run.commit(Entry([told], [work]))
         await self._dispatch_all(work.id)
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
         answer = await offload(execution_summary, rows, size=sum(len(row["result"] or b"") for row in rows))
         status = PlanStatus(answer["status"])
         ended = replace(work, status="succeeded" if status is PlanStatus.EXECUTED else "failed")
-        told = event(self._scope(work.id), "work-end", data=work_data(ended))
+        told = event(self._scope(work.id), WorkEndEvent, data=work_data(ended))
 
         async def close(tx: Tx) -> None:
             await store.lock(tx, self._plan.id)

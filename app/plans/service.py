@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from plangate.events import ActionStatusChangeEvent, PlanStatusChangeEvent
 from plangate.spec.models import PlanSpec
 
 from app.approvals.models import ApprovalRow
@@ -257,7 +258,7 @@ class PlanService:
             "to": to,
             "label": aliases.get(to, to),  # type: ignore[call-overload]
         }
-        return event(scope, "plan-status-change", data=data)
+        return event(scope, PlanStatusChangeEvent, data=data)
 
     async def move(
         self,
@@ -308,7 +309,7 @@ class PlanService:
         told = [
             event(
                 scope,
-                "action-status-change",
+                ActionStatusChangeEvent,
                 data={
                     "planId": plan_id,
                     "index": r["index"],

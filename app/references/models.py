@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import orjson
+from plangate.events import ReferenceCreatedEvent
 
 from app.base.responses import to_wire
 from app.journal.models import Event, Scope, event
@@ -46,7 +47,7 @@ class Reference:
         return to_wire(ReferenceView, self)
 
     def event(self, scope: Scope) -> Event:
-        return event(scope, "reference-created", data=self.handle())
+        return event(scope, ReferenceCreatedEvent, data=self.handle())
 
 
 @dataclass(frozen=True, slots=True)

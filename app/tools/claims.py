@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
+from plangate.events import ToolProgressEvent
 
 from app.base.clock import rfc3339
 from app.base.errors import Conflict, Forbidden, NotFound, PlangateError
@@ -139,7 +140,7 @@ class ClientCalls:
             raise self._lapsed_error(work_id)
         scope = await journal_store.load_scope(tx, work_id)
         if scope is not None:
-            told = event(scope, "tool-progress", toolName=held["name"], **fields)
+            told = event(scope, ToolProgressEvent, tool_name=held["name"], **fields)
             await journal_store.append(tx, held["query_id"], [told])
 
     async def result(self, tx: Tx, caller: Caller, work_id: str, token: str, result: dict[str, Any]) -> bool:

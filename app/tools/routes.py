@@ -178,7 +178,7 @@ async def heartbeat(work_id: WorkId, body: Held, op: Serving, calls: Calls) -> R
     response_model=views.ProgressTold,
 )
 async def progress(work_id: WorkId, body: Progress, op: Serving, calls: Calls) -> Response:
-    fields = body.model_dump(by_alias=True, exclude_none=True, exclude={"claim_token"})
+    fields = body.model_dump(exclude_none=True, exclude={"claim_token"})
     await calls.progress(op.tx, op.caller, work_id, body.claim_token, fields)
     return await op.respond({"told": True})
 

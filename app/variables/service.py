@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from plangate.events import StateWriteEvent
 from plangate.spec.models import RuntimeSpec
 from plangate.spec.variable_schemas import (
     LITERAL_PARAMETERS,
@@ -398,7 +399,7 @@ class VariableService:
                 data=data,
             )
             rows.append(row)
-        told = [event(scope, "state-write", data=row.change()) for row in rows]
+        told = [event(scope, StateWriteEvent, data=row.change()) for row in rows]
         await journal_store.append(tx, scope.query_id, told, epoch)
         return rows
 

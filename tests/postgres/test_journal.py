@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from plangate.events import CustomEvent
 
 from app.base.errors import Unavailable
 from app.engine import lease_store as queue_store
@@ -25,7 +26,9 @@ async def leased(idle: World, count: int, tenant: str = "acme") -> list[Lease]:
 
 
 def custom(lease: Lease, n: int) -> Event:
-    return event(Scope(lease.query_id, "thr", "wrk", None, "solo"), "custom", eventType="n", data={"n": n})
+    return event(
+        Scope(lease.query_id, "thr", "wrk", None, "solo"), CustomEvent, event_type="n", data={"n": n}
+    )
 
 
 async def numbers(idle: World, lease: Lease) -> list[tuple[int, int]]:

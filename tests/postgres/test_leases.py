@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from plangate.events import CustomEvent
 
 from app.engine import lease_store
 from app.engine.query_run import QueryRun
@@ -77,7 +78,7 @@ async def test_an_expired_lease_is_taken_over_and_its_owner_fenced_off(idle: Wor
     assert (second.query_id, second.epoch, second.lost) == (query, 2, True)
     journal = idle.services.journal
     scope = Scope(query, "thr", "wrk", None, "solo")
-    entry = Entry([event(scope, "custom", eventType="x", data={})])
+    entry = Entry([event(scope, CustomEvent, event_type="x", data={})])
     stale = Lease("acme", query, first.epoch, 1e12)
     with pytest.raises(LeaseLost):
         await journal.commit(stale, entry)

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from plangate.events import CustomEvent
 
 from app.assembly import Site
 from app.journal import store
@@ -114,7 +115,7 @@ async def test_a_hundred_streams_opened_at_once_are_all_answered(
         await api.until(query, "waiting")
         scope = Scope(query, "thr", "wrk", None, "solo")
         async with running.services.db.transaction("acme") as tx:
-            large = [event(scope, "custom", eventType="big", data="x" * 10_000) for _ in range(12)]
+            large = [event(scope, CustomEvent, event_type="big", data="x" * 10_000) for _ in range(12)]
             await store.append(tx, query, large)
         await api.do(f"/queries/{query}/cancel")
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from plangate.events import CustomEvent
 
 import app.journal.streams as streams_module
 from app.base.errors import Unavailable
@@ -199,7 +200,7 @@ async def test_a_reader_whose_hint_came_too_early_is_not_left_waiting(
 
     reader = asyncio.create_task(read())
     await asyncio.sleep(1.5)  # the look knows the head
-    told = event(Scope(query, "thr", "wrk", None, "solo"), "custom", eventType="x", data={})
+    told = event(Scope(query, "thr", "wrk", None, "solo"), CustomEvent, event_type="x", data={})
     tell, early = hub.invalidate, asyncio.Event()
     monkeypatch.setattr(hub, "invalidate", lambda _: early.set())
     async with plangate.services.db.transaction("acme") as tx:

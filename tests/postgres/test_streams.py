@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from plangate.events import CustomEvent
 
 from app.assembly import Site
 from app.journal.models import Scope, event
@@ -116,7 +117,7 @@ async def five_megabytes(plangate: World, api: Caller) -> None:
     text = "é\r\n" * 1_250_000
     scope = Scope(query, "thr", "wrk", None, "solo")
     async with plangate.services.db.transaction("acme") as tx:
-        await append(tx, query, [event(scope, "custom", eventType="big", data=text)])
+        await append(tx, query, [event(scope, CustomEvent, event_type="big", data=text)])
     await api.do(f"/queries/{query}/cancel")
     async with wire(plangate) as client:
         responses = [client.get(f"/queries/{query}/events", headers=SSE) for _ in range(3)]
@@ -265,7 +266,7 @@ async def test_a_revoked_key_ends_its_streams_however_busy(plangate: World, api:
     async def chatter() -> None:
         while busy:
             async with plangate.services.db.transaction("acme") as tx:
-                await append(tx, query, [event(scope, "custom", eventType="tick", data={})])
+                await append(tx, query, [event(scope, CustomEvent, event_type="tick", data={})])
             await asyncio.sleep(0.3)
 
     noise = asyncio.create_task(chatter())
@@ -369,7 +370,7 @@ async def test_an_open_write_holds_the_tenants_stream_back_and_nothing_is_skippe
     await api.run()
     scope = Scope(query, "thr", "wrk", None, "solo")
     async with plangate.services.db.transaction("acme") as tx:
-        slow = event(scope, "custom", eventType="slow", data={})
+        slow = event(scope, CustomEvent, event_type="slow", data={})
         insert = "INSERT INTO events (tenant_id, query_id, seq, type, body) VALUES ('acme', $1, 1000, 'custom', $2)"
         await tx.run(insert, query, slow.body)
         await api.run()

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from plangate.events import CustomEvent, TextEvent
 
 from app.journal.hub import MAX_RING_BYTES, QueryFeed
 from app.journal.models import (
@@ -32,7 +33,7 @@ DELTAS = st.builds(
     st.integers(1, 2),
     st.text(max_size=4),
 )
-EVENTS = st.builds(lambda n: event(SCOPES[0], "custom", eventType="n", data=n), st.integers(0, 9))
+EVENTS = st.builds(lambda n: event(SCOPES[0], CustomEvent, event_type="n", data=n), st.integers(0, 9))
 
 
 def read(item: Event) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_runs_of_deltas_join_and_the_order_stands(items: list[Event | Delta]) ->
 
 
 def test_an_event_is_one_line_whatever_it_holds() -> None:
-    body = event(SCOPES[0], "text", turn=1, text="a\nb\rc\u2028d\x85").body
+    body = event(SCOPES[0], TextEvent, turn=1, text="a\nb\rc\u2028d\x85").body
     assert b"\n" not in body
     assert b"\r" not in body
     assert StoredEvent(7, "text", body).envelope().startswith(b'{"seq":7,"type":"text"')
