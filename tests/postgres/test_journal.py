@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
-from plangate.events import CustomEvent
+from plangate.events import CustomEvent, QueryStatusEvent
 
 from app.base.errors import Unavailable
 from app.engine import lease_store as queue_store
@@ -170,3 +171,20 @@ async def test_appending_under_a_lost_epoch_writes_nothing(idle: World) -> None:
     async with idle.services.db.transaction("acme") as tx:
         assert await journal_store.append(tx, lease.query_id, [custom(lease, 1)], lease.epoch + 1) is None
         assert await journal_store.append(tx, lease.query_id, [custom(lease, 1)], lease.epoch) == 3
+
+
+@pytest.mark.parametrize("agent", ["solo", 'a "quoted" \\ agent', "größer 👍"])
+async def test_the_database_and_the_service_write_the_same_envelope(idle: World, agent: str) -> None:
+    """The database writes some events itself, with `event_body`; readers cannot distinguish the two builders."""
+    scope = Scope("qry_1", "thr_1", "wrk_1", None, agent)
+    ours = event(scope, QueryStatusEvent, from_="queued", to="running").body
+    rows = await idle.services.db.call(
+        "SELECT event_body('query-status', $1, $2, $3, $4::json)",
+        scope.query_id,
+        scope.thread_id,
+        agent,
+        '{"from":"queued","to":"running"}',
+    )
+    now = rb'"at":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"'
+    assert re.sub(now, b"", rows[0][0], count=1) == re.sub(now, b"", ours, count=1)
+    assert len(rows[0][0]) == len(ours)

@@ -5,38 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Final, get_args
+from typing import Any, Final, get_args
 
-from pydantic import Field, TypeAdapter
-from typing_extensions import TypeAliasType
+from pydantic import TypeAdapter
 
 from plangate.events.base import Envelope, JsonObject
-from plangate.events.kinds import (
-    ActionStatusChangeEvent,
-    ApprovalDecisionEvent,
-    ApprovalRequiredEvent,
-    ArtifactPublishedEvent,
-    ContextTrimmedEvent,
-    CustomEvent,
-    DataCostSummaryEvent,
-    DataLatencySummaryEvent,
-    DataToolAgentEvent,
-    ErrorEvent,
-    FinishEvent,
-    PlanStatusChangeEvent,
-    QueryStatusEvent,
-    ReasoningEvent,
-    ReferenceCreatedEvent,
-    StateWriteEvent,
-    StepRetryEvent,
-    StepStartEvent,
-    TextEvent,
-    ToolAgentEvent,
-    ToolInvocationEvent,
-    ToolProgressEvent,
-    WorkEndEvent,
-    WorkStartEvent,
-)
+from plangate.events.kinds import Event
 
 
 class UnknownEvent(Envelope):
@@ -51,39 +25,6 @@ class UnknownEvent(Envelope):
     at: str = ""
     type: str
     fields: JsonObject
-
-
-Event = TypeAliasType(
-    "Event",
-    Annotated[
-        QueryStatusEvent
-        | StepStartEvent
-        | StepRetryEvent
-        | TextEvent
-        | ReasoningEvent
-        | ContextTrimmedEvent
-        | ToolInvocationEvent
-        | ToolProgressEvent
-        | ToolAgentEvent
-        | DataToolAgentEvent
-        | ApprovalRequiredEvent
-        | ApprovalDecisionEvent
-        | PlanStatusChangeEvent
-        | ActionStatusChangeEvent
-        | ReferenceCreatedEvent
-        | StateWriteEvent
-        | ArtifactPublishedEvent
-        | WorkStartEvent
-        | WorkEndEvent
-        | CustomEvent
-        | DataCostSummaryEvent
-        | DataLatencySummaryEvent
-        | FinishEvent
-        | ErrorEvent,
-        Field(discriminator="type"),
-    ],
-)
-"""Any event of the catalogue, told apart by `type`."""
 
 
 def _by_type() -> dict[str, type[Envelope]]:

@@ -1,10 +1,14 @@
-"""The kinds of event, one class each."""
+"""The kinds of event, one class each, and their union.
+
+To add a kind, add its class, and its name to `__all__` and to `Event`.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
+from typing_extensions import TypeAliasType
 
 from plangate.events.base import Envelope, JsonObject, QueryStatus
 from plangate.events.carried import (
@@ -22,6 +26,34 @@ from plangate.events.carried import (
     Usage,
     WorkInfo,
 )
+
+__all__ = [
+    "ActionStatusChangeEvent",
+    "ApprovalDecisionEvent",
+    "ApprovalRequiredEvent",
+    "ArtifactPublishedEvent",
+    "ContextTrimmedEvent",
+    "CustomEvent",
+    "DataCostSummaryEvent",
+    "DataLatencySummaryEvent",
+    "DataToolAgentEvent",
+    "ErrorEvent",
+    "Event",
+    "FinishEvent",
+    "PlanStatusChangeEvent",
+    "QueryStatusEvent",
+    "ReasoningEvent",
+    "ReferenceCreatedEvent",
+    "StateWriteEvent",
+    "StepRetryEvent",
+    "StepStartEvent",
+    "TextEvent",
+    "ToolAgentEvent",
+    "ToolInvocationEvent",
+    "ToolProgressEvent",
+    "WorkEndEvent",
+    "WorkStartEvent",
+]
 
 
 class QueryStatusEvent(Envelope):
@@ -211,3 +243,36 @@ class ErrorEvent(Envelope):
 
     type: Literal["error"]
     error: ErrorInfo
+
+
+Event = TypeAliasType(
+    "Event",
+    Annotated[
+        QueryStatusEvent
+        | StepStartEvent
+        | StepRetryEvent
+        | TextEvent
+        | ReasoningEvent
+        | ContextTrimmedEvent
+        | ToolInvocationEvent
+        | ToolProgressEvent
+        | ToolAgentEvent
+        | DataToolAgentEvent
+        | ApprovalRequiredEvent
+        | ApprovalDecisionEvent
+        | PlanStatusChangeEvent
+        | ActionStatusChangeEvent
+        | ReferenceCreatedEvent
+        | StateWriteEvent
+        | ArtifactPublishedEvent
+        | WorkStartEvent
+        | WorkEndEvent
+        | CustomEvent
+        | DataCostSummaryEvent
+        | DataLatencySummaryEvent
+        | FinishEvent
+        | ErrorEvent,
+        Field(discriminator="type"),
+    ],
+)
+"""Any event of the catalogue, distinguished by `type`."""
