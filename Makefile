@@ -23,7 +23,7 @@ endef
 # Compiled modules are kept: every process that a test starts would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test demo test test-quick test-long check format lock openapi bench storm clean
+.PHONY: help setup setup-test demo test test-quick test-long check format lines lock openapi bench storm clean
 .DEFAULT_GOAL := help
 
 help:  ## List the commands
@@ -76,6 +76,9 @@ check: setup-test  ## Lint, types, floors, generated files
 format: setup-test  ## Format the code
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+lines:  ## Count the lines of the service and the library without blanks, comments and docstrings (ARGS: a commit)
+	@$(PYTHON) -m tests.support.code_lines $(ARGS)
 
 openapi: setup-test  ## Write openapi/openapi.json from the code
 	@$(BIN)/plangate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
