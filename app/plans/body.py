@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from plangate.spec.action_schemas import META_FIELDS, REFERENCES, ActionMetas
 from plangate.spec.models import PlanSpec, RuntimeSpec
 from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
 from plangate.spec.transports import Dispatcher, ToolDispatcher
-from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH
+from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH, fixed_output_path
 from plangate.spec.variables import DAGGER, replace_variables
 
 from app.base.errors import FieldError
@@ -24,11 +25,10 @@ from app.plans.states import ActionStatus
 from app.tools.models import CallOutcome
 
 META = (OUTPUT_PATH, OUTPUT_METHOD)
-TAKEN_OUT = ("references", *META)
 MAX_ACTIONS = 1_000
 ACTION_WEIGHS_BYTES = 5 * 1024
 _HOLE_SHOWN = "\\u0000"
-_IN_AN_ACTION = re.compile(r"/actions/\d+/")
+_IN_AN_ACTION = re.compile(r"/actions/\d+/(?!_output)")
 MAX_KEPT_BYTES = 64 * 1024  # of a dispatcher's result, beside each action; the call keeps all of it
 MAX_KEPT_TOGETHER = 16 * 1024 * 1024  # by the actions of one batch, which are written at once
 MAX_SUMMARY_CHARS = 2_000  # of the summary of a larger one
@@ -61,12 +61,18 @@ class Action:
 
 
 def normalize(
-    spec: PlanSpec, body: Any, schemas: SchemaChecker, *, variables: bool = False
+    spec: PlanSpec,
+    body: Any,
+    schemas: SchemaChecker,
+    *,
+    variables: bool = False,
+    prescribed: Callable[[str], str | None] = lambda kind: None,
 ) -> tuple[dict[str, Any], list[FieldError]]:
     """Return the stored form of a body and its errors (then the form is empty). Each flat action
     `{<discriminator>, ...fields, references?}` becomes `{"kind", "payload", "references"}`; every other
     top-level field is kept as the plan's context. With `variables`, an action may name the path of its
-    result, and the values of variables are not checked yet."""
+    result, and the values of variables are not checked yet. `prescribed` returns the path that results of
+    a kind of action go to whatever the schema says."""
     if not isinstance(body, dict) or not isinstance(body.get("actions"), list):
         return {}, [FieldError("/actions", "the body must be an object with an array `actions`")]
     if len(body["actions"]) > MAX_ACTIONS:
@@ -76,25 +82,35 @@ def normalize(
                 "/actions", f"a plan has {MAX_ACTIONS} actions at most; this has {count}: make several"
             )
         ]
+    field, metas = discriminator(spec.schema_), ActionMetas.from_schema(spec.schema_)
     flaws: list[FieldError] = []
-    bare: list[Any] = []
+    flat: list[Any] = []
     for n, action in enumerate(body["actions"]):
         if not isinstance(action, dict):
-            bare.append(action)
+            flat.append(action)
             continue
         flaws += [
             FieldError(f"/actions/{n}/{name}", "this plan has no variables, so no result has a path")
             for name in META
             if name in action and not variables
         ]
-        flaws += reference_errors(action.get("references", []), f"/actions/{n}/references")
-        bare.append({k: v for k, v in action.items() if k not in TAKEN_OUT})
-    flaws += _schema_errors(spec, {**body, "actions": bare}, schemas, variables=variables)
+        wrong = reference_errors(action.get(REFERENCES, []), f"/actions/{n}/{REFERENCES}")
+        flaws += wrong
+        written = dict(action)
+        if REFERENCES in written and not wrong:
+            written[REFERENCES] = [{"kind": r["kind"], "id": r["id"]} for r in written[REFERENCES]]
+        if variables:
+            kind = action.get(field)
+            path = metas.of(kind).output_path or (prescribed(kind) if isinstance(kind, str) else None)
+            if path is not None and written.setdefault(OUTPUT_PATH, path) != path:
+                told = f"the results of this action go to {path}: write that path, or leave it out"
+                flaws.append(FieldError(f"/actions/{n}/{OUTPUT_PATH}", told))
+        flat.append(written)
+    flaws += _schema_errors(spec, {**body, "actions": flat}, metas, schemas, variables=variables)
     if flaws:
         return {}, flaws
-    field = discriminator(spec.schema_)
     actions = []
-    for n, (flat, action) in enumerate(zip(body["actions"], bare, strict=True)):
+    for n, action in enumerate(flat):
         kind = action.get(field)
         if not isinstance(kind, str):
             flaws.append(FieldError(f"/actions/{n}/{field}", "must say the kind of the action as a string"))
@@ -104,10 +120,9 @@ def normalize(
                 FieldError(f"/actions/{n}/{field}", "selects the kind of the action and cannot be a variable")
             )
             continue
-        payload = {k: v for k, v in action.items() if k != field}
-        references = [{"kind": r["kind"], "id": r["id"]} for r in flat.get("references", [])]
-        meta = {name: flat[name] for name in META if name in flat}
-        actions.append({"kind": kind, "payload": payload, "references": references, **meta})
+        payload = {k: v for k, v in action.items() if k != field and k not in META_FIELDS}
+        meta = {name: action[name] for name in META if name in action}
+        actions.append({"kind": kind, "payload": payload, REFERENCES: action.get(REFERENCES, []), **meta})
     if flaws:
         return {}, flaws
     return {**body, "actions": actions}, []
@@ -136,19 +151,43 @@ def offload_size(data: bytes, actions: int) -> int:
 
 
 def _schema_errors(
-    spec: PlanSpec, body: dict[str, Any], schemas: SchemaChecker, *, variables: bool
+    spec: PlanSpec, body: dict[str, Any], metas: ActionMetas, schemas: SchemaChecker, *, variables: bool
 ) -> list[FieldError]:
     """Return the errors of a body, except for the values of its variables: those are checked before each
     action is sent."""
     schema = explained_schema(spec.schema_)
-    actions = body["actions"]
+    field = discriminator(schema)
+    bare = [_declared_fields(a, metas, field) if isinstance(a, dict) else a for a in body["actions"]]
+    actions = bare
     if variables:
-        actions = [
-            replace_variables(action, _come) if isinstance(action, dict) else action for action in actions
-        ]
-    holes = actions != body["actions"]
+        actions = [_with_placeholders(a) if isinstance(a, dict) else a for a in bare]
+    holes = actions != bare
     found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
     return list(map(describe_placeholder_error, found)) if holes else found
+
+
+def _declared_fields(action: Mapping[str, Any], metas: ActionMetas, field: str) -> dict[str, Any]:
+    """Return a flat action without the meta fields that the schema of its kind does not declare."""
+    declared = metas.of(action.get(field)).declared
+    return {name: held for name, held in action.items() if name not in META_FIELDS or name in declared}
+
+
+def _with_placeholders(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flat action with placeholders for its variables. Paths of results stay: they are no values."""
+    fields = {name: held for name, held in action.items() if name not in META_FIELDS}
+    meta = {name: held for name, held in action.items() if name in META_FIELDS}
+    return {**replace_variables(fields, _come), **meta}
+
+
+def _flat_action(
+    raw: Mapping[str, Any], payload: Mapping[str, Any], metas: ActionMetas, field: str
+) -> dict[str, Any]:
+    """Return a stored action as its schema has it, with these fields."""
+    meta = metas.of(raw["kind"])
+    flat = {field: raw["kind"], **payload}
+    if raw[REFERENCES] or REFERENCES in meta.required:
+        flat[REFERENCES] = raw[REFERENCES]
+    return flat | {name: raw[name] for name in META if name in raw}
 
 
 def describe_placeholder_error(flaw: FieldError) -> FieldError:
@@ -188,7 +227,8 @@ def action_errors(
     the fields. Errors without a place, because the value is too large to locate them, belong to the
     action too: everything else was checked."""
     schema = explained_schema(spec.schema_)
-    flat = {discriminator(schema): body["actions"][n]["kind"], **payload}
+    field, metas = discriminator(schema), ActionMetas.from_schema(schema)
+    flat = _declared_fields(_flat_action(body["actions"][n], payload, metas, field), metas, field)
     items = {"type": "array", "items": (actions_schema(schema) or {}).get("items", {})}  # of any length
     alone = {**schema, "properties": {**schema.get("properties", {}), "actions": items}}
     at, found = "/actions/0", schemas.compile(alone).errors({**body, "actions": [flat]})
@@ -207,11 +247,11 @@ def resolved_errors(
     """Return the errors of a body in which the variables of these actions were replaced, while all other
     values are still to come."""
     schema = explained_schema(spec.schema_)
-    field = discriminator(schema)
-    actions = [
-        {field: a["kind"], **(filled[n] if n in filled else replace_variables(a["payload"], _come))}
-        for n, a in enumerate(body["actions"])
-    ]
+    field, metas = discriminator(schema), ActionMetas.from_schema(schema)
+    actions = []
+    for n, raw in enumerate(body["actions"]):
+        payload = filled[n] if n in filled else replace_variables(raw["payload"], _come)
+        actions.append(_declared_fields(_flat_action(raw, payload, metas, field), metas, field))
     holes = len(filled) < len(actions)
     found = schemas.compile(schema, holes=holes).errors({**body, "actions": actions})
     return [FieldError(f.pointer, _without_holes(f.message)) for f in found]
@@ -284,6 +324,22 @@ def accepts_any_result(spec: RuntimeSpec, action: Action) -> bool:
     boundary = found.get(action.kind)
     tool = boundary is not None and isinstance(boundary.dispatcher, ToolDispatcher)
     return tool and action.output_path is not None
+
+
+def prescribed_paths(spec: RuntimeSpec) -> Callable[[str], str | None]:
+    """Return a function from a kind of action to the path that the tool behind it prescribes for its results."""
+    known: dict[str, str | None] = {}
+
+    def path_of(kind: str) -> str | None:
+        if kind not in known:
+            found, _ = resolve_dispatchers(spec, [kind], graph=True)
+            by = found[kind].dispatcher if kind in found else None
+            tools = {tool.name: tool for tool in spec.tools} if isinstance(by, ToolDispatcher) else {}
+            tool = tools.get(by.tool) if isinstance(by, ToolDispatcher) else None
+            known[kind] = fixed_output_path(tool.input_schema) if tool is not None else None
+        return known[kind]
+
+    return path_of
 
 
 def _resolve_dispatcher(spec: RuntimeSpec, kind: str, dispatcher: Dispatcher) -> ResolvedDispatcher:
@@ -385,11 +441,5 @@ def _bytes_per_action(result: dict[str, Any], most: int) -> bytes:
 
 def flatten_payload(spec: PlanSpec, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored body in the form in which a planner writes it: the inverse of `normalize`."""
-    field = discriminator(spec.schema_)
-    actions = []
-    for raw in body["actions"]:
-        action = {field: raw["kind"], **raw["payload"]}
-        if raw["references"]:
-            action["references"] = raw["references"]
-        actions.append(action | {name: raw[name] for name in META if name in raw})
-    return {**body, "actions": actions}
+    field, metas = discriminator(spec.schema_), ActionMetas.from_schema(spec.schema_)
+    return {**body, "actions": [_flat_action(raw, raw["payload"], metas, field) for raw in body["actions"]]}

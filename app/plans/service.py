@@ -106,7 +106,8 @@ class PlanService:
         if done is not None:
             return await self.named(tx, None, done)
         spec = self._spec(runtime, spec_name)
-        draft = await self._draft(spec, body, f"The body does not match the plan {spec_name}.", variables)
+        refusal = f"The body does not match the plan {spec_name}."
+        draft = await self._draft(runtime, spec, body, refusal, variables)
         data, actions, named = draft.data, draft.actions, draft.references
         if variables:
             holder = VariableScope(
@@ -156,11 +157,14 @@ class PlanService:
         )
         return plan
 
-    async def _draft(self, spec: PlanSpec, body: Any, refusal: str, variables: bool) -> bodies.PlanDraft:
+    async def _draft(
+        self, runtime: Runtime, spec: PlanSpec, body: Any, refusal: str, variables: bool
+    ) -> bodies.PlanDraft:
         """Return the stored form of a body. Raise Invalid."""
+        paths = bodies.prescribed_paths(runtime.spec)
 
         def work() -> tuple[bodies.PlanDraft | None, list[FieldError]]:
-            normal, flaws = bodies.normalize(spec, body, self.schemas, variables=variables)
+            normal, flaws = bodies.normalize(spec, body, self.schemas, variables=variables, prescribed=paths)
             return None if flaws else bodies.PlanDraft.from_body(normal), flaws
 
         # in a thread: the first body of a schema, which a tenant may have made as large as one can be, takes a second
@@ -179,7 +183,7 @@ class PlanService:
                 f"{spec.name} of this one; store the next revision first."
             )
             body = bodies.flatten_payload(spec, await offload(loads, plan.body))
-            await self._draft(spec, body, refusal, plan.variables)
+            await self._draft(runtime, spec, body, refusal, plan.variables)
 
     async def _revise(self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime) -> tuple[str, int]:
         await store.lock(tx, existing.id)

@@ -178,6 +178,17 @@ def test_a_plan_with_variables_is_checked_by_the_tool_itself() -> None:
     assert plain.validation_schema == plain.input_schema
 
 
+def test_a_planner_sees_the_references_and_the_path_that_an_action_prescribes() -> None:
+    handles = {"type": "array", "minItems": 1, "items": {"type": "object"}}
+    fields = {"kind": {"const": "s"}, "references": handles, "_outputPath": {"const": "†state.kept"}}
+    step = {"type": "object", "properties": fields, "required": ["kind", "references"]}
+    schema = {"type": "object", "properties": {"actions": {"type": "array", "items": step}}}
+    tool = tools_of("planner", plan={"name": "P", "schema": schema, "variables": True})["storePlan"]
+    shown = tool.input_schema["properties"]["body"]["properties"]["actions"]["items"]["properties"]
+    assert shown["references"] == handles
+    assert shown["_outputPath"] == {"const": "†state.kept"}
+
+
 def test_a_field_that_the_schema_refers_through_is_told_as_it_is() -> None:
     rows = {"type": "array", "items": {"type": "integer"}}
     more = {"$ref": "#/properties/actions/items/properties/rows/items"}

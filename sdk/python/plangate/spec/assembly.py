@@ -42,6 +42,7 @@ _CHECKS: Final = (
     gate_checks.check_schemas,
     gate_checks.check_approvals,
     gate_checks.check_dispatchers,
+    gate_checks.check_output_paths,
     gate_checks.check_values,
 )
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
+from plangate.spec.action_schemas import ActionMetas
 from plangate.spec.base import SpecModel, did_you_mean
 from plangate.spec.drafts import Draft, DraftPart
 from plangate.spec.models import ApprovalRule, PlanSpec, ReferenceSpec
@@ -16,7 +17,12 @@ from plangate.spec.schemas import check_schema, schema_pattern_cost
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import ToolDispatcher
-from plangate.spec.variable_schemas import data_name_problem
+from plangate.spec.variable_schemas import (
+    data_name_problem,
+    fixed_output_path,
+    has_variables,
+    output_path_problem,
+)
 
 TOOL_RESULT: Final = "ToolResult"
 """The kind of reference that a result becomes which is too large for a prompt."""
@@ -212,6 +218,30 @@ def _check_dispatcher(
             f"the tool {name!r} dispatches approved actions, so no agent may call it: remove it from the "
             f"tools of {', '.join(map(repr, callers[name]))}",
         )
+
+
+def check_output_paths(draft: Draft) -> Iterator[Problem]:
+    """Check that the paths that actions of plans with variables prescribe for their results can be written, and that an
+    action and the tool behind it prescribe the same."""
+    graphs = {agent.value.plan_name for agent in draft.agents if has_variables(agent.value)}
+    tools = {tool.value.name: tool.value for tool in draft.tools}
+    for plan in draft.plans:
+        if not (plan.value.variables or plan.value.name in graphs) or check_schema(plan.value.schema_):
+            continue
+        for kind, meta in ActionMetas.from_schema(plan.value.schema_).items():
+            dispatcher = draft.spec.action_dispatchers.get(kind or "", draft.spec.action_dispatcher)
+            by = tools.get(dispatcher.tool) if isinstance(dispatcher, ToolDispatcher) else None
+            of_tool = fixed_output_path(by.input_schema) if by is not None else None
+            path = meta.output_path or of_tool
+            owner = f"actions {kind!r} of plan {plan.value.name!r}" if kind else f"plan {plan.value.name!r}"
+            if path is not None and (why := output_path_problem(path)) is not None:
+                yield Problem(plan.at("schema"), f"the results of {owner} have nowhere to go: {why}")
+            elif by is not None and of_tool is not None and meta.output_path not in (None, of_tool):
+                yield Problem(
+                    plan.at("schema"),
+                    f"the results of {owner} go to {meta.output_path!r}, and those of the tool {by.name!r} that carries "
+                    f"them out to {of_tool!r}: make both the same, or leave one out",
+                )
 
 
 def check_values(draft: Draft) -> Iterator[Problem]:

@@ -47,7 +47,7 @@ def actions_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Return the object schemas that an action of the plan may have, references followed."""
-    actions = actions_schema(schema)
+    actions, field = actions_schema(schema), discriminator(schema)
     items = resolve(schema, actions.get("items")) if actions is not None else {}
     seen: set[int] = set()  # each schema once, however many references lead to it
     waiting = [items]
@@ -57,10 +57,17 @@ def variants(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             continue
         seen.add(id(current))
         choices = current.get("oneOf") or current.get("anyOf")
-        if isinstance(choices, list):
+        if isinstance(choices, list) and not _has_kind(schema, current, field):
             waiting += [resolve(schema, choice) for choice in choices]
         elif current:
             yield current
+
+
+def _has_kind(root: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> bool:
+    """Return whether the schema itself names the kind: its alternatives are then about other fields."""
+    properties = schema.get("properties")
+    held = resolve(root, properties.get(field)) if isinstance(properties, Mapping) else {}
+    return isinstance(held.get("const"), str)
 
 
 def discriminator(schema: Mapping[str, Any]) -> str:

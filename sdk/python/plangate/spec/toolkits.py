@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from plangate.spec.action_schemas import META_FIELDS
 from plangate.spec.artifact_toolkit import ARTIFACTS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
@@ -245,7 +246,7 @@ def _allow_variables(schema: dict[str, Any]) -> None:
     for variant in variants(schema):
         properties = variant.get("properties")
         if isinstance(properties, dict):
-            kept = {name for name in properties if name == field or f"/properties/{name}/" in written}
+            kept = {n for n in properties if n in (field, *META_FIELDS) or f"/properties/{n}/" in written}
             properties.update(planner_parameters(properties, kept))
 
 

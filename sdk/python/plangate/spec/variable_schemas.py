@@ -83,10 +83,11 @@ def agent_schema(tool: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 def planner_parameters(parameters: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
     """Return the fields of an action that a planner sees if the plan has variables.
 
-    Each field outside `kept` may also be a variable, and the action may name an output path.
+    Each field outside `kept` may also be a variable, and the action may name an output path where the schema has no
+    rule of its own for it.
     """
     told = {name: held if name in kept else _or_variable(held) for name, held in parameters.items()}
-    return {**told, OUTPUT_PATH: _ACTION_PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA}
+    return {OUTPUT_PATH: _ACTION_PATH_SCHEMA, OUTPUT_METHOD: _METHOD_SCHEMA, **told}
 
 
 def _or_variable(schema: Any) -> Any:
@@ -134,8 +135,11 @@ def fixed_output_path(schema: Mapping[str, Any]) -> str | None:
 def fixed_output_path_problem(schema: Mapping[str, Any]) -> str | None:
     """Return why the output path that the tool fixes cannot be written, or None if it can."""
     path = fixed_output_path(schema)
-    if path is None:
-        return None
+    return None if path is None else output_path_problem(path)
+
+
+def output_path_problem(path: str) -> str | None:
+    """Return why a result cannot be written to `path`, or None if it can."""
     try:
         parsed = parse(path)
     except InvalidVariable as error:
