@@ -7,6 +7,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY sdk/python sdk/python
 COPY app app
 COPY migrations migrations
+COPY docs docs
 RUN pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation -w /wheels ./sdk/python .
 
 FROM python:3.11-slim

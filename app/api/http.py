@@ -22,6 +22,7 @@ import app.tools.routes
 import app.usage.routes
 import app.workspace.routes
 from app.api import errors, metrics, openapi, views
+from app.api.pages import assets, guides
 from app.assembly import Services
 from app.base.errors import Unavailable
 from app.tenancy.http import json_response, operation_id
@@ -67,6 +68,8 @@ def create_app(services: Services | None = None) -> FastAPI:
     _operations(api)
     metrics.install(api)
     openapi.install(api)
+    guides.install(api)
+    assets.install(api)
     if services is not None:
         api.state.services = services
         api.state.door = services.door
