@@ -12,24 +12,16 @@ from urllib.parse import urlsplit
 
 import httpx2
 from plangate.spec.models import AgentSpec, ProviderSpec
+from plangate.spec.vendors import MODEL_FREE_FIELDS, VENDORS
 
 from app.base.egress import EgressPolicy
 from app.llm.client import ModelClient, ModelTraffic, egress_client, open_client
-from app.llm.hosts import host_of
 from app.llm.provider import Provider, ProviderNotBuilt
-from app.llm.registry import WITHOUT_MODEL, build_provider
+from app.llm.registry import build_provider
 from app.runtimes.models import Runtime
 from app.tenancy.secrets import Secrets
 
 MAX_KEPT = 256
-OPERATOR_KEYS = {
-    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
-}
-"""Of the operator: the variables of a key and of the address it is sent to, for specs without a key.
-
-No others have any: nothing of the operator's cloud accounts is ever used because a spec left its key out.
-"""
 
 
 class ProviderUnavailable(Exception):
@@ -94,7 +86,7 @@ class ProviderPool:
         name = agent.model.provider
         spec = (runtime.spec.providers or {}).get(name)
         kind = (spec.kind if spec else None) or name
-        if kind in WITHOUT_MODEL:
+        if kind in MODEL_FREE_FIELDS:
             return ProviderChoice(kind, None, None, False, self._options(kind, runtime, spec))
         options = self._options(kind, runtime, spec)
         if spec is not None and spec.base_url:
@@ -103,9 +95,12 @@ class ProviderPool:
             )
         if spec is not None and spec.api_key is not None:
             return ProviderChoice(kind, await self._own_key(runtime, name, spec), None, True, options)
-        key_env, url_env = OPERATOR_KEYS.get(kind, (None, None))
-        base_url = os.environ.get(url_env) if url_env else None
-        target = urlsplit(base_url).hostname if base_url else host_of(kind, spec.region if spec else None)
+        vendor = VENDORS[kind]
+        key_env = (
+            vendor.key_env
+        )  # nothing of the operator's cloud accounts is used because a spec left its key out
+        base_url = os.environ.get(vendor.url_env) if vendor.url_env else None
+        target = urlsplit(base_url).hostname if base_url else vendor.host_in(spec.region if spec else None)
         if spec is not None and spec.api_key_env:
             return ProviderChoice(
                 kind, self._operator_key(spec.api_key_env, target), base_url, False, options
@@ -131,12 +126,9 @@ class ProviderPool:
         options: dict[str, Any] = {}
         if kind == "mock":
             options = {"text": runtime.spec.mock_response, "tokens": spec.tokens if spec else None}
-        elif kind not in WITHOUT_MODEL and spec is not None:
-            options = {
-                "idleTimeoutS": spec.idle_timeout_s,
-                "region": spec.region,
-                "project": spec.project,
-            }
+        elif kind in VENDORS and spec is not None:
+            wire = spec.to_wire()
+            options = {name: wire.get(name) for name in VENDORS[kind].options}
         return tuple((k, v) for k, v in options.items() if v is not None)
 
     async def _own_key(self, runtime: Runtime, name: str, spec: ProviderSpec) -> str:
@@ -185,7 +177,9 @@ class ProviderPool:
             chosen.kind,
             api_key=chosen.api_key,
             base_url=chosen.base_url,
-            http_client=None if chosen.kind in WITHOUT_MODEL else self._client(of_tenant=chosen.of_tenant),
+            http_client=None
+            if chosen.kind in MODEL_FREE_FIELDS
+            else self._client(of_tenant=chosen.of_tenant),
             options=dict(chosen.options),
         )
 

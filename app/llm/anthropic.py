@@ -14,10 +14,10 @@ from typing import Any, Final
 import anthropic
 from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex, AsyncStream
 from anthropic._streaming import ServerSentEvent
+from plangate.spec.vendors import VENDORS
 
 from app.llm.anthropic_turn import AnthropicTurn
 from app.llm.client import ModelClient
-from app.llm.hosts import host_of
 from app.llm.messages import Block, Message, ModelRequest, Text, Thinking, ToolResult, ToolUse
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, ServerFault, Unreachable
 from app.llm.sse import SseReader, loads_event
@@ -75,7 +75,7 @@ def build(
         http_client,
         idle_timeout_s,
         api_key=validate_key(api_key, is_required=base_url is None),
-        base_url=base_url or f"https://{host_of('anthropic')}",
+        base_url=base_url or f"https://{VENDORS['anthropic'].host}",
     )
 
 

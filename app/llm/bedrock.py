@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 
 from anthropic import AsyncAnthropicBedrock, AsyncStream
 from anthropic.lib.bedrock._stream_decoder import AWSEventStreamDecoder
+from plangate.spec.vendors import VENDORS
 
 from app.llm.anthropic import AnthropicEvent, AnthropicProvider
 from app.llm.anthropic_turn import AnthropicTurn
 from app.llm.client import ModelClient
 from app.llm.eventstream import Frame, FrameReader, InvalidFrame
-from app.llm.hosts import host_of
 from app.llm.messages import ModelRequest
 from app.llm.provider import ProviderNotBuilt, Refused
 from app.llm.sse import loads_event
@@ -41,7 +41,7 @@ def build(
         idle_timeout_s,
         api_key=validate_key(api_key, is_required=base_url is None),
         aws_region=region or "",
-        base_url=base_url or f"https://{host_of('bedrock', region)}",
+        base_url=base_url or f"https://{VENDORS['bedrock'].host_in(region)}",
     )
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import openai
 from openai import AsyncOpenAI, AsyncStream
 from openai._streaming import ServerSentEvent
+from plangate.spec.vendors import VENDORS
 
 from app.llm.client import ModelClient
-from app.llm.hosts import host_of
 from app.llm.messages import Message, ModelRequest, Text, ToolResult, ToolUse
 from app.llm.openai_turn import OpenAITurn
 from app.llm.provider import BrokenTurn, NotAuthorized, ProviderFault, Refused, Unreachable
@@ -82,7 +82,7 @@ class OpenAIProvider(VendorProvider):
         self._limit_name = "max_completion_tokens" if base_url is None else "max_tokens"
         self._client = AsyncOpenAI(
             api_key=api_key,
-            base_url=base_url or f"https://{host_of('openai')}/v1",
+            base_url=base_url or f"https://{VENDORS['openai'].host}/v1",
             http_client=self._http_client,
             max_retries=0,
             timeout=stream_timeout(idle_timeout_s),

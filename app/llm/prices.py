@@ -11,10 +11,10 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any, Final
 
+from plangate.spec.vendors import VENDORS
+
 from app.llm.messages import Usage
 
-TABLE_NAMES: Final = {"anthropic": "anthropic", "openai": "openai", "bedrock": "aws", "vertex": "google"}
-"""What the table calls a kind of provider."""
 EXACT_DIGITS: Final = 15  # of a float; Postgres takes as many when it makes a numeric of one
 
 
@@ -64,7 +64,8 @@ def known_as(provider: str, model: str) -> str | None:
 
 
 def _found(provider: str, model: str, usage: Usage, at: datetime | None = None) -> Any:
-    if provider not in TABLE_NAMES:
+    vendor = VENDORS.get(provider)
+    if vendor is None:
         return None
     table, _ = _table()
     tokens = table.Usage(
@@ -75,7 +76,7 @@ def _found(provider: str, model: str, usage: Usage, at: datetime | None = None) 
     )
     try:
         return table.calc_price(
-            tokens, model_ref=model, provider_id=TABLE_NAMES[provider], genai_request_timestamp=at
+            tokens, model_ref=model, provider_id=vendor.price_table, genai_request_timestamp=at
         )
     except LookupError:
         return None

@@ -1,13 +1,15 @@
 """From the kind of a provider to the adapter that speaks it.
 
-The files of the vendors import an SDK, which takes seconds: each is imported when the first provider of its
-kind is built, never at startup.
+Each vendor's adapter has `build(*, api_key, base_url, http_client, ...) -> Provider` with the options of its record.
+The adapters import SDKs, which takes seconds, so each is imported when the first provider of its kind is built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from plangate.spec.vendors import MODEL_FREE_FIELDS, PROVIDER_FIELDS, VENDORS
 
 from app.base.extras import MissingExtra, import_with_extra
 from app.llm.mock import MockProvider
@@ -17,27 +19,6 @@ from app.llm.scripted import ScriptedProvider
 
 if TYPE_CHECKING:
     from app.llm.client import ModelClient
-
-WITHOUT_MODEL: Final = frozenset({"scripted", "mock", "noop"})
-VENDOR_MODULES: Final[Mapping[str, str]] = {
-    "anthropic": "app.llm.anthropic",
-    "openai": "app.llm.openai",
-    "bedrock": "app.llm.bedrock",
-    "vertex": "app.llm.vertex",
-}
-"""Each of these modules has `build(*, api_key, base_url, http_client, ...) -> Provider`, with its options."""
-
-_IDLE: Final = {"idleTimeoutS": "idle_timeout_s"}
-_REGION: Final = {"region": "region"}
-_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "anthropic": _IDLE,
-    "openai": _IDLE,
-    "bedrock": {**_IDLE, **_REGION},
-    "vertex": {**_IDLE, **_REGION, "project": "project"},
-}
-"""The options of each kind, and what `build` calls them."""
-
-KINDS: Final = WITHOUT_MODEL | VENDOR_MODULES.keys()
 
 
 def build_provider(
@@ -66,27 +47,26 @@ def build_provider(
     given = dict(options or {})
     if kind == "mock":
         return _mock(given)
-    if kind in WITHOUT_MODEL:
+    if kind in MODEL_FREE_FIELDS:
         _refuse_unknown(kind, given)
         return NoopProvider() if kind == "noop" else ScriptedProvider()
-    module_name = VENDOR_MODULES.get(kind)
-    if module_name is None:
+    vendor = VENDORS.get(kind)
+    if vendor is None:
         raise ProviderNotBuilt(
-            f"There is no provider of kind {kind!r}: use one of {', '.join(sorted(KINDS))}."
+            f"There is no provider of kind {kind!r}: use one of {', '.join(sorted(PROVIDER_FIELDS))}."
         )
-    names = _OPTIONS[kind]
-    _refuse_unknown(kind, given.keys() - names.keys())
+    _refuse_unknown(kind, given.keys() - vendor.options.keys())
     if base_url is not None and not base_url.startswith(("https://", "http://")):
         raise ProviderNotBuilt("The provider's baseUrl must begin with https:// or http://.")
     try:
-        module = import_with_extra(module_name, kind)
+        module = import_with_extra(f"app.llm.{kind}", kind)
     except MissingExtra as error:
         raise ProviderNotBuilt(f"Providers of kind {kind!r} are not available: {error}") from error
     provider: Provider = module.build(
         api_key=api_key,
         base_url=base_url,
         http_client=http_client,
-        **{names[option]: value for option, value in given.items()},
+        **{vendor.options[option]: value for option, value in given.items()},
     )
     return provider
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anthropic import AsyncAnthropicVertex, AsyncStream
+from plangate.spec.vendors import VENDORS
 
 from app.llm.anthropic import AnthropicProvider
 from app.llm.client import ModelClient
-from app.llm.hosts import host_of
 from app.llm.messages import ModelRequest
 from app.llm.provider import ProviderNotBuilt
 from app.llm.service_account import ServiceAccount
@@ -32,7 +32,7 @@ def build(
     if not (region and project):
         raise ProviderNotBuilt("A provider of kind 'vertex' needs a project and a region.")
     token = _token_source(api_key, is_required=base_url is None)
-    address = base_url or f"https://{host_of('vertex', region)}/v1"
+    address = base_url or f"https://{VENDORS['vertex'].host_in(region)}/v1"
     return VertexProvider(
         token, http_client, idle_timeout_s, project=project, region=region, base_url=address
     )

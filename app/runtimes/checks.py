@@ -10,12 +10,12 @@ from typing import Any
 
 from jmespath.exceptions import JMESPathError
 from plangate.spec.assembly import Check, SpecInvalid, assemble, with_provider
-from plangate.spec.checks import FIELDS_OF_KIND
 from plangate.spec.drafts import Draft
 from plangate.spec.models import AgentSpec, RuntimeSpec
 from plangate.spec.problems import Problem, json_pointer
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import Dispatcher, HttpTransport, McpTransport, PythonTransport, Transport
+from plangate.spec.vendors import PROVIDER_FIELDS
 
 from app.base import jmespath
 from app.base.egress import EgressPolicy, EgressRefused
@@ -144,7 +144,7 @@ def is_priced(spec: RuntimeSpec, agent: AgentSpec) -> bool:
     model = with_provider(agent.model, spec)
     provider = spec.providers.get(model.provider)
     kind = (provider.kind if provider else None) or model.provider
-    if kind not in FIELDS_OF_KIND:
+    if kind not in PROVIDER_FIELDS:
         return True
     return not spec.interpreter and price(kind, model.id, Usage(input_tokens=1)) is not None
 

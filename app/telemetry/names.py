@@ -38,14 +38,6 @@ INVOKE_AGENT: Final = "invoke_agent"
 EXECUTE_TOOL: Final = "execute_tool"
 INVOKE_WORKFLOW: Final = "invoke_workflow"
 
-PROVIDERS: Final = {
-    "anthropic": "anthropic",
-    "openai": "openai",
-    "bedrock": "aws.bedrock",
-    "vertex": "gcp.vertex_ai",
-}
-"""What the conventions call a kind of provider; others go by their own names."""
-
 OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105 - the name of a metric
 TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105

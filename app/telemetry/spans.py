@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 import orjson
+from plangate.spec.vendors import VENDORS
 
 from app.base.traces import parse_traceparent, span_id, trace_id
 from app.llm.codec import load_turn
@@ -160,7 +161,8 @@ _ATTRIBUTES_BY_KIND: Final = {
 
 def provider_name(kind: str | None) -> str:
     """Return the name of this kind of provider in the conventions."""
-    return names.PROVIDERS.get(kind or "", kind or names.OTHER)
+    vendor = VENDORS.get(kind or "")
+    return vendor.telemetry_name if vendor else kind or names.OTHER
 
 
 # -- errors ----------------------------------------------------------------------------------------------------

@@ -44,7 +44,6 @@ PENDING = (
     "app/base/schema",
     "app/journal/models.py",
     "app/journal/routes.py",
-    "app/llm/hosts.py",
     "app/llm/prices.py",
     "app/llm/provider.py",
     "app/llm/registry.py",

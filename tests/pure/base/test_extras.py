@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from plangate.spec.vendors import VENDORS
 
 from app.assembly import open_blobs
 from app.base.extras import MissingExtra, import_with_extra
 from app.llm.provider import ProviderNotBuilt
-from app.llm.registry import VENDOR_MODULES, build_provider
+from app.llm.registry import build_provider
 
 
 def forget(monkeypatch: pytest.MonkeyPatch, package: str, *modules: str) -> None:
@@ -19,10 +20,10 @@ def forget(monkeypatch: pytest.MonkeyPatch, package: str, *modules: str) -> None
     monkeypatch.setitem(sys.modules, package, None)
 
 
-@pytest.mark.parametrize("kind", sorted(VENDOR_MODULES))
+@pytest.mark.parametrize("kind", sorted(VENDORS))
 def test_a_provider_without_its_package_names_the_extra(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     package = "openai" if kind == "openai" else "anthropic"
-    forget(monkeypatch, package, *(f"app.llm.{name}" for name in (*VENDOR_MODULES, "wire", "faults")))
+    forget(monkeypatch, package, *(f"app.llm.{name}" for name in (*VENDORS, "wire", "faults")))
     with pytest.raises(ProviderNotBuilt, match=rf"pip install 'plangate-server\[{kind}\]'"):
         build_provider(kind, api_key="key", options={"region": "eu"} if kind in ("bedrock", "vertex") else {})
 

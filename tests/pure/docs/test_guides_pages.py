@@ -18,10 +18,10 @@ from plangate.spec.assembly import STATEFUL_ROLES, assemble
 from plangate.spec.prompts import layered_prompt
 from plangate.spec.toolkits import ROLE_TOOLS
 from plangate.spec.transports import Transport
+from plangate.spec.vendors import PROVIDER_FIELDS
 from typer.main import get_command
 
 from app.commands.main import cli
-from app.llm.registry import KINDS
 from app.settings import Settings
 from app.tools.transports.http import ASKS_TO_TRY_AGAIN
 from tests.pure.docs.test_pages import LINK, LONGEST, WIDE, headings
@@ -166,7 +166,7 @@ def test_the_roles_are_those_of_the_code() -> None:
 
 
 def test_the_kinds_of_provider_are_those_of_the_code() -> None:
-    assert set(first_cells("agents", "kind | talks to")) == KINDS
+    assert set(first_cells("agents", "kind | talks to")) == set(PROVIDER_FIELDS)
 
 
 def test_the_layers_are_those_of_the_code() -> None:

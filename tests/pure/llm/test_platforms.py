@@ -12,15 +12,13 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from plangate.spec.checks import FIELDS_OF_KIND
-from plangate.spec.models import ProviderKind
+from plangate.spec.vendors import PROVIDER_FIELDS, VENDORS, ProviderKind
 
 from app.llm.client import ModelClient, ModelTraffic
-from app.llm.hosts import host_of
 from app.llm.messages import Message, ModelRequest, Text, Usage
 from app.llm.prices import price
 from app.llm.provider import ProviderNotBuilt, Refused
-from app.llm.registry import KINDS, build_provider
+from app.llm.registry import build_provider
 from app.llm.service_account import ServiceAccount
 
 ASKED = ModelRequest("model-1", "", (), (Message("user", (Text("Hello"),)),))
@@ -42,7 +40,7 @@ def opened(part: str) -> Any:
 
 
 def test_every_kind_of_a_spec_can_be_built_and_says_its_fields() -> None:
-    assert set(get_args(ProviderKind)) == set(FIELDS_OF_KIND) == KINDS
+    assert set(get_args(ProviderKind)) == set(PROVIDER_FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +83,7 @@ async def test_where_a_vendor_is_asked_when_nobody_chose_another_address(
         with pytest.raises(Refused):
             await anext(provider.stream(ASKED))
     assert [str(request.url) for request in asked] == [url]
-    assert asked[0].url.host == host_of(kind, place.get("region"))
+    assert asked[0].url.host == VENDORS[kind].host_in(place.get("region"))
 
 
 @pytest.mark.parametrize(

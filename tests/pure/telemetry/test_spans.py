@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes
+from plangate.spec.vendors import VENDORS
 
 from app.base import traces
 from app.base.ids import new_id, with_prefix
@@ -133,7 +134,7 @@ def test_operations_and_providers_are_those_of_the_conventions() -> None:
         names.INVOKE_AGENT,
         names.EXECUTE_TOOL,
         names.INVOKE_WORKFLOW,
-        *names.PROVIDERS.values(),
+        *(vendor.telemetry_name for vendor in VENDORS.values()),
     ):
         assert f' = "{value}"\n' in text, value
 

@@ -17,21 +17,9 @@ from plangate.spec.prompts import render_layers
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.variable_schemas import OUTPUT_PATH, fixed_output_path_problem, has_variables
+from plangate.spec.vendors import PROVIDER_FIELDS, UNDECLARED_PROVIDERS, VENDORS
 
 MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
-IMPLICIT_PROVIDERS: Final = frozenset({"anthropic", "openai", "scripted", "mock", "noop"})
-_VENDOR_FIELDS: Final = frozenset({"apiKey", "apiKeyEnv", "baseUrl", "idleTimeoutS"})
-FIELDS_OF_KIND: Final[Mapping[str, frozenset[str]]] = {
-    "anthropic": _VENDOR_FIELDS,
-    "openai": _VENDOR_FIELDS,
-    "bedrock": _VENDOR_FIELDS | {"region"},
-    "vertex": _VENDOR_FIELDS | {"region", "project"},
-    "mock": frozenset({"tokens"}),
-    "scripted": frozenset(),
-    "noop": frozenset(),
-}
-"""What a provider of each kind may say of itself."""
-_PLATFORMS: Final = {"bedrock": "us-east-1", "vertex": "us-east5"}  # with a region for an example
 _WITH_PLAN: Final = frozenset({"planner", "executor"})
 
 
@@ -208,8 +196,8 @@ def check_providers(draft: Draft) -> Iterator[Problem]:
     """Check the providers that the spec declares."""
     for name, provider in draft.spec.providers.items():
         kind = provider.kind or name
-        if kind not in FIELDS_OF_KIND:
-            known = ", ".join(sorted(FIELDS_OF_KIND))
+        if kind not in PROVIDER_FIELDS:
+            known = ", ".join(sorted(PROVIDER_FIELDS))
             yield Problem(
                 draft.at("providers", name, "kind"),
                 f"provider {name!r} needs a 'kind', because its name is not a kind: one of {known}",
@@ -226,9 +214,9 @@ def check_providers(draft: Draft) -> Iterator[Problem]:
 
 def _foreign_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) -> Iterator[Problem]:
     for field in provider.to_wire():
-        if field == "kind" or field in FIELDS_OF_KIND[kind]:
+        if field == "kind" or field in PROVIDER_FIELDS[kind]:
             continue
-        takers = ", ".join(sorted(other for other, fields in FIELDS_OF_KIND.items() if field in fields))
+        takers = ", ".join(sorted(other for other, fields in PROVIDER_FIELDS.items() if field in fields))
         yield Problem(
             draft.at("providers", name, field),
             f"provider {name!r} of kind {kind!r} takes no {field!r}, which is for {takers}: remove it",
@@ -236,20 +224,17 @@ def _foreign_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) 
 
 
 def _missing_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) -> Iterator[Problem]:
-    """Check the required fields of the platforms: nothing has a default there, least of all the account that pays."""
-    if kind not in _PLATFORMS:
+    """Check the required fields of the clouds: nothing has a default there, least of all the account that pays."""
+    vendor = VENDORS.get(kind)
+    if vendor is None or kind in UNDECLARED_PROVIDERS:
         return
-    needed = "it names the host" if kind == "bedrock" else "it is a part of the address"
-    if provider.region is None and not (kind == "bedrock" and provider.base_url):
-        yield Problem(
-            draft.at("providers", name, "region"),
-            f"provider {name!r} of kind {kind!r} has no 'region': {needed}, such as {_PLATFORMS[kind]!r}",
-        )
-    if kind == "vertex" and provider.project is None:
-        yield Problem(
-            draft.at("providers", name, "project"),
-            f"provider {name!r} of kind 'vertex' has no 'project': name the Google Cloud project by its id",
-        )
+    wire = provider.to_wire()
+    for field, reason in vendor.required.items():
+        if field not in wire and not (provider.base_url and field in vendor.host_fields):
+            yield Problem(
+                draft.at("providers", name, field),
+                f"provider {name!r} of kind {kind!r} has no {field!r}: {reason}",
+            )
     without_key = provider.api_key is None and provider.api_key_env is None
     if without_key and draft.spec.interpreter is None:
         yield Problem(
@@ -261,11 +246,11 @@ def _missing_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) 
 def _check_model(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     model = agent.value.model
     name = model.provider
-    if "provider" not in model.model_fields_set or name in IMPLICIT_PROVIDERS:
+    if "provider" not in model.model_fields_set or name in UNDECLARED_PROVIDERS:
         return
     if not draft.is_named("providers", name):
-        hint = did_you_mean(name, {*draft.known("providers"), *IMPLICIT_PROVIDERS})
-        if name in _PLATFORMS:
+        hint = did_you_mean(name, {*draft.known("providers"), *UNDECLARED_PROVIDERS})
+        if name in VENDORS:
             hint = ": declare it there, with its region and key"
         yield Problem(
             agent.at("model", "provider"),

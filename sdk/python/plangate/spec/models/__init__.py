@@ -17,7 +17,7 @@ from plangate.spec.models.declared import (
     ToolkitSpec,
     ToolSpec,
 )
-from plangate.spec.models.providers import ModelSpec, ProviderKind, ProviderSpec
+from plangate.spec.models.providers import ModelSpec, ProviderSpec
 from plangate.spec.models.rules import (
     ApprovalOverrides,
     ApprovalPolicies,
@@ -37,6 +37,7 @@ from plangate.spec.models.runtimes import (
     TenantSpec,
     to_wire,
 )
+from plangate.spec.vendors import ProviderKind
 
 __all__ = [
     "AgentSpec",

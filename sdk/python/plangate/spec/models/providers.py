@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from plangate.spec.base import MAX_KEY_CHARS, Count, SpecModel, Url
 from plangate.spec.transports import HeaderValue
-
-ProviderKind = Literal["anthropic", "openai", "bedrock", "vertex", "scripted", "mock", "noop"]
+from plangate.spec.vendors import ProviderKind
 
 DAY_S: Final = 24 * 3600
 _REGION: Final = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
