@@ -44,8 +44,9 @@ async def test_files_that_were_deleted_cost_lists_nothing(
         (store.ALIKE, (["іnbox", "іnbox/new"], ["inbox", "inbox/new"])),
     ):
         assert await rows_read(plangate, sql, "acme", thread, *args) <= 10, (sql, args)
-    read = await rows_read(plangate, artifacts.PRESENT, "acme", [thread], ["inbox"], [True])
-    assert read <= 10
+    for read_directories in (False, True):
+        at = ([thread], ["inbox"], [True], read_directories)
+        assert await rows_read(plangate, artifacts.PRESENT, "acme", *at) <= 10
 
 
 async def test_what_is_in_a_new_workspace_is_looked_at_once(
@@ -58,8 +59,8 @@ async def test_what_is_in_a_new_workspace_is_looked_at_once(
     await owner.execute(VERSIONS, thread, COUNT, hashlib.sha256(b"x").digest())
     await owner.execute(FILES)
     for sql, args in (
-        (artifacts.PRESENT, ([thread], ["inbox"], [True])),
-        (artifacts.PRESENT, ([thread] * 500, ["x"] * 500, [False] * 500)),
+        (artifacts.PRESENT, ([thread], ["inbox"], [True], True)),
+        (artifacts.PRESENT, ([thread] * 500, ["x"] * 500, [False] * 500, False)),
         (store.LIST, (thread, "", None, "", COUNT)),
         (
             store.FORK.replace("ORDER BY path, version DESC", "AND path <> 'x' ORDER BY path, version DESC"),

@@ -77,6 +77,7 @@ def running() -> Iterator[Running]:
         yield Running(at, service, query, cursor, artifact, body)
 
 
+@pytest.mark.timeout(300)
 def test_a_running_service_is_saved_and_restored_elsewhere(running: Running) -> None:
     at, data, new = running.at, running.at / "data", running.at / "new"
     saved = command("backup", at / "monday", "--data-dir", data)

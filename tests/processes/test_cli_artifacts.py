@@ -93,6 +93,9 @@ def test_programs_get_json_of_every_command(commands: Commands) -> None:
     events = [json.loads(line) for line in commands.said("watch", query, "--json").splitlines()]
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
     records = [e["data"] for e in events if e["type"] == "artifact-published"]
+    for record in records:
+        if record.get("isDirectory"):
+            del record["targetChanged"]  # lists do not read directories
     assert commands.json("artifacts", "--query", query) == records[::-1]
     work = commands.json("work", query)
     assert work["artifacts"] == records[::-1]

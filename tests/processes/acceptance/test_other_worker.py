@@ -80,7 +80,7 @@ def test_a_worker_that_leaves_hands_over_at_once(patient: House, model: SlowMode
     assert first.stop() < 10
     gone = time.monotonic()
     model.let_go()
-    assert reader.wait_type("step-retry").at - gone < 3, "long before the lease would have ended"
+    assert reader.wait_type("step-retry").at - gone < 8, "long before the lease would have ended"
     assert reader.wait_end()["output"] == model.text(prompt)
     judge(patient, reader)
     second.stop()
