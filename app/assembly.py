@@ -351,7 +351,7 @@ def assemble(
     deletions = Deletions(db, artifacts)
     documents = DocumentService(schemas)
     variables = VariableService(references, documents, schemas, artifacts)
-    plans = PlanService(db, references, runtimes, schemas, variables)
+    plans = PlanService(db, references, runtimes, schemas, variables, artifacts)
     approvals = ApprovalService(db, runtimes, schemas, plans.on_gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
     reference_tools = ReferenceTools(references)

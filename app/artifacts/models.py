@@ -121,7 +121,8 @@ class ArtifactTarget:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """The unit of work that publishes, and the call by which it does."""
+    """The unit of work that publishes, the call by which it does, and the plan action that the call carries out. A call that
+    carries out several actions has a `plan_id`, and an `action_index` only if the publisher named one."""
 
     work_id: str
     parent_work_id: str | None
@@ -131,6 +132,8 @@ class Producer:
     agent: str | None = None
     model: str | None = None
     call_id: str | None = None
+    plan_id: str | None = None
+    action_index: int | None = None
 
     def wire(self) -> dict[str, Any]:
         named = {
@@ -141,6 +144,9 @@ class Producer:
             "threadId": self.thread_id,
             "agent": self.agent,
             "model": self.model,
+            "callId": self.call_id,
+            "planId": self.plan_id,
+            "actionIndex": self.action_index,
         }
         return {name: value for name, value in named.items() if value is not None}
 
@@ -170,7 +176,6 @@ def artifact_record(
         **{name: value for name, value in optional.items() if value is not None},
         "createdAt": rfc3339(created_at),
         "producer": producer.wire(),
-        "callId": producer.call_id,
     }
 
 
@@ -196,7 +201,7 @@ class Artifact:
 
     def wire(self) -> dict[str, Any]:
         """Return the record. For a directory whose files were not read, it does not say `targetChanged`."""
-        shown = {name: value for name, value in self.record.items() if name != "callId"}
+        shown = dict(self.record)
         available = self.present is not None
         if self.present != b"":
             shown["targetChanged"] = available and self.present != self.digest

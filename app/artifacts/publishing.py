@@ -36,14 +36,20 @@ async def publish(
     producer: Producer,
     scope: Scope | None,
     epoch: int | None = None,
+    *,
+    once: bool = False,
 ) -> Artifact:
     """Publish, and emit the event to the query of the scope's work. Without an epoch, under which the
-    caller holds the query, lock thread and query first. Raise WorkOver, and what
-    `ArtifactService.publish` raises."""
+    caller holds the query, lock thread and query first. With `once`, a call that published before a crash
+    gets its record again. Raise WorkOver, and what `ArtifactService.publish` raises."""
+    if once and producer.call_id is not None:
+        done = await artifacts.of_call(tx, producer.call_id)
+        if done is not None:
+            return done
     if epoch is None:
         await lock_for_publishing(tx, producer.thread_id, producer.query_id)
-    made, new = await artifacts.publish(tx, asked, target, producer)
-    if new and scope is not None:
+    made = await artifacts.publish(tx, asked, target, producer)
+    if scope is not None:
         told = event(scope, ArtifactPublishedEvent, data=made.wire())
         if await journal_store.append(tx, scope.query_id, [told], epoch) is None:
             raise WorkOver(

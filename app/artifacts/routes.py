@@ -72,13 +72,16 @@ Named = Annotated[str | None, Query(max_length=100)]
 MAX_PATH_CHARS: Final = 2000
 """Of a path as it is written; paths.py says what the path itself may have."""
 
+MAX_ACTION_INDEX: Final = 100_000
+
 SKEW_MS: Final = 600_000
 """Ids carry the clock of the process that made them, records that of the database."""
 
 
 class PublishArtifact(Body):
     """Something at a path of a thread's workspace. With `workId`, a call that the caller answers at the moment, what
-    published it is the agent's run that made the call, and its query is told; else it is the caller, as a host."""
+    published it is the agent's run that made the call, and its query is told; else it is the caller, as a host. If the call
+    carries out several actions of a plan, `actionIndex` says which of them the artifact belongs to."""
 
     thread_id: Id
     channel: Annotated[str, Field(max_length=MAX_CHANNEL_CHARS)]
@@ -92,6 +95,7 @@ class PublishArtifact(Body):
     tags: Annotated[list[Tag], at_most(MAX_TAGS)] | None = None
     metadata: dict[str, Any] | None = None
     work_id: Id | None = None
+    action_index: Annotated[int, Field(ge=0, le=MAX_ACTION_INDEX)] | None = None
 
     def asked(self) -> Publication:
         return Publication(
@@ -115,10 +119,11 @@ async def _published(
     target: ArtifactTarget,
     thread_id: str,
     work_id: str | None,
+    action_index: int | None,
 ) -> Artifact:
     """Publish for a host, or for the unit of work of a call that the caller holds."""
     tx = op.tx
-    producer = await _unit(tx, artifacts, thread_id, work_id)
+    producer = await _unit(tx, artifacts, thread_id, work_id, action_index)
     if work_id is None or producer is None:
         return await publish(tx, artifacts, asked, target, await artifacts.host(tx, thread_id), None)
     scope = await journal_store.load_scope(tx, work_id)
@@ -128,11 +133,18 @@ async def _published(
     return made
 
 
-async def _unit(tx: Tx, artifacts: ArtifactService, thread_id: str, work_id: str | None) -> Producer | None:
+async def _unit(
+    tx: Tx, artifacts: ArtifactService, thread_id: str, work_id: str | None, action_index: int | None
+) -> Producer | None:
     """Return the unit of work that publishes, or None for a host. Raise NotFound or Invalid."""
     if work_id is None:
-        return None
-    producer = await artifacts.producer(tx, work_id)
+        if action_index is None:
+            return None
+        raise Invalid(
+            "The artifact was not published: actionIndex needs workId, the call that carries out the action.",
+            [FieldError("/actionIndex", "must not be given without workId")],
+        )
+    producer = await artifacts.producer(tx, work_id, work_id, action_index)
     if producer.thread_id != thread_id:
         raise Invalid(
             "The artifact was not published: workId is work of another thread.",
@@ -156,7 +168,9 @@ async def publish_artifact(
     await raise_if_repeated(request, caller)
     target = await artifacts.prepare(caller.tenant, body.thread_id, body.path)
     async with begin(request, caller) as op:
-        made = await _published(op, artifacts, body.asked(), target, body.thread_id, body.work_id)
+        made = await _published(
+            op, artifacts, body.asked(), target, body.thread_id, body.work_id, body.action_index
+        )
         return await op.respond(made.wire(), 201, f"/artifacts/{made.id}", made.id)
 
 
@@ -190,6 +204,7 @@ async def upload_artifact(
         Annotated[list[Tag], at_most(MAX_TAGS)] | None, Query(description="May be given several times.")
     ] = None,
     work_id: Annotated[str | None, Query(alias="workId", max_length=100)] = None,
+    action_index: Annotated[int | None, Query(alias="actionIndex", ge=0, le=MAX_ACTION_INDEX)] = None,
 ) -> Response:
     path, media_type = paths.normalize(f"artifacts/{channel}/{name}"), parse_media_type(request)
     when = parse_condition(request)
@@ -198,7 +213,7 @@ async def upload_artifact(
     )
     async with begin(request, caller) as op:
         await require_thread(op.tx, thread_id)
-        by = await _unit(op.tx, artifacts, thread_id, work_id)
+        by = await _unit(op.tx, artifacts, thread_id, work_id, action_index)
         await artifacts.check(op.tx, asked)
     body = await receive_body(request, caller.tenant)
     params = sorted(request.query_params.multi_items())
@@ -213,7 +228,8 @@ async def upload_artifact(
         status = 200
         if made is None:
             target = artifacts.target(row)
-            made, status = await _published(op, artifacts, asked, target, thread_id, work_id), 201
+            made = await _published(op, artifacts, asked, target, thread_id, work_id, action_index)
+            status = 201
         return await op.respond(made.wire(), status, f"/artifacts/{made.id}", made.id)
 
 
@@ -233,6 +249,12 @@ async def list_artifacts(
     query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     agent: Named = None,
+    call_id: Annotated[str | None, Query(alias="callId", max_length=100)] = None,
+    plan_id: Annotated[str | None, Query(alias="planId", max_length=100)] = None,
+    action_index: Annotated[
+        int | None,
+        Query(alias="actionIndex", ge=0, le=MAX_ACTION_INDEX, description="Of the plan that `planId` names."),
+    ] = None,
     status: Literal["active", "superseded"] | None = None,
     tag: Named = None,
     since: Annotated[datetime | None, Query(description="Published at this moment or later.")] = None,
@@ -245,8 +267,16 @@ async def list_artifacts(
         "queryId": query_id,
         "threadId": thread_id,
         "agent": agent,
+        "callId": call_id,
+        "planId": plan_id,
+        "actionIndex": action_index,
         "tag": tag,
     }
+    if action_index is not None and plan_id is None:
+        raise Invalid(
+            "`actionIndex` needs `planId`: an index alone names no action.",
+            [FieldError("query:planId", "must be given with actionIndex")],
+        )
     filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     wanted = status or (None if include_superseded else "active")
     kind = "artifacts:" + orjson.dumps([filters, wanted, str(since)], option=orjson.OPT_SORT_KEYS).decode()

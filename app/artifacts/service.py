@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from app.artifacts import store
@@ -20,11 +21,13 @@ from app.workspace.service import Workspaces, lock_thread, require_thread
 LINEAGE_DEPTH: Final = 50
 LINEAGE_MOST: Final = 500
 OF_WORK_MOST: Final = 100
+OF_PLAN_MOST: Final = 2_000
+OF_ACTION_MOST: Final = 20
 LOOKED_AT: Final = 2_000
 """Records that a page reads at most, however few of them it shows."""
 _PAGE: Final = 1000
 NOBODY: Final = Producer("", None, "host", "")
-OF_ITS_OWN: Final = ("createdAt", "producer", "callId")
+OF_ITS_OWN: Final = ("createdAt", "producer")
 """What two records never share, whatever was asked for."""
 
 
@@ -77,12 +80,9 @@ class ArtifactService:
 
     async def publish(
         self, tx: Tx, asked: Publication, target: ArtifactTarget, producer: Producer
-    ) -> tuple[Artifact, bool]:
-        """Add a record, and return it and whether it is new. `target` was prepared. One call publishes
-        once. Raise NotFound, Invalid or TargetMoved if nothing was written."""
-        made = None if producer.call_id is None else await store.of_call(tx, producer.call_id)
-        if made is not None:
-            return made, False
+    ) -> Artifact:
+        """Add a record, and return it. `target` was prepared. Raise NotFound, Invalid or TargetMoved if nothing was
+        written."""
         await lock_thread(tx, producer.thread_id)
         path = paths.normalize(asked.path)
         await self.check(tx, asked, is_directory=target.is_directory)
@@ -96,7 +96,7 @@ class ArtifactService:
         mac = self._chainer.mac(tx.tenant, producer.thread_id, n, head.mac, data)
         link = ChainLink(record["id"], n, data, head.mac, mac)
         await store.add(tx, link, record, target, producer, at)
-        return await self.read(tx, link.id), True
+        return await self.read(tx, link.id)
 
     async def lock(self, tx: Tx, thread_id: str) -> None:
         """For who writes a file and publishes it in one transaction: the chain is locked before any body. The caller holds
@@ -121,7 +121,7 @@ class ArtifactService:
         wanted = artifact_record(made.id, asked, row.path, self.target(row), by or NOBODY, row.at)
         told, before = ({k: v for k, v in r.items() if k not in OF_ITS_OWN} for r in (wanted, made.record))
         producer = made.record["producer"]
-        its_own = producer["kind"] == NOBODY.kind if by is None else producer["workId"] == by.work_id
+        its_own = producer["kind"] == NOBODY.kind if by is None else _is_same_producer(producer, by)
         return made if its_own and told == before else None
 
     @staticmethod
@@ -149,9 +149,10 @@ class ArtifactService:
                 flaws.append(FieldError(f"/parentArtifactIds/{n}", f"names no artifact: {parent[:60]!r}"))
         return flaws
 
-    async def producer(self, tx: Tx, work_id: str, call_id: str | None = None) -> Producer:
-        """Return the unit of work that a work record belongs to: for a call, the agent's run that made it.
-        Raise NotFound."""
+    async def producer(self, tx: Tx, work_id: str, call_id: str, action_index: int | None = None) -> Producer:
+        """Return the unit of work that a work record belongs to: for a call, the agent's run that made it. If
+        `call_id` carries out one action of a plan, the producer names it; if it carries out several, the publisher
+        may name one of them. Raise NotFound, or Invalid for an action that the call does not carry out."""
         row = await store.unit(tx, work_id)
         if row is None:
             raise NotFound(f"There is no work record {work_id!r}.")
@@ -164,7 +165,22 @@ class ArtifactService:
             row["agent"] or None,
             row["model"],
             call_id,
+            *await self._action(tx, call_id, action_index),
         )
+
+    async def _action(self, tx: Tx, call_id: str, index: int | None) -> tuple[str | None, int | None]:
+        """Return the plan and the action that a call carries out. Raise Invalid."""
+        found = await store.actions_of_call(tx, call_id)
+        indexes = [row["index"] for row in found]
+        if index is not None and index not in indexes:
+            carried = f"the actions {', '.join(map(str, indexes[:20]))}" if indexes else "no plan action"
+            raise Invalid(
+                f"The artifact was not published: the call {call_id} carries out {carried}, not action {index}.",
+                [FieldError("/actionIndex", "must be the index of an action that the call carries out")],
+            )
+        if not found:
+            return None, None
+        return found[0]["plan_id"], indexes[0] if len(indexes) == 1 else index
 
     async def host(self, tx: Tx, thread_id: str) -> Producer:
         """Return a work record for a host that publishes. Raise NotFound."""
@@ -200,6 +216,28 @@ class ArtifactService:
     async def of_work(self, tx: Tx, work_id: str) -> list[Artifact]:
         """Return what a unit of work published, oldest first."""
         return await store.of_work(tx, work_id, OF_WORK_MOST)
+
+    async def of_actions(
+        self, tx: Tx, plan_id: str, actions: Sequence[tuple[int, str | None]]
+    ) -> dict[int, list[dict[str, Any]]]:
+        """Return the first artifacts of each plan action, oldest first. `actions` are indexes, each with the id of its
+        call. An artifact of a call that carries out several actions, and names none, is listed with each of them."""
+        found: dict[int | str, list[dict[str, Any]]] = {}
+        for row in await store.of_plan(tx, plan_id, OF_PLAN_MOST):
+            key = row["call_id"] if row["action_index"] is None else row["action_index"]
+            if len(listed := found.setdefault(key, [])) < OF_ACTION_MOST:
+                listed.append(
+                    {
+                        **{name: row[name] for name in ("id", "channel", "path")},
+                        "status": "superseded" if row["superseded"] else "active",
+                    }
+                )
+        return {
+            index: sorted(
+                [*found.get(index, ()), *(found.get(call_id, ()) if call_id else ())], key=itemgetter("id")
+            )[:OF_ACTION_MOST]
+            for index, call_id in actions
+        }
 
     async def note(self, tx: Tx, work_id: str, shown: Sequence[tuple[Artifact, int]]) -> None:
         """Record that a call was given these artifacts' records in place of their bodies, and how many
@@ -255,6 +293,12 @@ class ArtifactService:
             return
         if not await store.forget(tx, thread_id, head, self._chainer.seal(tx.tenant, thread_id, head)):
             raise Conflict("The thread was published to at the same moment; delete it again.")
+
+
+def _is_same_producer(before: Mapping[str, Any], by: Producer) -> bool:
+    """Return whether a record is of this unit of work and, if it is of a plan action, of the same one."""
+    now = by.wire()
+    return all(before.get(name) == now.get(name) for name in ("workId", "planId", "actionIndex"))
 
 
 def manifest(folder: str, rows: list[FileRow]) -> bytes:

@@ -17,8 +17,8 @@ OPEN = "INSERT INTO artifact_chains (tenant_id, thread_id, mac) VALUES ($1, $2, 
 MOVE = "UPDATE artifact_chains SET n = $3, mac = $4 WHERE tenant_id = $1 AND thread_id = $2"
 ADD = """
 INSERT INTO artifacts (tenant_id, id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, body_bytes,
-       work_id, parent_work_id, query_id, agent, replaces, call_id, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+       work_id, parent_work_id, query_id, agent, replaces, call_id, plan_id, action_index, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
 """
 ADD_TAGS = "INSERT INTO artifact_tags (tenant_id, tag, artifact_id) SELECT $1, unnest($2::text[]), $3"
 ADD_PARENTS = (
@@ -39,7 +39,7 @@ COLUMNS = f"""a.record, a.thread_id, a.path, a.is_directory, a.body_bytes, {SUPE
               ORDER BY o.id LIMIT {COMPETING_MOST}) AS competes_with"""
 SHOWN = f"SELECT {COLUMNS} FROM artifacts a"
 BY_IDS = f"{SHOWN} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
-OF_CALL = f"{SHOWN} WHERE a.tenant_id = $1 AND a.call_id = $2"
+OF_CALL = f"{SHOWN} WHERE a.tenant_id = $1 AND a.call_id = $2 ORDER BY a.id LIMIT 1"
 OF_WORK = f"{SHOWN} WHERE a.tenant_id = $1 AND a.work_id = $2 ORDER BY a.id LIMIT $3"
 NEWEST_AT = f"""
 {SHOWN} WHERE a.tenant_id = $1 AND a.thread_id = $2 AND a.channel = $3 AND a.path = $4 ORDER BY a.id DESC LIMIT 1
@@ -47,6 +47,8 @@ NEWEST_AT = f"""
 # One condition for each filter; $? is its value. The first of those given finds the records, newest first, by its index;
 # the others leave some of them out.
 FILTERS: Final[Mapping[str, str]] = {
+    "callId": "a.call_id = $?",
+    "planId": "a.plan_id = $?",
     "workId": "a.work_id = $?",
     "queryId": "a.query_id = $?",
     "parentWorkId": "a.parent_work_id = $?",
@@ -55,12 +57,22 @@ FILTERS: Final[Mapping[str, str]] = {
                      OFFSET 0)""",
     "agent": "a.agent = $?",
     "channel": "a.channel = $?",
+    "actionIndex": "a.action_index = $?",
 }
 # Bounds on the order of the list, and what finds records by a tag: the tags are in that order too.
 BOUNDS: Final[Mapping[str, str]] = {"from": ">=", "before": "<"}
 SINCE = "a.created_at >= $?"
 TAGGED = """(SELECT b.*, t.artifact_id, t.tag FROM artifact_tags t CROSS JOIN LATERAL
  (SELECT * FROM artifacts b WHERE b.tenant_id = $1 AND b.id = t.artifact_id OFFSET 0) b) a"""
+
+# The plan actions that a call carries out; and what the calls of a plan published, oldest first.
+ACTIONS_OF_CALL = (
+    "SELECT plan_id, index FROM plan_actions WHERE tenant_id = $1 AND work_id = $2 ORDER BY index"
+)
+OF_PLAN = f"""
+SELECT a.id, a.channel, a.path, a.call_id, a.action_index, {SUPERSEDED} AS superseded
+  FROM artifacts a WHERE a.tenant_id = $1 AND a.plan_id = $2 ORDER BY a.id LIMIT $3
+"""
 
 # What is at the path of a target now: the digest of a file (NULL where it was deleted), or that of the list of a
 # directory's files, in the form in which `sha256sum` writes it. Without $5 the files of a directory are not read: its
@@ -143,7 +155,7 @@ SELECT t.id, EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.
 """
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
-       query_id, agent, replaces, call_id, created_at, body_bytes,
+       query_id, agent, replaces, call_id, plan_id, action_index, created_at, body_bytes,
        (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = $1 AND b.digest = a.digest) AS stored_bytes,
        ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = $1 AND t.artifact_id = a.id) AS tags,
        ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = $1 AND p.artifact_id = a.id) AS parents
@@ -196,6 +208,8 @@ async def add(
         producer.agent,
         record.get("replaces"),
         producer.call_id,
+        producer.plan_id,
+        producer.action_index,
         created_at,
     )
     await tx.run(MOVE, tx.tenant, producer.thread_id, link.n, link.mac)
@@ -229,6 +243,7 @@ async def by_ids(tx: Tx, ids: Sequence[str]) -> list[Artifact]:
 
 
 async def of_call(tx: Tx, call_id: str) -> Artifact | None:
+    """Return the first artifact that a call published, or None."""
     rows = await tx.fetch(OF_CALL, tx.tenant, call_id)
     return next(iter(await _with_targets(tx, rows, read_directories=True)), None)
 
@@ -236,6 +251,16 @@ async def of_call(tx: Tx, call_id: str) -> Artifact | None:
 async def of_work(tx: Tx, work_id: str, limit: int) -> list[Artifact]:
     """Return what a unit of work published, oldest first."""
     return await _with_targets(tx, await tx.fetch(OF_WORK, tx.tenant, work_id, limit))
+
+
+async def actions_of_call(tx: Tx, call_id: str) -> list[Any]:
+    """Return the plan and the index of each plan action that a call carries out."""
+    return await tx.fetch(ACTIONS_OF_CALL, tx.tenant, call_id)
+
+
+async def of_plan(tx: Tx, plan_id: str, limit: int) -> list[Any]:
+    """Return what the calls of a plan published, oldest first, without the records."""
+    return await tx.fetch(OF_PLAN, tx.tenant, plan_id, limit)
 
 
 async def newest_at(tx: Tx, thread_id: str, channel: str, path: str) -> Artifact | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from plangate.events import ActionStatusChangeEvent, PlanStatusChangeEvent
 from plangate.spec.models import PlanSpec
 
 from app.approvals.models import ApprovalRow
+from app.artifacts.service import ArtifactService
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import new_id
 from app.base.json import strict_json
@@ -77,8 +78,10 @@ class PlanService:
         runtimes: Runtimes,
         schemas: SchemaChecker,
         variables: VariableService,
+        artifacts: ArtifactService,
     ) -> None:
         self.variables = variables
+        self._artifacts = artifacts
         self.schemas = schemas
         self._db = db
         self._references = references
@@ -431,7 +434,12 @@ class PlanService:
 
     async def actions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
         await self.named(tx, None, plan_id)
-        return [to_wire(views.ActionView, row) for row in await store.actions(tx, plan_id)]
+        return await self.action_views(tx, plan_id, await store.actions(tx, plan_id))
+
+    async def action_views(self, tx: Tx, plan_id: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return rows of actions for a response, with what their calls published."""
+        published = await self._artifacts.of_actions(tx, plan_id, [(r["index"], r["work_id"]) for r in rows])
+        return [to_wire(views.ActionView, row, artifacts=published[row["index"]]) for row in rows]
 
     async def standing(self, tx: Tx, plan_id: str) -> tuple[Plan, list[Any]]:
         """Return a plan and, once it was approved, the states of its actions."""

@@ -7,7 +7,6 @@ from typing import Any
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.json import strict_json
 from app.base.postgres.database import Tx
-from app.base.responses import to_wire
 from app.documents.writing import WriteRejected
 from app.engine import lease_store as queue_store
 from app.engine import store as queries_store
@@ -18,7 +17,6 @@ from app.plans.models import Plan
 from app.plans.service import PlanService
 from app.plans.states import PLAN_LIFE, ActionStatus
 from app.plans.variables import deliver_result, load_graph
-from app.plans.views import ActionView
 from app.tools.results import Answer, Outcome, ToolError
 from app.variables.service import VariableScope, query_documents
 
@@ -38,7 +36,7 @@ async def settle(
     if rows[index]["status"] != "unknown":
         raise Conflict(
             f"Action {index} is {rows[index]['status']}; only an unknown outcome can be settled.",
-            extra={"action": to_wire(ActionView, rows[index])},
+            extra={"action": (await plans.action_views(tx, plan.id, [rows[index]]))[0]},
         )
     together = [r for r in rows if r["work_id"] == rows[index]["work_id"] and r["status"] == "unknown"]
     scope = await plans.scope_of_execution(tx, plan)
@@ -65,7 +63,7 @@ async def settle(
         await plans.move_actions(tx, plan.id, scope, together, ActionStatus(outcome), settled_by=by, **parts)
     if plan.query_id is not None and not over:
         await queue_store.wake(tx, plan.query_id)
-    return to_wire(ActionView, (await store.actions(tx, plan.id, [index]))[0])
+    return (await plans.action_views(tx, plan.id, await store.actions(tx, plan.id, [index])))[0]
 
 
 async def _settle_output(

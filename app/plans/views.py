@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from plangate.events import ActionStatus, Decision, JsonObject, PlanStatus
 from pydantic import Field, JsonValue
@@ -82,9 +83,20 @@ class TransitionList(WholeList):
     items: list[TransitionView]
 
 
+class ActionArtifact(View):
+    """What the call of an action published; `GET /artifacts/{id}` has the record."""
+
+    id: str
+    channel: str
+    path: str
+    status: Literal["active", "superseded"]
+
+
 class ActionView(View):
     """An action of a plan that executes or did. `idempotencyKey` is the same for every attempt at it. Where its outcome is
-    unknown, `error` says what is known; `settledBy` is who last settled it, or said `retry`."""
+    unknown, `error` says what is known; `settledBy` is who last settled it, or said `retry`. `artifacts` are the first 20
+    that its call published, superseded ones too; what a call of several actions published for none of them in
+    particular is listed with each."""
 
     index: int
     revision: int
@@ -96,6 +108,7 @@ class ActionView(View):
     result: JsonValue
     error: JsonValue
     settled_by: str | None
+    artifacts: list[ActionArtifact]
     updated_at: datetime
 
 

@@ -80,3 +80,4 @@ CREATE TABLE plan_actions (
     PRIMARY KEY (tenant_id, plan_id, index),
     FOREIGN KEY (tenant_id, plan_id) REFERENCES plans
 );
+CREATE INDEX plan_actions_of_work ON plan_actions (tenant_id, work_id) WHERE work_id IS NOT NULL;

@@ -30,14 +30,17 @@ CREATE TABLE artifacts (
     query_id text COLLATE "C",
     agent text,
     replaces text COLLATE "C",
-    call_id text COLLATE "C",               -- the call that published it; a call publishes once
+    call_id text COLLATE "C",               -- the call that published it
+    plan_id text COLLATE "C",               -- if the call carries out a plan's actions: the plan
+    action_index int,                       -- the action; NULL if the call carries out several and named none
     created_at timestamptz NOT NULL,
     PRIMARY KEY (tenant_id, id),
     UNIQUE (tenant_id, thread_id, n),
     FOREIGN KEY (tenant_id, thread_id) REFERENCES artifact_chains,
     FOREIGN KEY (tenant_id, digest) REFERENCES blobs
 );
-CREATE UNIQUE INDEX artifacts_of_call ON artifacts (tenant_id, call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX artifacts_of_call ON artifacts (tenant_id, call_id, id) WHERE call_id IS NOT NULL;
+CREATE INDEX artifacts_of_plan ON artifacts (tenant_id, plan_id, id) WHERE plan_id IS NOT NULL;
 CREATE INDEX artifacts_of_channel ON artifacts (tenant_id, channel, id);
 CREATE INDEX artifacts_of_thread ON artifacts (tenant_id, thread_id, id);
 CREATE INDEX artifacts_of_path ON artifacts (tenant_id, thread_id, path, id);

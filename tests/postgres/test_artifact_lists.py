@@ -17,14 +17,14 @@ COUNT = 20_000
 # So many records of one thread, the newest the one with the greatest number; each replaces the one before it.
 FILL = """
 INSERT INTO artifacts (tenant_id, id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, body_bytes,
-                       work_id, parent_work_id, query_id, agent, replaces, created_at)
+                       work_id, parent_work_id, query_id, agent, call_id, plan_id, action_index, replaces, created_at)
 SELECT 'acme', 'art_' || lpad(n::text, 26, '0'), $1, n, convert_to(json_build_object('id', 'art_' || lpad(n::text, 26, '0'),
          'channel', 'design', 'kind', 'file', 'path', 'p' || n, 'sizeBytes', 0,
          'digest', json_build_object('value', repeat('0', 64)),
          'createdAt', '2026-11-01T00:00:00Z', 'producer', json_build_object('workId', 'wrk_1', 'kind', 'agent',
          'threadId', $1::text))::text, 'UTF8'),
        '', '', CASE WHEN n % 2 = 0 THEN 'design' ELSE 'patch' END, 'p' || n, false, sha256(''), 0,
-       'wrk_1', 'wrk_0', 'qry_1', CASE WHEN n % 2 = 0 THEN 'ann' ELSE 'bob' END,
+       'wrk_1', 'wrk_0', 'qry_1', CASE WHEN n % 2 = 0 THEN 'ann' ELSE 'bob' END, 'wrk_2', 'pln_1', 1,
        CASE WHEN n > 1 THEN 'art_' || lpad((n - 1)::text, 26, '0') END, now() - make_interval(secs => $2 - n)
   FROM generate_series(1, $2::int) n
 """
@@ -76,6 +76,10 @@ async def test_a_page_reads_so_many_records_and_no_more(plangate: World, many: s
         {},
         {"workId": "wrk_1"},
         {"parentWorkId": "wrk_0"},
+        {"callId": "wrk_2"},
+        {"planId": "pln_1"},
+        {"planId": "pln_1", "actionIndex": 1},
+        {"planId": "pln_1", "actionIndex": 2},
         {"queryId": "qry_1"},
         {"threadId": many},
         {"agent": "ann"},

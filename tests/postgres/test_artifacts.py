@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.artifacts import store
+from app.artifacts import publishing, store
 from app.artifacts.models import Producer, Publication
 from app.base.postgres.database import Tx
 from tests.support import graphs, specs
@@ -472,6 +472,7 @@ async def test_agents_publish_and_the_caller_gets_ids_and_summaries(plangate: Wo
         "threadId": query["threadId"],
         "agent": "maker",
         "model": "m",
+        "callId": event["workId"],
     }
     assert work[event["workId"]]["name"] == "artifact_publish"
     ended = [e for e in await api.events(query["id"], "tool-agent") if e["state"] == "result"]
@@ -582,6 +583,9 @@ async def test_what_an_action_publishes_is_its_agents_or_that_of_the_plan_of_a_h
         (call,) = await graphs.taken(api)
         made = await publish(api, home, "a.md", workId=call["workId"])
         good(await api.result(call, {"entitiesAffected": 1}))
+        producer = made["producer"]
+        named = (producer["callId"], producer["planId"], producer["actionIndex"])
+        assert named == (call["workId"], call["planId"], 0)
         return made
 
     plan = await graphs.stored(api, graphs.make(1), threadKey="plan")
@@ -595,6 +599,9 @@ async def test_what_an_action_publishes_is_its_agents_or_that_of_the_plan_of_a_h
         "kind": "plan_execution",
         "queryId": query,
         "threadId": home,
+        "callId": of_host["callId"],
+        "planId": plan["id"],
+        "actionIndex": 0,
     }
     store = {"specName": "Flow", "planId": "p", "body": {"actions": [graphs.make(1)]}}
     accepted = await api.submit(
@@ -610,6 +617,78 @@ async def test_what_an_action_publishes_is_its_agents_or_that_of_the_plan_of_a_h
     assert (made["producer"]["kind"], made["producer"]["agent"]) == ("agent", "doer")
     query = await api.ended(accepted["id"])
     assert [a["id"] for a in output_of(query)[1]["result"]["artifacts"]] == [made["id"]]
+
+
+async def test_artifacts_are_listed_with_the_plan_action_that_published_them(api: Caller) -> None:
+    await api.register(specs.planning())
+    home = await thread(api)
+    for name in ("a", "b", "c"):
+        await put(api, home, name, name.encode())
+    query = await api.submit(specs.store_and_execute(), threadKey="t")
+    plan_id = (await api.gate(query["id"]))["target"]
+    await api.approve(query["id"])
+    await api.until(query["id"], "waiting", "client_call")
+    (call,) = await api.claim("actions")
+    work = {"workId": call["workId"]}
+    of_first = await publish(api, home, "a", **work, actionIndex=0)
+    of_second = await publish(api, home, "b", **work, actionIndex=1)
+    of_both = await publish(api, home, "c", **work)
+    replaced = await publish(api, home, "c", **work, actionIndex=1, replaces=of_second["id"])
+    body = refused(
+        await api.post(
+            "/artifacts", {"threadId": home, "channel": "design", "path": "a", **work, "actionIndex": 2}
+        ),
+        422,
+    )
+    assert body["detail"] == (
+        f"The artifact was not published: the call {call['workId']} carries out the actions 0, 1, not action 2."
+    )
+    params = {"threadId": home, **work}
+    uploads = [
+        good(await api.request("PUT", "/artifacts/x/n", params={**params, "actionIndex": n}, content=b"n"))
+        for n in (0, 0, 1)
+    ]
+    assert uploads[0] == uploads[1]
+    assert uploads[2]["producer"]["actionIndex"] == 1
+    good(await api.result(call, {"entitiesAffected": 1}))
+    await api.ended(query["id"])
+    assert [a["producer"].get("actionIndex") for a in (of_first, of_second, of_both)] == [0, 1, None]
+    assert of_both["producer"]["planId"] == plan_id
+    listed_with = {
+        row["index"]: [(a["id"], a["path"], a["status"]) for a in row["artifacts"]]
+        for row in (await api.read(f"/plans/{plan_id}/actions"))["items"]
+    }
+    assert listed_with == {
+        0: [
+            (of_first["id"], "a", "active"),
+            (of_both["id"], "c", "active"),
+            (uploads[0]["id"], "artifacts/x/n", "active"),
+        ],
+        1: [
+            (of_second["id"], "b", "superseded"),
+            (of_both["id"], "c", "active"),
+            (replaced["id"], "c", "active"),
+            (uploads[2]["id"], "artifacts/x/n", "active"),
+        ],
+    }
+    assert await listed(api, planId=plan_id, actionIndex=0) == [uploads[0]["id"], of_first["id"]]
+    newest_first = [uploads[2], uploads[0], replaced, of_both, of_first]
+    assert await listed(api, planId=plan_id) == [a["id"] for a in newest_first]
+    assert await listed(api, callId=call["workId"]) == [a["id"] for a in newest_first]
+    assert await listed(api, callId=call["workId"], agent="nobody") == []
+    refused(await api.get("/artifacts", params={"actionIndex": 0}), 422)
+
+
+async def test_a_host_names_no_plan_action(api: Caller, home: str) -> None:
+    asked = {"threadId": home, "channel": "design", "path": "a.md", "actionIndex": 0}
+    body = refused(await api.post("/artifacts", asked), 422)
+    assert body["errors"] == [{"pointer": "/actionIndex", "message": "must not be given without workId"}]
+    await api.register(specs.scripted(specs.tool("build")))
+    await api.submit(specs.script(("build", {"n": 1})), threadKey="t")
+    (call,) = await api.claim("build")
+    body = refused(await api.post("/artifacts", {**asked, "workId": call["workId"]}), 422)
+    assert "carries out no plan action, not action 0" in body["detail"]
+    assert (await publish(api, home, "a.md", workId=call["workId"]))["producer"]["callId"] == call["workId"]
 
 
 async def test_an_agent_finds_what_it_looks_for(api: Caller, home: str) -> None:
@@ -712,13 +791,15 @@ async def test_where_a_record_was_forked_from_does_not_matter(
     assert (await api.read(f"/artifacts/{record['id']}"))["targetAvailable"] is True
 
 
-async def test_one_call_publishes_once(plangate: World, api: Caller, home: str) -> None:
+async def test_a_call_of_artifact_publish_publishes_once(plangate: World, api: Caller, home: str) -> None:
     artifacts, db = plangate.services.artifacts, plangate.services.db
     target = await artifacts.prepare("acme", home, "a.md")
     producer = Producer("wrk_1", None, "agent", home, call_id="wrk_2")
     async with db.transaction("acme") as tx:
-        first, new = await artifacts.publish(tx, Publication("design", "a.md"), target, producer)
+        asked = Publication("design", "a.md")
+        first = await publishing.publish(tx, artifacts, asked, target, producer, None, once=True)
     async with db.transaction("acme") as tx:  # after a crash, whatever is at the path by then
-        again, still_new = await artifacts.publish(tx, Publication("patch", "a.md"), target, producer)
-    assert (again.id, again.record, new, still_new) == (first.id, first.record, True, False)
+        asked = Publication("patch", "a.md")
+        again = await publishing.publish(tx, artifacts, asked, target, producer, None, once=True)
+    assert (again.id, again.record) == (first.id, first.record)
     assert await listed(api) == [first.id]

@@ -82,7 +82,7 @@ class ArtifactTools:
         work_id = call.scope.work_id
         producer = await self._artifacts.producer(tx, call.scope.parent_work_id or work_id, work_id)
         epoch = call.run.lease.epoch
-        made = await publish(tx, self._artifacts, asked, target, producer, call.scope, epoch)
+        made = await publish(tx, self._artifacts, asked, target, producer, call.scope, epoch, once=True)
         return made.wire()
 
     async def _get(self, call: ToolCall) -> Outcome:

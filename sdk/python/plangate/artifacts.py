@@ -49,6 +49,7 @@ class Artifacts:
         parent_artifact_ids: Iterable[str] = (),
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
+        action_index: int | None = None,
     ) -> Record:
         """Publish a file or a directory of a thread's workspace as it is now, and return the record.
 
@@ -64,6 +65,7 @@ class Artifacts:
             parent_artifact_ids: What it was made from.
             tags: Words to find it by.
             metadata: More about it, at most 8 KiB of JSON.
+            action_index: In a dispatcher that carries out several plan actions at once: the action that it belongs to.
 
         Raises:
             ValueError: at once, for a thread_id that cannot be one.
@@ -91,6 +93,7 @@ class Artifacts:
             **body,
             "threadId": await resolve_thread_id(self._client, thread_id),
             "workId": self._work_id,
+            "actionIndex": action_index,
         }
         sent = {name: value for name, value in asked.items() if value is not None}
         key = None if self._keys is None else self._keys.next_key("/artifacts", sent)
@@ -111,6 +114,7 @@ class Artifacts:
         replaces: str | None = None,
         parent_artifact_ids: Iterable[str] = (),
         tags: Iterable[str] = (),
+        action_index: int | None = None,
     ) -> Record:
         """Write a body to `artifacts/<channel>/<name>` of a thread's workspace and publish it, in one step.
 
@@ -120,7 +124,8 @@ class Artifacts:
             name: Of the file.
             body: Text is sent as UTF-8.
             media_type: By default what the name says.
-            thread_id, channel, kind, title, summary, replaces, parent_artifact_ids, tags: As for `publish`.
+            thread_id, channel, kind, title, summary, replaces, parent_artifact_ids, tags, action_index: As for
+                `publish`.
 
         Raises:
             ValueError, InvalidRequest, NotFound, ServiceUnavailable: as `publish`.
@@ -141,6 +146,7 @@ class Artifacts:
             **asked,
             "threadId": await resolve_thread_id(self._client, thread_id),
             "workId": self._work_id,
+            "actionIndex": action_index,
         }
         sent = {key: value for key, value in params.items() if value is not None}
         where = path("artifacts", channel, name)
@@ -180,6 +186,9 @@ class Artifacts:
         agent: str | None = None,
         query_id: str | None = None,
         work_id: str | None = None,
+        call_id: str | None = None,
+        plan_id: str | None = None,
+        action_index: int | None = None,
         tag: str | None = None,
         status: str | None = None,
         since: datetime | None = None,
@@ -191,6 +200,9 @@ class Artifacts:
         Args:
             thread_id: As for `Runtime.query`.
             channel, agent, query_id, work_id, tag: Those of this channel, agent, query, unit of work, tag.
+            call_id: What this tool call or dispatch published.
+            plan_id: What the actions of this plan (`pln_...`) published.
+            action_index: With `plan_id`: what this action published.
             status: `active` or `superseded`.
             since: Published at this moment or later; with its zone.
             include_superseded: Without it, and without a status, superseded ones are left out.
@@ -210,6 +222,9 @@ class Artifacts:
             "agent": agent,
             "queryId": query_id,
             "workId": work_id,
+            "callId": call_id,
+            "planId": plan_id,
+            "actionIndex": action_index,
             "tag": tag,
             "status": status,
             "since": None if since is None else since.isoformat(),

@@ -244,6 +244,10 @@ def artifacts(
     thread: Annotated[str | None, typer.Option(help="Only those of this thread (thr_...).")] = None,
     channel: Annotated[str | None, typer.Option(help="Only those of this channel.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only those that this agent published.")] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="Only those that the actions of this plan (pln_...) published.")
+    ] = None,
+    action: Annotated[int | None, typer.Option(min=0, help="With --plan: only those of this action.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
     superseded: Annotated[bool, typer.Option("--superseded", help="Also those that were replaced.")] = False,
     limit: Limit = 50,
@@ -256,7 +260,15 @@ def artifacts(
     """List what was published, newest first."""
 
     async def listed(remote: Remote) -> int:
-        given = {"queryId": query, "threadId": thread, "channel": channel, "agent": agent, "tag": tag}
+        given = {
+            "queryId": query,
+            "threadId": thread,
+            "channel": channel,
+            "agent": agent,
+            "planId": plan,
+            "actionIndex": action,
+            "tag": tag,
+        }
         more = {"includeSuperseded": "true"} if superseded else {}
         found = await list_newest(remote, limit, "artifacts", **given, **more)
         if as_json:

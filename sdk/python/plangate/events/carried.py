@@ -150,7 +150,7 @@ class ArtifactDigest(Wire):
 
 
 class ArtifactProducer(Wire):
-    """The unit of work that published."""
+    """The unit of work that published, by which call, and the plan action that this call carries out."""
 
     work_id: str
     parent_work_id: str | None = None
@@ -159,6 +159,9 @@ class ArtifactProducer(Wire):
     thread_id: str
     agent: str | None = None
     model: str | None = None
+    call_id: str | None = None
+    plan_id: str | None = None
+    action_index: int | None = None
 
 
 class ArtifactInfo(Wire):
