@@ -113,7 +113,6 @@ def _run_request(port: int, path: str, headers: dict[str, str], body: dict[str, 
         f"POST {path} HTTP/1.1",
         f"Host: 127.0.0.1:{port}",
         "Content-Type: application/json",
-        "Accept: text/event-stream",
         f"Content-Length: {len(data)}",
         *(f"{k}: {v}" for k, v in headers.items()),
     ]
@@ -160,7 +159,7 @@ def service(data: Path, **settings: object) -> Iterator[tuple[Program, float]]:
         ready_s = time.perf_counter() - began
         _call(port, key, "POST", "/runtimes", SPEC)
         headers = {"Authorization": f"Bearer {key}"}
-        request = _run_request(port, "/queries", headers, {"runtime": "default", "prompt": "hi"})
+        request = _run_request(port, "/queries/stream", headers, {"runtime": "default", "prompt": "hi"})
         yield Program("service", child, port, request), ready_s
     finally:
         _end(child)

@@ -82,8 +82,11 @@ WITH_A_BODY = ("post", "put")
 MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "register_runtime": (404,),  # the spec is another tenant's
     "submit_query": (404,),  # runtime, thread
+    "stream_new_query": (404,),
     "query_events": (409,),  # the cursor is from before a restore
+    "stream_query_events": (409,),
     "tenant_events": (409,),
+    "stream_tenant_events": (409,),
     "decide_many": (404,),
     "store_plan": (404, 410),  # runtime, thread; a reference it names
     "delete_thread": (409,),  # a query lives
@@ -257,6 +260,9 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     for status, answer in answers.items():
         if answer["description"] == "Successful Response":
             answer["description"] = DONE[status]
+        for content in answer["content"].values():
+            if "$ref" in content["schema"]:  # FastAPI calls the messages of a stream strings, too
+                content["schema"].pop("type", None)
     for status in problems_of(path, method, operation):
         answers[str(status)] = {"$ref": f"#/components/responses/{status}"}
     answers["default"] = {"description": "Any other problem.", "content": _problem_content()}

@@ -20,6 +20,18 @@ Batch = Sequence[tuple[str, str, JournalEvent]]
 """Events, each with its cursor and its query's id."""
 
 
+async def limit_events(
+    batches: AsyncGenerator[Batch, None], limit: int | None
+) -> AsyncGenerator[Batch, None]:
+    """Yield the batches until they have had `limit` events."""
+    left = limit
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            yield batch if left is None else batch[:left]
+            if left is not None and (left := left - len(batch)) <= 0:
+                return
+
+
 async def encode_frames(
     bodies: SharedBodies,
     tenant: str,

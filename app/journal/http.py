@@ -28,6 +28,8 @@ class SseResponse(EventSourceResponse):
     connection drops a reader that stalls.
     """
 
+    media_type = SSE_MEDIA_TYPE
+
     def __init__(self, frames: AsyncIterator[bytes], place: OpenStream) -> None:
         super().__init__(frames, headers=SSE_HEADERS, ping=0, shutdown_grace_period=SHUTDOWN_GRACE_S)
         self._place = place
@@ -73,3 +75,6 @@ def key_check(request: Request) -> Callable[[], Awaitable[bool]]:
 
 def wants_stream(request: Request) -> bool:
     return SSE_MEDIA_TYPE in request.headers.get("accept", "")
+
+
+EVENTS_DESCRIPTION = "Events as they happen. Each message has `id` (a cursor), `event` (the type) and one line of `data`, an Event."

@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from plangate.events import EVENT_TYPES, TERMINAL_TYPES
+from plangate.events import EVENT_TYPES, TERMINAL_TYPES, Event
 
 from app.base.errors import FieldError, Invalid
 from app.base.json import strict_json
 from app.journal import store
-from app.journal.http import SseResponse, claim_stream, get_streams, key_check, wants_stream
+from app.journal.http import (
+    EVENTS_DESCRIPTION,
+    SseResponse,
+    claim_stream,
+    get_streams,
+    key_check,
+    wants_stream,
+)
 from app.journal.models import StoredEvent
-from app.journal.streams import QueryCursor
-from app.journal.views import STREAM, EventPage
+from app.journal.streams import MAX_PAGE_EVENTS, QueryCursor
+from app.journal.views import EventPage
 from app.tenancy.http import GatedRoute, calling, door_of, json_response
 from app.tenancy.models import Caller
 
@@ -44,32 +51,34 @@ def wanted(types: str | None) -> Sequence[str] | None:
     return names
 
 
+QueryId = Annotated[str, Path(max_length=100)]
+PageLimit = Annotated[int, Query(ge=1, le=MAX_PAGE_EVENTS, description="The most events of the page.")]
+StreamLimit = Annotated[
+    int | None, Query(ge=1, le=10**9, description="End the stream after this many events.")
+]
+RuntimeFilter = Annotated[str | None, Query(alias="runtimeId", max_length=100)]
+ThreadFilter = Annotated[str | None, Query(alias="threadId", max_length=100)]
+
+
 @router.get(
     "/queries/{query_id}/events",
-    summary="The journal of a query: a page, or a stream",
-    description="With Accept: text/event-stream the events come as they happen, until the terminal one.",
+    summary="Read a page of a query's journal",
     response_model=EventPage,
-    responses={200: {"description": "A page of events, or a stream of them.", "content": STREAM}},
 )
 async def query_events(
     request: Request,
-    query_id: Annotated[str, Path(max_length=100)],
+    query_id: QueryId,
     caller: Annotated[Caller, calling("read")],
     after: After = None,
     types: Types = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    limit: PageLimit = 100,
 ) -> Response:
+    if wants_stream(request):
+        return await stream_query_events(request, query_id, caller, after, types)
     streams = get_streams(request)
     names = wanted(types)
-    at = cursor_of(request, after)
-    if wants_stream(request):
-        async with claim_stream(request, caller) as place:
-            async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
-                position = await streams.position(tx, query_id, at)
-            frames = streams.sse(caller.tenant, query_id, position, names, key_check(request))
-            return SseResponse(frames, place)
     async with door_of(request).db.transaction(caller.tenant) as tx:
-        position = await streams.position(tx, query_id, at)
+        position = await streams.position(tx, query_id, cursor_of(request, after))
         rows = await store.page(tx, query_id, position, limit, names)
         last = rows[-1].seq if rows else position
         done = bool(rows) and rows[-1].type in TERMINAL_TYPES
@@ -82,38 +91,87 @@ async def query_events(
 
 
 @router.get(
+    "/queries/{query_id}/stream",
+    summary="Follow a query: its events as they happen",
+    description="Ends after the terminal event, `finish` or `error`. Losing the connection does not affect the "
+    "query: resume with `Last-Event-ID`.",
+    status_code=200,
+    response_class=SseResponse,
+    responses={200: {"model": Event}},
+    response_description=EVENTS_DESCRIPTION,
+)
+async def stream_query_events(
+    request: Request,
+    query_id: QueryId,
+    caller: Annotated[Caller, calling("read")],
+    after: After = None,
+    types: Types = None,
+    limit: StreamLimit = None,
+) -> Response:
+    streams = get_streams(request)
+    names = wanted(types)
+    async with claim_stream(request, caller) as place:
+        async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
+            position = await streams.position(tx, query_id, cursor_of(request, after))
+        frames = streams.sse(caller.tenant, query_id, position, names, key_check(request), limit)
+        return SseResponse(frames, place)
+
+
+@router.get(
     "/events",
-    summary="Everything of the tenant: a page, or a stream",
-    description="Without a cursor it begins now. Deltas and progress (`text`, `reasoning`, `tool-progress`) come "
-    "only where `types` names them. With Accept: text/event-stream it does not end.",
+    summary="Read a page of the tenant's events",
+    description="Without a cursor the page begins now. Deltas and progress (`text`, `reasoning`, `tool-progress`) "
+    "are included only if `types` names them.",
     response_model=EventPage,
-    responses={200: {"description": "A page of events, or a stream of them.", "content": STREAM}},
 )
 async def tenant_events(
     request: Request,
     caller: Annotated[Caller, calling("read")],
     after: After = None,
     types: Types = None,
-    runtime_id: Annotated[str | None, Query(alias="runtimeId", max_length=100)] = None,
-    thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    runtime_id: RuntimeFilter = None,
+    thread_id: ThreadFilter = None,
+    limit: PageLimit = 100,
 ) -> Response:
+    if wants_stream(request):
+        return await stream_tenant_events(request, caller, after, types, runtime_id, thread_id)
     streams = get_streams(request)
     names = wanted(types)
-    at = cursor_of(request, after)
-    if wants_stream(request):
-        async with claim_stream(request, caller) as place:
-            async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
-                position = await streams.tenant_position(tx, at)
-            frames = streams.tenant_sse(
-                caller.tenant, position, names, runtime_id, thread_id, key_check(request)
-            )
-            return SseResponse(frames, place)
     async with door_of(request).db.transaction(caller.tenant) as tx:
-        position = await streams.tenant_position(tx, at)
+        position = await streams.tenant_position(tx, cursor_of(request, after))
         rows = await streams.tenant_page(tx, position, limit, names, runtime_id, thread_id)
     events = b",".join(e.envelope() for _, e in rows if isinstance(e, StoredEvent))
     cursor = streams.tenant_cursor(caller.tenant, rows[-1][0] if rows else position)
     return json_response(
         b'{"events":[%s],%s' % (events, strict_json.dumps({"nextCursor": cursor, "done": False})[1:])
     )
+
+
+@router.get(
+    "/events/stream",
+    summary="Follow all events of the tenant",
+    description="Without a cursor the stream begins now. It does not end. Deltas and progress (`text`, `reasoning`, "
+    "`tool-progress`) are included only if `types` names them.",
+    status_code=200,
+    response_class=SseResponse,
+    responses={200: {"model": Event}},
+    response_description=EVENTS_DESCRIPTION,
+)
+async def stream_tenant_events(
+    request: Request,
+    caller: Annotated[Caller, calling("read")],
+    after: After = None,
+    types: Types = None,
+    runtime_id: RuntimeFilter = None,
+    thread_id: ThreadFilter = None,
+    limit: StreamLimit = None,
+) -> Response:
+    streams = get_streams(request)
+    names = wanted(types)
+    async with claim_stream(request, caller) as place:
+        async with streams.reads.transaction(caller.tenant, is_opening=True) as tx:
+            position = await streams.tenant_position(tx, cursor_of(request, after))
+        frames = streams.tenant_sse(
+            caller.tenant, position, names, runtime_id, thread_id, key_check(request), limit
+        )
+        return SseResponse(frames, place)

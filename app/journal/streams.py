@@ -213,9 +213,11 @@ class Streams:
         after: int,
         types: Sequence[str] | None,
         is_allowed: Callable[[], Awaitable[bool]],
+        limit: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the frames of a query's stream in chunks. End when the reader's key is revoked."""
-        batches = self._query_batches(tenant, query_id, after, types)
+        """Yield the frames of a query's stream in chunks. End after `limit` events, or when the reader's key is
+        revoked."""
+        batches = frames.limit_events(self._query_batches(tenant, query_id, after, types), limit)
         async with contextlib.aclosing(
             frames.encode_frames(self._bodies, tenant, batches, is_allowed)
         ) as chunks:
@@ -285,10 +287,14 @@ class Streams:
         runtime_id: str | None,
         thread_id: str | None,
         is_allowed: Callable[[], Awaitable[bool]],
+        limit: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the frames of the tenant's stream. It lags by the longest open write and skips nothing."""
+        """Yield the frames of the tenant's stream. It lags by the longest open write and skips nothing. It ends after
+        `limit` events."""
         yield frames.RETRY_FRAME
-        batches = self._tenant_batches(tenant, position, types, runtime_id, thread_id)
+        batches = frames.limit_events(
+            self._tenant_batches(tenant, position, types, runtime_id, thread_id), limit
+        )
         async with contextlib.aclosing(
             frames.encode_frames(self._bodies, tenant, batches, is_allowed, b"")
         ) as chunks:

@@ -39,6 +39,10 @@ Writing = Annotated[Operation, operation("plans:write")]
 MERMAID = "text/vnd.mermaid"
 
 
+class FlowchartResponse(Response):
+    media_type = MERMAID
+
+
 class Settle(Body):
     """What became of an action whose outcome is unknown; `retry` sends it again under the same key."""
 
@@ -164,29 +168,49 @@ async def plan_actions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
 
 @router.get(
     "/plans/{plan_id}/graph",
-    summary="Who waits for whom, as JSON or as a Mermaid flowchart",
-    description=f"A flowchart with `Accept: {MERMAID}` or `format=mermaid`; the parameter wins.",
+    summary="Read which action of a plan waits for which",
     response_model=views.GraphView,
-    responses={200: {"content": views.DIAGRAM}},
 )
 async def plan_graph(
     request: Request,
     plan_id: PlanId,
     caller: Annotated[Caller, calling("read")],
     plans: Plans,
-    format: Literal["json", "mermaid"] | None = None,
 ) -> Response:
-    async with begin(request, caller) as op:
-        plan, rows = await plans.standing(op.tx, plan_id)
-    chart = format == "mermaid" or (format is None and MERMAID in request.headers.get("accept", ""))
-
-    def draw() -> Response:
-        drawing = draw_plan(plan, rows)
-        return Response(drawing.mermaid(), media_type=MERMAID) if chart else json_response(drawing.wire())
-
-    response = await asyncio.to_thread(draw)  # a thousand actions are much to draw
+    if MERMAID in request.headers.get("accept", ""):
+        chart = await plan_flowchart(request, plan_id, caller, plans)
+        chart.headers["Vary"] = "Accept"
+        return chart
+    plan, rows = await _plan_and_rows(request, plan_id, caller, plans)
+    # In a thread: a plan may have a thousand actions.
+    response = await asyncio.to_thread(lambda: json_response(draw_plan(plan, rows).wire()))
     response.headers["Vary"] = "Accept"
     return response
+
+
+@router.get(
+    "/plans/{plan_id}/graph.mmd",
+    summary="Draw a plan as a Mermaid flowchart",
+    response_model=str,
+    response_class=FlowchartResponse,
+    response_description="The flowchart.",
+)
+async def plan_flowchart(
+    request: Request,
+    plan_id: PlanId,
+    caller: Annotated[Caller, calling("read")],
+    plans: Plans,
+) -> Response:
+    plan, rows = await _plan_and_rows(request, plan_id, caller, plans)
+    text = await asyncio.to_thread(lambda: draw_plan(plan, rows).mermaid())
+    return FlowchartResponse(text)
+
+
+async def _plan_and_rows(
+    request: Request, plan_id: str, caller: Caller, plans: PlanService
+) -> tuple[Any, Any]:
+    async with begin(request, caller) as op:
+        return await plans.standing(op.tx, plan_id)
 
 
 @router.post(

@@ -145,6 +145,3 @@ class GraphView(View):
     nodes: list[NodeView]
     edges: list[EdgeView]
     edges_left_out: int
-
-
-DIAGRAM = {"text/vnd.mermaid": {"schema": {"type": "string", "description": "The same as a flowchart."}}}

@@ -8,14 +8,21 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.events import Event
 
 from app.base.responses import to_wire
 from app.documents.service import DocumentService
 from app.journal import store as journal_store
-from app.journal.http import SseResponse, claim_stream, get_streams, key_check, wants_stream
+from app.journal.http import (
+    EVENTS_DESCRIPTION,
+    SseResponse,
+    claim_stream,
+    get_streams,
+    key_check,
+    wants_stream,
+)
 from app.journal.hub import Hub, Watcher
 from app.journal.models import QueryKey
-from app.journal.views import STREAM
 from app.queries import threads, views
 from app.queries.deletion import Deletions
 from app.queries.schemas import ForkThread, MakeThread, Resume, SubmitQuery
@@ -52,11 +59,8 @@ Writing = Annotated[Operation, operation("queries:write")]
 @router.post(
     "/queries",
     status_code=202,
-    summary="Start a query; with Accept: text/event-stream, also follow it",
-    description="Following needs the scope `read` too. Losing the stream does not touch the query; the same "
-    "Idempotency-Key gives it again.",
+    summary="Start a query",
     response_model=views.AcceptedQuery,
-    responses={200: {"description": "The query's events, from its first to its last.", "content": STREAM}},
 )
 async def submit_query(
     request: Request,
@@ -64,26 +68,49 @@ async def submit_query(
     caller: Annotated[Caller, calling("queries:write")],
     queries: Queries,
 ) -> Response:
-    async def submit() -> tuple[str, Response]:
-        async with begin(request, caller) as op:
-            asked = replace(body.asked(), follow=follow, traceparent=traceparent_of(request))
-            accepted = await queries.submit(op.tx, caller, asked)
-            made = to_wire(views.AcceptedQuery, accepted)
-            return accepted.id, await op.respond(made, 202, made["links"]["self"], accepted.id)
+    if wants_stream(request):
+        return await stream_new_query(request, body, caller, queries)
+    return (await _submit(request, body, caller, queries, follow=False))[1]
 
-    follow = wants_stream(request)
-    if not follow:
-        return (await submit())[1]
+
+@router.post(
+    "/queries/stream",
+    summary="Start a query and follow it",
+    description="The same body as `POST /queries`; the response is the stream of the query's events, from the first "
+    "to the last. Needs the scope `read` too. Losing the connection does not affect the query: follow it with "
+    "`GET /queries/{id}/stream`, or repeat the request with the same Idempotency-Key.",
+    status_code=200,
+    response_class=SseResponse,
+    responses={200: {"model": Event}},
+    response_description=EVENTS_DESCRIPTION,
+)
+async def stream_new_query(
+    request: Request,
+    body: SubmitQuery,
+    caller: Annotated[Caller, calling("queries:write")],
+    queries: Queries,
+) -> Response:
     caller.require_scope("read")
     async with claim_stream(request, caller) as place:
         try:
-            query_id, _ = await submit()  # it is on record before the first byte of its stream
+            query_id, _ = await _submit(request, body, caller, queries, follow=True)
         except Repeated as first:
             query_id = str(first.object_id)
         frames = get_streams(request).sse(caller.tenant, query_id, 0, None, key_check(request))
         stream = SseResponse(frames, place)
         stream.headers["location"] = links(query_id)["self"]
         return stream
+
+
+async def _submit(
+    request: Request, body: SubmitQuery, caller: Caller, queries: QueryService, *, follow: bool
+) -> tuple[str, Response]:
+    """Return the query's id and the response, once the query is on record. Raise Repeated for a repeated key."""
+    async with begin(request, caller) as op:
+        submission = replace(body.asked(), follow=follow, traceparent=traceparent_of(request))
+        accepted = await queries.submit(op.tx, caller, submission)
+        made = to_wire(views.AcceptedQuery, accepted)
+        return accepted.id, await op.respond(made, 202, made["links"]["self"], accepted.id)
 
 
 @router.get("/queries", summary="List queries, newest first", response_model=views.QueryPage)

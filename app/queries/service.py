@@ -74,7 +74,7 @@ class AcceptedSubmission:
 
 def links(query_id: str) -> dict[str, str]:
     base = f"/queries/{query_id}"
-    return {"self": base, "events": f"{base}/events", "cancel": f"{base}/cancel", "work": f"{base}/work"}
+    return {"self": base} | {name: f"{base}/{name}" for name in ("events", "stream", "cancel", "work")}
 
 
 class QueryService:

@@ -16,6 +16,7 @@ class QueryLinks(View):
 
     self_: str = Field(alias="self")
     events: str
+    stream: str
     cancel: str
     work: str
 

@@ -15,7 +15,7 @@ from plangate.spec.transports import Headers, McpTransport
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.base.errors import FieldError, Invalid, Unavailable
-from app.journal.http import SSE_MEDIA_TYPE, SseResponse, claim_stream, key_check
+from app.journal.http import SseResponse, claim_stream, key_check
 from app.tenancy.http import (
     Body,
     GatedRoute,
@@ -112,9 +112,10 @@ class McpServer(Body):
     "/tool-calls/stream",
     summary="Announces that there may be calls to claim; never the calls",
     description="Does not end. On each message, and after a reconnection, claim.",
-    response_class=Response,
+    status_code=200,
+    response_class=SseResponse,
+    responses={200: {"model": views.CallsHint}},
     response_description="Messages of the type `calls`, whose data is an empty object.",
-    responses={200: {"content": {SSE_MEDIA_TYPE: {"schema": {"type": "object"}}}}},
 )
 async def announce(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
     async with claim_stream(request, caller) as place:

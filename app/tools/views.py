@@ -95,6 +95,10 @@ class PredicateCall(Claimed):
     predicate: PredicateContext
 
 
+class CallsHint(View):
+    """There may be calls to claim. The message has no fields."""
+
+
 class ClaimedCalls(View):
     calls: list[Annotated[ToolCall | ActionCall | PredicateCall, Field(discriminator="purpose")]]
 

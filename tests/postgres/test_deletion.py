@@ -168,7 +168,7 @@ async def test_whatever_is_asked_of_it_is_a_404(api: Caller, full: Full) -> None
     for path in ("", "/messages", "/state", "/state/log", "/files", f"/files/{MARK}/a"):
         assert gone(await api.get(thread + path)) == no_thread
     for query in (full.query, full.planned):
-        for path in ("", "/events", "/work"):
+        for path in ("", "/events", "/stream", "/work"):
             assert gone(await api.get(f"/queries/{query}{path}")) == f"There is no query {query!r}."
         assert gone(await api.post(f"/queries/{query}/cancel")) == f"There is no query {query!r}."
     for path in ("", "/revisions", "/transitions", "/actions", "/graph"):
@@ -457,8 +457,7 @@ async def test_streams_of_a_deleted_query_and_of_the_tenant(plangate: World, api
     cursor = (await api.read("/events"))["nextCursor"]
     assert (await follow(plangate, full.query))[-1].event == "finish"
     await deleted(api, full.id)
-    sse = {"headers": {"accept": "text/event-stream"}, "params": {"after": full.cursor}}
-    assert gone(await api.request("GET", f"/queries/{full.query}/events", **sse))
+    assert gone(await api.get(f"/queries/{full.query}/stream", after=full.cursor))
     assert await follow(plangate, full.query) == []  # had somebody asked just before
     new = await api.run(specs.script())
     told = (await api.read("/events", after=cursor, limit=500))["events"]

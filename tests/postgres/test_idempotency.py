@@ -91,15 +91,12 @@ async def test_a_secret_is_not_kept_for_a_repeat(plangate: World, api: Caller, o
 
 async def test_a_repeated_streaming_post_replays_the_same_query(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
-    headers = {**KEY, "accept": "text/event-stream"}
     async with wire(plangate) as client:
-        first = await client.post("/queries", json={"prompt": "x"}, headers=headers)
-        again = await client.post("/queries", json={"prompt": "x"}, headers=headers)
+        first = await client.post("/queries/stream", json={"prompt": "x"}, headers=KEY)
+        again = await client.post("/queries/stream", json={"prompt": "x"}, headers=KEY)
         assert frames(first.text) == frames(again.text) != []
         assert first.headers["location"] == again.headers["location"]
-        unstreamed = await client.post("/queries", json={"prompt": "x"}, headers=KEY)
-        assert (unstreamed.status_code, unstreamed.headers["location"]) == (202, first.headers["location"])
-        other = await client.post("/queries", json={"prompt": "y"}, headers=headers)
+        other = await client.post("/queries/stream", json={"prompt": "y"}, headers=KEY)
         assert other.status_code == 409
     assert await plangate.value("SELECT count(*) FROM queries") == 1
 

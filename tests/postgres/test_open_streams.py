@@ -20,7 +20,6 @@ from tests.support.cluster import Cluster
 from tests.support.sse import served, wire
 from tests.support.world import World, world
 
-SSE = {"accept": "text/event-stream"}
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -29,11 +28,10 @@ async def streaming(
     address: str, caller: Caller, path: str, **request: object
 ) -> AsyncIterator[httpx.Response]:
     """A stream that was answered, open for the length of the block."""
-    headers = {**caller.headers, **SSE}
     method = "POST" if request else "GET"
     async with (
         httpx.AsyncClient(base_url=address, timeout=20, trust_env=False) as client,
-        client.stream(method, path, headers=headers, **request) as response,  # type: ignore[arg-type]
+        client.stream(method, path, headers=caller.headers, **request) as response,  # type: ignore[arg-type]
     ):
         if not response.is_success:
             await response.aread()
@@ -51,23 +49,23 @@ async def test_a_tenant_may_have_so_many_open_streams(plangate: World) -> None:
     small = plangate.operator("small")
     await small.register(specs.mock(tenant="small"))
     async with served(plangate) as address, contextlib.AsyncExitStack() as first:
-        for path in ("/events", "/tool-calls/stream"):
+        for path in ("/events/stream", "/tool-calls/stream"):
             assert (await first.enter_async_context(streaming(address, small, path))).status_code == 200
         for path, request in (
-            ("/events", {}),
+            ("/events/stream", {}),
             ("/tool-calls/stream", {}),
-            ("/queries", {"json": {"prompt": "hi"}}),
+            ("/queries/stream", {"json": {"prompt": "hi"}}),
         ):
             async with streaming(address, small, path, **request) as response:
                 detail = refused(response, 429, "too_many_requests")["detail"]
             assert detail.startswith("The tenant 'small' has 2 streams open in this process")
             assert response.headers["retry-after"]
         assert (await small.read("/queries"))["items"] == [], "no query was made"
-        async with streaming(address, plangate.api, "/events") as response:
+        async with streaming(address, plangate.api, "/events/stream") as response:
             assert response.status_code == 200, "another tenant has its own"
         await first.aclose()
         await no_streams(plangate)
-        async with streaming(address, small, "/events") as response:
+        async with streaming(address, small, "/events/stream") as response:
             assert response.status_code == 200
     await no_streams(plangate)
 
@@ -75,19 +73,19 @@ async def test_a_tenant_may_have_so_many_open_streams(plangate: World) -> None:
 async def test_a_key_may_have_fewer_open_streams_than_its_tenant(plangate: World) -> None:
     await plangate.tenant("small", openStreams=3, openStreamsPerKey=1)
     one, two = [await plangate.key("read", tenant="small", principal=p) for p in ("one", "two")]
-    async with served(plangate) as address, streaming(address, one, "/events") as response:
+    async with served(plangate) as address, streaming(address, one, "/events/stream") as response:
         assert response.status_code == 200
-        async with streaming(address, one, "/events") as response:
+        async with streaming(address, one, "/events/stream") as response:
             assert "has 1 streams open" in refused(response, 429)["detail"]
-        async with streaming(address, two, "/events") as response:
+        async with streaming(address, two, "/events/stream") as response:
             assert response.status_code == 200
 
 
 async def test_a_stream_that_is_refused_counts_no_more(plangate: World) -> None:
-    missing = "/queries/qry_" + "0" * 26 + "/events"
-    refused(await plangate.api.request("GET", missing, headers=SSE), 404)
-    refused(await plangate.api.request("GET", "/events", headers={**SSE, "last-event-id": "x"}), 400)
-    refused(await plangate.api.request("POST", "/queries", json={"prompt": "x"}, headers=SSE), 404)
+    missing = "/queries/qry_" + "0" * 26 + "/stream"
+    refused(await plangate.api.get(missing), 404)
+    refused(await plangate.api.request("GET", "/events/stream", headers={"last-event-id": "x"}), 400)
+    refused(await plangate.api.post("/queries/stream", {"prompt": "x"}), 404)
     assert plangate.services.streams.open_streams.count == 0
 
 
@@ -120,7 +118,7 @@ async def test_a_hundred_streams_opened_at_once_are_all_answered(
         await api.do(f"/queries/{query}/cancel")
 
         async def read(client: httpx.AsyncClient) -> int:
-            response = await client.get(f"/queries/{query}/events", headers=SSE)
+            response = await client.get(f"/queries/{query}/stream")
             assert response.status_code == 200
             return len(response.content)
 

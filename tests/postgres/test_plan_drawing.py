@@ -1,4 +1,4 @@
-"""`GET /plans/{id}/graph`: a plan of any form and status, as JSON and as Mermaid."""
+"""`GET /plans/{id}/graph` and `/graph.mmd`: a plan of any form and status, as JSON and as Mermaid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MERMAID = "text/vnd.mermaid"
 
 
 async def chart(api: Caller, plan: dict[str, Any]) -> str:
-    answer = await api.request("GET", f"/plans/{plan['id']}/graph", headers={"accept": MERMAID})
+    answer = await api.get(f"/plans/{plan['id']}/graph.mmd")
     assert answer.is_success, answer.text
     assert answer.headers["content-type"] == f"{MERMAID}; charset=utf-8"
     return answer.text
@@ -145,21 +145,14 @@ async def test_texts_of_a_model_stay_texts(api: Caller) -> None:
     )
 
 
-async def test_the_parameter_wins_over_the_header(api: Caller) -> None:
+async def test_a_client_that_accepts_mermaid_gets_it_from_the_graph_too(api: Caller) -> None:
     await api.register(flowing())
     plan = await stored(api, note("x"))
     where = f"/plans/{plan['id']}/graph"
-    for asked, accept, kind in [
-        ("", "*/*", "application/json"),
-        ("", f"{MERMAID}, application/json;q=0.1", MERMAID),
-        ("?format=json", MERMAID, "application/json"),
-        ("?format=mermaid", "application/json", MERMAID),
-    ]:
-        answer = await api.request("GET", where + asked, headers={"accept": accept})
+    for accept, kind in [("*/*", "application/json"), (f"{MERMAID}, application/json;q=0.1", MERMAID)]:
+        answer = await api.request("GET", where, headers={"accept": accept})
         assert answer.headers["content-type"].partition(";")[0] == kind
         assert answer.headers["vary"] == "Accept"
-    problem = refused(await api.get(where, format="svg"), 422)
-    assert problem["errors"][0]["pointer"] == "query:format"
 
 
 async def test_nobody_elses_plan_is_drawn(plangate: World, api: Caller) -> None:

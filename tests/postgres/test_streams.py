@@ -22,9 +22,6 @@ from tests.support.world import World, world
 HOSTILE = (
     'CR\rLF\nboth\r\nsep\u2028par\u2029nel\x85quote"back\\slash tab\t emoji 🙂 \x1b data: x\n\nid: 9\n\n'
 )
-SSE = {"accept": "text/event-stream"}
-
-
 pytestmark = pytest.mark.timeout(20)
 
 
@@ -70,21 +67,21 @@ async def test_resuming_by_the_id_of_an_event_gives_the_next(plangate: World, ap
     query = await finished(api)
     seen = await follow(plangate, query)
     async with wire(plangate) as client:
-        path = f"/queries/{query}/events"
+        path = f"/queries/{query}/stream"
         for n in (1, 3, len(seen) - 1):
-            by_header = await client.get(path, headers={**SSE, "last-event-id": seen[n - 1].id})
-            by_query = await client.get(path, headers=SSE, params={"after": seen[n - 1].id})
-            both = {**SSE, "last-event-id": seen[n - 1].id}
+            by_header = await client.get(path, headers={"last-event-id": seen[n - 1].id})
+            by_query = await client.get(path, params={"after": seen[n - 1].id})
+            both = {"last-event-id": seen[n - 1].id}
             header_wins = await client.get(path, headers=both, params={"after": seen[0].id})
             assert frames(by_header.text) == frames(by_query.text) == frames(header_wins.text) == seen[n:]
-        over = await client.get(path, headers={**SSE, "last-event-id": seen[-1].id})
+        over = await client.get(path, headers={"last-event-id": seen[-1].id})
         assert frames(over.text) == []
 
 
 async def test_the_wire_says_what_proxies_and_browsers_need(plangate: World, api: Caller) -> None:
     query = await finished(api)
     async with wire(plangate) as client:
-        got = await client.get(f"/queries/{query}/events", headers=SSE)
+        got = await client.get(f"/queries/{query}/stream")
     assert got.headers["content-type"].startswith("text/event-stream")
     assert got.headers["cache-control"] == "no-store"
     assert got.headers["x-accel-buffering"] == "no"
@@ -95,7 +92,7 @@ async def test_framing_survives_any_content(plangate: World, api: Caller) -> Non
     text = HOSTILE + "x" * 100
     query = await finished(api, text)
     async with wire(plangate) as client:
-        got = frames((await client.get(f"/queries/{query}/events", headers=SSE)).text)
+        got = frames((await client.get(f"/queries/{query}/stream")).text)
     check_contiguous(got)
     assert "".join(f.envelope["text"] for f in got if f.event == "text") == text
     assert got[-1].envelope["output"] == text
@@ -120,7 +117,7 @@ async def five_megabytes(plangate: World, api: Caller) -> None:
         await append(tx, query, [event(scope, CustomEvent, event_type="big", data=text)])
     await api.do(f"/queries/{query}/cancel")
     async with wire(plangate) as client:
-        responses = [client.get(f"/queries/{query}/events", headers=SSE) for _ in range(3)]
+        responses = [client.get(f"/queries/{query}/stream") for _ in range(3)]
         several = [frames(r.text) for r in await asyncio.gather(*responses)]
     for got in several:
         check_contiguous(got)
@@ -215,8 +212,8 @@ async def test_a_cursor_of_another_query_or_ahead_or_of_another_history_is_refus
     assert "ahead" in refused(await api.get(path, after=ahead), 400)["detail"]
     old = QueryCursor.encode("0" * 8, query, 1)
     assert "restored" in refused(await api.get(path, after=old), 409, "history_rewound")["detail"]
-    response = await api.request("GET", path, headers={**SSE, "last-event-id": old})
-    refused(response, 409, "history_rewound")
+    stream = f"/queries/{query}/stream"
+    refused(await api.request("GET", stream, headers={"last-event-id": old}), 409, "history_rewound")
 
 
 async def test_deltas_of_one_turn_are_fewer_than_they_were_and_join_to_the_text(api: Caller) -> None:
@@ -228,14 +225,40 @@ async def test_deltas_of_one_turn_are_fewer_than_they_were_and_join_to_the_text(
     assert {e["turn"] for e in told} == {1}
 
 
-async def test_posting_with_accept_event_stream_starts_and_follows(plangate: World, api: Caller) -> None:
+async def test_one_request_starts_a_query_and_follows_it(plangate: World, api: Caller) -> None:
     await api.register(specs.mock())
     async with wire(plangate) as client:
-        got = await client.post("/queries", json={"prompt": "hi"}, headers=SSE)
+        got = await client.post("/queries/stream", json={"prompt": "hi"})
     assert got.status_code == 200
     seen = frames(got.text)
     check_contiguous(seen)
     assert got.headers["location"] == f"/queries/{seen[0].envelope['queryId']}"
+
+
+async def test_a_stream_ends_after_limit_events_and_resumes(plangate: World, api: Caller) -> None:
+    start = (await api.read("/events"))["nextCursor"]
+    query = await finished(api)
+    everything = await follow(plangate, query)
+    async with wire(plangate) as client:
+        path = f"/queries/{query}/stream"
+        first = frames((await client.get(path, params={"limit": 3})).text)
+        rest = frames((await client.get(path, headers={"last-event-id": first[-1].id})).text)
+        tenant = frames((await client.get("/events/stream", params={"limit": 2, "after": start})).text)
+    assert (len(first), first + rest) == (3, everything)
+    assert [f.data for f in tenant] == [f.data for f in everything if f.event != "text"][:2]
+    refused(await api.get(path, limit=0), 422)
+
+
+async def test_the_json_paths_stream_too_for_a_client_that_accepts_streams(
+    plangate: World, api: Caller
+) -> None:
+    query = await finished(api)
+    async with wire(plangate) as client:
+        client.headers["accept"] = "text/event-stream"
+        got = await client.get(f"/queries/{query}/events")
+        posted = await client.post("/queries", json={"prompt": "hi"})
+    assert frames(got.text) == await follow(plangate, query)
+    assert frames(posted.text)[-1].event == "finish"
 
 
 async def test_losing_the_connection_does_not_touch_the_query(plangate: World, api: Caller) -> None:
@@ -243,7 +266,7 @@ async def test_losing_the_connection_does_not_touch_the_query(plangate: World, a
     async with (
         wire(plangate) as client,
         client.stream(
-            "POST", "/queries", json={"prompt": specs.script(("add", {"n": 1}))}, headers=SSE
+            "POST", "/queries/stream", json={"prompt": specs.script(("add", {"n": 1}))}
         ) as response,
     ):
         query = response.headers["location"].split("/")[-1]
@@ -274,13 +297,13 @@ async def test_a_revoked_key_ends_its_streams_however_busy(plangate: World, api:
         started = asyncio.get_running_loop().time()
 
         async def read(path: str) -> float:
-            async with client.stream("GET", path, headers={**SSE, **caller.headers}) as response:
+            async with client.stream("GET", path, headers=caller.headers) as response:
                 assert response.status_code == 200
                 async for _ in response.aiter_bytes():
                     pass
             return asyncio.get_running_loop().time()
 
-        readers = [asyncio.create_task(read(p)) for p in (f"/queries/{query}/events", "/events")]
+        readers = [asyncio.create_task(read(p)) for p in (f"/queries/{query}/stream", "/events/stream")]
         await asyncio.sleep(0.2)
         good(await api.delete(f"/keys/{key['id']}"))
         revoked = asyncio.get_running_loop().time()
@@ -429,8 +452,7 @@ async def test_a_stream_ends_between_events_when_the_process_drains(plangate: Wo
 
 
 async def test_the_stream_of_a_query_that_is_not_there_is_a_404_before_any_frame(api: Caller) -> None:
-    path = "/queries/qry_" + "0" * 26 + "/events"
-    refused(await api.request("GET", path, headers=SSE), 404, "not_found")
+    refused(await api.get("/queries/qry_" + "0" * 26 + "/stream"), 404, "not_found")
 
 
 def test_the_parser_of_these_tests_knows_the_format() -> None:

@@ -230,7 +230,7 @@ class Away(BaseHTTPRequestHandler):
             "output": "done",
         }
         status, kind, body = 200, "application/json", b"{}"
-        if self.path.endswith("/events"):
+        if self.path.endswith("/stream"):
             self.tries.append(self.path)
             status, kind, body = 200, "text/event-stream", f"id: 1\ndata: {json.dumps(end)}\n\n".encode()
             if len(self.tries) == 1:

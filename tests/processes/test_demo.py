@@ -154,7 +154,7 @@ def test_no_flight_is_in_any_record_of_the_agents(
     reference = found(r"/references/DelayedFlights/[0-9a-f]{64}", first.stdout)
     with lab.service() as client:
         told = [
-            client.get(f"/queries/{query}/events", headers={"Accept": "text/event-stream"}).text,
+            client.get(f"/queries/{query}/stream").text,
             client.get(f"/queries/{query}/work").text,
             client.get(f"/approvals/{approval}/subject").text,
         ]

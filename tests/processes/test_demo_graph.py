@@ -88,7 +88,7 @@ def recorded(lab: GraphLab, output: str) -> Records:
     query = f"/queries/{found('qry_[0-9a-z]{26}', output)}"
     with lab.service() as client:
         texts = {path: read(client, path) for path in (*paths, query)}
-        texts[f"{query}/events"] = read(client, f"{query}/events", "text/event-stream")
+        texts[f"{query}/stream"] = read(client, f"{query}/stream")
     return Records(paths, texts)
 
 
@@ -153,8 +153,8 @@ def assert_no_row(texts: list[str], marks: set[str]) -> None:
         assert not VALUE.search(text)
 
 
-def read(client: httpx.Client, path: str, accept: str = "application/json") -> str:
-    return client.get(path, headers={"Accept": accept}).raise_for_status().text
+def read(client: httpx.Client, path: str) -> str:
+    return client.get(path).raise_for_status().text
 
 
 # Without a model.
@@ -233,7 +233,7 @@ def test_no_row_is_in_anything_that_is_on_record_of_the_agents(
     of_agents = [
         json.dumps(one) for one in work if one["kind"] != "action"
     ]  # those have what was sent to code
-    journal = next(text for path, text in records.texts.items() if path.endswith("/events"))
+    journal = next(text for path, text in records.texts.items() if path.endswith("/stream"))
     subject = next(text for path, text in records.texts.items() if path.endswith("/subject"))
     query = next(text for path, text in records.texts.items() if re.fullmatch("/queries/[^/]*", path))
     plan = next(text for path, text in records.texts.items() if re.fullmatch("/plans/[^/]*", path))

@@ -204,8 +204,7 @@ async def test_an_action_that_nobody_knows_of_is_settled_as_the_page_says(
         body = {"actions": [{"kind": "pay"}]}
         stored = await do("/plans", {"runtime": "payments", "specName": "Payments", "body": body})
         query = await do(f"/plans/{stored['id']}/execute", {})
-        events = f"/queries/{query['id']}/events"
-        async with client.stream("GET", events, headers={"Accept": "text/event-stream"}) as stream:
+        async with client.stream("GET", f"/queries/{query['id']}/stream") as stream:
             async for line in stream.aiter_lines():
                 if not line.startswith("data: "):
                     continue

@@ -490,7 +490,7 @@ class Forgetful(httpx.AsyncBaseTransport):
 async def test_a_lost_answer_starts_a_query_once(server: Server) -> None:
     spec = define_runtime("lost", [define_specialist("helper", "m-1", "You help.")], interpreter="noop")
     async with server.runtime(spec) as runtime:
-        transport = Forgetful("POST", "/queries", 2)
+        transport = Forgetful("POST", "/queries/stream", 2)
         client = server.client("lost", transport)
         body = {"runtimeId": runtime.id, "prompt": "Hi", "agent": "helper", "threadKey": "l-1"}
         events = await all_of(Journal(body).events(client))

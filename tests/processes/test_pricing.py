@@ -71,12 +71,12 @@ def revised(other: Shopfront) -> Done:
 def records(client: httpx.Client, output: str) -> Iterator[str]:
     """Everything that the service has on record: queries, events, work, approvals, the plan's revisions."""
 
-    def read(path: str, accept: str = "application/json") -> str:
-        return client.get(path, headers={"Accept": accept}).raise_for_status().text
+    def read(path: str) -> str:
+        return client.get(path).raise_for_status().text
 
     for query in client.get("/queries").json()["items"]:
         yield read(f"/queries/{query['id']}")
-        yield read(f"/queries/{query['id']}/events", "text/event-stream")
+        yield read(f"/queries/{query['id']}/stream")
         yield read(f"/queries/{query['id']}/work")
     for approval in client.get("/approvals").json()["items"]:
         yield read(f"/approvals/{approval['id']}/subject")

@@ -231,9 +231,7 @@ class Curl:
 
     async def stream(self, body: dict[str, Any]) -> AsyncIterator[Event]:
         """Starts a query and follows it, in one request."""
-        process = await self._start(
-            "/queries", "-N", "-H", "Accept: text/event-stream", "-d", json.dumps(body)
-        )
+        process = await self._start("/queries/stream", "-N", "-d", json.dumps(body))
         assert process.stdout is not None
         try:
             async for line in process.stdout:

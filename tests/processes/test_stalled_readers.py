@@ -92,7 +92,7 @@ def metrics(client: httpx.Client) -> dict[str, float]:
 async def test_readers_that_stall_hold_little_and_are_dropped(service: Service, kind: str) -> None:
     with client_of(service) as client, contextlib.ExitStack() as open_readers:
         if kind == "stream":
-            path, accept = f"/queries/{long_history(client)}/events", "text/event-stream"
+            path, accept = f"/queries/{long_history(client)}/stream", "text/event-stream"
         else:
             path, accept = large_file(client), "*/*"
         dropped = metrics(client).get("plangate_readers_dropped_total", 0)

@@ -72,8 +72,8 @@ def open_stream(house: House, query: str) -> socket.socket:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", house.port))
-    head = [f"GET /queries/{query}/events HTTP/1.1", "Host: localhost", f"Authorization: Bearer {house.key}"]
-    client.sendall("\r\n".join([*head, "Accept: text/event-stream", "", ""]).encode())
+    head = [f"GET /queries/{query}/stream HTTP/1.1", "Host: localhost", f"Authorization: Bearer {house.key}"]
+    client.sendall("\r\n".join([*head, "", ""]).encode())
     client.settimeout(30)
     begun = client.recv(512)
     assert begun.startswith(b"HTTP/1.1 200"), begun

@@ -72,8 +72,8 @@ class Journal:
 
     def _request(self) -> tuple[str, str, Any]:
         if self.query_id is None:
-            return "POST", "/queries", self.body
-        return "GET", f"/queries/{self.query_id}/events", None
+            return "POST", "/queries/stream", self.body
+        return "GET", f"/queries/{self.query_id}/stream", None
 
     def _headers(self) -> dict[str, str]:
         if self.query_id is None:

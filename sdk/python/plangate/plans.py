@@ -137,7 +137,7 @@ class PlanMethods(ThreadMethods):
             >>> async def into_a_page(runtime, plan_id, file):
             ...     file.write(f"```mermaid\\n{await runtime.plan_mermaid(plan_id)}```\\n")
         """
-        chart: str = await self._client.request("GET", path("plans", plan_id, "graph"), accept=MERMAID)
+        chart: str = await self._client.request("GET", path("plans", plan_id, "graph.mmd"), accept=MERMAID)
         return chart
 
     async def _items(self, where: str) -> list[dict[str, Any]]:

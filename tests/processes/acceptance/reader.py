@@ -116,10 +116,10 @@ class Reader:
                 time.sleep(0.05)
 
     def _follow(self) -> str:
-        headers = {"accept": "text/event-stream"}
+        headers = {}
         if self._last is not None:
             headers["last-event-id"] = self._last
-        with self._http.stream("GET", f"/queries/{self.query_id}/events", headers=headers) as answer:
+        with self._http.stream("GET", f"/queries/{self.query_id}/stream", headers=headers) as answer:
             if answer.status_code == 503:
                 return "refused"
             if answer.status_code != 200:

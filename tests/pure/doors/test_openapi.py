@@ -130,7 +130,7 @@ def test_headers_are_named_where_they_are_read(path: str, method: str, found: di
     expected = {"Plangate-Tenant", "Plangate-Principal"} if keyed else set()
     if method == "post":
         expected.add("Idempotency-Key")
-    if path.endswith("/events"):
+    if path.endswith(("/events", "/stream")) and method == "get" and "tool-calls" not in path:
         expected.add("Last-Event-ID")
     if path.endswith(("/files/{path}", "/artifacts/{channel}/{name}", "/content")):
         expected |= {"If-Match", "If-None-Match"}
@@ -145,12 +145,20 @@ def test_events_are_the_catalogue() -> None:
     assert event["discriminator"]["propertyName"] == "type"
     assert tuple(event["discriminator"]["mapping"]) == tuple(sorted(EVENT_TYPES))
     for path, method, status in (
-        ("/events", "get", "200"),
-        ("/queries/{query_id}/events", "get", "200"),
-        ("/queries", "post", "200"),
+        ("/events/stream", "get", "200"),
+        ("/queries/{query_id}/stream", "get", "200"),
+        ("/queries/stream", "post", "200"),
     ):
         content = document()["paths"][path][method]["responses"][status]["content"]
-        assert content["text/event-stream"]["schema"] == {"$ref": "#/components/schemas/Event"}
+        assert content == {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Event"}}}
+
+
+@pytest.mark.parametrize(("path", "method", "found"), every())
+def test_an_operation_has_one_media_type(path: str, method: str, found: dict[str, Any]) -> None:
+    """A generator makes one function of an operation, which returns one kind of thing."""
+    assert len(found.get("requestBody", {}).get("content", {"": 0})) == 1
+    good = [answer for status, answer in found["responses"].items() if status.startswith("2")]
+    assert len({kind for answer in good for kind in answer["content"]}) == 1
 
 
 def test_a_spec_is_the_librarys() -> None:

@@ -11,7 +11,7 @@ from plangate import define_runtime, define_specialist
 from tests.pure.library.fake_service import FakeService, fake_service
 
 SPEC = define_runtime("acme", [define_specialist("helper", "m-1", "You help.")])
-START, FOLLOW = ("POST", "/queries"), ("GET", "/queries/qry_1/events")
+START, FOLLOW = ("POST", "/queries/stream"), ("GET", "/queries/qry_1/stream")
 
 
 def events(*numbers: int) -> list[dict[str, Any]]:

@@ -27,9 +27,9 @@ WHOLE = [event(1, "query-status"), event(2, "text", text="Hi"), event(3, "finish
 
 async def asked(service: FakeService, runtime: plangate.Runtime, events: Any) -> dict[str, Any]:
     """The body with which a query was started."""
-    service.streams[("POST", "/queries")] = [WHOLE]
+    service.streams[("POST", "/queries/stream")] = [WHOLE]
     assert [e["seq"] async for e in events] == [1, 2, 3]
-    body: dict[str, Any] = service.bodies("POST", "/queries")[-1]
+    body: dict[str, Any] = service.bodies("POST", "/queries/stream")[-1]
     return body
 
 
@@ -41,7 +41,7 @@ async def test_every_call_names_the_tenant_and_the_key() -> None:
     spec = define_runtime("acme", [define_specialist("helper", "m-1", "You help.", tools=[tool])])
     async with fake_service() as service:
         service.answers[("GET", "/queries/qry_1")] = lambda body: (200, {"status": "running"})
-        service.streams[("GET", "/queries/qry_1/events")] = [WHOLE]
+        service.streams[("GET", "/queries/qry_1/stream")] = [WHOLE]
         async with service.runtime(spec) as runtime:
             (served,) = service.bodies("POST", "/tool-calls/claim")[0]["tools"]
             await asked(service, runtime, runtime.query("Hi", "t"))
@@ -275,7 +275,7 @@ async def test_arguments_of_a_query_are_refused_before_it_is_read(
         with pytest.raises(error) as refused:
             ask(runtime)
         assert str(refused.value) == message
-        assert service.bodies("POST", "/queries") == []
+        assert service.bodies("POST", "/queries/stream") == []
 
 
 async def test_what_is_not_open_says_how_to_open_it() -> None:

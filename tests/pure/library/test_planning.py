@@ -116,7 +116,7 @@ async def test_a_plan_is_executed_as_a_query_is_started() -> None:
     async with opened() as (service, runtime):
         answers(service, *where, {"id": "qry_1", "threadId": "thr_1", "planId": "pln_2"}, 202)
         for given in ((), ({"amount": 5},), (None, "customer-17"), ({}, "thr_2")):
-            service.streams[("GET", "/queries/qry_1/events")] = [WHOLE[:1], WHOLE]
+            service.streams[("GET", "/queries/qry_1/stream")] = [WHOLE[:1], WHOLE]
             found = [event["seq"] async for event in runtime.execute_plan("pln_1", *given)]
             assert found == [1, 2]
         assert service.bodies(*where) == [
@@ -156,13 +156,12 @@ async def test_a_plan_is_drawn() -> None:
         graph = {"nodes": [], "edges": []}
         answers(service, *where, graph)
         assert await runtime.plan_graph("pln_1") == graph
+        answers(service, "GET", "/plans/pln_1/graph.mmd", graph)
         with pytest.raises(plangate.PlangateError, match="does not answer as a Plangate service does"):
             await runtime.plan_mermaid("pln_1")
         chart = 'flowchart TD\n    n0["0 · make · succeeded"]:::succeeded\n'
-        service.texts[where] = (200, chart, {"content-type": "text/vnd.mermaid; charset=utf-8"})
+        service.texts["GET", "/plans/pln_1/graph.mmd"] = (200, chart, {"content-type": "text/vnd.mermaid"})
         assert await runtime.plan_mermaid("pln_1") == chart
-        accepted = [headers["accept"] for headers in service.headers(*where)]
-        assert accepted == ["application/json", "text/vnd.mermaid", "text/vnd.mermaid"]
 
 
 # Threads.
@@ -200,9 +199,9 @@ async def test_a_thread_is_forked_and_its_copy_asked() -> None:
         copy = await runtime.fork_thread("thr_1")
         await runtime.fork_thread("thr_1", at=3)
         assert service.bodies(*where) == [{}, {"at": 3}]
-        service.streams[("POST", "/queries")] = [WHOLE]
+        service.streams[("POST", "/queries/stream")] = [WHOLE]
         assert [event["seq"] async for event in runtime.query("Hi", copy["id"])] == [1, 2]
-        (asked,) = service.bodies("POST", "/queries")
+        (asked,) = service.bodies("POST", "/queries/stream")
         assert asked == {"runtimeId": "rt_1", "prompt": "Hi", "threadId": "thr_2"}
 
 
@@ -222,9 +221,9 @@ async def test_values_for_variables() -> None:
             runtime.query("Hi", "t", {"n": 1}, data={"prices": [1, 2]}),
             runtime.run_specialist("helper", "Hi", inputs={"n": 1}, data={"prices": [1, 2]}),
         ):
-            service.streams[("POST", "/queries")] = [WHOLE]
+            service.streams[("POST", "/queries/stream")] = [WHOLE]
             assert [event["seq"] async for event in events] == [1, 2]
-        for asked in service.bodies("POST", "/queries"):
+        for asked in service.bodies("POST", "/queries/stream"):
             assert (asked["inputs"], asked["data"]) == ({"n": 1}, {"prices": [1, 2]})
         with pytest.raises(TypeError, match=r"^data is a mapping of names to values, not a list$"):
             runtime.query("Hi", "t", data=[1])  # type: ignore[arg-type]
