@@ -151,8 +151,22 @@ class Producer:
         return {name: value for name, value in named.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The place of a record that replaces another: where that chain begins, and which revision it is, from 2."""
+
+    first_id: str
+    number: int
+
+
 def artifact_record(
-    id: str, asked: Publication, path: str, target: ArtifactTarget, producer: Producer, created_at: datetime
+    id: str,
+    asked: Publication,
+    path: str,
+    target: ArtifactTarget,
+    producer: Producer,
+    created_at: datetime,
+    revision: Revision | None,
 ) -> dict[str, Any]:
     """Return the stored record of a publication: the part that never changes."""
     optional = {
@@ -163,6 +177,8 @@ def artifact_record(
         "sizeBytes": target.size_bytes,
         "digest": {"algorithm": "sha256", "value": target.digest.hex()},
         "replaces": asked.replaces,
+        "firstArtifactId": revision and revision.first_id,
+        "revision": revision and revision.number,
         "parentArtifactIds": list(dict.fromkeys(asked.parents)) or None,
         "tags": list(dict.fromkeys(asked.tags)) or None,
         "metadata": asked.metadata,

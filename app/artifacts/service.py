@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.artifacts import store
 from app.artifacts.chain import Chainer, ChainLink
-from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication, artifact_record
+from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication, Revision, artifact_record
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.ids import is_id, new_id
 from app.base.json import strict_json
@@ -20,6 +20,7 @@ from app.workspace.service import Workspaces, lock_thread, require_thread
 
 LINEAGE_DEPTH: Final = 50
 LINEAGE_MOST: Final = 500
+EDGES_MOST: Final = 10
 OF_WORK_MOST: Final = 100
 OF_PLAN_MOST: Final = 2_000
 OF_ACTION_MOST: Final = 20
@@ -90,7 +91,8 @@ class ArtifactService:
         now = await store.present_digest(tx, producer.thread_id, path, is_directory=target.is_directory)
         if now != target.digest:
             raise TargetMoved(f"{path!r} changed while it was being published; publish it again.")
-        record = artifact_record(new_id("art_"), asked, path, target, producer, at)
+        revision = await self._revision(tx, asked)
+        record = artifact_record(new_id("art_"), asked, path, target, producer, at, revision)
         data = strict_json.canonical(record)
         n = head.n + 1
         mac = self._chainer.mac(tx.tenant, producer.thread_id, n, head.mac, data)
@@ -118,7 +120,8 @@ class ArtifactService:
         made = await store.newest_at(tx, thread_id, asked.channel, row.path)
         if made is None:
             return None
-        wanted = artifact_record(made.id, asked, row.path, self.target(row), by or NOBODY, row.at)
+        revision = await self._revision(tx, asked)
+        wanted = artifact_record(made.id, asked, row.path, self.target(row), by or NOBODY, row.at, revision)
         told, before = ({k: v for k, v in r.items() if k not in OF_ITS_OWN} for r in (wanted, made.record))
         producer = made.record["producer"]
         its_own = producer["kind"] == NOBODY.kind if by is None else _is_same_producer(producer, by)
@@ -131,23 +134,33 @@ class ArtifactService:
     async def _foreign(self, tx: Tx, asked: Publication) -> list[FieldError]:
         """Return the errors in the records that a publication names."""
         named = [*([asked.replaces] if asked.replaces else []), *asked.parents]
-        found = await store.channels(tx, named) if named else {}
+        found = await store.named(tx, named) if named else {}
         flaws = []
         if asked.replaces is not None:
-            channel = found.get(asked.replaces)
-            if channel is None:
+            replaced = found.get(asked.replaces)
+            if replaced is None:
                 flaws.append(FieldError("/replaces", f"names no artifact: {asked.replaces[:60]!r}"))
-            elif channel != asked.channel:
+            elif replaced["channel"] != asked.channel:
+                only = f"only one of {asked.channel!r} can be replaced"
                 flaws.append(
                     FieldError(
                         "/replaces",
-                        f"names an artifact of channel {channel!r}, and only one of {asked.channel!r} can be replaced",
+                        f"names an artifact of channel {replaced['channel']!r}, and {only}",
                     )
                 )
         for n, parent in enumerate(asked.parents):
             if parent not in found:
                 flaws.append(FieldError(f"/parentArtifactIds/{n}", f"names no artifact: {parent[:60]!r}"))
         return flaws
+
+    async def _revision(self, tx: Tx, asked: Publication) -> Revision | None:
+        """Return the place of a publication in the chain of what it replaces. Raise NotFound if that was deleted."""
+        if asked.replaces is None:
+            return None
+        replaced = (await store.named(tx, [asked.replaces])).get(asked.replaces)
+        if replaced is None:
+            raise ArtifactNotFound(f"There is no artifact {asked.replaces!r}.")
+        return Revision(replaced["first_id"] or asked.replaces, replaced["revision"] + 1)
 
     async def producer(self, tx: Tx, work_id: str, call_id: str, action_index: int | None = None) -> Producer:
         """Return the unit of work that a work record belongs to: for a call, the agent's run that made it. If
@@ -274,13 +287,17 @@ class ArtifactService:
         return await self._workspaces.read_body(tenant, StoredBody(artifact.digest, artifact.body_bytes))
 
     async def lineage(self, tx: Tx, id: str) -> dict[str, Any]:
-        """Return the ancestors and descendants of an artifact. Raise ArtifactNotFound."""
+        """Return the ancestors and descendants of an artifact, each with the edges that lead to it. Raise
+        ArtifactNotFound."""
         artifact = await self.read(tx, id)
         out: dict[str, Any] = {"artifact": artifact.wire()}
         for name, walk in (("ancestors", store.ancestors), ("descendants", store.descendants)):
-            steps = dict(await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST))
-            held = await store.by_ids(tx, list(steps))
-            out[name] = [{"depth": steps[a.id], "artifact": a.wire()} for a in held]
+            depths = {id: 0, **dict(await walk(tx, id, LINEAGE_DEPTH, LINEAGE_MOST))}
+            held = await store.by_ids(tx, [step for step in depths if step != id])
+            edges = lineage_edges([artifact, *held], depths)
+            out[name] = [
+                {"depth": depths[a.id], "edges": edges.get(a.id, []), "artifact": a.wire()} for a in held
+            ]
         return out
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -299,6 +316,25 @@ def _is_same_producer(before: Mapping[str, Any], by: Producer) -> bool:
     """Return whether a record is of this unit of work and, if it is of a plan action, of the same one."""
     now = by.wire()
     return all(before.get(name) == now.get(name) for name in ("workId", "planId", "actionIndex"))
+
+
+def lineage_edges(
+    artifacts: Sequence[Artifact], depths: Mapping[str, int]
+) -> dict[str, list[dict[str, str]]]:
+    """Return the edges by which a walk reached each artifact, at most `EDGES_MOST` of each: `kind`, and the id of the
+    artifact one step nearer to the start, `via`."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for newer in artifacts:
+        older_ids = [("parent", id) for id in newer.record.get("parentArtifactIds", ())]
+        if "replaces" in newer.record:
+            older_ids.append(("replaces", newer.record["replaces"]))
+        for kind, older_id in older_ids:
+            if abs(depths[newer.id] - depths.get(older_id, depths[newer.id])) != 1:
+                continue
+            far, near = sorted((newer.id, older_id), key=lambda id: -depths[id])
+            if len(edges := found.setdefault(far, [])) < EDGES_MOST:
+                edges.append({"kind": kind, "via": near})
+    return found
 
 
 def manifest(folder: str, rows: list[FileRow]) -> bytes:

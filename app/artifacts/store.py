@@ -17,8 +17,8 @@ OPEN = "INSERT INTO artifact_chains (tenant_id, thread_id, mac) VALUES ($1, $2, 
 MOVE = "UPDATE artifact_chains SET n = $3, mac = $4 WHERE tenant_id = $1 AND thread_id = $2"
 ADD = """
 INSERT INTO artifacts (tenant_id, id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, body_bytes,
-       work_id, parent_work_id, query_id, agent, replaces, call_id, plan_id, action_index, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+       work_id, parent_work_id, query_id, agent, replaces, first_id, revision, call_id, plan_id, action_index, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
 """
 ADD_TAGS = "INSERT INTO artifact_tags (tenant_id, tag, artifact_id) SELECT $1, unnest($2::text[]), $3"
 ADD_PARENTS = (
@@ -29,7 +29,7 @@ NOTE_USES = """
 INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes)
 SELECT $1, $2, n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS n ON CONFLICT DO NOTHING
 """
-CHANNELS = "SELECT id, channel FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
+NAMED = "SELECT id, channel, first_id, revision FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
 
 COMPETING_MOST: Final = 100
 # OFFSET: one look at the index for each record that is looked at, never all that replace something gathered first.
@@ -106,19 +106,23 @@ VERSION_OF = """
 SELECT digest, size_bytes FROM workspace_versions
  WHERE tenant_id = $1 AND thread_id = $2 AND path = $3 AND digest = $4 LIMIT 1
 """
-# Each record once, at its shortest distance; parents stand before their children in time, so that there is no circle. The
-# walk goes level by level and ends after so many steps ($4), however much there is.
+# Each record once, at its shortest distance, along parents and along `replaces`. Both stand before what names them in time,
+# so there is no circle. The walk goes level by level and ends after so many steps ($4), however much there is.
 WALK = """
 WITH RECURSIVE walk(id, depth) AS (
-    (SELECT {to} AS id, 1 AS depth FROM artifact_parents WHERE tenant_id = $1 AND {at} = $2 ORDER BY {to} LIMIT $4)
+    SELECT $2::text COLLATE "C", 0
     UNION
-    SELECT p.{to}, w.depth + 1 FROM walk w CROSS JOIN LATERAL (
-           SELECT {to} FROM artifact_parents WHERE tenant_id = $1 AND {at} = w.id ORDER BY {to} LIMIT $4) p
+    SELECT next.id, w.depth + 1 FROM walk w CROSS JOIN LATERAL (
+           (SELECT {to} AS id FROM artifact_parents WHERE tenant_id = $1 AND {at} = w.id ORDER BY {to} LIMIT $4)
+           UNION ALL
+           (SELECT {newer} FROM artifacts WHERE tenant_id = $1 AND {older} = w.id AND replaces IS NOT NULL
+             ORDER BY {newer} LIMIT $4)) next
      WHERE w.depth < $3)
-SELECT id, min(depth) AS depth FROM (SELECT id, depth FROM walk LIMIT $4) reached GROUP BY id ORDER BY min(depth), id LIMIT $5
+SELECT id, min(depth) AS depth FROM (SELECT id, depth FROM walk LIMIT $4) reached WHERE depth > 0
+ GROUP BY id ORDER BY min(depth), id LIMIT $5
 """
-ANCESTORS = WALK.format(to="parent_id", at="artifact_id")
-DESCENDANTS = WALK.format(to="artifact_id", at="parent_id")
+ANCESTORS = WALK.format(to="parent_id", at="artifact_id", newer="replaces", older="id")
+DESCENDANTS = WALK.format(to="artifact_id", at="parent_id", newer="id", older="replaces")
 STEPS: Final = 5_000
 
 # The unit of work that a record of work belongs to: not a call, but what made it; an agent's run if there is one, for what
@@ -155,7 +159,7 @@ SELECT t.id, EXISTS (SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.
 """
 LINKS = """
 SELECT id, thread_id, n, record, previous, mac, channel, path, is_directory, digest, work_id, parent_work_id,
-       query_id, agent, replaces, call_id, plan_id, action_index, created_at, body_bytes,
+       query_id, agent, replaces, first_id, revision, call_id, plan_id, action_index, created_at, body_bytes,
        (SELECT b.size_bytes FROM blobs b WHERE b.tenant_id = $1 AND b.digest = a.digest) AS stored_bytes,
        ARRAY(SELECT t.tag FROM artifact_tags t WHERE t.tenant_id = $1 AND t.artifact_id = a.id) AS tags,
        ARRAY(SELECT p.parent_id FROM artifact_parents p WHERE p.tenant_id = $1 AND p.artifact_id = a.id) AS parents
@@ -207,6 +211,8 @@ async def add(
         producer.query_id,
         producer.agent,
         record.get("replaces"),
+        record.get("firstArtifactId"),
+        record.get("revision", 1),
         producer.call_id,
         producer.plan_id,
         producer.action_index,
@@ -220,9 +226,9 @@ async def add(
         await tx.run(ADD_PARENTS, tx.tenant, link.id, record["parentArtifactIds"])
 
 
-async def channels(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
-    """Return the channels of the records that exist, by id."""
-    return {r["id"]: r["channel"] for r in await tx.fetch(CHANNELS, tx.tenant, list(ids))}
+async def named(tx: Tx, ids: Iterable[str]) -> dict[str, Any]:
+    """Return the channel and the place in the chain of revisions of the records that exist, by id."""
+    return {r["id"]: r for r in await tx.fetch(NAMED, tx.tenant, list(ids))}
 
 
 async def note_uses(tx: Tx, work_id: str, uses: Sequence[tuple[str, int, int]]) -> None:

@@ -161,7 +161,9 @@ def _flaws(row: Any) -> tuple[str, ...]:
         **{
             name: row[name] for name in ("id", "channel", "path", "is_directory", "work_id", "parent_work_id")
         },
-        **{name: row[name] for name in ("query_id", "agent", "replaces", "thread_id")},
+        **{
+            name: row[name] for name in ("query_id", "agent", "replaces", "first_id", "revision", "thread_id")
+        },
         **{name: row[name] for name in ("call_id", "plan_id", "action_index")},
         "digest": row["digest"].hex(),
         "created_at": rfc3339(row["created_at"]),
@@ -185,6 +187,8 @@ def _columns(record: Mapping[str, Any]) -> dict[str, Any]:
         "query_id": producer.get("queryId"),
         "agent": producer.get("agent"),
         "replaces": record.get("replaces"),
+        "first_id": record.get("firstArtifactId"),
+        "revision": record.get("revision", 1),
         "call_id": producer.get("callId"),
         "plan_id": producer.get("planId"),
         "action_index": producer.get("actionIndex"),

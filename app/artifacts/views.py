@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from plangate.events.carried import ArtifactInfo
 
 from app.base.responses import CursorPage, View
@@ -13,15 +15,24 @@ class ArtifactPage(CursorPage):
     items: list[ArtifactInfo]
 
 
+class LineageEdge(View):
+    """How a step was reached: `via` is the artifact one step nearer. `parent`: the newer of the two names the older one
+    in `parentArtifactIds`; `replaces`: in `replaces`."""
+
+    kind: Literal["parent", "replaces"]
+    via: str
+
+
 class LineageStep(View):
-    """An artifact, and how many steps away it is."""
+    """An artifact, how many steps away it is, and the edges by which it was reached, at most ten."""
 
     depth: int
+    edges: list[LineageEdge]
     artifact: ArtifactInfo
 
 
 class LineageView(View):
-    """What an artifact came from and what came from it, along `parentArtifactIds`; the nearest first."""
+    """What an artifact came from and what came from it, along `parentArtifactIds` and `replaces`; the nearest first."""
 
     artifact: ArtifactInfo
     ancestors: list[LineageStep]

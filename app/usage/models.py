@@ -111,6 +111,14 @@ def decode_body(data: bytes) -> Any:
         return data.decode()
 
 
+def group_key(by: str, key: str | None) -> dict[str, Any]:
+    """Return what names a group. The key of a revision in the database also has its place in its chain."""
+    if by != "revision" or key is None:
+        return {"key": key}
+    first, revision, artifact = key.split("/")
+    return {"key": artifact, "firstArtifactId": first, "revision": int(revision)}
+
+
 def usage_row_wire(row: Any) -> dict[str, Any]:
     """Return a row of usage: totals, and the part of failed work."""
     artifacts = {name: row[f"artifact_{name}"] for name in KeptOut.model_fields}

@@ -96,7 +96,8 @@ async def read_work_record(
 @router.get(
     "/usage",
     summary="What models used and cost, and what references kept out of prompts",
-    description="Queries, threads, artifacts and days come newest first, agents, models and channels by name.",
+    description="Queries, threads, artifacts and days come newest first, agents, models and channels by name. The "
+    "revisions of one artifact stand together, the latest first.",
     response_model=views.UsageReport,
 )
 async def read_usage(parameters: Annotated[UsageParameters, Query()], op: Reading) -> Response:

@@ -14,7 +14,7 @@ from app.base.errors import FieldError, Invalid, NotFound
 from app.base.ids import is_id
 from app.base.postgres.database import Database, StatementTimeout, Tx
 from app.usage import store
-from app.usage.models import UsageSum, record_wire, summary_wire, tree_wire, usage_row_wire
+from app.usage.models import UsageSum, group_key, record_wire, summary_wire, tree_wire, usage_row_wire
 
 MAX_TREE_RECORDS = 20_000
 MAX_SCANNED_RECORDS = 5_000  # per page, however few of them match
@@ -128,5 +128,5 @@ async def usage(
         "to": rfc3339(within.until),
         "totals": usage_row_wire(total),
     }
-    items = [{"key": row["key"], **usage_row_wire(row)} for row in shown]
+    items = [{**group_key(by, row["key"]), **usage_row_wire(row)} for row in shown]
     return head, items, shown[-1]["key"] if len(groups) > limit else None

@@ -170,6 +170,9 @@ GROUPINGS = {
         newest_first=True,
     ),
 }
+# Sorts the revisions of a chain of artifacts beside each other.
+REVISION = """(SELECT coalesce(a.first_id, a.id) || '/' || lpad(a.revision::text, 9, '0') || '/' || a.id
+  FROM artifacts a WHERE a.tenant_id = $1 AND a.id = {artifact})"""
 CHANNEL = "(SELECT a.channel FROM artifacts a WHERE a.tenant_id = $1 AND a.id = {artifact})"
 GROUPINGS |= {
     "artifact": Grouping(
@@ -178,6 +181,13 @@ GROUPINGS |= {
         newest_first=True,
         by_artifact=True,
         of_artifact="u.artifact_id",
+    ),
+    "revision": Grouping(
+        REVISION.format(artifact="l.artifact"),
+        "NULL::text",
+        newest_first=True,
+        by_artifact=True,
+        of_artifact=REVISION.format(artifact="u.artifact_id"),
     ),
     "channel": Grouping(
         CHANNEL.format(artifact="l.artifact"),

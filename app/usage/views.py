@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 
 from app.base.responses import CursorPage, View, WholeList
 
-GroupBy = Literal["query", "thread", "agent", "model", "artifact", "channel", "day"]
+GroupBy = Literal["query", "thread", "agent", "model", "artifact", "revision", "channel", "day"]
 
 
 class ReferenceUse(View):
@@ -127,9 +127,13 @@ class Usages(Spent):
 
 class UsageGroup(Usages):
     """The usage of one query, thread, agent, model, artifact, channel or day. `key` null: what belongs to none. A model
-    call belongs to the next artifact that its run published, or the nearest run above it that published any."""
+    call belongs to the next artifact that its run published, or the nearest run above it that published any. With
+    `groupBy=revision`, `key` is an artifact, `revision` its place in the chain of `replaces`, counted from 1, and
+    `firstArtifactId` the artifact with which this chain begins."""
 
     key: str | None
+    first_artifact_id: str | None = None
+    revision: int | None = None
 
 
 class UsageReport(View):

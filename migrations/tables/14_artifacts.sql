@@ -30,6 +30,8 @@ CREATE TABLE artifacts (
     query_id text COLLATE "C",
     agent text,
     replaces text COLLATE "C",
+    first_id text COLLATE "C",              -- where the chain of `replaces` begins; NULL if it is this record
+    revision int NOT NULL DEFAULT 1,        -- its place in that chain
     call_id text COLLATE "C",               -- the call that published it
     plan_id text COLLATE "C",               -- if the call carries out a plan's actions: the plan
     action_index int,                       -- the action; NULL if the call carries out several and named none

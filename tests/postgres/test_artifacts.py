@@ -285,6 +285,31 @@ async def test_lineage_is_walked_both_ways(api: Caller, home: str) -> None:
     refused(await api.get(f"/artifacts/{NOBODY}/lineage"), 404, "artifact_not_found")
 
 
+async def test_lineage_follows_revisions_and_names_the_edge(api: Caller, home: str) -> None:
+    async def made(**parts: Any) -> str:
+        return str((await publish(api, home, "a.md", **parts))["id"])
+
+    notes, draft = await made(), await made()
+    second = await made(replaces=draft, parentArtifactIds=[draft, notes])
+    third = await made(replaces=second)
+
+    def steps(found: Any) -> list[tuple[int, str, list[tuple[str, str]]]]:
+        return [(s["depth"], s["artifact"]["id"], [(e["kind"], e["via"]) for e in s["edges"]]) for s in found]
+
+    found = await api.read(f"/artifacts/{third}/lineage")
+    assert steps(found["ancestors"]) == [
+        (1, second, [("replaces", third)]),
+        (2, notes, [("parent", second)]),
+        (2, draft, [("parent", second), ("replaces", second)]),
+    ]
+    found = await api.read(f"/artifacts/{draft}/lineage")
+    assert steps(found["descendants"]) == [
+        (1, second, [("parent", draft), ("replaces", draft)]),
+        (2, third, [("replaces", second)]),
+    ]
+    assert found["ancestors"] == []
+
+
 async def test_each_record_of_a_lineage_is_told_once_at_its_shortest_distance(
     plangate: World, api: Caller, home: str
 ) -> None:

@@ -342,6 +342,54 @@ async def test_a_model_call_is_in_the_cost_of_the_artifact_that_it_led_to(
 
     assert await tokens_by("artifact") == {"art_3": 650_000, "art_2": 320, "art_1": 4001, None: 7_000_000}
     assert await tokens_by("channel") == {"design": 654_001, "patch": 320, None: 7_000_000}
+    await owner.execute("UPDATE artifacts SET first_id = 'art_1', revision = 2 WHERE id = 'art_3'")
+    asked = {"groupBy": "revision", "from": "2026-02-01", "to": "2026-02-02", "limit": 1}
+    items: list[Any] = []
+    page = await api.read("/usage", **asked)
+    while True:
+        items += page["items"]
+        if page["nextCursor"] is None:
+            break
+        page = await api.read("/usage", **asked, cursor=page["nextCursor"])
+    columns = ("key", "firstArtifactId", "revision")
+    assert [(*(i.get(c) for c in columns), i["usage"]["inputTokens"]) for i in items] == [
+        ("art_2", "art_2", 1, 320),
+        ("art_3", "art_1", 2, 650_000),
+        ("art_1", "art_1", 1, 4001),
+        (None, None, None, 7_000_000),
+    ]
+
+
+async def test_the_cost_of_each_revision_along_a_chain(plangate: World, api: Caller) -> None:
+    # The first revision takes two turns, the second three; each turn uses a million tokens.
+    agent = specs.agent("solo", stateful=False, model=PRICED, toolkits=["artifacts", "workspace"])
+    await api.register(specs.spec(agent))
+
+    async def published(turns: int, **parts: Any) -> Any:
+        def works(request: ModelRequest) -> TurnDone:
+            turn, used = turn_of(request), Usage(1_000_000)
+            if turn < turns:
+                return calls(("write", {"path": "a", "content": f"{turns} {turn}"}), usage=used)
+            asked = {"channel": "design", "path": "a", **parts}
+            return calls(("artifact_publish", asked), usage=used) if turn == turns else says("done")
+
+        thinks(plangate, works, kind="openai")
+        query = await api.run(threadKey="t")
+        (event,) = await api.events(query["id"], "artifact-published")
+        return event["data"]
+
+    first = await published(2)
+    second = await published(3, replaces=first["id"])
+    third = await published(2, replaces=second["id"])
+    assert (first.get("revision"), second["revision"], third["revision"]) == (None, 2, 3)
+    assert third["firstArtifactId"] == first["id"]
+    items = (await api.read("/usage", groupBy="revision"))["items"]
+    assert [(i["key"], i["firstArtifactId"], i["revision"], i["usage"]["inputTokens"]) for i in items] == [
+        (third["id"], first["id"], 3, 2_000_000),
+        (second["id"], first["id"], 2, 3_000_000),
+        (first["id"], first["id"], 1, 2_000_000),
+    ]
+    assert [round(i["costUsd"], 2) for i in items] == [0.3, 0.45, 0.3]
 
 
 async def test_the_range_is_of_when_work_began(plangate: World, api: Caller, owner: Any) -> None:

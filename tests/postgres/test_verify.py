@@ -97,6 +97,8 @@ async def test_what_the_service_wrote_is_verified(plangate: World, api: Caller, 
         ("UPDATE artifacts SET parent_work_id = 'wrk_1' WHERE n = 3", "parent_work_id"),
         ("UPDATE artifacts SET query_id = 'qry_1' WHERE n = 3", "query_id"),
         ("UPDATE artifacts SET call_id = 'wrk_1' WHERE n = 3", "call_id"),
+        ("UPDATE artifacts SET first_id = 'art_1' WHERE n = 3", "first_id"),
+        ("UPDATE artifacts SET revision = 2 WHERE n = 3", "revision"),
         ("UPDATE artifacts SET plan_id = 'pln_1' WHERE n = 3", "plan_id"),
         ("UPDATE artifacts SET action_index = 0 WHERE n = 3", "action_index"),
         ("UPDATE artifacts SET created_at = now() + interval '1 day' WHERE n = 3", "created_at"),
@@ -162,8 +164,8 @@ async def test_a_removed_record_is_reported_where_the_others_moved_up(
 
 COPY = """
 INSERT INTO artifacts SELECT tenant_id, 'art_inserted', thread_id, {n}, record, {previous}, {mac}, channel, path, is_directory,
-  digest, body_bytes, work_id, parent_work_id, query_id, agent, replaces, call_id, plan_id, action_index, created_at
-  FROM artifacts WHERE n = 5
+  digest, body_bytes, work_id, parent_work_id, query_id, agent, replaces, first_id, revision, call_id, plan_id,
+  action_index, created_at FROM artifacts WHERE n = 5
 """
 
 

@@ -255,7 +255,8 @@ class Artifacts:
     async def lineage(self, id: str) -> dict[str, Any]:
         """Return the sources and the results of an artifact: `{"artifact", "ancestors", "descendants"}`.
 
-        Each step is `{"depth", "artifact"}`, the nearest first.
+        Each step is `{"depth", "edges", "artifact"}`, the nearest first. An edge says how the step was reached:
+        `kind` is `parent` or `replaces`, and `via` the id of the artifact one step nearer.
 
         Args:
             id: The artifact's.

@@ -184,6 +184,8 @@ class ArtifactInfo(Wire):
     producer: ArtifactProducer
     status: Literal["active", "superseded"] = "active"
     replaces: str | None = None
+    first_artifact_id: str | None = None  # if it replaces another: where that chain of revisions begins
+    revision: int | None = None  # and its place in that chain, from 2
     parent_artifact_ids: tuple[str, ...] = ()
     competes_with: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
