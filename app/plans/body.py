@@ -73,6 +73,14 @@ def normalize(
     top-level field is kept as the plan's context. With `variables`, an action may name the path of its
     result, and the values of variables are not checked yet. `prescribed` returns the path that results of
     a kind of action go to whatever the schema says."""
+    if actions_schema(spec.schema_) is None:
+        return {}, [
+            FieldError(
+                "/actions",
+                f"the schema of plan {spec.name!r} has no top-level array `actions`, so nothing can be stored under "
+                "it: add `actions` to its properties and register the runtime again",
+            )
+        ]
     if not isinstance(body, dict) or not isinstance(body.get("actions"), list):
         return {}, [FieldError("/actions", "the body must be an object with an array `actions`")]
     if len(body["actions"]) > MAX_ACTIONS:

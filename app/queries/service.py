@@ -159,10 +159,13 @@ class QueryService:
         if agent is None:
             entry = runtime.entry_agent()
             if entry is None:
-                raise Invalid(
-                    "The runtime has no coordinator, so the query must name an agent.",
-                    [FieldError("/agent", f"one of: {known}")],
+                entries = runtime.coordinators
+                reason = (
+                    f"The runtime has {len(entries)} coordinators, so the query must name an agent."
+                    if entries
+                    else "The runtime has no coordinator, so the query must name an agent."
                 )
+                raise Invalid(reason, [FieldError("/agent", f"one of: {', '.join(entries) or known}")])
             return entry
         if agent not in runtime.agents:
             raise Invalid(f"The runtime has no agent {agent!r}.", [FieldError("/agent", f"one of: {known}")])

@@ -55,9 +55,12 @@ class Runtime:
         LayeredPrompt."""
         return hashlib.sha256(self.agent(agent).system_prompt.encode()).hexdigest()
 
+    @property
+    def coordinators(self) -> list[str]:
+        """Return the names of the agents of this role, in the order of the spec."""
+        return [agent.name for agent in self.spec.agents if agent.role == "coordinator"]
+
     def entry_agent(self) -> str | None:
-        """Return the agent for a query that names none: the coordinator, or the only agent."""
-        for agent in self.spec.agents:
-            if agent.role == "coordinator":
-                return agent.name
-        return self.spec.agents[0].name if len(self.spec.agents) == 1 else None
+        """Return the agent for a query that names none: the only coordinator, or the only agent."""
+        entries = self.coordinators or list(self.agents)
+        return entries[0] if len(entries) == 1 else None

@@ -15,7 +15,7 @@ from fastapi import Depends, Query, Request, Response, Security
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
-from plangate.spec.base import is_unknown_field, unknown_field
+from plangate.spec.base import allow_nulls, is_unknown_field, unknown_field, without_nulls
 from plangate.spec.bounds import error_details, without_excess_keys
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -45,8 +45,8 @@ MAX_NAME_CHARS = 100
 
 
 class Body(BaseModel):
-    """A request body: camelCase on the wire, unknown fields refused, nothing coerced. Of many unknown fields the first ones are
-    reported."""
+    """A request body: camelCase on the wire, unknown fields refused, nothing coerced, null is unset. Of many unknown fields the
+    first ones are reported."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -55,6 +55,7 @@ class Body(BaseModel):
         extra="forbid",
         strict=True,
         frozen=True,
+        json_schema_extra=allow_nulls,
     )
 
     @model_validator(mode="wrap")
@@ -62,7 +63,7 @@ class Body(BaseModel):
     def _explain_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Bound the unknown fields, and name what each may mean."""
         try:
-            return handler(without_excess_keys(cls, data))
+            return handler(without_nulls(cls, without_excess_keys(cls, data)))
         except ValidationError as error:
             details: list[Any] = list(error.errors(include_url=False))
             if not any(is_unknown_field(detail) for detail in details):

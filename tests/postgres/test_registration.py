@@ -31,7 +31,6 @@ MINIMAL = {
     "plans": [],
     "toolkits": [],
     "approvalPolicies": {"plans": {"kind": "always"}, "tools": {"kind": "never"}},
-    "storageFactories": {"kv": None, "plans": None, "memory": None},
     "providers": {},
 }
 

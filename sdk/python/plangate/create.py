@@ -16,14 +16,14 @@ from plangate.authoring.predicates import (
     predicate_functions,
     predicates_to_wire,
 )
-from plangate.authoring.runtimes import DefinedRuntime
+from plangate.authoring.runtimes import DefinedRuntime, local_tools, tool_predicates
 from plangate.context import check_services
 from plangate.events import EVENT_TYPES
 from plangate.runtime import Runtime
 from plangate.session import EventHook, PreparedRuntime
 from plangate.spec.assembly import assemble
 from plangate.spec.base import did_you_mean
-from plangate.spec.models import RuntimeSpec
+from plangate.spec.models import ReferenceSpec, RuntimeSpec, ToolSpec
 
 
 def create_runtime(
@@ -43,8 +43,8 @@ def create_runtime(
     While it is open, calls for the spec's local tools and its dispatcher are taken and run in this process.
 
     Args:
-        spec: From `define_runtime`. Or a RuntimeSpec, or its wire form: then nothing runs here but predicates
-            and a dispatcher.
+        spec: From `define_runtime`, or a RuntimeSpec. Or its wire form: then nothing runs here but predicates and a
+            dispatcher.
         url: The service; without it PLANGATE_URL. Without that too a service is started on this machine, with
             its data in PLANGATE_DATA_DIR or the default place. It is shared by all runtimes of the process, stays
             when the last one is closed, for the next one to open at once, and ends with the process, however that
@@ -169,13 +169,17 @@ def _prepare(
         )
         check_functions(made.wire, made.predicates)
         own = made.dispatcher or dispatcher
-        return PreparedRuntime(made.wire, made.tools, made.references, made.predicates, own, made.dispatchers)
+        return PreparedRuntime(
+            made.wire, made.local_tools, made.reference_kinds, made.predicates, own, made.dispatchers
+        )
     if not isinstance(spec, RuntimeSpec | Mapping):
         raise TypeError(f"spec is what define_runtime returns, not a {type(spec).__name__}")
     wire = assemble(spec, check_predicates=False).wire
     _check_mock_response(wire.get("interpreter"), mock_response)
     if (late := _resolve_dispatcher(wire.get("actionDispatcher"), dispatcher)) is not None:
         wire["actionDispatcher"] = {"kind": "client", "replay": late.replay}
+    tools, references = _bound_objects(spec)
+    given = {**tool_predicates(tools), **given}
     if given:
         wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates_to_wire(given)}
     chosen = {"interpreter": interpreter, "mockResponse": mock_response}
@@ -183,7 +187,16 @@ def _prepare(
     wire = assemble(wire).wire
     functions = predicate_functions(given)
     check_functions(wire, functions)
-    return PreparedRuntime(wire, {}, {}, functions, dispatcher, {})
+    return PreparedRuntime(wire, local_tools(tools), references, functions, dispatcher, {})
+
+
+def _bound_objects(spec: RuntimeSpec | Mapping[str, Any]) -> tuple[list[ToolSpec], dict[str, ReferenceSpec]]:
+    """Return the tools and kinds of reference of a spec, which keep their functions where they are objects."""
+    if not isinstance(spec, RuntimeSpec):
+        return [], {}
+    tools = [*spec.tools, *(tool for agent in spec.agents for tool in agent.bound_tools)]
+    references = [*spec.references, *(held for agent in spec.agents for held in agent.references)]
+    return tools, {reference.name: reference for reference in references}
 
 
 def _check_mock_response(written: str | None, mock_response: str | None) -> None:

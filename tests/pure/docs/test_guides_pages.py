@@ -14,7 +14,8 @@ from typing import get_args
 
 import pytest
 from plangate.events import UnknownEvent, parse_event
-from plangate.spec.assembly import STATEFUL_ROLES, assemble
+from plangate.spec.assembly import assemble
+from plangate.spec.models.agents import STATEFUL_ROLES
 from plangate.spec.prompts import layered_prompt
 from plangate.spec.toolkits import ROLE_TOOLS
 from plangate.spec.transports import Transport

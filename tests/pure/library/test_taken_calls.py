@@ -27,7 +27,7 @@ def spec_with(handler: Any) -> plangate.DefinedRuntime:
 def offers(service: FakeService, spec: plangate.DefinedRuntime) -> asyncio.Event:
     """The next claim is given one call; the event says that it was asked for."""
     asked = asyncio.Event()
-    (served,) = local_handlers(spec.wire, spec.tools, {}, None, {})
+    (served,) = local_handlers(spec.wire, spec.local_tools, {}, None, {})
     call = {"workId": "wrk_1", "queryId": "qry_1", "purpose": "tool", "args": {}}
     left = [{**call, "name": served.name, "definitionDigest": served.digest}]
 
@@ -156,7 +156,7 @@ async def test_a_handler_that_is_cut_off_may_still_answer() -> None:
 async def test_what_was_claimed_is_served_though_the_next_claim_fails() -> None:
     """A claim names 500 tools at most, so that there are several; one that fails loses nothing of the others."""
     spec = spec_with(lambda args, ctx: "done")
-    (act,) = local_handlers(spec.wire, spec.tools, {}, None, {})
+    (act,) = local_handlers(spec.wire, spec.local_tools, {}, None, {})
     served = [act, *(LocalHandler(f"t{n}", "d", act.handler) for n in range(MAX_NAMES_PER_CLAIM))]
     async with fake_service() as service:
         offers(service, spec)

@@ -4,8 +4,10 @@ import copy
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from plangate.spec.assembly import SpecInvalid, assemble
+from plangate.spec.base import SpecModel
 from plangate.spec.models import AgentSpec, ModelSpec, RuntimeSpec, TenantSpec, to_wire
 from plangate.spec.prompts import layered_prompt
 
@@ -109,7 +111,6 @@ def test_a_spec_without_additions_is_the_minimal_shape() -> None:
         "plans": [],
         "toolkits": [],
         "approvalPolicies": {"plans": {"kind": "always"}, "tools": {"kind": "never"}},
-        "storageFactories": {"kv": None, "plans": None, "memory": None},
         "providers": {},
     }
 
@@ -134,6 +135,70 @@ def test_what_is_empty_or_a_default_is_left_out() -> None:
     )
 
     assert spelled == plain
+
+
+def test_an_entry_of_a_mapping_that_is_null_is_unset() -> None:
+    spec = full()
+    plain = assemble(spec).wire
+    for part in (spec["providers"], spec["actionDispatchers"], spec["approvalPredicates"]):
+        part["gone"] = None
+    spec["approvalOverrides"]["agents"]["gone"] = None
+    spec["approvalOverrides"]["tools"] = {"gone": None, "look": {"note": None}}
+    assert assemble(spec).wire == plain
+
+
+def test_a_model_without_a_provider_may_say_so() -> None:
+    unset = assemble(document(agent(model={"id": "gpt-5", "provider": None, "maxOutputTokens": None})))
+    assert unset.wire["agents"][0]["model"] == {"id": "gpt-5", "provider": "openai"}
+
+
+def spec_models(base: type[SpecModel] = SpecModel) -> set[type[SpecModel]]:
+    own = {model for model in base.__subclasses__() if model.__module__.startswith("plangate.spec.")}
+    return own.union(*(spec_models(model) for model in own))
+
+
+SPEC_MODELS = sorted(spec_models(), key=lambda model: model.__name__)
+REQUIRED: dict[str, Any] = {
+    "agents": [],
+    "alias": "Proposed",
+    "entryPoint": "e",
+    "free": ["a"],
+    "id": "x",
+    "inputSchema": {},
+    "kind": "always",
+    "model": {"id": "m"},
+    "name": "n",
+    "resourceId": "acme",
+    "role": "executor",
+    "schema": {},
+    "secret": "s",
+    "status": "draft",
+    "tenant": {"resourceId": "acme"},
+    "tool": "t",
+    "url": "https://x.test",
+}
+
+
+@pytest.mark.parametrize("model", SPEC_MODELS, ids=lambda model: model.__name__)
+def test_null_unsets_every_optional_field(model: Any) -> None:
+    """Also in the JSON Schema, which clients are generated from."""
+    optional = {
+        field.alias or name: None for name, field in model.model_fields.items() if not field.is_required()
+    }
+    schema = model.model_json_schema()
+    required = {
+        field.alias or name: REQUIRED[field.alias or name]
+        for name, field in model.model_fields.items()
+        if field.is_required()
+    }
+    assert jsonschema_rs.validator_for(schema).is_valid({**required, **optional})
+    assert model.model_validate({**required, **optional}) == model.model_validate(required)
+
+
+@pytest.mark.parametrize("name", ["unknown", "agents", "tenant"])
+def test_null_is_no_value_of_what_is_required_or_unknown(name: str) -> None:
+    with pytest.raises(SpecInvalid, match=f"{name}"):
+        assemble({**document(agent()), name: None})
 
 
 def test_assembly_is_a_fixed_point() -> None:

@@ -41,13 +41,6 @@ def tool(name: str, **fields: Any) -> dict[str, Any]:
 
 REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
     ("duplicate agents", [agent(), agent()], {}, "/agents/1/name", "agent 'helper' is declared twice"),
-    (
-        "a second coordinator",
-        [front(), front("other"), agent()],
-        {},
-        "/agents/1/role",
-        "agent 'other' is a second coordinator besides 'front'",
-    ),
     ("no routes", [front(routes=[])], {}, "/agents/0/routes", "coordinator 'front' has no routes"),
     (
         "a route to itself",
@@ -392,18 +385,18 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "reference 'ToolResult' is the service's own, of results that are too large for a prompt",
     ),
     (
-        "a plan without actions",
-        [agent("p", "planner", plan={"name": "P", "schema": OBJECT})],
+        "no plan to choose",
+        [agent("p", "planner")],
         {},
-        "/agents/0/plan/schema",
-        "the schema of plan 'P' has no top-level array 'actions'",
+        "/agents/0/plan",
+        "planner 'p' has no plan: name or declare one in 'plan'",
     ),
     (
-        "actions that are no array",
-        [agent()],
-        {"plans": [{"name": "P", "schema": {"properties": {"actions": {"type": "object"}}}}]},
-        "/plans/0/schema",
-        "the schema of plan 'P' has no top-level array 'actions'",
+        "several plans to choose from",
+        [agent("p", "executor")],
+        {"plans": [{"name": "P", "schema": OBJECT}, {"name": "Q", "schema": OBJECT}]},
+        "/agents/0/plan",
+        "executor 'p' has no plan: name one of 'P', 'Q' in 'plan'",
     ),
     (
         "a dynamic rule for plans",
@@ -535,7 +528,7 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "storage of its own",
         [agent()],
         {"storageFactories": {"kv": {"url": "redis://x"}, "plans": None, "memory": None}},
-        "/storageFactories/kv",
+        "/storageFactories",
         "the service owns its storage",
     ),
     (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
-from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from plangate import (
     DefinedRuntime,
     PlanSpec,
     ReferenceSpec,
+    RuntimeSpec,
     SpecInvalid,
     TaggedUnion,
     ToolSpec,
@@ -30,6 +31,7 @@ from plangate import (
     layered_prompt,
     normalize_schema,
 )
+from plangate.spec.assembly import assemble
 from pydantic import BaseModel, ValidationError
 
 TENANT = define_tenant("acme", version="7")
@@ -72,6 +74,27 @@ def test_tenants() -> None:
     assert define_runtime("acme", [specialist()]).wire["tenant"] == {"resourceId": "acme"}
     with pytest.raises(ValueError, match="'Acme!' is not a tenant id"):
         define_tenant("Acme!")
+
+
+@pytest.mark.parametrize(
+    "tenant",
+    [
+        define_tenant({"resourceId": "acme", "version": "7"}),
+        define_tenant({"resource_id": "acme"}, version="7"),
+        define_tenant(resource_id="acme", version="7"),
+        define_tenant(resourceId="acme", version="7"),
+        define_tenant(TENANT),
+    ],
+)
+def test_a_tenant_is_a_mapping_or_keywords(tenant: Any) -> None:
+    assert tenant == TENANT
+
+
+def test_a_tenant_has_a_name() -> None:
+    with pytest.raises(TypeError, match="define_tenant takes the tenant's id"):
+        define_tenant()
+    with pytest.raises(ValueError, match="unknown field 'name'"):
+        define_tenant({"name": "acme"})
 
 
 # Tools.
@@ -144,6 +167,33 @@ def test_every_option_of_a_tool() -> None:
 @pytest.mark.parametrize("approval", ["default", None])
 def test_a_default_approval_is_off_the_wire(approval: Any) -> None:
     assert "approval" not in define_tool("look", {}, approval=approval).to_wire()
+
+
+def test_an_approval_may_be_a_function() -> None:
+    def over_limit(args: Any, ctx: Any) -> bool:
+        return bool(args["cents"] > 100)
+
+    pay = define_tool("pay", {"cents": int}, approval=over_limit)
+    refund = define_tool(
+        "refund", {}, approval={"kind": "dynamic", "value": over_limit, "rememberable": True}
+    )
+    made = runtime(specialist(tools=[pay, refund]))
+    assert dict(made.predicates) == {"tools.pay": over_limit, "tools.refund": over_limit}
+    assert made.missing_predicates == ()
+    assert made.wire["approvalPredicates"]["tools.pay"] == {"kind": "client"}
+    assert made.wire["tools"][0]["approval"] == {"kind": "dynamic", "value": "tools.pay"}
+    assert made.wire["tools"][1]["approval"]["rememberable"] is True
+    with pytest.raises(TypeError, match="the approval of tool 'pay' must take \\(args, ctx\\)"):
+        define_tool("pay", {}, approval=lambda: True)
+
+
+def test_binding_gives_a_tool_its_function() -> None:
+    look = define_tool("look", {})
+    bound = look.bind(handler)
+    assert (look.handler, bound.handler, bound.to_wire()) == (None, handler, look.to_wire())
+    assert bound.bind(len_of := lambda args, ctx: len(args)).handler is len_of
+    with pytest.raises(TypeError, match="the handler of tool 'look' must take"):
+        look.bind(lambda: None)
 
 
 def test_a_default_approval_overrides_nothing() -> None:
@@ -236,12 +286,6 @@ def test_aliases_in_any_form(aliases: Any) -> None:
     ("make", "error", "message"),
     [
         (lambda: define_plan("P", 3), TypeError, "the schema of plan 'P': a schema is"),
-        (
-            lambda: define_plan("P", {"why": str}),
-            ValueError,
-            "plan 'P' has no array 'actions' at its top level",
-        ),
-        (lambda: define_plan("P", {"actions": str}), ValueError, "has no array 'actions'"),
         (
             lambda: define_plan("P", {"actions": list[dict]}, {"pending_approval": "x"}),
             ValueError,
@@ -361,9 +405,57 @@ def test_agents() -> None:
         ("look", "other"),
         (look,),
     )
-    assert (executor.plan, executor.prompt, executor.stateful) == ("Refunds", "# Identity\nI", True)
+    assert (executor.plan, executor.system_prompt, executor.stateful) == ("Refunds", "# Identity\nI", True)
     assert (coordinator.routes, coordinator.max_turns) == (("planner", "executor"), 3)
-    assert coordinator.prompt == "# Identity\nI\n\n# Safety\n- S"
+    assert coordinator.system_prompt == "# Identity\nI\n\n# Safety\n- S"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["You plan.", layered_prompt(identity="You plan."), {"identity": "You plan.", "safety": ["Never pay."]}],
+)
+def test_an_agent_knows_its_prompt_and_its_memory(prompt: Any) -> None:
+    planner = define_planner("planner", "m-1", prompt)
+    rendered = layered_prompt(**prompt) if isinstance(prompt, dict) else prompt
+    assert planner.system_prompt == str(rendered)
+    assert planner.prompt_cache_key == hashlib.sha256(planner.system_prompt.encode()).hexdigest()
+    assert planner.stateful is True
+    assert specialist().stateful is False
+    assert AgentSpec(name="a", role="coordinator", model="m").stateful is True
+    assert (
+        AgentSpec.model_validate({"name": "a", "role": "executor", "model": "m", "stateful": None}).stateful
+        is False
+    )
+
+
+def test_an_agent_takes_tools_as_objects_and_names() -> None:
+    look = define_tool("look", {}, handler=handler)
+    agent = AgentSpec(name="a", role="specialist", model="m", tools=(look, "pay"))
+    assert (agent.tools, agent.bound_tools) == (("look", "pay"), (look,))
+    made = runtime(agent, tools=[define_tool("pay", {})])
+    assert [tool.name for tool in made.tools] == ["pay", "look"]
+    assert dict(made.local_tools) == {"look": look}
+    spec = RuntimeSpec(tenant=TENANT, agents=[agent], tools=[define_tool("pay", {})])
+    assert [tool["name"] for tool in assemble(spec).wire["tools"]] == ["pay", "look"]
+    clash = RuntimeSpec(tenant=TENANT, agents=[agent], tools=[define_tool("look", {"id": str})])
+    with pytest.raises(SpecInvalid, match="tool 'look' is declared twice"):
+        assemble(clash)
+
+
+def test_the_only_plan_is_that_of_planner_and_executor() -> None:
+    plan = define_plan("Refunds", {"actions": list[dict]})
+    agents = define_planner("planner", "m-1", "Plan."), define_executor("executor", "m-1", "Do.")
+    made = runtime(*agents, plans=[plan])
+    assert [agent.plan for agent in made.agents] == ["Refunds", "Refunds"]
+    with pytest.raises(SpecInvalid, match="planner 'planner' has no plan"):
+        runtime(*agents)
+    with pytest.raises(SpecInvalid, match="name one of 'Refunds', 'Other' in 'plan'"):
+        runtime(*agents, plans=[plan, define_plan("Other", {})])
+
+
+def test_a_runtime_may_have_several_coordinators() -> None:
+    fronts = [define_coordinator(name, "m-1", "You route.", routes=["helper"]) for name in ("a", "b")]
+    assert [agent.name for agent in runtime(*fronts, specialist()).agents] == ["a", "b", "helper"]
 
 
 def test_rules_of_agents() -> None:
@@ -441,12 +533,60 @@ def test_a_runtime_collects_what_its_agents_carry() -> None:
     assert [held["name"] for held in made.wire["references"]] == ["Basket"]
     assert made.wire["limits"] == {"maxTurns": 5}
     assert made.wire["approvalOverrides"]["tools"] == {"executor": {"pay": {"kind": "always"}}}
-    assert dict(made.tools) == {"look": look}
-    assert made.tools["look"]("a", "b") == ("a", "b")
-    assert made.references["Basket"] is basket
+    assert dict(made.local_tools) == {"look": look}
+    assert made.local_tools["look"]("a", "b") == ("a", "b")
+    assert made.reference_kinds["Basket"] is basket
     json.dumps(made.wire)
-    with pytest.raises(FrozenInstanceError):
-        made.spec = made.spec  # type: ignore[misc]
+    with pytest.raises(ValueError, match="frozen"):
+        made.name = "other"
+
+
+def test_every_dump_in_json_mode_is_the_wire_form() -> None:
+    look = define_tool("look", {"id": str}, handler=handler, annotations={"read_only": True})
+    basket = define_reference("Basket", Basket, ttl_ms=60_000, glimpse=lambda value: {"n": 1})
+    plan = define_plan("Refunds", {"actions": list[dict]}, {"draft": "Proposed"})
+    agents = define_planner("planner", "m-1", "Plan.", plan, tools=[look], references=[basket]), specialist()
+    made = runtime(
+        *agents, toolkits=[{"id": "plans", "config": {"tools": []}}], data={"rates": {"eur": None}}
+    )
+    for part in (
+        made,
+        made.spec,
+        *made.agents,
+        *made.plans,
+        *made.tools,
+        *made.references,
+        *agents,
+        look,
+        basket,
+    ):
+        dump = part.model_dump(by_alias=True, mode="json")
+        assert json.loads(json.dumps(dump)) == dump == part.to_wire()
+        assert json.loads(part.model_dump_json(by_alias=True)) == dump
+    wire = made.model_dump(by_alias=True, mode="json")
+    assert wire == made.wire == runtime_again(wire)
+    assert basket.model_dump(by_alias=True, mode="json").keys() == {"name", "schema", "ttlMs"}
+    assert wire["data"] == {"rates": {"eur": None}}
+    assert "null" not in json.dumps({**wire, "data": {}})
+    assert "glimpse" not in basket.model_dump()
+    assert basket.model_dump(mode="json").keys() == {"name", "schema_", "ttl_ms"}
+
+
+def runtime_again(wire: Any) -> Any:
+    return assemble(wire).wire
+
+
+def test_a_runtime_has_its_parts() -> None:
+    look = define_tool("look", {}, handler=handler)
+    plan = define_plan("Refunds", {"actions": list[dict]})
+    made = runtime(define_planner("planner", "m-1", "Plan.", plan, tools=[look]))
+    assert ([a.name for a in made.agents], [p.name for p in made.plans]) == (["planner"], ["Refunds"])
+    assert [(tool.name, tool.handler) for tool in made.tools] == [("look", handler)]
+    assert made.agents[0].system_prompt.startswith("Plan.\n\n# Tools\n")
+    assert (
+        made.agents[0].prompt_cache_key == hashlib.sha256(made.agents[0].system_prompt.encode()).hexdigest()
+    )
+    assert isinstance(made, RuntimeSpec)
 
 
 def test_a_runtime_assembles_like_the_service() -> None:
@@ -462,7 +602,7 @@ def test_one_tool_given_twice_is_one_tool() -> None:
     look = define_tool("look", {}, handler=handler)
     made = runtime(specialist(tools=[look]), specialist("other", tools=[look.spec]), tools=[look.spec])
     assert len(made.wire["tools"]) == 1
-    assert made.tools["look"].handler is handler
+    assert made.local_tools["look"].handler is handler
 
 
 def test_dispatchers_and_predicates_stay_in_python() -> None:

@@ -39,7 +39,7 @@ def test_valid_entries_are_kept_in_order(hint: Any, count: int) -> None:
     assert validated == (tuple(value) if hint == tuple[int, ...] else value)
 
 
-@pytest.mark.parametrize("value", ["text", 7, None])
+@pytest.mark.parametrize("value", ["text", 7])
 def test_something_that_is_no_list_is_refused_once(value: Any) -> None:
     assert len(errors({"parts": value})) == 1
 
@@ -100,6 +100,7 @@ def test_the_work_is_bounded_whatever_is_wrong() -> None:
 
 def test_the_maxima_are_part_of_the_json_schema() -> None:
     properties = Whole.model_json_schema()["properties"]
-    assert properties["parts"]["maxItems"] == 1000
-    assert properties["named"]["maxProperties"] == 1000
-    assert properties["named"]["additionalProperties"]["maxProperties"] == 1000
+    parts, named = (properties[name]["anyOf"][0] for name in ("parts", "named"))
+    assert parts["maxItems"] == 1000
+    assert named["maxProperties"] == 1000
+    assert named["additionalProperties"]["maxProperties"] == 1000

@@ -13,7 +13,6 @@ from plangate.spec.models import (
     ProviderSpec,
     ReferenceSpec,
     RuntimeSpec,
-    StorageFactories,
     TenantSpec,
     ToolkitSpec,
     ToolSpec,
@@ -259,8 +258,14 @@ def test_lists_and_mappings_are_bounded() -> None:
 
 
 def test_storage_belongs_to_the_service() -> None:
-    assert to_wire(StorageFactories()) == {"kv": None, "plans": None, "memory": None}
-    assert "the service owns its storage" in messages(StorageFactories, {"kv": "redis"})
+    spec = {"tenant": {"resourceId": "acme"}, "agents": []}
+    for unset in (None, {}, {"kv": None, "plans": None, "memory": None}):
+        assert "storageFactories" not in to_wire(
+            RuntimeSpec.model_validate({**spec, "storageFactories": unset})
+        )
+    assert "the service owns its storage" in messages(
+        RuntimeSpec, {**spec, "storageFactories": {"kv": "redis"}}
+    )
 
 
 def test_a_key_is_a_literal_or_a_secret_and_never_in_a_message() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from pydantic import PrivateAttr
-
 from plangate.authoring.arguments import (
     Policies,
     Rule,
@@ -22,7 +20,7 @@ from plangate.spec.prompts import LayeredPrompt, render_layers
 
 
 class DefinedAgent(AgentSpec):
-    """An agent with the tools that were given to it as objects and not by name: what `define_*` gives.
+    """What `define_*` gives: an agent whose prompt is rendered.
 
     Args:
         fields: Those of AgentSpec.
@@ -32,14 +30,9 @@ class DefinedAgent(AgentSpec):
         >>> helper = define_specialist("helper", "m-1", "You help.", tools=[look, "other"])
         >>> helper.tools, helper.bound_tools == (look,)
         (('look', 'other'), True)
+        >>> helper.system_prompt, helper.prompt_cache_key[:8], helper.stateful
+        ('You help.', '2d304e4f', False)
     """
-
-    _bound: tuple[ToolSpec, ...] = PrivateAttr(default=())
-
-    @property
-    def bound_tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that it was given as objects; the runtime collects them."""
-        return self._bound
 
 
 class AgentOptions(TypedDict, total=False):
@@ -81,7 +74,7 @@ Prompt = str | LayeredPrompt | Mapping[str, Any]
 def define_coordinator(
     name: str, model: Model, prompt: Prompt, **options: Unpack[AgentOptions]
 ) -> DefinedAgent:
-    """Declare the coordinator: the agent that receives a query and calls the others.
+    """Declare a coordinator: an agent that receives queries and calls others.
 
     Args:
         name: Its name, unique in the runtime.
@@ -102,13 +95,18 @@ def define_coordinator(
 
 
 def define_planner(
-    name: str, model: Model, prompt: Prompt, plan: str | PlanSpec, **options: Unpack[AgentOptions]
+    name: str,
+    model: Model,
+    prompt: Prompt,
+    plan: str | PlanSpec | None = None,
+    **options: Unpack[AgentOptions],
 ) -> DefinedAgent:
     """Declare a planner: it stores plans and carries nothing out.
 
     Args:
         name, model, prompt, options: As for `define_coordinator`.
-        plan: The kind of plan it makes: from `define_plan`, or the name of one that the runtime declares.
+        plan: The kind of plan it makes: from `define_plan`, or the name of one that the runtime declares. None is
+            the only plan of the runtime.
 
     Raises:
         TypeError, ValueError: as `define_coordinator`.
@@ -121,13 +119,18 @@ def define_planner(
 
 
 def define_executor(
-    name: str, model: Model, prompt: Prompt, plan: str | PlanSpec, **options: Unpack[AgentOptions]
+    name: str,
+    model: Model,
+    prompt: Prompt,
+    plan: str | PlanSpec | None = None,
+    **options: Unpack[AgentOptions],
 ) -> DefinedAgent:
     """Declare an executor: it has stored plans executed once they are approved.
 
     Args:
         name, model, prompt, options: As for `define_coordinator`.
-        plan: The kind of plan it executes: from `define_plan`, or the name of one that the runtime declares.
+        plan: The kind of plan it executes: from `define_plan`, or the name of one that the runtime declares. None
+            is the only plan of the runtime.
 
     Raises:
         TypeError, ValueError: as `define_coordinator`.
@@ -175,14 +178,16 @@ def _define(
     output_schema: Any = None,
 ) -> DefinedAgent:
     who = f"agent {name!r}"
-    bound = parse_list(who, "tools", tools)
+    given = parse_list(who, "tools", tools)
+    for tool in given:
+        parse_name(who, "tools", tool, ToolSpec)
     written = {
         "name": name,
         "role": role,
         "model": model,
-        "prompt": _prompt(who, prompt),
+        "system_prompt": _prompt(who, prompt),
         "plan": plan,
-        "tools": tuple(parse_name(who, "tools", tool, ToolSpec) for tool in bound),
+        "tools": given,
         "toolkits": parse_list(who, "toolkits", toolkits),
         "routes": tuple(
             parse_name(who, "routes", route, AgentSpec) for route in parse_list(who, "routes", routes)
@@ -195,11 +200,9 @@ def _define(
     }
     if output_schema is not None:
         written["output_schema"] = parse_schema(output_schema, f"the output schema of {who}")
-    agent = DefinedAgent.model_validate(
+    return DefinedAgent.model_validate(
         {key: value for key, value in drop_unset(written).items() if value != ()}
     )
-    agent._bound = tuple(tool for tool in bound if isinstance(tool, ToolSpec))
-    return agent
 
 
 def _prompt(who: str, prompt: Prompt) -> str:

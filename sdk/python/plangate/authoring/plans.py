@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 from plangate.authoring.arguments import parse_schema
 from plangate.spec.models import PlanSpec, PlanStatus
-from plangate.spec.plan_schemas import actions_schema
 
 
 def define_plan(
@@ -22,7 +21,7 @@ def define_plan(
     Args:
         name: Its name; planners store plans under it.
         schema: Anything that `normalize_schema` takes, with a top-level array `actions`; every other field
-            is the plan's context.
+            is the plan's context. Without `actions`, no plan can be stored under it, and `storePlan` says so.
         display_aliases: What people read in place of a status: a mapping of status to alias, or a sequence
             of `{"status", "alias"}` or of pairs.
         variables: Whether its actions may have variables and output paths, which make it a graph, also where
@@ -30,15 +29,13 @@ def define_plan(
 
     Raises:
         TypeError: for a schema that is none.
-        ValueError: for a schema without `actions`, or a status that plans do not have.
+        ValueError: for a status that plans do not have.
 
     Example:
         >>> define_plan("Refunds", {"actions": list[dict]}, {"draft": "Proposed"}).to_wire()["displayAliases"]
         [{'status': 'draft', 'alias': 'Proposed'}]
     """
     plain = parse_schema(schema, f"the schema of plan {name!r}")
-    if actions_schema(plain) is None:
-        raise ValueError(f"the schema of plan {name!r} has no array 'actions' at its top level: add one")
     aliases = [_alias(name, alias) for alias in _items(display_aliases)]
     written = {"name": name, "schema": plain, "display_aliases": aliases, "variables": variables}
     return PlanSpec.model_validate({key: value for key, value in written.items() if value not in ([], False)})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from plangate.authoring.agents import DefinedAgent
+from pydantic import PrivateAttr
+
 from plangate.authoring.arguments import (
     Policies,
     drop_unset,
@@ -36,52 +37,109 @@ from plangate.spec.models import (
 )
 
 
-def define_tenant(resource_id: str, version: str = "") -> TenantSpec:
+def define_tenant(
+    resource_id: str | Mapping[str, Any] | TenantSpec | None = None, version: str | None = None, **fields: Any
+) -> TenantSpec:
     """Name the tenant that a runtime belongs to.
 
     Args:
-        resource_id: The tenant's id; it must be the caller's.
+        resource_id: The tenant's id, which must be the caller's. Or all fields as a mapping.
         version: A label of the author's; never prompt content.
+        fields: The same fields in the spelling of the wire: `resourceId`.
 
     Raises:
-        pydantic.ValidationError: (a ValueError) for something that is not a tenant id.
+        TypeError: for a tenant that is neither named nor a mapping.
+        pydantic.ValidationError: (a ValueError) for something that is not a tenant id, or an unknown field.
 
     Example:
         >>> define_tenant("acme", version="2026-01").resource_id
         'acme'
+        >>> define_tenant({"resourceId": "acme"}) == define_tenant(resource_id="acme")
+        True
     """
-    return TenantSpec.model_validate({"resource_id": resource_id, "version": version})
+    written: dict[str, Any] = dict(fields)
+    if isinstance(resource_id, TenantSpec):
+        written |= resource_id.to_wire()
+    elif isinstance(resource_id, Mapping):
+        written |= resource_id
+    elif resource_id is not None:
+        written["resource_id"] = resource_id
+    elif not written:
+        raise TypeError("define_tenant takes the tenant's id, or a mapping such as {'resourceId': 'acme'}")
+    return TenantSpec.model_validate(written if version is None else {**written, "version": version})
 
 
-@dataclass(frozen=True)
-class DefinedRuntime:
-    """A runtime that was assembled and found valid, and the functions of its author: from `define_runtime`.
+@dataclass(frozen=True, slots=True)
+class LocalParts:
+    """What of a runtime stays in Python: the functions of its author, and the arguments that it was defined with."""
 
-    Args:
-        spec: What is registered, as a model.
-        wire: The same as the JSON object that crosses the wire.
-        tools: The tools that run here, by name.
-        references: Kinds of reference, by name.
-        predicates: The functions of approval rules, by id.
-        dispatcher: The function that carries approved actions out; None where there is none, or it is data.
-        dispatchers: Those for single kinds of action.
-        missing_predicates: Ids that rules name and nobody has provided yet; `create_runtime` has to.
-
-    Example:
-        >>> runtime = define_runtime("acme", [define_specialist("helper", "m-1", "You help.")])
-        >>> runtime.wire["tenant"], runtime.missing_predicates
-        ({'resourceId': 'acme'}, ())
-    """
-
-    spec: RuntimeSpec
-    wire: dict[str, Any]
     tools: Mapping[str, DefinedTool]
     references: Mapping[str, ReferenceSpec]
     predicates: Mapping[str, PredicateFunction]
     dispatcher: ActionDispatcher | None
     dispatchers: Mapping[str, ActionDispatcher]
     missing_predicates: tuple[str, ...]
-    _arguments: Mapping[str, Any] = field(repr=False, compare=False)
+    arguments: Mapping[str, Any]
+
+
+class DefinedRuntime(RuntimeSpec):
+    """A runtime that was assembled and found valid, and the functions of its author: from `define_runtime`.
+
+    Its fields are those of RuntimeSpec, as they are registered: `agents`, `plans`, `tools` and the others.
+
+    Args:
+        fields: Those of RuntimeSpec.
+
+    Example:
+        >>> runtime = define_runtime("acme", [define_specialist("helper", "m-1", "You help.")])
+        >>> runtime.agents[0].name, runtime.plans, runtime.tools
+        ('helper', (), ())
+        >>> runtime.model_dump(by_alias=True, mode="json") == runtime.wire
+        True
+    """
+
+    _local: LocalParts = PrivateAttr()
+
+    @property
+    def spec(self) -> RuntimeSpec:
+        """The data alone."""
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
+        return RuntimeSpec.model_construct(self.model_fields_set, **fields)
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """The JSON object that is registered."""
+        return self.to_wire()
+
+    @property
+    def local_tools(self) -> Mapping[str, DefinedTool]:
+        """The tools that run here, by name."""
+        return self._local.tools
+
+    @property
+    def reference_kinds(self) -> Mapping[str, ReferenceSpec]:
+        """Kinds of reference by name, with the types and functions that they were defined with."""
+        return self._local.references
+
+    @property
+    def predicates(self) -> Mapping[str, PredicateFunction]:
+        """The functions of approval rules, by id."""
+        return self._local.predicates
+
+    @property
+    def dispatcher(self) -> ActionDispatcher | None:
+        """The function that carries approved actions out; None where there is none, or it is data."""
+        return self._local.dispatcher
+
+    @property
+    def dispatchers(self) -> Mapping[str, ActionDispatcher]:
+        """The functions for single kinds of action."""
+        return self._local.dispatchers
+
+    @property
+    def missing_predicates(self) -> tuple[str, ...]:
+        """Ids that rules name and nobody has provided yet; `create_runtime` has to."""
+        return self._local.missing_predicates
 
     def complete(
         self,
@@ -107,7 +165,7 @@ class DefinedRuntime:
             'noop'
         """
         predicates = {
-            **parse_predicates(self._arguments["approval_predicates"]),
+            **parse_predicates(self._local.arguments["approval_predicates"]),
             **parse_predicates(approval_predicates),
         }
         late = {
@@ -116,7 +174,7 @@ class DefinedRuntime:
             "interpreter": interpreter,
             "mock_response": mock_response,
         }
-        return _assemble({**self._arguments, **drop_unset(late)})
+        return _assemble({**self._local.arguments, **drop_unset(late)})
 
 
 def define_runtime(
@@ -205,7 +263,8 @@ def define_runtime(
 def _assemble(written: Mapping[str, Any]) -> DefinedRuntime:
     """Assemble the arguments of `define_runtime`, with the functions in them replaced by data."""
     tools = _collect_tools(written["tools"], written["agents"])
-    predicates = parse_predicates(written["approval_predicates"])
+    own_predicates = tool_predicates((*written["tools"], *_bound_tools(written["agents"])))
+    predicates = {**own_predicates, **parse_predicates(written["approval_predicates"])}
     shared, by_kind = written["action_dispatcher"], written["action_dispatchers"] or {}
     document = {
         **written,
@@ -219,25 +278,53 @@ def _assemble(written: Mapping[str, Any]) -> DefinedRuntime:
         check_predicates=written["approval_predicates"] is not None,
     )
     references = [*written["references"], *(ref for agent in written["agents"] for ref in agent.references)]
-    runs_here = {name: tool for name, tool in tools.items() if isinstance(tool, DefinedTool) and tool.handler}
     own = {kind: as_dispatcher(held) for kind, held in by_kind.items()}
-    return DefinedRuntime(
-        spec=made.spec,
-        wire=made.wire,
-        tools=MappingProxyType(runs_here),
+    local = LocalParts(
+        tools=MappingProxyType(local_tools(tools.values())),
         references=MappingProxyType({reference.name: reference for reference in references}),
         predicates=MappingProxyType(predicate_functions(predicates)),
         dispatcher=as_dispatcher(shared),
         dispatchers=MappingProxyType({kind: held for kind, held in own.items() if held is not None}),
         missing_predicates=missing_predicates(made.spec),
-        _arguments=written,
+        arguments=written,
     )
+    return _defined(made.spec, local)
+
+
+def _defined(spec: RuntimeSpec, local: LocalParts) -> DefinedRuntime:
+    """Return the assembled spec with the functions of its author."""
+    fields = {name: getattr(spec, name) for name in spec.model_fields_set}
+    tools = [DefinedTool.model_validate(tool.model_dump(exclude_unset=True)) for tool in spec.tools]
+    own = {name: tool.handler for name, tool in local.tools.items()}
+    fields["tools"] = tuple(
+        tool.bind(handler) if (handler := own.get(tool.name)) is not None else tool for tool in tools
+    )
+    runtime = DefinedRuntime.model_construct(spec.model_fields_set, **fields)
+    runtime._local = local
+    return runtime
+
+
+def local_tools(tools: Iterable[ToolSpec]) -> dict[str, DefinedTool]:
+    """Return the tools that have a function here, by name."""
+    return {tool.name: tool for tool in tools if isinstance(tool, DefinedTool) and tool.handler}
+
+
+def tool_predicates(tools: Iterable[ToolSpec]) -> dict[str, PredicateFunction]:
+    """Return the functions that are the approval rules of tools, by the id that the rules name."""
+    return {
+        tool.approval.value: tool.predicate
+        for tool in tools
+        if isinstance(tool, DefinedTool) and tool.predicate and tool.approval and tool.approval.value
+    }
+
+
+def _bound_tools(agents: Iterable[AgentSpec]) -> list[ToolSpec]:
+    return [tool for agent in agents for tool in agent.bound_tools]
 
 
 def _collect_tools(declared: Sequence[ToolSpec], agents: Sequence[AgentSpec]) -> dict[str, ToolSpec]:
     tools: dict[str, ToolSpec] = {}
-    bound = [tool for agent in agents if isinstance(agent, DefinedAgent) for tool in agent.bound_tools]
-    for tool in (*declared, *bound):
+    for tool in (*declared, *_bound_tools(agents)):
         known = tools.setdefault(tool.name, tool)
         here, there = getattr(tool, "handler", None), getattr(known, "handler", None)
         if known.to_wire() != tool.to_wire() or (here and there and here != there):

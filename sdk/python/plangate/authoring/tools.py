@@ -15,6 +15,7 @@ from plangate.authoring.arguments import (
     drop_unset,
     parse_schema,
 )
+from plangate.authoring.predicates import PredicateFunction
 from plangate.spec.models import ToolAnnotations, ToolSpec
 
 
@@ -37,6 +38,12 @@ class DefinedTool(ToolSpec):
     """
 
     _handler: Handler | None = PrivateAttr(default=None)
+    _predicate: PredicateFunction | None = PrivateAttr(default=None)
+
+    @property
+    def predicate(self) -> PredicateFunction | None:
+        """The function `(args, ctx)` that decides which calls need an approval; None if its rule is data."""
+        return self._predicate
 
     @property
     def handler(self) -> Handler | None:
@@ -52,10 +59,24 @@ class DefinedTool(ToolSpec):
         if self._handler is not None:
             return self._handler(*args, **named)
         if len(args) == 1 and not named and callable(args[0]):
-            return self._with_handler(args[0])
+            return self.bind(args[0])
         raise TypeError(f"tool {self.name!r} has no handler: decorate a function (args, ctx) with it")
 
-    def _with_handler(self, handler: Handler) -> DefinedTool:
+    def bind(self, handler: Handler) -> DefinedTool:
+        """Return the same tool with this function to run it, in place of any that it has.
+
+        Args:
+            handler: A function `(args, ctx)`, sync or async.
+
+        Raises:
+            TypeError: for what does not take `(args, ctx)`.
+            ValueError: for a tool whose transport runs it elsewhere.
+
+        Example:
+            >>> look = define_tool("look", {"id": str})
+            >>> look.bind(lambda args, ctx: args["id"])({"id": "o-1"}, None)
+            'o-1'
+        """
         check_callable(handler, f"the handler of tool {self.name!r}", "args, ctx")
         if self.transport.kind != "client":
             raise ValueError(
@@ -71,7 +92,7 @@ def define_tool(
     name: str,
     input_schema: Any,
     description: str = "",
-    approval: Rule = "default",
+    approval: Rule | PredicateFunction = "default",
     *,
     handler: Handler | None = None,
     output_schema: Any = None,
@@ -87,7 +108,8 @@ def define_tool(
         input_schema: Anything that `normalize_schema` takes; the arguments are validated against it.
         description: What the model is told of it.
         approval: `"never"`, `"always"`, `{"kind": "dynamic", "value": <predicate id>}`, or `"default"`: not
-            set, so that the rules of agent and runtime hold.
+            set, so that the rules of agent and runtime hold. A function `(args, ctx)`, here or as `value`, is a
+            dynamic rule that runs in the author's process, as `approval_predicates` of `create_runtime` do.
         handler: A function `(args, ctx)`, sync or async; it runs in the author's process.
         output_schema: What results must match.
         annotations: `read_only` and `idempotent`.
@@ -97,7 +119,7 @@ def define_tool(
         transport: Where it runs, if not in processes of the author, such as `{"kind": "http", "url": ...}`.
 
     Raises:
-        TypeError: for a schema that is none, or a handler that does not take `(args, ctx)`.
+        TypeError: for a schema that is none, or a function that does not take `(args, ctx)`.
         ValueError: for a malformed field, or a handler beside a transport that would not call it.
 
     Example:
@@ -111,11 +133,12 @@ def define_tool(
         raise TypeError(
             f"define_tool takes the tool's name and input schema first, not {describe_type(name)}"
         )
+    rule, predicate = _split_rule(name, approval)
     written = {
         "name": name,
         "description": description,
         "input_schema": parse_schema(input_schema, f"the input schema of tool {name!r}"),
-        "approval": approval,
+        "approval": rule,
         "annotations": annotations,
         "timeout_ms": timeout_ms,
         "replay": replay,
@@ -124,4 +147,15 @@ def define_tool(
     if output_schema is not None:
         written["output_schema"] = parse_schema(output_schema, f"the output schema of tool {name!r}")
     tool = DefinedTool.model_validate(drop_unset(written))
-    return tool if handler is None else tool._with_handler(handler)
+    tool._predicate = predicate
+    return tool if handler is None else tool.bind(handler)
+
+
+def _split_rule(name: str, approval: Any) -> tuple[Any, PredicateFunction | None]:
+    """Return the rule as data, and the function that it is or has as `value`."""
+    function = approval.get("value") if isinstance(approval, Mapping) else approval
+    if not callable(function):
+        return approval, None
+    check_callable(function, f"the approval of tool {name!r}", "args, ctx", "a rule or ")
+    rule = approval if isinstance(approval, Mapping) else {"kind": "dynamic"}
+    return {**rule, "value": f"tools.{name}"}, function

@@ -12,6 +12,7 @@ from plangate.spec import checks, gate_checks
 from plangate.spec.approvals import DEFAULT_POLICIES, declared_tool_rule, plan_rule, tool_rule
 from plangate.spec.drafts import Draft, DraftPart, read_draft
 from plangate.spec.models import (
+    PLAN_ROLES,
     AgentSpec,
     ApprovalOverrides,
     ApprovalPolicies,
@@ -30,7 +31,6 @@ from plangate.spec.toolkits import granted_builtins
 __all__ = ["AssembledRuntime", "Problem", "SpecInvalid", "assemble"]
 
 MAX_PROBLEMS: Final = 1_000
-STATEFUL_ROLES: Final = frozenset({"coordinator", "planner"})
 _OPENAI_MODEL: Final = re.compile(r"(chat)?gpt-|o\d")
 
 _CHECKS: Final = (
@@ -115,10 +115,11 @@ def _problems(draft: Draft, check_predicates: bool, also: Sequence[Check]) -> It
 
 def _final_spec(draft: Draft) -> RuntimeSpec:
     spec = draft.spec
+    plans = _unique_by_name(draft.plans)
     collected = spec.model_copy(
         update={
-            "agents": tuple(_complete_agent(agent, spec) for agent in spec.agents),
-            "plans": _unique_by_name(draft.plans),
+            "agents": tuple(_complete_agent(agent, spec, plans) for agent in spec.agents),
+            "plans": plans,
             "references": _unique_by_name(draft.references),
             "tools": tuple(tool.model_copy(update={"replay": tool.replay_rule()}) for tool in spec.tools),
             "approval_policies": _policies(spec),
@@ -137,14 +138,15 @@ def _unique_by_name(declared: tuple[DraftPart[DeclaredT], ...]) -> tuple[Declare
     return tuple(first.values())
 
 
-def _complete_agent(agent: AgentSpec, spec: RuntimeSpec) -> AgentSpec:
+def _complete_agent(agent: AgentSpec, spec: RuntimeSpec, plans: Sequence[PlanSpec]) -> AgentSpec:
     """Return the agent with its defaults, without the fields that are only for authoring."""
-    stateful = agent.role in STATEFUL_ROLES if agent.stateful is None else agent.stateful
+    plan = agent.plan_name
+    if plan is None and agent.role in PLAN_ROLES:
+        plan = plans[0].name  # the only one: the checks have seen to it
     return agent.model_copy(
         update={
-            "stateful": stateful,
             "model": with_provider(agent.model, spec),
-            "plan": agent.plan_name,
+            "plan": plan,
             "system_prompt": _prompt(agent),
             "prompt": None,
             "references": (),

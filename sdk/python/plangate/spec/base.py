@@ -13,12 +13,19 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import no_info_before_validator_function
 
 from plangate.spec.bounds import MaxEntries, error_details, truncate, without_excess_keys
 from plangate.spec.schemas import normalize_schema
@@ -31,21 +38,41 @@ MAX_PROMPT_CHARS: Final = 10_000_000  # with the table of the agent's tools
 MAX_URL_CHARS: Final = 8_000
 MAX_COUNT: Final = 10**12
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_NOTES: Final = frozenset({"title", "description", "default", "deprecated", "examples"})
 _SECTION: Final = re.compile(r"\n\n(?:Args|Raises|Example):\n")
 _TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
-def _meaning_alone(schema: dict[str, Any]) -> None:
-    """Keep only the meaning in a JSON Schema: arguments, errors and examples are for readers of Python."""
+def _describe_on_wire(schema: dict[str, Any]) -> None:
+    """Describe the model to readers of JSON: its meaning without arguments, errors and examples, which are Python's."""
     if "description" in schema:
         schema["description"] = _SECTION.split(schema["description"], maxsplit=1)[0]
+    allow_nulls(schema)
+
+
+def allow_nulls(schema: dict[str, Any]) -> None:
+    """Say in the JSON Schema of a model that its optional fields may be null."""
+    required = schema.get("required", ())
+    for name, field in schema.get("properties", {}).items():
+        if name not in required:
+            schema["properties"][name] = _nullable(field)
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema that also accepts null."""
+    if any(choice == {"type": "null"} for choice in schema.get("anyOf", ())) or not schema.keys() - _NOTES:
+        return schema
+    notes = {key: held for key, held in schema.items() if key in _NOTES}
+    rules = {key: held for key, held in schema.items() if key not in _NOTES}
+    choices = rules["anyOf"] if rules.keys() == {"anyOf"} else [rules]
+    return {"anyOf": [*choices, {"type": "null"}], **notes}
 
 
 class SpecModel(BaseModel):
-    """A frozen piece of a spec: camelCase on the wire, snake_case accepted, unknown fields refused.
+    """A frozen piece of a spec: camelCase on the wire, snake_case accepted, unknown fields refused, null is unset.
 
     `always_on_wire` names the fields (in Python's spelling) that the wire form shows even when they hold
-    their default or are empty; every other field is left out then.
+    their default or are empty; every other field is left out then. A dump in JSON mode has the same fields.
     """
 
     model_config = ConfigDict(
@@ -55,7 +82,7 @@ class SpecModel(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         hide_input_in_errors=True,
-        json_schema_extra=_meaning_alone,
+        json_schema_extra=_describe_on_wire,
     )
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset()
@@ -63,7 +90,7 @@ class SpecModel(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _explain_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        data = without_excess_keys(cls, data)
+        data = without_nulls(cls, without_excess_keys(cls, data))
         try:
             return handler(data)
         except ValidationError as error:
@@ -86,18 +113,71 @@ class SpecModel(BaseModel):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON object on the wire, without unset, empty and Python-only fields."""
-        wire: dict[str, Any] = {}
-        for name, field in type(self).model_fields.items():
-            if field.exclude:
-                continue
-            value = getattr(self, name)
-            if name not in self.always_on_wire and (value == field.default or value in (None, "", (), {})):
-                continue
-            plain = _plain(value)
-            if plain == {} and isinstance(value, SpecModel) and name not in self.always_on_wire:
-                continue
-            wire[field.alias or name] = plain
-        return wire
+        fields = type(self).model_fields
+        return {fields[name].alias or name: _plain(getattr(self, name)) for name in self._names_on_wire()}
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo):  # type: ignore[no-untyped-def]
+        """Leave out of a dump in JSON mode what the wire form leaves out.
+
+        The result has no annotation: with one, JSON Schemas of responses would describe it and not the fields.
+        """
+        dumped: dict[str, Any] = handler(self)
+        if not info.mode_is_json():
+            return dumped
+        fields = type(self).model_fields
+        names = self._names_on_wire()
+        kept = {(fields[name].alias or name) if info.by_alias else name for name in names}
+        return {key: held for key, held in dumped.items() if key in kept}
+
+    def _names_on_wire(self) -> list[str]:
+        return [
+            name
+            for name, field in type(self).model_fields.items()
+            if name in self.always_on_wire or self._is_on_wire(name, getattr(self, name), field.default)
+        ]
+
+    def _is_on_wire(self, name: str, value: Any, default: Any) -> bool:
+        """Return whether the wire form has a field that it need not have."""
+        if isinstance(value, SpecModel) and not value._names_on_wire():
+            return False
+        return not (value == default or value in (None, "", (), {}))
+
+
+def without_nulls(model: type[BaseModel], data: Any) -> Any:
+    """Return the object without null where it unsets a field: those that have another default."""
+    if not isinstance(data, Mapping) or not any(held is None for held in data.values()):
+        return data
+    unset: set[str] = set()
+    for name, field in model.model_fields.items():
+        if not field.is_required() and field.default is not None:
+            unset |= {name, field.alias or name}
+    return {key: held for key, held in data.items() if held is not None or key not in unset}
+
+
+class _SetEntries:
+    """Ignores the entries of a mapping in a model that are null."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(self._drop_nulls, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        found = handler(schema)
+        if isinstance(entries := found.get("additionalProperties"), dict):
+            found["additionalProperties"] = _nullable(entries)
+        return found
+
+    @staticmethod
+    def _drop_nulls(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {key: held for key, held in value.items() if held is not None}
+
+
+set_entries: Final = _SetEntries()
+"""Marks a mapping of a model in which an entry that is null is unset."""
 
 
 def is_unknown_field(detail: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from plangate.spec.base import did_you_mean
 from plangate.spec.drafts import Draft, DraftPart
 from plangate.spec.lookalikes import skeletons
-from plangate.spec.models import AgentSpec, ProviderSpec, ToolkitSpec, ToolSpec
+from plangate.spec.models import PLAN_ROLES, AgentSpec, ProviderSpec, ToolkitSpec, ToolSpec
 from plangate.spec.problems import Problem
 from plangate.spec.prompts import render_layers
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, TOOLKITS
@@ -20,19 +20,11 @@ from plangate.spec.variable_schemas import OUTPUT_PATH, fixed_output_path_proble
 from plangate.spec.vendors import PROVIDER_FIELDS, UNDECLARED_PROVIDERS, VENDORS
 
 MAX_TABLES_CHARS: Final = 8_000_000  # names and descriptions of tools in the prompts of all agents together
-_WITH_PLAN: Final = frozenset({"planner", "executor"})
 
 
 def check_agents(draft: Draft) -> Iterator[Problem]:
     """Check names, roles and routes."""
     yield from _repeated(draft.names["agents"], "agent")
-    coordinators = [agent for agent in draft.agents if agent.value.role == "coordinator"]
-    for agent in coordinators[1:]:
-        yield Problem(
-            agent.at("role"),
-            f"agent {agent.value.name!r} is a second coordinator besides {coordinators[0].value.name!r}: "
-            "a runtime has at most one",
-        )
     for agent in draft.agents:
         yield from _check_routes(draft, agent)
         yield from _check_plan(draft, agent)
@@ -84,15 +76,22 @@ def _check_routes(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem
 
 def _check_plan(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
     name, plan = agent.value.name, agent.value.plan_name
-    if plan is None and agent.value.role in _WITH_PLAN:
-        yield Problem(
-            agent.at("plan"), f"{agent.value.role} {name!r} has no plan: name or declare one in 'plan'"
-        )
+    if plan is None and agent.value.role in PLAN_ROLES:
+        yield from _check_only_plan(draft, agent)
     elif plan is not None and not draft.is_named("plans", plan):
         hint = did_you_mean(plan, draft.known("plans"))
         yield Problem(
             agent.at("plan"), f"agent {name!r} names the plan {plan!r}, which is not declared{hint}"
         )
+
+
+def _check_only_plan(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:
+    """Check that there is one plan, which is that of an agent that names none."""
+    known = draft.known("plans")
+    if len(known) == 1 or "plans" in draft.unread:
+        return
+    which = f"name one of {', '.join(map(repr, known))}" if known else "name or declare one"
+    yield Problem(agent.at("plan"), f"{agent.value.role} {agent.value.name!r} has no plan: {which} in 'plan'")
 
 
 def _check_tools_of(draft: Draft, agent: DraftPart[AgentSpec]) -> Iterator[Problem]:

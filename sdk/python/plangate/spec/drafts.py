@@ -30,7 +30,7 @@ _LISTS: Final[Mapping[str, type[SpecModel]]] = {
     "toolkits": ToolkitSpec,
 }
 _MAPS: Final = frozenset({"providers", "approvalPredicates", "actionDispatchers"})
-_PARTIAL: Final = _MAPS | {"approvalPolicies", "approvalOverrides", "limits", "storageFactories"}
+_PARTIAL: Final = _MAPS | {"approvalPolicies", "approvalOverrides", "limits"}
 _REQUIRED: Final[Mapping[str, Any]] = {"tenant": {"resourceId": "unread"}, "agents": ()}
 
 
@@ -116,6 +116,7 @@ def read_draft(raw: Any) -> Draft:
     document = _plain(raw)
     if not isinstance(document, Mapping):
         raise SpecInvalid([Problem("", f"a spec is an object, not {type(raw).__name__}")])
+    document = _with_bound_tools(raw, document)
     names = _names(document)
     try:
         return Draft(document, RuntimeSpec.model_validate(document), {}, names)
@@ -127,6 +128,26 @@ def read_draft(raw: Any) -> Draft:
         return Draft(document, RuntimeSpec.model_validate(reduced), kept, names, unread, problems)
     except ValidationError:
         raise SpecInvalid(problems) from None
+
+
+def _with_bound_tools(raw: Any, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the document with the tools that agents were given as objects, where it does not declare them itself."""
+    agents = raw.agents if isinstance(raw, RuntimeSpec) else _items(_field(raw, "agents", ()))
+    bound = [tool for agent in agents if isinstance(agent, AgentSpec) for tool in agent.bound_tools]
+    declared = _items(_field(document, "tools", ()))
+    for tool in bound:
+        if not any(_is_same_tool(tool, other) for other in declared):
+            declared.append(_plain(tool))
+    return {**document, "tools": declared} if bound else document
+
+
+def _is_same_tool(tool: ToolSpec, declared: Any) -> bool:
+    if not isinstance(declared, Mapping) or declared.get("name") != tool.name:
+        return False
+    try:
+        return ToolSpec.model_validate(declared).to_wire() == tool.to_wire()
+    except ValidationError:
+        return False
 
 
 def _without_broken(
@@ -199,8 +220,9 @@ def _names(document: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, ...]]]
                 pointer = json_pointer(document_path(document, (*place, "name")))
                 names[part][name] = (*names[part].get(name, ()), pointer)
     for part in _MAPS:
-        keys = _field(document, part, {})
-        names[part] = {str(key): () for key in keys} if isinstance(keys, Mapping) else {}
+        held = _field(document, part, {})
+        entries = held.items() if isinstance(held, Mapping) else ()
+        names[part] = {str(key): () for key, value in entries if value is not None}
     return names
 
 

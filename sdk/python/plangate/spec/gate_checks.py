@@ -11,7 +11,7 @@ from plangate.spec.base import SpecModel, did_you_mean
 from plangate.spec.drafts import Draft, DraftPart
 from plangate.spec.models import ApprovalRule, PlanSpec, ReferenceSpec
 from plangate.spec.patterns import MAX_SPEC_PATTERN_COST
-from plangate.spec.plan_schemas import action_kinds, actions_schema
+from plangate.spec.plan_schemas import action_kinds
 from plangate.spec.problems import Problem, Step
 from plangate.spec.schemas import check_schema, schema_pattern_cost
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
@@ -31,7 +31,7 @@ DeclaredT = TypeVar("DeclaredT", PlanSpec, ReferenceSpec)
 
 
 def check_declarations(draft: Draft) -> Iterator[Problem]:
-    """Check that a name of a plan or reference has one meaning and is not reserved, and that plans have actions."""
+    """Check that a name of a plan or reference has one meaning and is not reserved."""
     yield from _conflicts(draft.plans, "plan", len(draft.spec.plans))
     yield from _conflicts(draft.references, "reference", len(draft.spec.references))
     for reference in draft.references:
@@ -40,13 +40,6 @@ def check_declarations(draft: Draft) -> Iterator[Problem]:
                 reference.at("name"),
                 f"reference {TOOL_RESULT!r} is the service's own, of results that are too large for a prompt: choose "
                 "another name",
-            )
-    for plan in draft.plans:
-        if not check_schema(plan.value.schema_) and actions_schema(plan.value.schema_) is None:
-            yield Problem(
-                plan.at("schema"),
-                f"the schema of plan {plan.value.name!r} has no top-level array 'actions': add it to its "
-                "'properties'",
             )
 
 

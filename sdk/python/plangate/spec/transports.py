@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from plangate.spec.base import MAX_KEY_CHARS, Key, Milliseconds, Name, SpecModel, Url, at_most
+from plangate.spec.base import MAX_KEY_CHARS, Key, Milliseconds, Name, SpecModel, Url, at_most, set_entries
 
 TAG_PREFIX: Final = "kind:"
 """Marks the parts of a Pydantic location that name a variant and are not in the document."""
@@ -34,7 +34,7 @@ HeaderValue = Annotated[
 """Of a header or a key: the text itself, or the secret that holds it."""
 
 MAX_HEADERS: Final = 50
-Headers = Annotated[dict[Key, HeaderValue], at_most(MAX_HEADERS)]
+Headers = Annotated[dict[Key, HeaderValue], at_most(MAX_HEADERS), set_entries]
 
 
 class HttpTransport(SpecModel):

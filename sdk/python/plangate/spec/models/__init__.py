@@ -4,7 +4,7 @@ The models check shapes alone. What the parts ask of one another is checked by `
 whose result is the form that is registered. Field names and meanings are those of the RuntimeSpec page.
 """
 
-from plangate.spec.models.agents import AgentSpec, PlanOrName, Role, TextOrLayers
+from plangate.spec.models.agents import PLAN_ROLES, AgentSpec, PlanOrName, Role, TextOrLayers
 from plangate.spec.models.declared import (
     DisplayAlias,
     PlanSpec,
@@ -33,7 +33,6 @@ from plangate.spec.models.runtimes import (
     Interpreter,
     LimitsSpec,
     RuntimeSpec,
-    StorageFactories,
     TenantSpec,
     to_wire,
 )
@@ -51,6 +50,7 @@ __all__ = [
     "Interpreter",
     "LimitsSpec",
     "ModelSpec",
+    "PLAN_ROLES",
     "PlanOrName",
     "PlanSpec",
     "PlanStatus",
@@ -62,7 +62,6 @@ __all__ = [
     "Role",
     "Rule",
     "RuntimeSpec",
-    "StorageFactories",
     "TenantSpec",
     "TextOrLayers",
     "ToolAnnotations",

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
 
 from plangate.spec.base import (
     MAX_ITEMS,
@@ -19,16 +28,25 @@ from plangate.spec.base import (
     Text,
     at_most,
 )
-from plangate.spec.models.declared import PlanSpec, ReferenceSpec, Toolkits
+from plangate.spec.models.declared import PlanSpec, ReferenceSpec, Toolkits, ToolSpec
 from plangate.spec.models.providers import ModelSpec
 from plangate.spec.models.rules import ApprovalPolicies, Rule
+from plangate.spec.prompts import LayeredPrompt, render_layers
 
 Role = Literal["coordinator", "planner", "executor", "specialist"]
+
+STATEFUL_ROLES: Final = frozenset({"coordinator", "planner"})
+PLAN_ROLES: Final = frozenset({"planner", "executor"})
 
 
 def _prompt(value: Any) -> Any:
     """Replace a LayeredPrompt by its text."""
     return value.text if hasattr(value, "cache_key") else value
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    """Name no default in the JSON Schema: it depends on the role."""
+    del schema["default"]
 
 
 PlanOrName = Annotated[
@@ -45,19 +63,20 @@ class AgentSpec(SpecModel):
     """An agent. `prompt`, `references`, `approval_policies` and `tool_approval_policies` are for authoring:
     assembly turns them into `system_prompt` and into parts of the runtime.
 
-    `stateful` unset follows the role. `plan` is a plan's name, or the plan itself until assembly.
+    `plan` is a plan's name, or the plan itself until assembly. `tools` holds names: the tools that are given as
+    objects are in `bound_tools`, and `define_runtime` declares them.
 
     Args:
         name: Unique in the runtime.
         role: `"coordinator"`, `"planner"`, `"executor"` or `"specialist"`.
-        stateful: Whether it remembers a thread.
+        stateful: Whether it remembers a thread; unset, as its role does: coordinators and planners.
         model: A ModelSpec, or the id of a model.
         system_prompt: Its prompt, as it is registered.
         routes: The names of the agents that it may call.
-        tools: The names of the tools that it may call.
+        tools: The tools that it may call: names, or in Python ToolSpecs.
         toolkits: Sets of builtin tools: ids or ToolkitSpecs.
         max_turns: How many model turns a run may take.
-        plan: What a planner makes and an executor executes.
+        plan: What a planner makes and an executor executes; unset, the only plan of the runtime.
         output_schema: What its final answer must match.
         prompt: A text, or layers.
         references: Kinds of reference that it works with.
@@ -79,7 +98,7 @@ class AgentSpec(SpecModel):
 
     name: Name
     role: Role
-    stateful: Flag | None = None
+    stateful: Flag = Field(default=False, json_schema_extra=_without_default)
     model: Annotated[ModelSpec, BeforeValidator(lambda v: {"id": v} if isinstance(v, str) else v)]
     system_prompt: Annotated[str, Field(max_length=MAX_PROMPT_CHARS), BeforeValidator(_prompt)] = ""
     routes: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] = ()
@@ -92,6 +111,38 @@ class AgentSpec(SpecModel):
     references: Annotated[tuple[ReferenceSpec, ...], at_most(MAX_ITEMS)] = ()
     approval_policies: ApprovalPolicies | None = None
     tool_approval_policies: Annotated[dict[Key, Rule], at_most(MAX_TOOLS)] = Field(default_factory=dict)
+
+    _bound: tuple[ToolSpec, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _complete(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Set `stateful` as the role does, and keep apart the tools that are given as objects."""
+        if not isinstance(data, Mapping):
+            return handler(data)
+        written = dict(data)
+        if written.get("stateful") is None and isinstance(written.get("role"), str):
+            written["stateful"] = written["role"] in STATEFUL_ROLES
+        tools = written.get("tools")
+        bound: list[ToolSpec] = []
+        if isinstance(tools, list | tuple):
+            bound = [tool for tool in tools if isinstance(tool, ToolSpec)]
+            written["tools"] = tuple(tool.name if isinstance(tool, ToolSpec) else tool for tool in tools)
+        agent = handler(written)
+        agent._bound = tuple(bound)
+        return agent
+
+    @property
+    def bound_tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that it was given as objects; the runtime collects them."""
+        return self._bound
+
+    @property
+    def prompt_cache_key(self) -> str:
+        """The fingerprint of its prompt as it is now: that of `system_prompt`, or of the layers of `prompt`."""
+        if isinstance(self.prompt, dict):
+            return render_layers(self.prompt).cache_key
+        return LayeredPrompt(self.prompt or self.system_prompt).cache_key
 
     @property
     def plan_name(self) -> str | None:

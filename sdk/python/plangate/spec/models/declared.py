@@ -112,14 +112,11 @@ class ReferenceSpec(SpecModel):
     ttl_ms: Annotated[int, Field(strict=True, ge=0, le=CENTURY_MS)] | None = None
     glimpse: (
         Annotated[dict[Key, Expression], at_most(MAX_ITEMS)] | SkipJsonSchema[Callable[[Any], Any]] | None
-    ) = None
+    ) = Field(default=None, exclude_if=callable)
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object on the wire, without a glimpse that is a function."""
-        wire = super().to_wire()
-        if callable(self.glimpse):
-            del wire["glimpse"]
-        return wire
+    def _is_on_wire(self, name: str, value: Any, default: Any) -> bool:
+        """Leave out a glimpse that is a function."""
+        return not callable(value) and super()._is_on_wire(name, value, default)
 
 
 class ToolAnnotations(SpecModel):
@@ -199,9 +196,9 @@ class ToolkitConfig(SpecModel):
 
     tools: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the JSON object on the wire; an empty list narrows the toolkit to nothing."""
-        return {} if self.tools is None else {"tools": list(self.tools)}
+    def _is_on_wire(self, name: str, value: Any, default: Any) -> bool:
+        """Keep an empty list, which narrows the toolkit to nothing."""
+        return value is not None
 
 
 class ToolkitSpec(SpecModel):

@@ -7,7 +7,17 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from plangate.spec.base import MAX_ITEMS, MAX_TOOLS, Count, Flag, Key, Milliseconds, SpecModel, at_most
+from plangate.spec.base import (
+    MAX_ITEMS,
+    MAX_TOOLS,
+    Count,
+    Flag,
+    Key,
+    Milliseconds,
+    SpecModel,
+    at_most,
+    set_entries,
+)
 
 
 class Quorum(SpecModel):
@@ -127,10 +137,12 @@ class ApprovalOverrides(SpecModel):
         {'tools': {'clerk': {'pay': {'kind': 'always'}}}}
     """
 
-    tools: Annotated[dict[Key, Annotated[dict[Key, Rule], at_most(MAX_TOOLS)]], at_most(MAX_ITEMS)] = Field(
+    tools: Annotated[
+        dict[Key, Annotated[dict[Key, Rule], at_most(MAX_TOOLS)]], at_most(MAX_ITEMS), set_entries
+    ] = Field(default_factory=dict)
+    agents: Annotated[dict[Key, ApprovalPolicies], at_most(MAX_ITEMS), set_entries] = Field(
         default_factory=dict
     )
-    agents: Annotated[dict[Key, ApprovalPolicies], at_most(MAX_ITEMS)] = Field(default_factory=dict)
 
 
 MAX_PREDICATE_CHARS: Final = 4_000

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from plangate.spec.base import (
@@ -18,6 +19,7 @@ from plangate.spec.base import (
     TenantId,
     Text,
     at_most,
+    set_entries,
 )
 from plangate.spec.models.agents import AgentSpec
 from plangate.spec.models.declared import PlanSpec, ReferenceSpec, Toolkits, ToolSpec
@@ -80,20 +82,11 @@ class LimitsSpec(SpecModel):
     max_parallel_actions: Count | None = None
 
 
-class StorageFactories(SpecModel):
-    """All null: the service owns its storage."""
-
-    always_on_wire: ClassVar[frozenset[str]] = frozenset({"kv", "plans", "memory"})
-
-    kv: None = None
-    plans: None = None
-    memory: None = None
-
-    @field_validator("kv", "plans", "memory", mode="before")
-    @classmethod
-    def _null(cls, value: Any) -> None:
-        if value is not None:
-            raise PydanticCustomError("storage", "the service owns its storage: leave this null")
+def _no_storage(value: Any) -> None:
+    """Drop storage factories that are all null: other harnesses of this family send them."""
+    if value is None or (isinstance(value, Mapping) and all(held is None for held in value.values())):
+        return
+    raise PydanticCustomError("storage", "the service owns its storage: leave this out, or null")
 
 
 class RuntimeSpec(SpecModel):
@@ -118,7 +111,7 @@ class RuntimeSpec(SpecModel):
         interpreter: `"scripted"`, `"mock"` or `"noop"`: every agent runs without a model.
         mock_response: What `"mock"` answers.
         limits: Defaults for every query.
-        storage_factories: All None: the service owns its storage.
+        storage_factories: Accepted if it is None or all None, then dropped: the service owns its storage.
 
     Raises:
         pydantic.ValidationError: (a ValueError) for a malformed field. What the parts ask of one another is
@@ -138,7 +131,6 @@ class RuntimeSpec(SpecModel):
             "plans",
             "toolkits",
             "approval_policies",
-            "storage_factories",
             "providers",
         }
     )
@@ -152,24 +144,32 @@ class RuntimeSpec(SpecModel):
     toolkits: Toolkits = ()
     approval_policies: ApprovalPolicies | None = None
     approval_overrides: ApprovalOverrides | None = None
-    approval_predicates: Annotated[dict[Key, Predicate], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+    approval_predicates: Annotated[dict[Key, Predicate], at_most(MAX_ITEMS), set_entries] = Field(
+        default_factory=dict
+    )
     action_dispatcher: Dispatcher | None = None
-    action_dispatchers: Annotated[dict[Key, Dispatcher], at_most(MAX_ITEMS)] = Field(default_factory=dict)
-    providers: Annotated[dict[Key, ProviderSpec], at_most(MAX_ITEMS)] = Field(default_factory=dict)
+    action_dispatchers: Annotated[dict[Key, Dispatcher], at_most(MAX_ITEMS), set_entries] = Field(
+        default_factory=dict
+    )
+    providers: Annotated[dict[Key, ProviderSpec], at_most(MAX_ITEMS), set_entries] = Field(
+        default_factory=dict
+    )
     input_schema: JsonSchema | None = None
     state_schema: JsonSchema | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     interpreter: Interpreter | None = None
     mock_response: Text | None = None
     limits: LimitsSpec | None = None
-    storage_factories: StorageFactories = StorageFactories()
+    storage_factories: Annotated[
+        None, BeforeValidator(_no_storage, json_schema_input_type=dict[str, None] | None)
+    ] = None
 
 
 def to_wire(spec: SpecModel) -> dict[str, Any]:
     """Return the JSON object of a spec, or of a part of one, as it crosses the wire.
 
     An agent always has name, role, stateful, model, systemPrompt, routes and toolkits; a spec always has
-    tenant, agents, references, plans, toolkits, approvalPolicies, storageFactories and providers; everything
+    tenant, agents, references, plans, toolkits, approvalPolicies and providers; everything
     else is left out when it is unset or empty.
     """
     return spec.to_wire()

@@ -1,0 +1,242 @@
+"""Lines that users of the original system type first, as they type them, against a real service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import httpx
+import plangate
+import pytest
+from plangate import (
+    AgentSpec,
+    TaggedUnion,
+    create_runtime,
+    define_coordinator,
+    define_executor,
+    define_plan,
+    define_planner,
+    define_reference,
+    define_runtime,
+    define_specialist,
+    define_tenant,
+    define_tool,
+    layered_prompt,
+)
+from pydantic import BaseModel
+
+from tests.support.service import Service, folder, serving
+
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with folder() as at, serving(at) as running:
+        yield running
+
+
+@pytest.fixture
+def on_service(service: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """The service as programs find it, which name no address."""
+    monkeypatch.setenv("PLANGATE_URL", service.url)
+    monkeypatch.setenv("PLANGATE_API_KEY", service.key)
+    return service
+
+
+def http(service: Service, tenant: str) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {service.key}", "Plangate-Tenant": tenant}
+    return httpx.Client(base_url=service.url, headers=headers, trust_env=False, timeout=60)
+
+
+async def all_of(events: Any) -> list[Event]:
+    return [event async for event in events]
+
+
+class Refund(BaseModel):
+    kind: Literal["refund"]
+    order: str
+
+
+class Note(BaseModel):
+    kind: Literal["note"]
+    text: str
+
+
+class RefundPlan(BaseModel):
+    actions: list[TaggedUnion(Refund, Note)]  # type: ignore[valid-type]
+
+
+ProductSet = define_reference(
+    "ProductSet", {"product_ids": list[str]}, ttl_ms=86_400_000, glimpse=lambda value: {"preview": 1}
+)
+greet = define_tool("greetUser", {"userName": str}, "Greets a user.")(
+    lambda args, ctx: f"Hi {args['userName']}"
+)
+
+
+# -- dumps
+
+
+async def test_dumps_are_the_wire_form(on_service: Service) -> None:
+    planner = define_planner("planner", "m-1", "You plan.", references=[ProductSet], tools=[greet])
+    runtime = define_runtime(
+        define_tenant("dumps"), [planner], plans=[define_plan("Refunds", RefundPlan)], interpreter="noop"
+    )
+    assert ProductSet.model_dump(by_alias=True, mode="json").keys() == {"name", "schema", "ttlMs"}
+    wire = json.dumps(runtime.model_dump(by_alias=True, mode="json"))
+    assert "null" not in wire
+    with http(on_service, "dumps") as client:
+        registered = client.post("/runtimes", content=wire, headers={"Content-Type": "application/json"})
+        assert (registered.status_code, registered.json()["spec"]) == (201, json.loads(wire))
+        async with create_runtime(runtime) as opened:
+            assert opened.id == registered.json()["id"]
+        by_parts = {
+            **json.loads(wire),
+            "agents": [agent.model_dump(by_alias=True, mode="json") for agent in runtime.agents],
+            "plans": [plan.model_dump(by_alias=True, mode="json") for plan in runtime.plans],
+            "tools": [tool.model_dump(by_alias=True, mode="json") for tool in runtime.tools],
+        }
+        assert client.post("/runtimes", json=by_parts).json()["id"] == registered.json()["id"]
+
+
+# -- what the define functions give
+
+
+def test_agents_know_their_prompt_and_memory() -> None:
+    prompt = layered_prompt(identity="You plan.", safety=["Never pay."])
+    planner = define_planner("planner", "m-1", prompt, define_plan("Refunds", RefundPlan))
+    assert (planner.system_prompt, planner.prompt_cache_key) == (prompt.text, prompt.cache_key)
+    assert (planner.stateful, define_executor("e", "m-1", "You execute.", "Refunds").stateful) == (
+        True,
+        False,
+    )
+    runtime = define_runtime(define_tenant({"resourceId": "acme", "version": "1"}), [planner], tools=[greet])
+    assert [agent.name for agent in runtime.agents] == ["planner"]
+    assert [plan.name for plan in runtime.plans] == ["Refunds"]
+    assert [tool.name for tool in runtime.tools] == ["greetUser"]
+    assert define_tenant(resource_id="acme", version="1") == runtime.tenant
+
+
+async def test_tools_of_an_agent_are_objects_or_names(on_service: Service) -> None:
+    agent = AgentSpec(name="host", role="specialist", model="m-1", system_prompt="You greet.", tools=(greet,))
+    spec = plangate.RuntimeSpec(tenant=define_tenant("objects"), agents=(agent,), interpreter="scripted")
+    for system in (define_runtime("objects", [agent], interpreter="scripted"), spec):
+        async with create_runtime(system) as runtime:
+            prompt = {"tool": "greetUser", "args": {"userName": "Ada"}}
+            events = await all_of(runtime.run_specialist("host", prompt))
+            assert json.loads(events[-1]["output"])["results"] == [{"tool": "greetUser", "result": "Hi Ada"}]
+
+
+async def test_a_function_is_a_dynamic_rule(on_service: Service) -> None:
+    """The rule runs in this process, and so does the function that was bound to the tool."""
+    asked: list[int] = []
+
+    def is_large(args: Any, ctx: Any) -> bool:
+        asked.append(args["cents"])
+        return bool(args["cents"] > 100)
+
+    pay = define_tool("pay", {"cents": int}, approval=is_large).bind(lambda args, ctx: args["cents"])
+    system = define_runtime(
+        "rules", [define_specialist("clerk", "m-1", "You pay.", tools=[pay])], interpreter="scripted"
+    )
+    async with create_runtime(system) as runtime:
+        for cents, gates in ((50, 0), (500, 1)):
+            approvals = []
+            async for event in runtime.run_specialist("clerk", {"tool": "pay", "args": {"cents": cents}}):
+                if event["type"] == "approval-required":
+                    approvals.append(event["data"])
+                    await runtime.respond_to_approval(
+                        event["data"]["id"], "approve", digest=event["data"]["digest"]
+                    )
+            assert len(approvals) == gates
+            assert json.loads(event["output"])["results"] == [{"tool": "pay", "result": cents}]
+    assert set(asked) == {50, 500}
+
+
+# -- what the wire accepts
+
+
+def test_null_is_unset_on_the_wire(on_service: Service) -> None:
+    spec: dict[str, Any] = {
+        "tenant": {"resourceId": "unset", "version": None},
+        "agents": [
+            {
+                "name": "helper",
+                "role": "specialist",
+                "stateful": None,
+                "model": {
+                    "id": "m-1",
+                    "provider": None,
+                    "maxOutputTokens": None,
+                    "thinking": None,
+                    "extra": None,
+                },
+                "systemPrompt": "You help.",
+                "routes": None,
+                "tools": None,
+                "toolkits": None,
+                "maxTurns": None,
+                "plan": None,
+                "approvalPolicies": None,
+            }
+        ],
+        "name": None,
+        "references": None,
+        "plans": None,
+        "approvalPolicies": {"plans": None, "tools": None},
+        "providers": {"anthropic": None},
+        "storageFactories": {"kv": None, "plans": None, "memory": None},
+        "interpreter": "noop",
+    }
+    with http(on_service, "unset") as client:
+        registered = client.post("/runtimes", json=spec)
+        assert registered.status_code == 201, registered.text
+        wire = registered.json()["spec"]
+        assert wire["agents"][0]["model"] == {"id": "m-1", "provider": "anthropic"}
+        assert "null" not in json.dumps(wire)
+        query = client.post(
+            "/queries",
+            json={
+                "prompt": "Hi",
+                "runtime": None,
+                "runtimeId": registered.json()["id"],
+                "threadKey": None,
+                "inputs": None,
+                "limits": {"maxTurns": None},
+                "ifBusy": None,
+            },
+        )
+        assert query.status_code == 202, query.text
+
+
+async def test_a_plan_without_actions_may_be_declared(on_service: Service) -> None:
+    bare = define_plan("Bare", {"reason": str})
+    planner = define_planner("planner", "m-1", "You plan.", bare)
+    async with create_runtime(define_runtime("bare", [planner], interpreter="scripted")) as runtime:
+        call = {"tool": "storePlan", "args": {"specName": "Bare", "body": {"reason": "none", "actions": []}}}
+        events = await all_of(runtime.run_specialist("planner", call))
+        (result,) = json.loads(events[-1]["output"])["results"]
+        assert "'Bare' has no top-level array `actions`" in json.dumps(result["error"])
+
+
+async def test_the_only_plan_needs_no_name(on_service: Service) -> None:
+    refunds = define_plan("Refunds", RefundPlan)
+    agents = [
+        define_planner("planner", "m-1", "You plan."),
+        define_executor("executor", "m-1", "You execute."),
+    ]
+    async with create_runtime(define_runtime("only", agents, plans=[refunds], interpreter="noop")) as runtime:
+        assert [agent["plan"] for agent in runtime.spec["agents"]] == ["Refunds", "Refunds"]
+
+
+async def test_a_query_chooses_among_several_coordinators(on_service: Service) -> None:
+    helper = define_specialist("helper", "m-1", "You help.")
+    fronts = [define_coordinator(name, "m-1", "You route.", routes=[helper]) for name in ("sales", "support")]
+    async with create_runtime(define_runtime("fronts", [*fronts, helper], interpreter="noop")) as runtime:
+        with pytest.raises(plangate.InvalidRequest, match="has 2 coordinators") as caught:
+            await all_of(runtime.query("Hi", "thread-1"))
+        assert caught.value.problem["errors"] == [{"pointer": "/agent", "message": "one of: sales, support"}]
+        events = await all_of(runtime.run_specialist("support", "Hi"))
+        assert events[-1]["output"] == "Hi"
