@@ -8,11 +8,13 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app.agents.builtin_tools import agents
 from app.agents.builtin_tools.artifacts import ArtifactTools
+from app.agents.builtin_tools.memory import MemoryTools
 from app.agents.builtin_tools.references import ReferenceTools
 from app.agents.builtin_tools.workspace import WorkspaceTools
 from app.agents.providers import ProviderPool
@@ -38,7 +40,7 @@ from app.base.watchdog import LoopWatchdog
 from app.calls.dispatch import CallDispatcher
 from app.calls.gate import ToolGate
 from app.calls.tool_calls import ToolCalls
-from app.documents.service import DocumentService
+from app.documents.service import DocumentService, purge_forgotten
 from app.engine.children import ChildCommand, ChildLimits, ChildProcesses
 from app.engine.ending import QueryEndings
 from app.engine.processes import ProcessLocks, ProcessRecord
@@ -364,6 +366,7 @@ def assemble(
         "executePlan": plan_tools.execute,
         **WorkspaceTools(workspaces).verbs(),
         **ArtifactTools(artifacts).verbs(),
+        **MemoryTools(documents, variables).verbs(),
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
@@ -464,6 +467,7 @@ def assemble(
             calls.lapse_due,
             queries.fail_due_limits,
             references.sweep,
+            partial(purge_forgotten, db),
             workspaces.collect,
             deletions.finish_due,
             lambda: idempotency.sweep(db),

@@ -19,6 +19,7 @@ from plangate.events import (
     WorkStartEvent,
 )
 from plangate.spec.file_toolkits import WRITE
+from plangate.spec.memory_toolkit import RECALL
 from plangate.spec.models import AgentSpec
 from plangate.spec.toolkits import builtin_tools
 from plangate.spec.variable_schemas import has_variables
@@ -359,7 +360,11 @@ class Runner:
         for row in run.tree.below(work_id, "model_call"):
             if row.position == 1 and row.input is not None:
                 return PromptRecord.load(row.input).notes
-        told = [await self._variables.notes(run)] if tools.variables else []
+        told = []
+        if tools.variables:
+            told.append(await self._variables.notes(run))
+        elif RECALL.name in tools.builtin:
+            told.append(await self._variables.memory_notes(run))
         if WRITE.name in tools.builtin:
             told.append(workspace_note(work_id))
         return "\n\n".join(told)

@@ -38,6 +38,7 @@ ROUTERS = (
     app.references.routes.large,
     app.references.routes.router,
     app.documents.routes.router,
+    app.documents.routes.memory,
     app.workspace.routes.router,
     app.workspace.routes.streamed,
     app.artifacts.routes.router,

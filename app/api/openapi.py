@@ -35,6 +35,7 @@ TAGS = (
     ("approvals", "What waits for a person, and the only place where anything is approved."),
     ("plans", "Typed containers of the actions that agents intend to take."),
     ("references", "Values that stay outside of every prompt."),
+    ("memory", "What a runtime remembers beyond a thread."),
     ("work", "What was done, what it used and what that cost."),
     ("files", "The workspace of a thread: files that its agents share, with their versions."),
     ("artifacts", "What agents and hosts published: records that never change."),

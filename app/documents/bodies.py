@@ -13,7 +13,7 @@ import orjson
 from plangate.spec.variables import MISSING, Expression, parse
 
 from app.base.schema.checker import CompiledSchema
-from app.documents.models import NOTHING, STATE
+from app.documents.models import NOTHING, SHARED, STATE
 from app.documents.writing import DocumentWrite, Method, Path, WriteRejected, apply_write, json_type
 
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
@@ -38,8 +38,9 @@ def apply_change(
 ) -> bytes:
     """Return the document after a write. Raise WriteRejected."""
     document = apply_write(load_value(body, loads), change.write(loads))
-    if kind == STATE and not isinstance(document, dict):
-        raise WriteRejected(f"the state of a thread is an object, and would be {json_type(document)}")
+    if kind in SHARED and not isinstance(document, dict):
+        name = "the state of a thread" if kind == STATE else "the memory of a runtime"
+        raise WriteRejected(f"{name} is an object, and would be {json_type(document)}")
     made = orjson.dumps(document)
     if len(made) > MAX_DOCUMENT_BYTES:
         raise WriteRejected(

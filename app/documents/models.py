@@ -1,4 +1,4 @@
-"""Documents, the writes that made them, and what is told of a write."""
+"""Documents, the writes that made them, and the event of a write."""
 
 from __future__ import annotations
 
@@ -11,41 +11,58 @@ from app.documents.views import WriteView
 from app.documents.writing import Method
 
 STATE = "state"
+MEMORY = "memory"
+SHARED = (STATE, MEMORY)
+"""Kinds of documents that outlive a query. Each is an object."""
+
 EMPTY = b"{}"
 NOTHING = b""  # of a data object that is there only once it is written to
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentId:
-    """Whose document: the state of a thread (`owner_id` is the thread), or a data object of a query."""
+    """The state of a thread (`owner_id` is the thread), a data object of a query, or the memory of a runtime's name, which
+    belongs to no thread."""
 
     owner_id: str
     kind: str
-    thread_id: str
+    thread_id: str | None
 
     @classmethod
     def state(cls, thread_id: str) -> DocumentId:
         return cls(thread_id, STATE, thread_id)
 
+    @classmethod
+    def memory(cls, runtime_name: str) -> DocumentId:
+        return cls(f"{MEMORY}:{runtime_name}", MEMORY, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as it is, or was: `head` is the number of its last write, 0 before any; `base` what it began as."""
+    """A document as it is, or was: `head` is the number of its last write, 0 before any; `base` what it began as. The
+    writes up to `forgotten` were deleted."""
 
     head: int
     body: bytes
     base: bytes = EMPTY
+    forgotten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """The call that writes. `part` tells the writes of one call apart; `failed`: what is written is its error."""
+    """The call that writes, or, outside of any call, the principal of the request. `part` tells the writes of one call
+    apart; `failed`: what is written is its error."""
 
-    work_id: str
-    query_id: str
-    agent: str
+    work_id: str | None
+    query_id: str | None
+    agent: str | None
     part: int = 0
     failed: bool = False
+    principal: str | None = None
+
+    @classmethod
+    def outside(cls, principal: str) -> Author:
+        return cls(None, None, None, principal=principal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,7 @@ class WriteRow:
     query_id: str | None
     agent: str | None
     forked_from: str | None
+    principal: str | None
     at: datetime
     value: bytes | None  # where it was asked for
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +27,9 @@ CHECKPOINT_BYTES: Final = 1024 * 1024
 """A write keeps the whole document beside it after so many writes, or so many bytes of values, without: reading a
 document as it was costs that much at most, or the size of the document where that is more."""
 
+PURGED_AT_ONCE: Final = 100
+"""Deleted writes that one transaction removes: each holds a value of at most 16 MiB, and some a whole document."""
+
 TURN_S: Final = 4.0
 """How long a reader waits for his turn: a request is answered within five seconds."""
 
@@ -36,10 +39,16 @@ HELPER_BYTES: Final = 20 * MAX_DOCUMENT_BYTES
 
 @dataclass(frozen=True, slots=True)
 class PreparedWrite:
-    """A document after a write, made before the transaction that writes it, from the document after its write `head`."""
+    """A document after a write, made before the transaction that writes it, from the document after its write `head`, when
+    the writes up to `forgotten` were deleted."""
 
     head: int
+    forgotten: int
     body: bytes
+
+    def fits(self, row: Any) -> bool:
+        """Return whether the document is still the one that this was made from."""
+        return (self.head, self.forgotten) == (row["head"], row["forgotten"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,37 @@ class DocumentService:
         open. `data` is the value as JSON, if the caller has it. Raises WriteRefused."""
         written = data if data is not None else await offload(orjson.dumps, value)
         change = Change(str(target), method, written)
-        return PreparedWrite(held.head, await self._after(held.body, document.kind, change, schema))
+        return PreparedWrite(
+            held.head, held.forgotten, await self._after(held.body, document.kind, change, schema)
+        )
+
+    async def prepare_large(
+        self,
+        read: Callable[[Callable[[Tx], Awaitable[Document | None]]], Awaitable[Document | None]],
+        document: DocumentId,
+        target: VariablePath,
+        method: Method,
+        value: Any,
+        *,
+        base: bytes = EMPTY,
+        schema: Mapping[str, Any] | None = None,
+        data: bytes | None = None,
+    ) -> PreparedWrite | None:
+        """Compute a write of a large value, or to a large document, while no transaction is open; return None for any
+        other write. `read` runs a function in a transaction of its own, `data` is the value as JSON, if the caller
+        has it. Raise WriteRejected."""
+        written = data if data is not None else await offload(orjson.dumps, value)
+        left = LIMITS.process_bytes - len(written)
+
+        async def look(tx: Tx) -> Document | None:
+            if await store.size(tx, document) <= left:
+                return None
+            return await store.held_document(tx, document) or Document(0, base)
+
+        held = await read(look)
+        if held is None:
+            return None
+        return await self.ahead(held, document, target, method, value, schema=schema, data=written)
 
     async def write(
         self,
@@ -99,7 +138,7 @@ class DocumentService:
         row = await store.lock(tx, document, base)
         written = data if data is not None else await offload(orjson.dumps, value)
         change = Change(str(target), method, written)
-        if made is not None and made.head == row["head"]:
+        if made is not None and made.fits(row):
             body = made.body
         else:
             body = await self._after(row["body"], document.kind, change, schema)
@@ -153,11 +192,29 @@ class DocumentService:
         return found if past is None else Document(found.head, await self._fold(past), found.base)
 
     async def state_of(self, db: Database, tenant: str, thread_id: str, at: int | None) -> Document:
-        """Return the state of a thread. An older version is rebuilt while no transaction is open. Raise
-        NotFound or TooManyRequests."""
+        """Return the state of a thread, now or right after its write `at`. Raise NotFound or TooManyRequests."""
+        return await self._read_for_request(
+            db, tenant, DocumentId.state(thread_id), at, lambda tx: thread_exists(tx, thread_id)
+        )
+
+    async def memory_of(self, db: Database, tenant: str, runtime_name: str, at: int | None) -> Document:
+        """Return the memory of a runtime's name, now or right after its write `at`. Raise NotFound or
+        TooManyRequests."""
+        return await self._read_for_request(db, tenant, DocumentId.memory(runtime_name), at)
+
+    async def _read_for_request(
+        self,
+        db: Database,
+        tenant: str,
+        document: DocumentId,
+        at: int | None,
+        check: Callable[[Tx], Awaitable[None]] | None = None,
+    ) -> Document:
+        """Return a document. An older version is rebuilt while no transaction is open."""
         async with db.transaction(tenant) as tx:
-            await thread_exists(tx, thread_id)
-            found, past = await self._history(tx, DocumentId.state(thread_id), at)
+            if check is not None:
+                await check(tx)
+            found, past = await self._history(tx, document, at)
         return found if past is None else Document(found.head, await self._fold(past, TURN_S), found.base)
 
     async def _history(
@@ -168,8 +225,10 @@ class DocumentService:
             return held, None
         if at > held.head:
             raise NotFound(f"There is no write {at}: the last one is {held.head}.")
-        kept = await store.checkpoint(tx, document, at)
-        n, body = (kept["n"], kept["body"]) if kept is not None else (0, held.base)
+        if 0 < at <= held.forgotten:
+            raise NotFound(f"Write {at} was deleted, with all writes up to {held.forgotten}.")
+        kept = await store.checkpoint(tx, document, at, held.forgotten)
+        n, body = (kept["n"], kept["body"]) if kept is not None else (held.forgotten, held.base)
         if n == at:
             return Document(at, body, held.base), None
         rows = await store.between(tx, document, n, at)
@@ -214,15 +273,27 @@ async def _add(
         author.query_id if author else None,
         author.agent if author else None,
         forked_from,
+        author.principal if author else None,
     )
     await store.save(tx, document, n, body, n if keeps else row["checkpoint"], 0 if keeps else since)
     return written
 
 
-async def log(tx: Tx, thread_id: str, before: int | None, limit: int) -> list[WriteRow]:
-    """Return the writes to a thread's state, newest first. Raise NotFound."""
-    await thread_exists(tx, thread_id)
-    return await store.log(tx, DocumentId.state(thread_id), before, limit)
+async def log(tx: Tx, document: DocumentId, before: int | None, limit: int) -> list[WriteRow]:
+    """Return the writes to the state of a thread or to a memory, newest first. Raise NotFound."""
+    if document.thread_id is not None:
+        await thread_exists(tx, document.thread_id)
+    return await store.log(tx, document, before, limit)
+
+
+async def purge_forgotten(db: Database) -> int:
+    """Remove writes of deleted memories. Return how many were removed."""
+    total = 0
+    while True:
+        removed = await store.purge(db, PURGED_AT_ONCE)
+        total += removed
+        if removed < PURGED_AT_ONCE:
+            return total
 
 
 async def thread_exists(tx: Tx, thread_id: str) -> None:

@@ -9,15 +9,18 @@ from typing import Any
 
 import orjson
 
-from app.base.postgres.database import Tx
+from app.base.postgres.database import Database, Tx
 from app.documents.models import Document, DocumentId, WriteRow
 
 VALUE_SHOWN_BYTES = 4096  # of a value, in a list of writes
 
-HELD = "SELECT head, body, base FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3"
+HELD = (
+    "SELECT head, body, base, forgotten FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3"
+)
 # Writers of one document wait for each other here: the number of a write is the order in which they commit.
 LOCK = """
-SELECT head, body, base, checkpoint, since_bytes FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3
+SELECT head, body, base, forgotten, checkpoint, since_bytes FROM documents
+ WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3
    FOR NO KEY UPDATE
 """
 OPEN = """
@@ -30,11 +33,13 @@ UPDATE documents SET head = $4, body = $5, checkpoint = $6, since_bytes = $7
 """
 SIZE = "SELECT octet_length(body) FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3"
 OF_QUERY = "SELECT kind FROM documents WHERE tenant_id = $1 AND owner_id = $2 ORDER BY kind"
-COLUMNS = "kind, n, path, method, size_bytes, glimpse, failed, work_id, query_id, agent, forked_from, at"
+COLUMNS = (
+    "kind, n, path, method, size_bytes, glimpse, failed, work_id, query_id, agent, forked_from, principal, at"
+)
 ADD = f"""
 INSERT INTO document_writes (tenant_id, owner_id, kind, n, path, method, value, size_bytes, glimpse, checkpoint, work_id, part,
-       failed, query_id, agent, forked_from)
-VALUES ($1, $2, $3, $4, $5, $6, $7::bytea, octet_length($7::bytea), $8, $9, $10, $11, $12, $13, $14, $15)
+       failed, query_id, agent, forked_from, principal)
+VALUES ($1, $2, $3, $4, $5, $6, $7::bytea, octet_length($7::bytea), $8, $9, $10, $11, $12, $13, $14, $15, $16)
 RETURNING {COLUMNS}, NULL::bytea AS value
 """
 # What a call returned has the parts 0, 1, ...; what its handler wrote itself has -1, -2, ...
@@ -46,11 +51,14 @@ SELECT {COLUMNS}, value FROM document_writes WHERE tenant_id = $1 AND work_id = 
 """
 LOG = f"""
 SELECT {COLUMNS}, CASE WHEN size_bytes <= {VALUE_SHOWN_BYTES} THEN value END AS value FROM document_writes
- WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND ($4::bigint IS NULL OR n < $4) ORDER BY n DESC LIMIT $5
+ WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND ($4::bigint IS NULL OR n < $4)
+   AND n > coalesce((SELECT forgotten FROM documents WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3), 0)
+ ORDER BY n DESC LIMIT $5
 """
 CHECKPOINT = """
 SELECT n, checkpoint AS body FROM document_writes
- WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND n <= $4 AND checkpoint IS NOT NULL ORDER BY n DESC LIMIT 1
+ WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND n > $5 AND n <= $4 AND checkpoint IS NOT NULL
+ ORDER BY n DESC LIMIT 1
 """
 BETWEEN = """
 SELECT path, method, value FROM document_writes
@@ -60,6 +68,15 @@ WRITTEN_AT = "SELECT at FROM document_writes WHERE tenant_id = $1 AND owner_id =
 NEXT_OWN_PART = """
 SELECT least(min(part), 0) - 1 FROM document_writes WHERE tenant_id = $1 AND work_id = $2
 """
+OWN_WRITE = f"""
+SELECT {COLUMNS}, NULL::bytea AS value FROM document_writes WHERE tenant_id = $1 AND work_id = $2 AND part = -1
+"""
+# The number of the last write stays: no number is given out twice.
+FORGET = """
+UPDATE documents SET body = base, checkpoint = head, since_bytes = 0, forgotten = head, purge_due = true
+ WHERE tenant_id = $1 AND owner_id = $2 AND kind = $3 AND head > forgotten
+"""
+PURGE = "SELECT purge_forgotten_writes($1)"
 RUNTIME_OF = "SELECT runtime_id FROM queries WHERE tenant_id = $1 AND id = $2"
 THREAD = "SELECT 1 FROM threads WHERE tenant_id = $1 AND id = $2"
 KEEP_CALL = """
@@ -71,7 +88,7 @@ KEPT_CALL = "SELECT args, filled FROM call_variables WHERE tenant_id = $1 AND wo
 
 async def held_document(tx: Tx, document: DocumentId) -> Document | None:
     row = await tx.row(HELD, tx.tenant, document.owner_id, document.kind)
-    return None if row is None else Document(row["head"], row["body"], row["base"])
+    return None if row is None else Document(row["head"], row["body"], row["base"], row["forgotten"])
 
 
 async def size(tx: Tx, document: DocumentId) -> int:
@@ -116,6 +133,23 @@ async def next_own_part(tx: Tx, work_id: str) -> int:
     return part
 
 
+async def own_write(tx: Tx, work_id: str) -> WriteRow | None:
+    """Return the first write that a call made itself, besides its result."""
+    row = await tx.row(OWN_WRITE, tx.tenant, work_id)
+    return None if row is None else _row(row)
+
+
+async def forget(tx: Tx, document: DocumentId) -> bool:
+    """Empty a document and hide its writes, which `purge` removes. Return whether there were any."""
+    return await tx.run(FORGET, tx.tenant, document.owner_id, document.kind) == "UPDATE 1"
+
+
+async def purge(db: Database, limit: int) -> int:
+    """Remove at most `limit` writes that were deleted. Return how many were removed."""
+    (row,) = await db.call(PURGE, limit)
+    return int(row[0])
+
+
 async def runtime_of_query(tx: Tx, query_id: str) -> Any:
     return await tx.value(RUNTIME_OF, tx.tenant, query_id)
 
@@ -134,8 +168,9 @@ async def log(tx: Tx, document: DocumentId, before: int | None, limit: int) -> l
     return [_row(r) for r in await tx.fetch(LOG, tx.tenant, document.owner_id, document.kind, before, limit)]
 
 
-async def checkpoint(tx: Tx, document: DocumentId, at: int) -> Any:
-    return await tx.row(CHECKPOINT, tx.tenant, document.owner_id, document.kind, at)
+async def checkpoint(tx: Tx, document: DocumentId, at: int, forgotten: int) -> Any:
+    """Return the last checkpoint after the deleted writes and up to write `at`, or None."""
+    return await tx.row(CHECKPOINT, tx.tenant, document.owner_id, document.kind, at, forgotten)
 
 
 async def between(tx: Tx, document: DocumentId, after: int, to: int) -> list[Any]:
@@ -173,6 +208,7 @@ def _row(row: Any) -> WriteRow:
         row["query_id"],
         row["agent"],
         row["forked_from"],
+        row["principal"],
         row["at"],
         row["value"],
     )

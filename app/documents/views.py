@@ -1,4 +1,4 @@
-"""Answers of the routes of state."""
+"""Answers of the routes of state and memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,23 @@ class StateView(View):
     document: JsonObject
 
 
+class MemoryView(View):
+    """The memory of a runtime's name, as it is or as it was. `write` is the number of its last write, 0 before any."""
+
+    runtime: str
+    resource: str
+    write: int
+    document: JsonObject
+
+
+class MemoryDeleted(View):
+    runtime: str
+    resource: str
+    deleted: bool
+
+
 class WriteView(View):
-    """A write to the state. `failed`: what was written is the error of a call that failed."""
+    """A write to the state or the memory. `failed`: what was written is the error of a call that failed."""
 
     write: int
     path: str
@@ -34,6 +49,9 @@ class WriteView(View):
     agent: str | None
     forked_from: Annotated[
         str | None, Field(description="`<thread>@<write>` where the state began as that of another thread.")
+    ]
+    principal: Annotated[
+        str | None, Field(description="The caller that wrote outside of any call; memory only.")
     ]
     at: datetime
 

@@ -322,7 +322,7 @@ class PlanExecution:
         size = read.size + flow.view.size
         roots = {root for root in flow.graph.steps[n].call.roots() if root.kind == "ref"}
         if roots and skipped is None:
-            holder = VariableScope(self._plan.thread_id, None, {}, None)
+            holder = VariableScope.of_stored_values(self._plan.thread_id)
             gathered = await self._run.look(
                 lambda tx: self._plans.variables.gather(tx, holder, execution_id, roots)
             )

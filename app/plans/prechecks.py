@@ -49,7 +49,7 @@ async def validate_known_actions(
         read = NOTHING_STORED
         try:
             if roots:
-                read = await variables.gather(tx, VariableScope("", None, {}, None), work_id, roots)
+                read = await variables.gather(tx, VariableScope.of_stored_values(), work_id, roots)
         except VariableError:
             continue  # more than one dispatch carries: that is what the subject is refused for
         stored[n] = read

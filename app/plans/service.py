@@ -114,7 +114,11 @@ class PlanService:
         data, actions, named = draft.data, draft.actions, draft.references
         if variables:
             holder = VariableScope(
-                who.scope.thread_id, who.scope.query_id or None, given, runtime.spec.state_schema
+                who.scope.thread_id,
+                who.scope.query_id or None,
+                given,
+                runtime.spec.state_schema,
+                runtime.name,
             )
             size = bodies.offload_size(data, len(actions))
             flaws, stored = await check_graph(

@@ -78,10 +78,9 @@ async def _settle_output(
     scope = await journal_store.load_scope(tx, row["work_id"])
     if step.call.output is None or query is None or scope is None:
         return []
-    spec = (await plans.runtime_of(tx, plan)).spec
-    holder = VariableScope(
-        plan.thread_id, plan.query_id, query_documents(spec, query.request), spec.state_schema
-    )
+    runtime = await plans.runtime_of(tx, plan)
+    given = query_documents(runtime.spec, query.request)
+    holder = VariableScope(plan.thread_id, plan.query_id, given, runtime.spec.state_schema, runtime.name)
     known: Outcome = (
         Answer(details)
         if outcome == "succeeded"

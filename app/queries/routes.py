@@ -199,7 +199,7 @@ async def make_thread(body: MakeThread, op: Writing) -> Response:
     "/threads/{thread_id}/fork",
     status_code=201,
     summary="A new thread whose state and files begin as those of this one are, or were",
-    description="It takes the state, the files and the version of the runtime, and not the memory: its agents begin anew.",
+    description="It takes the state, the files and the version of the runtime, but no conversation: its agents begin anew.",
     response_model=views.ThreadView,
 )
 async def fork_thread(

@@ -74,6 +74,11 @@ class Runtimes:
             self._latest_ids.pop(next(iter(self._latest_ids)))
         return found
 
+    async def require_name(self, tx: Tx, name: str) -> None:
+        """Raise NotFound unless a version was registered under this name, whether or not it is retired."""
+        if not await store.name_exists(tx, name):
+            raise NotFound(f"There is no runtime named {name!r}; register one with POST /runtimes.")
+
     def cached_latest_id(self, tenant: str, name: str) -> str | None:
         """Return the newest version as of this process's last lookup; the caller must verify it."""
         return self._latest_ids.get((tenant, name))

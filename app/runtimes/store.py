@@ -11,6 +11,7 @@ BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"
 LATEST = """
 SELECT id, retired_at FROM runtimes WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL ORDER BY version DESC LIMIT 1
 """
+NAME_EXISTS = "SELECT EXISTS (SELECT FROM runtimes WHERE tenant_id = $1 AND name = $2)"
 SAME = "SELECT id FROM runtimes WHERE tenant_id = $1 AND name = $2 AND digest = $3"
 # The versions of one line are given out under a lock, so that two registrations do not fight for a number.
 LOCK_LINE = "SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 1))"
@@ -34,6 +35,10 @@ async def by_id(tx: Tx, runtime_id: str) -> Any:
 async def latest(tx: Tx, name: str) -> str | None:
     row = await tx.row(LATEST, tx.tenant, name)
     return None if row is None else str(row["id"])
+
+
+async def name_exists(tx: Tx, name: str) -> bool:
+    return bool(await tx.value(NAME_EXISTS, tx.tenant, name))
 
 
 async def register(tx: Tx, runtime_id: str, name: str, digest: bytes, wire: bytes) -> tuple[Any, bool]:

@@ -10,7 +10,7 @@ from plangate.spec.variables import MISSING, Expression, VariablePath, parse
 
 from app.base.json import low_memory
 from app.base.json.worker import Answer, Verb, pieces
-from app.variables.prompt import prompt_section
+from app.variables.prompt import memory_section, prompt_section
 from app.variables.values import VariableError, fill_call, parse_call
 
 Key = TypeVar("Key")
@@ -18,7 +18,7 @@ Key = TypeVar("Key")
 
 def verbs() -> Mapping[str, Verb]:
     """Return the requests that this worker answers."""
-    return {"fill": _fill, "section": _section}
+    return {"fill": _fill, "section": _section, "memory_section": _memory_section}
 
 
 class DocumentCache(Mapping[Key, Any]):
@@ -58,6 +58,12 @@ def _section(head: Mapping[str, Any], data: bytearray) -> Answer:
     """Return the section of a prompt."""
     documents = DocumentCache(head["kinds"], pieces(data, head["sizes"]))
     return {"text": prompt_section(documents, head["references"])}, b""
+
+
+def _memory_section(head: Mapping[str, Any], data: bytearray) -> Answer:
+    """Return the section of a prompt about the memory."""
+    (body,) = pieces(data, head["sizes"])
+    return {"text": memory_section(low_memory.stored(body))}, b""
 
 
 def _root(text: str) -> VariablePath:

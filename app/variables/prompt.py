@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -27,9 +27,9 @@ with dots (†state.rows.0.name); a key that is no plain word is quoted (†stat
 exists, "†a && †b" needs both and is the last. Inside of other text nothing is replaced. A text that begins with † \
 itself is written with two.
 
-With _outputPath (†state.<path>, or †<name>.<path> of a data object) the result of a call goes there instead of into \
-this conversation, and you get a receipt. _outputMethod is set (default), merge, assign, push or concat. †state lasts \
-as long as this thread, data objects as long as this query.
+With _outputPath (†state.<path>, †memory.<path>, or †<name>.<path> of a data object) the result of a call goes there \
+instead of into this conversation, and you get a receipt. _outputMethod is set (default), merge, assign, push or concat. \
+†memory lasts beyond this thread, †state as long as this thread, data objects as long as this query.
 
 At the beginning of this task there are:
 """
@@ -39,12 +39,25 @@ def prompt_section(documents: Mapping[str, Any], references: Iterable[str]) -> s
     """Return the rules, the paths of these documents by kind, each with its type and glimpse, and the kinds
     of references."""
     paths = (one for kind, document in documents.items() for one in _paths(kind, document))
-    shown = [_line(path, value) for path, value in islice(paths, MAX_LINES)]
-    left = sum(1 for _ in paths)
-    if left:
-        shown.append(f"- and {left} more")
+    shown = _lines((f"†{kind}", keys, value) for (kind, *keys), value in paths)
     shown += [f"- †ref.{_segment(kind)}.<id>: the value of a stored reference" for kind in references]
     return _RULES + "\n".join(shown) + "\n"
+
+
+def memory_section(document: Mapping[str, Any]) -> str:
+    """Return what an agent with the toolkit `memory` is told: the places in the memory, each with its type and
+    glimpse."""
+    if not document:
+        return "# Memory\n\nNothing is remembered yet.\n"
+    places = (("", keys, value) for (_, *keys), value in _paths("memory", document))
+    return "# Memory\n\nAt the beginning of this task the memory holds:\n" + "\n".join(_lines(places)) + "\n"
+
+
+def _lines(places: Iterator[tuple[str, Sequence[str], Any]]) -> list[str]:
+    """Return the lines for the first places, and one that counts the rest."""
+    shown = [_line(root, keys, value) for root, keys, value in islice(places, MAX_LINES)]
+    left = sum(1 for _ in places)
+    return [*shown, f"- and {left} more"] if left else shown
 
 
 def _paths(kind: str, document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -60,8 +73,8 @@ def _paths(kind: str, document: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
             yield from (((kind, key, k), v) for k, v in held.items() if len(k) <= _KEY_CHARS)
 
 
-def _line(path: tuple[str, ...], value: Any) -> str:
-    said = f"†{'.'.join((path[0], *map(_segment, path[1:])))}"
+def _line(root: str, keys: Sequence[str], value: Any) -> str:
+    said = ".".join([*([root] if root else []), *map(_segment, keys)])
     if isinstance(value, Mapping):
         return f"- {said}: {'an empty object' if not value else f'an object of {len(value)} keys'}"
     glimpse = truncate_text(_single_line(glimpse_value(value, depth=1)), _GLIMPSE_CHARS)

@@ -36,7 +36,16 @@ from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
 from app.documents.glimpses import truncate_text
-from app.documents.models import EMPTY, NOTHING, STATE, Author, Document, DocumentId, WriteRow
+from app.documents.models import (
+    EMPTY,
+    MEMORY,
+    NOTHING,
+    SHARED,
+    STATE,
+    Author,
+    DocumentId,
+    WriteRow,
+)
 from app.documents.service import DocumentService, PreparedWrite
 from app.documents.writing import Method, WriteRejected, json_type
 from app.engine.query_run import QueryRun
@@ -50,7 +59,7 @@ from app.references.service import (
     ReferenceService,
 )
 from app.tools.results import Answer, Outcome, ToolError
-from app.variables.prompt import prompt_section
+from app.variables.prompt import memory_section, prompt_section
 from app.variables.values import (
     ARTIFACT,
     MAX_REPLACED_BYTES,
@@ -73,17 +82,29 @@ HELPER_BYTES: Final = 6 * MAX_HYDRATED_BYTES
 @dataclass(frozen=True, slots=True)
 class VariableScope:
     """Whose variables: the state of a thread, what a query came with by kind (or a runtime alone, where there is none
-    yet), and what it wrote."""
+    yet), what it wrote, and the memory of the runtime's name."""
 
     thread_id: str
     query_id: str | None
     given: Mapping[str, Any]
     state_schema: Mapping[str, Any] | None
+    runtime_name: str
 
     @classmethod
     def of(cls, run: QueryRun) -> VariableScope:
         spec, given = run.runtime.spec, query_documents(run.runtime.spec, run.query.request)
-        return cls(run.query.thread_id, run.query.id, given, spec.state_schema)
+        return cls(run.query.thread_id, run.query.id, given, spec.state_schema, run.runtime.name)
+
+    @classmethod
+    def of_stored_values(cls, thread_id: str = "") -> VariableScope:
+        """Return the scope of a reader that only reads references and artifacts."""
+        return cls(thread_id, None, {}, None, "")
+
+    def shared_document(self, kind: str) -> DocumentId:
+        """Return the document of a kind that outlives the query."""
+        if kind == MEMORY:
+            return DocumentId.memory(self.runtime_name)
+        return DocumentId.state(self.thread_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +185,24 @@ class VariableService:
         except VariableError as error:
             return ToolError(f"The call was not made. {error}", "variable_error")
 
+    async def value_at(self, run: QueryRun, path: VariablePath, work_id: str) -> Any:
+        """Return the value at a path, as it is now. Raise VariableError, which says what is there instead."""
+        asked = WrittenCall({"value": str(path)}, (), None)
+        call = parse_call(asked.args, asked.kept, asked.prescribed)
+        gathered = await run.look(lambda tx: self.gather(tx, VariableScope.of(run), work_id, call.roots()))
+        filled, _ = await self._fill(asked, call, gathered)
+        return filled.args["value"]
+
+    async def memory_notes(self, run: QueryRun) -> str:
+        """Return what an agent with the toolkit `memory` is told about the memory when its run begins."""
+        document = DocumentId.memory(run.runtime.name)
+        body = (await run.look(lambda tx: self._documents.read(tx, document))).body
+        if len(body) > LIMITS.process_bytes:
+            async with self._helpers.one() as helper:
+                answer, _ = await helper.asked("memory_section", body, sizes=[len(body)])
+            return str(answer["text"])
+        return await offload(lambda: memory_section(orjson.loads(body)), size=len(body))
+
     def _check_output_path(self, schema: Mapping[str, Any], asked: WrittenCall) -> None:
         """Check the output path of the call against the tool's own. Raise VariableError."""
         wanted = meta_schema(schema)
@@ -242,14 +281,14 @@ class VariableService:
                         await self._artifacts.note(tx, work_id, [(found_one, 0)])
                 except ArtifactNotFound as gone:
                     why[root] = truncate_text(gone.detail, REASON_CHARS)
-            elif root.kind == STATE:
-                held = await self._documents.read(tx, DocumentId.state(holder.thread_id))
+            elif root.kind in SHARED:
+                held = await self._documents.read(tx, holder.shared_document(root.kind))
                 bodies[root] = held.body
             elif query_id and root.kind in own:
                 bodies[root] = await store.body_of_query(tx, query_id, root.kind)
             elif root.kind in given:
                 bodies[root] = strict_json.dumps(given[root.kind])
-        return GatheredDocuments(bodies, why, frozenset({*given, *own, STATE, "ref", ARTIFACT}))
+        return GatheredDocuments(bodies, why, frozenset({*given, *own, *SHARED, "ref", ARTIFACT}))
 
     async def texts(
         self, run: QueryRun, roots: Sequence[VariablePath], work_id: str | None = None
@@ -342,24 +381,22 @@ class VariableService:
         if len(paths) != 1:
             return None
         target = self._target(VariableScope.of(run), scope, paths[0])
-        left = LIMITS.process_bytes - len(data)
-
-        async def look(tx: Tx) -> Document | None:
-            if await store.size(tx, target.document) <= left:
-                return None
-            return await store.held_document(tx, target.document) or Document(0, target.base)
-
-        held = await run.look(look)
-        if held is None:
-            return None
-        return await self._documents.ahead(
-            held, target.document, paths[0], method, value, schema=target.schema, data=data
+        return await self._documents.prepare_large(
+            run.look,
+            target.document,
+            paths[0],
+            method,
+            value,
+            base=target.base,
+            schema=target.schema,
+            data=data,
         )
 
     def _target(self, holder: VariableScope, scope: Scope, path: VariablePath) -> WriteTargetDocument:
         """Return the document that a path leads into."""
-        if path.kind == STATE:
-            return WriteTargetDocument(DocumentId.state(holder.thread_id), EMPTY, holder.state_schema)
+        if path.kind in SHARED:
+            schema = holder.state_schema if path.kind == STATE else None
+            return WriteTargetDocument(holder.shared_document(path.kind), EMPTY, schema)
         given = holder.given
         base = strict_json.dumps(given[path.kind]) if path.kind in given else NOTHING
         return WriteTargetDocument(DocumentId(scope.query_id, path.kind, holder.thread_id), base, None)
@@ -408,18 +445,21 @@ class VariableService:
     async def notes(self, run: QueryRun) -> str:
         """Return what an agent's run is told about its variables when it begins."""
 
-        async def look(tx: Tx) -> tuple[bytes, dict[str, bytes]]:
-            state = await self._documents.read(tx, DocumentId.state(run.query.thread_id))
-            own = await store.of_query(tx, run.query.id)
-            return state.body, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
+        holder = VariableScope.of(run)
 
-        state, own = await run.look(look)
+        async def look(tx: Tx) -> tuple[dict[str, bytes], dict[str, bytes]]:
+            documents = {kind: holder.shared_document(kind) for kind in SHARED}
+            shared = {kind: (await self._documents.read(tx, id)).body for kind, id in documents.items()}
+            own = await store.of_query(tx, run.query.id)
+            return shared, {kind: await store.body_of_query(tx, run.query.id, kind) for kind in own}
+
+        shared, own = await run.look(look)
         given = query_documents(run.runtime.spec, run.query.request)
         inputs, references = given.pop(INPUT), sorted(run.runtime.references)
-        size = len(state) + sum(map(len, own.values()))
+        size = sum(map(len, [*shared.values(), *own.values()]))
         if size > LIMITS.process_bytes:
             named = {kind: own[kind] if kind in own else orjson.dumps(given[kind]) for kind in {*given, *own}}
-            bodies = {INPUT: orjson.dumps(inputs), STATE: state, **dict(sorted(named.items()))}
+            bodies = {INPUT: orjson.dumps(inputs), **shared, **dict(sorted(named.items()))}
             sizes = [len(body) for body in bodies.values()]
             async with self._helpers.one() as helper:
                 answer, _ = await helper.asked(
@@ -429,7 +469,7 @@ class VariableService:
 
         def work() -> str:
             held = {**given, **{kind: orjson.loads(body) for kind, body in own.items()}}
-            first = {INPUT: inputs, STATE: orjson.loads(state)}
+            first = {INPUT: inputs, **{kind: orjson.loads(body) for kind, body in shared.items()}}
             return prompt_section({**first, **{kind: held[kind] for kind in sorted(held)}}, references)
 
         return await offload(work, size=size)

@@ -196,7 +196,7 @@ def _parse_output(path: Any, method: Any) -> OutputPath | None:
         if reference.kind in READ_ONLY:
             raise VariableError(
                 f"{OUTPUT_PATH}: {preview(str(reference))} cannot be written, {DAGGER}{reference.kind} is read-only. Write "
-                f"to {DAGGER}state or to a data object of the query, such as {DAGGER}results."
+                f"to {DAGGER}state, to {DAGGER}memory or to a data object of the query, such as {DAGGER}results."
             )
     return OutputPath(parsed.alternatives, "set" if method is MISSING else method)
 

@@ -11,7 +11,7 @@ GRANT UPDATE ON secrets, signing_secrets, idempotency, runtimes, threads, querie
     plans, plan_revisions, plan_actions, reference_values, reference_pins, reference_uses, outgoing_calls TO plangate_app;
 GRANT UPDATE (blob_bytes) ON tenants TO plangate_app;
 GRANT UPDATE (revoked_at) ON api_keys TO plangate_app;
-GRANT UPDATE (head, body, checkpoint, since_bytes) ON documents TO plangate_app;
+GRANT UPDATE (head, body, checkpoint, since_bytes, forgotten, purge_due) ON documents TO plangate_app;
 GRANT UPDATE (named, used_at) ON blobs TO plangate_app;
 GRANT UPDATE (files, bytes) ON workspaces TO plangate_app;
 GRANT UPDATE (version, deleted) ON workspace_files TO plangate_app;
@@ -28,6 +28,7 @@ GRANT SELECT, UPDATE ON writable_time TO plangate_scan;
 GRANT INSERT ON tenants, events, work_records, artifact_tombstones TO plangate_scan;
 GRANT UPDATE ON threads, queries, work_records, approvals, plans, reference_values TO plangate_scan;
 GRANT UPDATE ON artifact_chains TO plangate_scan;  -- to lock its rows
+GRANT UPDATE (purge_due) ON documents TO plangate_scan;
 GRANT UPDATE (named) ON blobs TO plangate_scan;
 GRANT DELETE ON idempotency, threads, queries, events, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
     reference_pins, outgoing_calls, documents, document_writes, call_variables, workspaces, workspace_versions,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.base.json.limits import JsonLimits
-from app.documents import call_writes
+from app.documents import service
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
@@ -66,6 +66,7 @@ async def test_a_handler_writes_while_its_call_goes_on(api: Caller) -> None:
         "queryId": called.query_id,
         "agent": "solo",
         "forkedFrom": None,
+        "principal": None,
         "at": first.json()["at"],
     }
     await called.write('†state."a.b"', "x" * 5000)
@@ -145,7 +146,7 @@ async def test_only_who_has_the_call_writes(plangate: World, api: Caller) -> Non
 async def test_only_a_place_in_the_state_is_written(api: Caller, path: str) -> None:
     called = await Called.made(api)
     body = refused(await called.post(path, 1), 422)
-    why = "a handler writes to one place in the state, such as †state.total"
+    why = "the path must name one place in the state, such as †state.total"
     assert body["detail"] == f"Nothing was written: {why}."
     assert body["errors"] == [{"pointer": "/path", "message": why}]
 
@@ -155,7 +156,7 @@ async def test_what_does_not_fit_is_not_written(
     api: Caller, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:
-        monkeypatch.setattr(call_writes, "LIMITS", JsonLimits(process_bytes=0))
+        monkeypatch.setattr(service, "LIMITS", JsonLimits(process_bytes=0))
     called = await Called.made(api, stateSchema={"properties": {"n": {"type": "integer"}}})
     body = refused(await called.post("†state.n", "one"), 422)
     assert body["detail"].startswith(

@@ -75,6 +75,17 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("call", "POST", "/tool-calls/{id}/release", {"claimToken": "t"}, "tools:serve"),
     ("call", "GET", "/work-records/{id}", None, "read"),
     ("call", "GET", "/work-records/{id}?tree=true", None, "read"),
+    ("memory", "GET", "/memory/default/{id}", None, "read"),
+    ("memory", "GET", "/memory/default/{id}/log", None, "read"),
+    ("memory", "POST", "/memory/default/{id}", {"path": "†memory.n", "value": 1}, "data:write"),
+    (
+        "memory",
+        "POST",
+        "/memory/default/{id}/log",
+        {"path": "†memory.n", "value": 1, "workId": "w"},
+        "data:write",
+    ),
+    ("memory", "DELETE", "/memory/default/{id}", None, "data:write"),
     ("key", "DELETE", "/keys/{id}", None, "admin"),
     ("secret", "DELETE", "/secrets/{id}", None, "runtimes:write"),
 ]
@@ -101,8 +112,9 @@ async def objects(plangate: World) -> dict[str, str]:
     reference = await api.do("/references", {"kind": "Seats", "value": [1]})
     pay = specs.tool("pay", approval={"kind": "always", "rememberable": True})
     await api.register(specs.scripted(specs.tool("add"), pay, tenant="other", name="tools"))
-    await api.submit(specs.script(("add", {"n": 1})), runtime="tools")
+    adding = await api.submit(specs.script(("add", {"n": 1})), runtime="tools")
     (call,) = await api.claim("add")
+    await api.until(adding["id"], "waiting")
     paying = await api.submit(specs.script(("pay", {"n": 1})), runtime="tools")
     good(await api.decide((await api.gate(paying["id"]))["id"], scope="thread"))
     (grant,) = (await api.read("/grants"))["items"]
@@ -123,6 +135,7 @@ async def objects(plangate: World) -> dict[str, str]:
         "artifact": artifact["id"],
         "key": key["id"],
         "secret": "theirs",
+        "memory": "other",
     }
 
 

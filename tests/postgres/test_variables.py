@@ -491,6 +491,7 @@ async def test_the_model_is_told_of_variables_behind_its_prompt(plangate: World,
         "- †input.who: an object of 1 keys\n"
         '- †input.who."first name": a string, "Ann"\n'
         "- †state: an empty object\n"
+        "- †memory: an empty object\n"
         "- †rates.eur: a number, 1.5\n"
         "- †ref.Basket.<id>: the value of a stored reference\n"
     )

@@ -30,6 +30,7 @@ SPANNING = {
     "key_exists",
     "operator_counts",
     "presume_dead",
+    "purge_forgotten_writes",
     "release_leases",
     "report_process",
     "stranded_queries",

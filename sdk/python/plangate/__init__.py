@@ -66,6 +66,7 @@ if typing.TYPE_CHECKING:
     from plangate.spec.prompts import layered_prompt as layered_prompt
     from plangate.spec.schemas import normalize_schema as normalize_schema
     from plangate.spec.unions import TaggedUnion as TaggedUnion
+    from plangate.thread_state import Memory as Memory
     from plangate.thread_state import State as State
 else:
     _MODULES = {
@@ -97,7 +98,7 @@ else:
         "spec.prompts": "LayeredPrompt augment_prompt_tools layered_prompt",
         "spec.schemas": "normalize_schema",
         "spec.unions": "TaggedUnion",
-        "thread_state": "State",
+        "thread_state": "Memory State",
     }
     _HOMES = {name: f"plangate.{module}" for module, names in _MODULES.items() for name in names.split()}
     __all__ = sorted(_HOMES)

@@ -21,7 +21,7 @@ from plangate.spec.models import ReferenceSpec
 log = logging.getLogger("plangate")
 
 RESERVED_NAMES: Final = frozenset(
-    {"tool_use_id", "services", "references", "artifacts", "state", "progress", "resolved_refs"}
+    {"tool_use_id", "services", "references", "artifacts", "state", "memory", "progress", "resolved_refs"}
 )
 """Names that no service may have, because the context has them itself."""
 
@@ -227,6 +227,8 @@ class CallContext:
         state: The state of the thread, which is `†state` for a model: `get(place=None, default=None)`,
             `set(place, value)`, `merge`, `assign`, `push` and `concat`. A place is written `totals.net`.
             A call that is made again writes nothing twice; one that is over writes nothing.
+        memory: The document that all threads of the runtime's name share, which is `†memory` for a model: the
+            methods are those of `state`.
         progress: `progress(label, phase_index=None, total_phases=None, milestone=None)` tells the readers
             of the query how far the call is, as an event `tool-progress`; it need not be awaited.
 

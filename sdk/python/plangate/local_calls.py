@@ -28,7 +28,7 @@ from plangate.client import (
 from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, to_jsonable
 from plangate.errors import ApiError, PlangateError
 from plangate.handlers import LocalHandler
-from plangate.thread_state import State, StateCalls
+from plangate.thread_state import Memory, MemoryAddresses, MemoryCalls, State, StateCalls
 
 log = logging.getLogger("plangate")
 
@@ -75,6 +75,7 @@ class LocalCalls:
         services: Mapping[str, Any],
         references: ReferenceCalls,
         *,
+        memories: MemoryAddresses | None = None,
         max_concurrent: int = MAX_CONCURRENT,
         lease_ms: int = LEASE_MS,
     ) -> None:
@@ -82,6 +83,7 @@ class LocalCalls:
         self._handlers = {(one.name, one.digest): one.handler for one in handlers}
         self._services = services
         self._references = references
+        self._memories = memories
         self._max = max_concurrent
         self._lease_ms = lease_ms
         self._pool = ThreadPoolExecutor(max_concurrent, thread_name_prefix="plangate-call")
@@ -281,6 +283,10 @@ class LocalCalls:
         if thread_id is not None:
             held["artifacts"] = CallArtifacts(Artifacts(self._client, work_id), thread_id, bridge)
             held["state"] = State(StateCalls(self._client, thread_id, work_id), bridge)
+        runtime_id = asked.get("runtimeId")
+        if runtime_id is not None and self._memories is not None:
+            memory = MemoryCalls(self._client, self._memories, runtime_id, work_id)
+            held["memory"] = Memory(memory, bridge)
         if call["purpose"] == "action":
             held |= dispatch_fields(call)
         return CallContext(held, self._services)

@@ -1,4 +1,5 @@
-"""The runtime: queries, references and artifacts. Its bases are `ApprovalMethods`, `ThreadMethods` and `PlanMethods`."""
+"""The runtime: queries, references and artifacts. Its bases are `ApprovalMethods`, `ThreadMethods`,
+`MemoryMethods` and `PlanMethods`."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from plangate.handlers import local_handlers
 from plangate.local_calls import LocalCalls
 from plangate.local_service import LocalService
 from plangate.spec.models import ReferenceSpec
+from plangate.thread_state import MemoryAddresses
 
 EventHook = Callable[[dict[str, Any]], Any]
 
@@ -111,7 +112,9 @@ class RuntimeSession:
             )
             if served:
                 references = ReferenceCalls(client, record["id"], prepared.references)
-                calls = LocalCalls(client, served, self._services, references)
+                tenant = prepared.wire["tenant"]["resourceId"]
+                memories = MemoryAddresses(client, tenant, {record["id"]: record["name"]})
+                calls = LocalCalls(client, served, self._services, references, memories=memories)
                 held.push_async_callback(calls.aclose)
                 await calls.start()
             self._connection, self._record = client, record

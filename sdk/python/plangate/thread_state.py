@@ -1,4 +1,4 @@
-"""`ctx.state`: the state of the thread that a call is made in, read and written by its handler."""
+"""`ctx.state` and `ctx.memory`: the documents that the handler of a call reads and writes."""
 
 from __future__ import annotations
 
@@ -6,73 +6,113 @@ from typing import Any, Final
 
 from plangate.client import ServiceClient, path
 from plangate.context import Bridge, IdempotencyKeys, to_jsonable
-from plangate.spec.variables import (
-    DAGGER,
-    MISSING,
-    Expression,
-    InvalidVariable,
-    VariablePath,
-    parse,
-    resolve_path,
-)
+from plangate.spec.variables import DAGGER, MISSING, InvalidVariable, VariablePath, parse_place, resolve_path
 
-STATE: Final = f"{DAGGER}state"
+STATE: Final = "state"
+MEMORY: Final = "memory"
 
 
-def state_path(place: str) -> VariablePath:
-    """Return the variable of a place in the state.
+def document_path(kind: str, place: str) -> VariablePath:
+    """Return the variable of a place in the document of a kind.
 
     Raises:
-        ValueError: for what is no path.
+        ValueError: for what is no place.
 
     Example:
-        >>> str(state_path('totals."net.eur"'))
+        >>> str(document_path("state", 'totals."net.eur"'))
         '†state.totals."net.eur"'
     """
     if not isinstance(place, str) or place.startswith(DAGGER):
-        raise ValueError(f"{place!r} is not a path: write it as after {STATE}., such as totals.net")
+        raise ValueError(f"{place!r} is not a path: write it as after {DAGGER}{kind}., such as totals.net")
     try:
-        parsed = parse(f"{STATE}.{place}")
+        return parse_place(kind, place)
     except InvalidVariable as error:
         raise ValueError(f"{place!r} is not a path: {error}") from None
-    references = list(parsed.paths()) if isinstance(parsed, Expression) else []
-    if len(references) != 1:
-        raise ValueError(f"{place!r} is more than one path")
-    return references[0]
 
 
-class StateCalls:
-    """Reading and writing the state of a thread. `work_id` is the call that does it."""
+class DocumentCalls:
+    """Reading and writing a document. `work_id` is the call that does it."""
 
-    def __init__(self, client: ServiceClient, thread_id: str, work_id: str) -> None:
+    kind: str
+
+    def __init__(self, client: ServiceClient, work_id: str) -> None:
         self._client = client
-        self._where = path("threads", thread_id, "state")
         self._work_id = work_id
         self._keys = IdempotencyKeys(work_id)
 
+    async def _where(self) -> str:
+        """Return the address of the document."""
+        raise NotImplementedError
+
     async def get(self, place: str | None, default: Any) -> Any:
-        inside = () if place is None else state_path(place).path
-        found = await self._client.request("GET", self._where)
+        inside = () if place is None else document_path(self.kind, place).path
+        found = await self._client.request("GET", await self._where())
         value = resolve_path(found["document"], inside)
         return default if value is MISSING else value
 
     async def write(self, method: str, place: str, value: Any) -> dict[str, Any]:
         body = {
             "workId": self._work_id,
-            "path": str(state_path(place)),
+            "path": str(document_path(self.kind, place)),
             "method": method,
             "value": to_jsonable(value),
         }
-        where = f"{self._where}/log"
+        where = f"{await self._where()}/log"
         key = self._keys.next_key(where, body)
         written: dict[str, Any] = await self._client.request("POST", where, body, key=key)
         return written
 
 
-class State:
-    """`ctx.state`: what `†state` is to a model. In an async handler each call is awaited; in a sync one it returns.
+class StateCalls(DocumentCalls):
+    """The state of a thread."""
 
-    A place is written as after `†state.`: `totals.net`, `rows.0`, `totals."net.eur"`. A write gives its entry in
+    kind = STATE
+
+    def __init__(self, client: ServiceClient, thread_id: str, work_id: str) -> None:
+        super().__init__(client, work_id)
+        self._address = path("threads", thread_id, "state")
+
+    async def _where(self) -> str:
+        return self._address
+
+
+class MemoryAddresses:
+    """Where the memories of runtimes are, by the ids of their versions."""
+
+    def __init__(self, client: ServiceClient, resource: str, names: dict[str, str]) -> None:
+        """`names` are the names of versions that are known already."""
+        self._client = client
+        self._resource = resource
+        self._names = dict(names)
+
+    async def of(self, runtime_id: str) -> str:
+        name = self._names.get(runtime_id)
+        if name is None:
+            record = await self._client.request("GET", path("runtimes", runtime_id))
+            name = self._names[runtime_id] = record["name"]
+        return path("memory", name, self._resource)
+
+
+class MemoryCalls(DocumentCalls):
+    """The memory of a runtime."""
+
+    kind = MEMORY
+
+    def __init__(
+        self, client: ServiceClient, addresses: MemoryAddresses, runtime_id: str, work_id: str
+    ) -> None:
+        super().__init__(client, work_id)
+        self._addresses = addresses
+        self._runtime_id = runtime_id
+
+    async def _where(self) -> str:
+        return await self._addresses.of(self._runtime_id)
+
+
+class Document:
+    """What `ctx.state` and `ctx.memory` have in common. In an async handler each call is awaited; in a sync one it returns.
+
+    A place is written as after `†state.` or `†memory.`: `totals.net`, `rows.0`, `totals."net.eur"`. A write gives its entry in
     the log. A call that is made again after a crash writes nothing twice, and one that is over writes nothing.
 
     Example:
@@ -81,7 +121,7 @@ class State:
         ...     return len(await ctx.state.get("seen"))
     """
 
-    def __init__(self, calls: StateCalls, bridge: Bridge) -> None:
+    def __init__(self, calls: DocumentCalls, bridge: Bridge) -> None:
         self._calls = calls
         self._bridge = bridge
 
@@ -184,3 +224,23 @@ class State:
 
     def _write(self, method: str, place: str, value: Any) -> Any:
         return self._bridge.run(self._calls.write(method, place, value))
+
+
+class State(Document):
+    """`ctx.state`: the state of the thread that a call is made in.
+
+    Example:
+        >>> async def note(args, ctx):
+        ...     await ctx.state.push("seen", args["order"])
+        ...     return len(await ctx.state.get("seen"))
+    """
+
+
+class Memory(Document):
+    """`ctx.memory`: the document that all threads of the runtime's name share.
+
+    Example:
+        >>> async def greet(args, ctx):
+        ...     await ctx.memory.set("customer.name", args["name"])
+        ...     return await ctx.memory.get("customer")
+    """

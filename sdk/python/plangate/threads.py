@@ -62,7 +62,7 @@ class ThreadMethods(ApprovalMethods):
     async def fork_thread(self, thread_id: str, *, at: int | None = None) -> dict[str, Any]:
         """Create a thread whose state begins as a copy of another's, and return it: `{"id", "runtimeId", ...}`.
 
-        It takes the state, the files and the version of the runtime, and not the memory: its agents begin anew.
+        It takes the state, the files and the version of the runtime, but no conversation: its agents begin anew.
         Its `id` is what `query` takes as `thread_id`.
 
         Args:

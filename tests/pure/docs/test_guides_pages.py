@@ -50,6 +50,7 @@ GUIDES = (
     "approvals",
     "references",
     "variables",
+    "memory",
     "graphs",
     "artifacts",
     "events",

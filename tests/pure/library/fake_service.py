@@ -86,7 +86,7 @@ class FakeService:
     def _built_in(self, method: str, path: str, body: Json) -> tuple[int, Json]:
         match path.strip("/").split("/"):
             case ["runtimes"]:
-                return 201, {"id": "rt_1", "version": 1, "spec": body, **self.registered}
+                return 201, {"id": "rt_1", "name": "default", "version": 1, "spec": body, **self.registered}
             case ["tool-calls", "claim"]:
                 return 200, {"calls": self._claimed(body)}
             case ["tool-calls", work_id, "result"]:

@@ -13,7 +13,16 @@ from plangate.context import Bridge
 
 from tests.pure.library.fake_service import fake_service
 
-RESERVED = ("tool_use_id", "services", "references", "artifacts", "state", "progress", "resolved_refs")
+RESERVED = (
+    "tool_use_id",
+    "services",
+    "references",
+    "artifacts",
+    "state",
+    "memory",
+    "progress",
+    "resolved_refs",
+)
 
 
 def opened(**parts: Any) -> plangate.Runtime:
@@ -51,8 +60,8 @@ def test_names_that_the_context_has_itself_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="services cannot be called") as refused:
         opened(services={"db": 1, name: 2})
     assert str(refused.value) == (
-        f"services cannot be called {name}: handlers find something else under artifacts, progress, references, "
-        "resolved_refs, services, state, tool_use_id; rename them"
+        f"services cannot be called {name}: handlers find something else under artifacts, memory, progress, "
+        "references, resolved_refs, services, state, tool_use_id; rename them"
     )
 
 

@@ -9,7 +9,7 @@ import plangate
 import pytest
 from plangate import define_runtime, define_specialist, define_tool
 from plangate.context import IdempotencyKeys
-from plangate.thread_state import state_path
+from plangate.thread_state import document_path
 
 from tests.pure.library.fake_service import FakeService, fake_service
 
@@ -233,7 +233,7 @@ async def test_the_whole_state_and_a_null_in_it() -> None:
 )
 def test_what_is_no_place(place: Any, why: str) -> None:
     with pytest.raises(ValueError, match="^" + repr(place).replace("|", r"\|")) as refused:
-        state_path(place)
+        document_path("state", place)
     assert why in str(refused.value)
 
 

@@ -180,7 +180,7 @@ class ReferenceCreatedEvent(Envelope):
 
 
 class StateWriteEvent(Envelope):
-    """Something was written to the state or to a data object."""
+    """Something was written to the state, the memory or a data object."""
 
     type: Literal["state-write"]
     data: StateChange

@@ -13,6 +13,7 @@ from plangate.spec.action_schemas import META_FIELDS
 from plangate.spec.artifact_toolkit import ARTIFACTS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
+from plangate.spec.memory_toolkit import MEMORY
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
 from plangate.spec.plan_schemas import discriminator, variants
 from plangate.spec.variable_schemas import has_variables, planner_parameters
@@ -110,6 +111,7 @@ TOOLKITS: Final[Mapping[str, tuple[BuiltinTool, ...]]] = MappingProxyType(
         "plans": (_STORE_PLAN, _GET_PLAN, _EXECUTE_PLAN),
         "references": (_RESOLVE_REF, _GLIMPSE_REF),
         "variables": (),
+        "memory": MEMORY,
         "artifacts": ARTIFACTS,
         "workspace": WORKSPACE,
     }

@@ -27,7 +27,7 @@ META_PARAMETERS: Final = (OUTPUT_PATH, OUTPUT_METHOD)
 _VARIABLE: Final = {"type": "string", "pattern": PATTERN}
 _PARAMETERS: Final = ("properties/", "additionalProperties")
 _ABOUT: Final = ("title", "description", "default", "examples", "deprecated")
-_OUTPUT: Final = f"{DAGGER}state.<path>, or {DAGGER}<name>.<path> of a data object."
+_OUTPUT: Final = f"{DAGGER}state.<path>, {DAGGER}memory.<path>, or {DAGGER}<name>.<path> of a data object."
 _PATH_SCHEMA: Final = {
     **_VARIABLE,
     "description": f"Where the result goes instead of into this conversation: {_OUTPUT} You get a receipt.",
@@ -44,7 +44,7 @@ _METHOD_SCHEMA: Final = {
 }
 
 
-_RESERVED: Final = frozenset({"state", *READ_ONLY})
+_RESERVED: Final = frozenset({"state", "memory", *READ_ONLY})
 _DATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 

@@ -32,6 +32,7 @@ class InvalidVariable(ValueError):
     def __init__(self, position: int, message: str) -> None:
         super().__init__(f"at character {position}: {message}")
         self.position = position
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,28 @@ def parse(text: str) -> Expression | str:
         if operator != " || ":
             raise InvalidVariable(at, _unexpected(text, at))
         at += 4
+
+
+def parse_place(kind: str, place: str) -> VariablePath:
+    """Return the path of a place in the document of a kind: `totals.net` is what follows `†state.`.
+
+    Raises InvalidVariable for anything else.
+
+    Example:
+        >>> str(parse_place("memory", 'totals."net.eur"'))
+        '†memory.totals."net.eur"'
+    """
+    prefix = f"{DAGGER}{kind}."
+    if place.startswith(DAGGER):
+        raise InvalidVariable(0, f"leave out {prefix} in front")
+    try:
+        parsed = parse(prefix + place)
+    except InvalidVariable as error:
+        raise InvalidVariable(error.position - len(prefix), error.message) from None
+    paths = list(parsed.paths()) if isinstance(parsed, Expression) else []
+    if len(paths) != 1:
+        raise InvalidVariable(0, "this is more than one path")
+    return paths[0]
 
 
 def _parse_path(text: str, at: int) -> tuple[VariablePath, int]:
