@@ -114,10 +114,11 @@ async def objects(plangate: World) -> dict[str, str]:
     await api.register(specs.scripted(specs.tool("add"), pay, tenant="other", name="tools"))
     adding = await api.submit(specs.script(("add", {"n": 1})), runtime="tools")
     (call,) = await api.claim("add")
-    await api.until(adding["id"], "waiting")
     paying = await api.submit(specs.script(("pay", {"n": 1})), runtime="tools")
     good(await api.decide((await api.gate(paying["id"]))["id"], scope="thread"))
     (grant,) = (await api.read("/grants"))["items"]
+    for waiting in (query, adding, paying):
+        await api.until(waiting["id"], "waiting")
     good(await api.request("PUT", f"/threads/{query['threadId']}/files/a", content=b"hidden"))
     asked = {"threadId": query["threadId"], "channel": "design", "path": "a"}
     artifact = await api.do("/artifacts", asked)
