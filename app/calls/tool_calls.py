@@ -274,7 +274,7 @@ class ToolCalls:
             closed = _closed_record(agent, scope, call, status, error=orjson.dumps(error))
             answered = replace(call, answer=note + kept.message, is_error=True)
         if replaced is not None:
-            body["sentArgs"] = replaced
+            body["sent_args"] = replaced
         told = event(
             scope,
             ToolInvocationEvent,
