@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Response
 from plangate.events import ApprovalInfo
 from plangate.spec.base import at_most
+from plangate.statuses import ApprovalStatus
 from pydantic import Field, JsonValue
 
 from app.approvals import grants, store, views
@@ -65,7 +66,7 @@ async def list_approvals(
     op: Reading,
     approvals: Approvals,
     page: Paging,
-    status: Literal["pending", "approved", "rejected", "revised", "expired", "cancelled"] | None = None,
+    status: ApprovalStatus | None = None,
     query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     kind: Literal["plan", "tool"] | None = None,

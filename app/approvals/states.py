@@ -1,31 +1,28 @@
-"""The life of an approval."""
+"""The lifecycle of an approval."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Mapping
+from typing import Final
+
+from plangate.statuses import ApprovalStatus, Decision
 
 from app.base.lifecycle import Lifecycle
 
-
-class ApprovalStatus(StrEnum):
-    PENDING = "pending"
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    REVISED = "revised"
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
-
-
-APPROVAL_LIFE = Lifecycle(
+APPROVAL_LIFE = Lifecycle[ApprovalStatus](
     "approval",
     {
-        ApprovalStatus.PENDING: tuple(s for s in ApprovalStatus if s != ApprovalStatus.PENDING),
-        **{s: () for s in ApprovalStatus if s != ApprovalStatus.PENDING},
+        "pending": ("approved", "rejected", "revised", "expired", "cancelled"),
+        "approved": (),
+        "rejected": (),
+        "revised": (),
+        "expired": (),
+        "cancelled": (),
     },
 )
 
-STATUS_OF_DECISION = {
-    "approve": ApprovalStatus.APPROVED,
-    "reject": ApprovalStatus.REJECTED,
-    "revise": ApprovalStatus.REVISED,
+STATUS_OF_DECISION: Final[Mapping[Decision, ApprovalStatus]] = {
+    "approve": "approved",
+    "reject": "rejected",
+    "revise": "revised",
 }

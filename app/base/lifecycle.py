@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -16,25 +15,22 @@ S = TypeVar("S", bound=str)
 
 @dataclass(frozen=True)
 class Lifecycle(Generic[S]):
-    """The states of one kind of thing and the steps between them.
+    """The states of one kind of thing and the transitions between them.
 
     `name` is the noun that messages use ("query"). `transitions` names every state once, in the order in
-    which people should read them; the first is where life begins, one without successors is terminal.
+    which people should read them. The first state is the initial one; a state without successors is terminal.
     """
 
     name: str
-    transitions: Mapping[S, Collection[S]]
+    transitions: Mapping[S, tuple[S, ...]]
 
     def __post_init__(self) -> None:
         """Raise ValueError if the table is empty, or a state is missing from it."""
         if not self.transitions:
             raise ValueError(f"the lifecycle of {self.name} has no states")
         table = {state: tuple(following) for state, following in self.transitions.items()}
-        wanted: set[S] = {state for following in table.values() for state in following}
-        for kind in {type(state) for state in table}:
-            if issubclass(kind, Enum):
-                wanted.update(kind)
-        if missing := sorted(_text(state) for state in wanted - table.keys()):
+        reachable = {state for following in table.values() for state in following}
+        if missing := sorted(reachable - table.keys()):
             raise ValueError(f"the lifecycle of {self.name} has no row for {', '.join(missing)}")
         object.__setattr__(self, "transitions", MappingProxyType(table))
 
@@ -56,28 +52,35 @@ class Lifecycle(Generic[S]):
         """Raise Conflict, naming both states and what is allowed, unless `to` may follow `current`."""
         if self.allows(current, to):
             return
-        allowed = [_text(state) for state in self.transitions[current]]
+        allowed = list(self.transitions[current])
         may = f"it can become {' or '.join(allowed)}" if allowed else "it is over and stays as it is"
         raise Conflict(
-            f"The {self.name} is {_text(current)} and cannot become {_text(to)}; {may}.",
-            extra={"state": _text(current), "allowed": allowed},
+            f"The {self.name} is {current} and cannot become {to}; {may}.",
+            extra={"state": current, "allowed": allowed},
+        )
+
+    def trigger(self, table: str) -> str:
+        """Return the SQL of a trigger that rejects every other change of `status` in this table of the database.
+
+        The condition is the whole check, so an allowed transition calls no function.
+        """
+        steps = [(state, to) for state, following in self.transitions.items() for to in following]
+        pairs = ",\n    ".join(f"('{state}', '{to}')" for state, to in steps)
+        return (
+            f"CREATE OR REPLACE TRIGGER lifecycle BEFORE UPDATE OF status ON {table} FOR EACH ROW\n"
+            f"WHEN (OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (\n    {pairs}))\n"
+            f"EXECUTE FUNCTION reject_transition('{self.name}');\n"
         )
 
     def mermaid(self) -> str:
         """Return the state diagram in Mermaid's language, in the order of the table, without a final
         newline."""
         lines = ["stateDiagram-v2"]
-        names = {state: re.sub(r"\W", "_", _text(state)) for state in self.transitions}
-        lines += [
-            f'    state "{_text(state)}" as {name}' for state, name in names.items() if name != _text(state)
-        ]
+        names = {state: re.sub(r"\W", "_", state) for state in self.transitions}
+        lines += [f'    state "{state}" as {name}' for state, name in names.items() if name != state]
         lines.append(f"    [*] --> {names[self.initial]}")
         for state, following in self.transitions.items():
             lines += [f"    {names[state]} --> {names[other]}" for other in following]
             if not following:
                 lines.append(f"    {names[state]} --> [*]")
         return "\n".join(lines)
-
-
-def _text(state: str) -> str:
-    return str(state.value) if isinstance(state, Enum) else state

@@ -17,6 +17,7 @@ from plangate.spec.builtin import BuiltinTool as BuiltinDefinition
 from plangate.spec.gate_checks import TOOL_RESULT
 from plangate.spec.models import AgentSpec, ToolSpec
 from plangate.spec.variable_schemas import agent_schema, schema_without_meta
+from plangate.statuses import WorkStatus
 
 from app.base.errors import Malformed, TooLarge
 from app.base.json import strict_json
@@ -32,7 +33,7 @@ from app.documents.writing import WriteRejected
 from app.engine.query_run import QueryRun, retry_while_unavailable
 from app.engine.work_data import readable_arguments
 from app.journal import store as journal_store
-from app.journal.models import Entry, Scope, Work, WorkStatus, event
+from app.journal.models import Entry, Scope, Work, event
 from app.llm.messages import ToolDefinition
 from app.references.glimpses import MAX_GLIMPSE_BYTES
 from app.references.service import ReferenceService

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from plangate.statuses import WorkKind, WorkStatus
+
 from app.base.ids import with_prefix
-from app.journal.models import Work, WorkKind, WorkStatus
+from app.journal.models import Work
 from app.llm.messages import Usage
 
 

@@ -10,13 +10,9 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 from plangate.events import Envelope
+from plangate.statuses import WorkKind, WorkStatus
 
 from app.base.clock import now_text
-
-WorkKind = Literal[
-    "query", "agent", "model_call", "tool_call", "predicate", "plan_execution", "action", "host"
-]
-WorkStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled", "unknown"]
 
 PROGRESS_KINDS: frozenset[WorkKind] = frozenset({"model_call", "tool_call", "predicate", "action"})
 """Kinds of work whose end is progress of their query: no later attempt repeats them."""

@@ -15,13 +15,13 @@ from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH, fixed_output_path
 from plangate.spec.variables import DAGGER, replace_variables
+from plangate.statuses import ActionStatus
 
 from app.base.errors import FieldError
 from app.base.json.strict_json import canonical, dumps
 from app.base.schema.checker import SchemaChecker
 from app.base.schema.parts import HOLE
 from app.documents.glimpses import truncate_text
-from app.plans.states import ActionStatus
 from app.tools.models import CallOutcome
 
 META = (OUTPUT_PATH, OUTPUT_METHOD)
@@ -409,12 +409,12 @@ class Verdict:
 
     @classmethod
     def failed(cls, code: str, message: str) -> Verdict:
-        return cls(ActionStatus.FAILED, error={"code": code, "message": message})
+        return cls("failed", error={"code": code, "message": message})
 
     @classmethod
     def unknown(cls, message: str) -> Verdict:
         """`message` is for the person who settles it: what is known."""
-        return cls(ActionStatus.UNKNOWN, error={"code": "outcome_unknown", "message": message})
+        return cls("unknown", error={"code": "outcome_unknown", "message": message})
 
 
 def action_result(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
@@ -431,7 +431,7 @@ def action_result(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
         result, wrong = {"details": outcome.output}, None
     if wrong is not None:
         return Verdict.failed("bad_dispatch_result", wrong)
-    return Verdict(ActionStatus.SUCCEEDED, result)
+    return Verdict("succeeded", result)
 
 
 def _bytes_per_action(result: dict[str, Any], most: int) -> bytes:

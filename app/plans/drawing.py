@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from plangate.spec.variables import VariablePath
+from plangate.statuses import ActionStatus
 
 from app.base.json.offload import loads
 from app.base.responses import to_wire
@@ -15,7 +16,6 @@ from app.documents.glimpses import truncate_text
 from app.plans.body import parse_actions
 from app.plans.graph import PlanGraph
 from app.plans.models import Plan
-from app.plans.states import ActionStatus
 from app.plans.views import EdgeView, GraphView
 
 MAX_EDGES: Final = 10_000
@@ -26,12 +26,12 @@ PATH_CHARS: Final = 80
 PATHS_SHOWN: Final = 3  # at one arrow
 
 STYLES: Final = {
-    ActionStatus.PENDING: "fill:#f4f4f4,stroke:#767676,color:#1a1a1a",
-    ActionStatus.DISPATCHED: "fill:#dbeafe,stroke:#1d4ed8,color:#1a1a1a",
-    ActionStatus.SUCCEEDED: "fill:#dcfce7,stroke:#15803d,color:#1a1a1a",
-    ActionStatus.FAILED: "fill:#fee2e2,stroke:#b91c1c,color:#1a1a1a",
-    ActionStatus.SKIPPED: "fill:#ffffff,stroke:#767676,color:#555555,stroke-dasharray:4",
-    ActionStatus.UNKNOWN: "fill:#fef3c7,stroke:#b45309,color:#1a1a1a",
+    "pending": "fill:#f4f4f4,stroke:#767676,color:#1a1a1a",
+    "dispatched": "fill:#dbeafe,stroke:#1d4ed8,color:#1a1a1a",
+    "succeeded": "fill:#dcfce7,stroke:#15803d,color:#1a1a1a",
+    "failed": "fill:#fee2e2,stroke:#b91c1c,color:#1a1a1a",
+    "skipped": "fill:#ffffff,stroke:#767676,color:#555555,stroke-dasharray:4",
+    "unknown": "fill:#fef3c7,stroke:#b45309,color:#1a1a1a",
 }
 
 MARK: Final = "\ufb02"  # with this ligature Mermaid marks the numbers of characters
@@ -91,8 +91,8 @@ class PlanDrawing:
             yield f'n{writer} -->|"{", ".join([*told, *more])}"| n{reader}'
         if self.edges_left_out:
             yield f'more["{self.edges_left_out} more are not drawn"]'
-        for status in ActionStatus:
-            if any(node.status is status for node in self.nodes):
+        for status in get_args(ActionStatus):
+            if any(node.status == status for node in self.nodes):
                 yield f"classDef {status} {STYLES[status]}"
 
 
@@ -107,7 +107,7 @@ def draw_plan(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> PlanDrawing:
     nodes = []
     for n, action in enumerate(actions):
         row = by_index.get(n)
-        status, attempts = (ActionStatus(row["status"]), row["attempts"]) if row else (None, 0)
+        status, attempts = (row["status"], row["attempts"]) if row else (None, 0)
         nodes.append(PlanNode(n, action.kind, reads[n], writes[n], status, attempts))
     edges, left_out = _edges(graph) if graph else ((), 0)
     return PlanDrawing(plan, tuple(nodes), edges, left_out)

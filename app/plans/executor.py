@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from plangate.events import WorkEndEvent, WorkStartEvent
+from plangate.statuses import PlanStatus
 
 from app.base.ids import new_id
 from app.base.json import strict_json
@@ -34,7 +35,7 @@ from app.plans.dispatch import DispatchBatch, DispatchPlanner
 from app.plans.graph import ExecutionOrder
 from app.plans.models import Plan
 from app.plans.service import Actor, PlanService
-from app.plans.states import ACTION_LIFE, ActionStatus, PlanStatus
+from app.plans.states import ACTION_LIFE
 from app.plans.summary import execution_summary
 from app.plans.variables import ExecutionFlow, deliver_result, parse_documents, prepare_large_write
 from app.runtimes.models import Runtime
@@ -107,14 +108,14 @@ class PlanExecution:
         await self._dispatch_all(work.id)
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
         answer = await offload(execution_summary, rows, size=sum(len(row["result"] or b"") for row in rows))
-        status = PlanStatus(answer["status"])
-        ended = replace(work, status="succeeded" if status is PlanStatus.EXECUTED else "failed")
+        status: PlanStatus = answer["status"]
+        ended = replace(work, status="succeeded" if status == "executed" else "failed")
         told = event(self._scope(work.id), WorkEndEvent, data=work_data(ended))
 
         async def close(tx: Tx) -> None:
             await store.lock(tx, self._plan.id)
             plan = await self._plans.named(tx, None, self._plan.id)
-            if plan.status is PlanStatus.EXECUTING:
+            if plan.status == "executing":
                 await self._plans.move(
                     tx, self._runtime, plan, status, self._who, result=strict_json.dumps(answer)
                 )
@@ -145,12 +146,12 @@ class PlanExecution:
         order = ExecutionOrder([frozenset()] * len(shipments))
         if self._flow is not None:  # an earlier run of the query may have begun
             rows = await self._run.look(lambda tx: self._start_actions(tx, None))
-            outside = (ActionStatus.DISPATCHED, ActionStatus.UNKNOWN)
+            outside = ("dispatched", "unknown")
             order = ExecutionOrder(
                 self._flow.graph.needs, {r["index"] for r in rows if r["status"] in outside}
             )
             for row in rows:
-                if ActionStatus(row["status"]) in ACTION_LIFE.terminal:
+                if row["status"] in ACTION_LIFE.terminal:
                     order.done(row["index"])
         limits = self._runtime.spec.limits
         lanes = min((limits and limits.max_parallel_actions) or MAX_PARALLEL, len(shipments))
@@ -199,7 +200,7 @@ class PlanExecution:
         their rows."""
         assert self._flow is not None
         rows = await store.actions(tx, self._plan.id, indexes)
-        over = {r["index"]: r for r in rows if ActionStatus(r["status"]) in ACTION_LIFE.terminal}
+        over = {r["index"]: r for r in rows if r["status"] in ACTION_LIFE.terminal}
         works = [
             r["work_id"] for n, r in over.items() if r["work_id"] and self._flow.graph.steps[n].call.output
         ]
@@ -207,7 +208,7 @@ class PlanExecution:
         for write in await state_store.of_calls(tx, works) if works else []:
             written.setdefault(write.work_id, []).append(write)
         for n, row in over.items():
-            await self._flow.ended(n, ActionStatus(row["status"]), written.get(row["work_id"], ()))
+            await self._flow.ended(n, row["status"], written.get(row["work_id"], ()))
         return rows
 
     async def _outcome(
@@ -275,7 +276,7 @@ class PlanExecution:
         )
         scope = self._run.scope(call.work_id, execution_id, self._who.scope.agent)
         await self._plans.move_actions(
-            tx, self._plan.id, scope, open_rows, ActionStatus.DISPATCHED, work_id=call.work_id
+            tx, self._plan.id, scope, open_rows, "dispatched", work_id=call.work_id
         )
         await (self._dispatch.calls.offer_again if again else self._dispatch.calls.offer)(tx, call)
         await self._open_work(tx, call.work_id, execution_id, call.name, scope.agent)
@@ -334,7 +335,7 @@ class PlanExecution:
         def work() -> list[dict[str, Any]] | Verdict:
             why = skipped or flow.missing_alternatives_reason(n, values)
             if why is not None:
-                return Verdict(ActionStatus.SKIPPED, error={"code": "skipped", "message": why})
+                return Verdict("skipped", error={"code": "skipped", "message": why})
             made = flow.fill(n, values, why_not)
             flaws = bodies.action_errors(spec, self._body, n, made.args, self._plans.schemas)
             if flaws:
@@ -369,7 +370,7 @@ class PlanExecution:
 
         status, output = verdict.status, self._output_path(shipment)
         try:
-            if output is None or status not in (ActionStatus.SUCCEEDED, ActionStatus.FAILED):
+            if output is None or status not in ("succeeded", "failed"):
                 written = await self._run.in_fenced_transaction(lambda tx: record(tx, verdict, None))
             else:
                 scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
@@ -380,7 +381,7 @@ class PlanExecution:
                     way = WriteTarget(output, *ready)
                     written = await self._run.in_fenced_transaction(lambda tx: record(tx, verdict, way))
         except WriteRejected as refused:
-            ran = verdict.status is ActionStatus.SUCCEEDED
+            ran = verdict.status == "succeeded"
             said = (
                 "The action ran, but its result"
                 if ran
@@ -412,9 +413,9 @@ class PlanExecution:
         await self._run.record_progress(tx)
         scope = self._run.scope(work_id, execution_id, self._who.scope.agent)
         status, unsent = verdict.status, rows[0]["status"] == "pending"
-        if unsent and status is ActionStatus.SKIPPED:  # no work was done for it
+        if unsent and status == "skipped":  # no work was done for it
             scope, work_id = self._run.scope(execution_id, self._who.scope.work_id, scope.agent), ""
-        elif unsent and status is ActionStatus.UNKNOWN:
+        elif unsent and status == "unknown":
             work_id = rows[0]["work_id"]
             scope = self._run.scope(work_id, execution_id, scope.agent)
         elif unsent:

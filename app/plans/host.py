@@ -13,7 +13,6 @@ from app.plans import body as bodies
 from app.plans import store
 from app.plans.models import Plan
 from app.plans.service import Actor, PlanGateOpen, PlanRejected, PlanService
-from app.plans.states import PlanStatus
 from app.queries.service import AcceptedSubmission, QueryService, Submission
 from app.tenancy.models import Caller
 from app.variables.service import query_documents
@@ -80,12 +79,12 @@ class HostPlanService:
         plan = await self._plans.named(tx, None, plan_id)
         if await store.open_gate(tx, plan.id):
             raise PlanGateOpen(f"The plan {plan.called} already waits for a decision.")
-        if plan.status is PlanStatus.DRAFT and plan.decision is not None:
+        if plan.status == "draft" and plan.decision is not None:
             raise PlanRejected(
                 f"Revision {plan.revision} was answered with {plan.decision!r}; store the next revision first."
             )
         runtime = await self._queries.runtime_for(tx, Submission("", plan.runtime_id))
-        if plan.status is not PlanStatus.DRAFT or thread != plan.thread_id:
+        if plan.status != "draft" or thread != plan.thread_id:
             work_id = new_id("wrk_")
             await work_records.add_host(tx, work_id, thread, plan.spec_name, caller.principal)
             who = Actor(Scope("", thread, work_id, None, ""), caller.principal)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.plans.states import PlanStatus
+from plangate.statuses import PlanStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Plan:
             "planId": self.id,
             "specName": self.spec_name,
             "revision": self.revision,
-            "status": self.status.value,
+            "status": self.status,
             "digest": self.digest.hex(),
         }
         if self.decision is not None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from plangate.statuses import PlanStatus
 from pydantic import Field, model_validator
 
 from app.base.responses import to_wire
@@ -46,7 +47,7 @@ class FlowchartResponse(Response):
 class Settle(Body):
     """What became of an action whose outcome is unknown; `retry` sends it again under the same key."""
 
-    outcome: Literal["succeeded", "failed", "retry"]
+    outcome: settlement.Settlement
     details: Any = None
 
 
@@ -126,7 +127,7 @@ async def list_plans(
     op: Reading,
     plans: Plans,
     page: Paging,
-    status: Literal["draft", "approved", "executing", "executed", "failed"] | None = None,
+    status: PlanStatus | None = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     spec_name: Annotated[str | None, Query(alias="specName", max_length=100)] = None,
 ) -> Response:

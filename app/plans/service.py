@@ -10,6 +10,7 @@ from typing import Any
 
 from plangate.events import ActionStatusChangeEvent, PlanStatusChangeEvent
 from plangate.spec.models import PlanSpec
+from plangate.statuses import ActionStatus, PlanStatus
 
 from app.approvals.models import ApprovalRow
 from app.artifacts.service import ArtifactService
@@ -30,7 +31,7 @@ from app.plans.artifacts import ArtifactTexts
 from app.plans.body import Verdict
 from app.plans.models import Plan
 from app.plans.prechecks import validate_known_actions
-from app.plans.states import ACTION_LIFE, PLAN_LIFE, ActionStatus, PlanStatus
+from app.plans.states import ACTION_LIFE, PLAN_LIFE
 from app.plans.variables import (
     INPUT,
     PlanReader,
@@ -195,7 +196,7 @@ class PlanService:
     async def _revise(self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime) -> tuple[str, int]:
         await store.lock(tx, existing.id)
         current = await self.named(tx, None, existing.id)
-        if current.status is not PlanStatus.DRAFT:
+        if current.status != "draft":
             raise PlanAlreadyApproved(
                 f"The plan {current.called} is {current.status}: what was approved does not change. Store a new plan."
             )
@@ -298,7 +299,7 @@ class PlanService:
             plan.digest,
         )
         await self._emit(tx, who, [self.status_event(who.scope, runtime, plan, plan.status, to)])
-        if to is PlanStatus.APPROVED:
+        if to == "approved":
             await self._references.hold(tx, plan.id, until_over=True)
         elif to in PLAN_LIFE.terminal:
             await self._references.let_go(tx, plan.id)
@@ -313,7 +314,7 @@ class PlanService:
     ) -> list[int]:
         """Move actions of a plan to a status, with an event each. `rows` have their current statuses."""
         for row in rows:
-            ACTION_LIFE.check(ActionStatus(row["status"]), to)
+            ACTION_LIFE.check(row["status"], to)
         moved = await store.move_actions(
             tx, plan_id, [r["index"] for r in rows], sorted({r["status"] for r in rows}), to, **parts
         )
@@ -370,19 +371,19 @@ class PlanService:
                     left = await self._result_of_abandoned(tx, row, any_value=any_value)
                     parts = left.parts(together[row["work_id"]])
                     await self.move_actions(tx, plan_id, scope, [row], left.status, **parts)
-                    if left.status is not ActionStatus.SKIPPED and row["work_id"] not in closed:
+                    if left.status != "skipped" and row["work_id"] not in closed:
                         closed.add(row["work_id"])
                         said = parts.get("result"), parts.get("error")
                         await work_records.close_action(tx, row["work_id"], left.status, *said)
             result = strict_json.dumps({"status": "failed", "reason": reason})
-            await self.move(tx, runtime, plan, PlanStatus.FAILED, Actor(scope, "service"), result=result)
+            await self.move(tx, runtime, plan, "failed", Actor(scope, "service"), result=result)
 
     async def _result_of_abandoned(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:
         """Return the result of an action whose query ends. A result that is in counts, but goes to no path.
         A pending action has a call if it was sent before and a person said `retry`."""
         call = None if row["work_id"] is None else await calls_store.outcome(tx, row["work_id"])
         if call is None or call["status"] == "withdrawn":
-            return Verdict(ActionStatus.SKIPPED)
+            return Verdict("skipped")
         if call["status"] != "done":
             return Verdict.unknown("The query ended before anybody said what became of it.")
         result = await offload(loads, call["result"])
@@ -408,7 +409,7 @@ class PlanService:
         """Reset a plan whose gate closed without execution to a plain draft, unless another gate is open
         for it; its reference pins expire again."""
         plan = await self.named(tx, None, plan_id)
-        if plan.status is PlanStatus.DRAFT and not await store.open_gate(tx, plan_id):
+        if plan.status == "draft" and not await store.open_gate(tx, plan_id):
             await self._references.hold(tx, plan_id, until_over=False)
 
     # -- reading ---------------------------------------------------------------------------------------------

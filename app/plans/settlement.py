@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from app.base.errors import Conflict, FieldError, Invalid, NotFound
 from app.base.json import strict_json
@@ -15,14 +15,16 @@ from app.plans import body as bodies
 from app.plans import store
 from app.plans.models import Plan
 from app.plans.service import PlanService
-from app.plans.states import PLAN_LIFE, ActionStatus
+from app.plans.states import PLAN_LIFE
 from app.plans.variables import deliver_result, load_graph
 from app.tools.results import Answer, Outcome, ToolError
 from app.variables.service import VariableScope, query_documents
 
+Settlement = Literal["succeeded", "failed", "retry"]
+
 
 async def settle(
-    plans: PlanService, tx: Tx, plan_id: str, index: int, outcome: str, details: Any, by: str
+    plans: PlanService, tx: Tx, plan_id: str, index: int, outcome: Settlement, details: Any, by: str
 ) -> dict[str, Any]:
     """Record what a person says about an action whose outcome is unknown. Actions of one dispatch share it."""
     plan = await plans.named(tx, None, plan_id)
@@ -46,7 +48,7 @@ async def settle(
             raise Conflict(
                 "The plan is over and sends nothing more. Settle the action as succeeded or failed."
             )
-        await plans.move_actions(tx, plan.id, scope, together, ActionStatus.PENDING, settled_by=by)
+        await plans.move_actions(tx, plan.id, scope, together, "pending", settled_by=by)
     else:
         said: dict[str, Any] = {"settledBy": by, "details": details}
         size = len(strict_json.dumps(said)) * len(together)
@@ -60,7 +62,7 @@ async def settle(
             written_to = await _settle_output(plans, tx, plan, rows[index], outcome, details)
             said |= {"writtenTo": written_to} if written_to else {}
         parts = {"result" if outcome == "succeeded" else "error": strict_json.dumps(said)}
-        await plans.move_actions(tx, plan.id, scope, together, ActionStatus(outcome), settled_by=by, **parts)
+        await plans.move_actions(tx, plan.id, scope, together, outcome, settled_by=by, **parts)
     if plan.query_id is not None and not over:
         await queue_store.wake(tx, plan.query_id)
     return (await plans.action_views(tx, plan.id, await store.actions(tx, plan.id, [index])))[0]

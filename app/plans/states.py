@@ -1,62 +1,33 @@
-"""The lives of plans and of their actions."""
+"""The lifecycles of plans and of their actions."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from plangate.statuses import ActionStatus, PlanStatus
 
 from app.base.lifecycle import Lifecycle
 
-
-class PlanStatus(StrEnum):
-    DRAFT = "draft"
-    APPROVED = "approved"
-    EXECUTING = "executing"
-    EXECUTED = "executed"
-    FAILED = "failed"
-
-
-PLAN_LIFE = Lifecycle(
+PLAN_LIFE = Lifecycle[PlanStatus](
     "plan",
     {
-        PlanStatus.DRAFT: (PlanStatus.APPROVED,),
-        PlanStatus.APPROVED: (PlanStatus.EXECUTING,),
-        PlanStatus.EXECUTING: (PlanStatus.EXECUTED, PlanStatus.FAILED),
-        PlanStatus.EXECUTED: (),
-        PlanStatus.FAILED: (),
+        "draft": ("approved",),
+        "approved": ("executing",),
+        "executing": ("executed", "failed"),
+        "executed": (),
+        "failed": (),
     },
 )
 
-
-class ActionStatus(StrEnum):
-    PENDING = "pending"
-    DISPATCHED = "dispatched"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    UNKNOWN = "unknown"
-
-
-ACTION_LIFE = Lifecycle(
+ACTION_LIFE = Lifecycle[ActionStatus](
     "action",
     {
-        # What cannot be sent, since a value does not fit, fails before it is dispatched. A retry that is not sent any more
-        # leaves what was sent before as unknown as it was.
-        ActionStatus.PENDING: (
-            ActionStatus.DISPATCHED,
-            ActionStatus.SKIPPED,
-            ActionStatus.FAILED,
-            ActionStatus.UNKNOWN,
-        ),
-        ActionStatus.DISPATCHED: (
-            ActionStatus.SUCCEEDED,
-            ActionStatus.FAILED,
-            ActionStatus.SKIPPED,
-            ActionStatus.UNKNOWN,
-        ),
-        # Only a person settles an unknown outcome; `retry` puts it back to where it was sent from.
-        ActionStatus.UNKNOWN: (ActionStatus.SUCCEEDED, ActionStatus.FAILED, ActionStatus.PENDING),
-        ActionStatus.SUCCEEDED: (),
-        ActionStatus.FAILED: (),
-        ActionStatus.SKIPPED: (),
+        # An action that cannot be sent, since a value does not fit, fails before it is dispatched. If a retry is not
+        # sent any more, the outcome of the earlier attempt stays unknown.
+        "pending": ("dispatched", "skipped", "failed", "unknown"),
+        "dispatched": ("succeeded", "failed", "skipped", "unknown"),
+        # Only a person settles an unknown outcome; `retry` puts the action back to where it was sent from.
+        "unknown": ("succeeded", "failed", "pending"),
+        "succeeded": (),
+        "failed": (),
+        "skipped": (),
     },
 )

@@ -7,7 +7,6 @@ from typing import Any
 
 from app.base.postgres.database import Tx
 from app.plans.models import Plan
-from app.plans.states import PlanStatus
 
 COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
  p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback, r.partial, r.variables"""
@@ -97,11 +96,7 @@ SELECT n, from_status, to_status, revision, at, by, work_id, approval_id, digest
 
 
 def plan_from_row(row: Any) -> Plan | None:
-    if row is None:
-        return None
-    values = dict(row)
-    values["status"] = PlanStatus(values["status"])
-    return Plan(**values)
+    return None if row is None else Plan(**row)
 
 
 async def find(tx: Tx, thread_id: str | None, name: str) -> Plan | None:

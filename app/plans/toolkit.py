@@ -33,7 +33,6 @@ from app.plans.executor import PlanExecution
 from app.plans.graph import PlanStep
 from app.plans.models import Plan
 from app.plans.service import Actor, PlanGateOpen, PlanRejected, PlanService
-from app.plans.states import PlanStatus
 from app.plans.variables import (
     ExecutionFlow,
     ExecutionView,
@@ -146,7 +145,7 @@ class PlanTools:
         except PlangateError as error:
             await run.in_fenced_transaction(lambda tx: self._plans.leave_draft(tx, plan.id))
             return tool_error(error)
-        if plan.status in (PlanStatus.EXECUTED, PlanStatus.FAILED):  # a crash came after its end
+        if plan.status in ("executed", "failed"):  # a crash came after its end
             return execution_result(orjson.loads(plan.result or b"{}"))
         flow = None
         if plan.variables:
@@ -204,7 +203,7 @@ class PlanTools:
             return plan
         await store.lock(tx, plan.id)
         plan = await self._plans.named(tx, None, plan.id)
-        if plan.status is not PlanStatus.DRAFT:
+        if plan.status != "draft":
             raise PlanRejected(
                 f"The plan {plan.called} is {plan.status}; a plan that was ever approved runs once. Store a new plan."
             )
@@ -309,7 +308,7 @@ class PlanTools:
         what was approved to the byte."""
         await store.lock(tx, plan_id)
         plan = await self._plans.named(tx, None, plan_id)
-        if plan.status is not PlanStatus.DRAFT:
+        if plan.status != "draft":
             if await self._plans.executing_work(tx, plan) == who.scope.work_id:
                 return plan  # this very call began it before a crash
             raise PlanRejected(
@@ -322,8 +321,8 @@ class PlanTools:
                 f"What would run is not what was approved ({decided.id}): the plan, a reference, the runtime or a "
                 "dispatcher changed. Nothing was sent. Execute the plan again to ask for a new approval."
             )
-        plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.APPROVED, who)
-        plan = await self._plans.move(tx, run.runtime, plan, PlanStatus.EXECUTING, who, query_id=run.query.id)
+        plan = await self._plans.move(tx, run.runtime, plan, "approved", who)
+        plan = await self._plans.move(tx, run.runtime, plan, "executing", who, query_id=run.query.id)
         kinds = [action["kind"] for action in (await read.body(plan))["actions"]]
         keys = [bodies.idempotency_key(tx.tenant, plan.id, plan.revision, n) for n in range(len(kinds))]
         await store.insert_actions(tx, plan.id, plan.revision, kinds, keys)

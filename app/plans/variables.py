@@ -24,6 +24,7 @@ from plangate.spec.variables import (
     parse,
     resolve_path,
 )
+from plangate.statuses import ActionStatus
 
 from app.base.errors import FieldError, Invalid
 from app.base.json.offload import loads, offload
@@ -49,7 +50,6 @@ from app.plans.graph import (
     parse_steps,
 )
 from app.plans.models import Plan
-from app.plans.states import ActionStatus
 from app.references.service import Handle
 from app.runtimes.models import Runtime
 from app.tools.results import Outcome, ToolError
@@ -438,7 +438,7 @@ class ExecutionFlow:
         paths = [self.view.add(row, value) for row, value in zip(rows, values, strict=True)]
         for path in paths:
             self._delivered.add(path, n)
-        if status is ActionStatus.FAILED and not paths:
+        if status == "failed" and not paths:
             self._silent |= 1 << n
 
     def is_usable(self, reference: VariablePath) -> bool:
@@ -489,7 +489,7 @@ class ExecutionFlow:
 
     def _end_reason(self, n: int) -> str:
         status = self._status[n]
-        return "wrote to another path" if status is ActionStatus.SUCCEEDED else f"is {status}"
+        return "wrote to another path" if status == "succeeded" else f"is {status}"
 
     def records(self, n: int) -> dict[VariablePath, Any]:
         """Return the artifact records that an action reads, as of the opening of the gate."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.events import Event
+from plangate.statuses import QueryStatus
 
 from app.base.responses import to_wire
 from app.documents.service import DocumentService
@@ -118,7 +119,7 @@ async def list_queries(
     op: Reading,
     queries: Queries,
     page: Paging,
-    status: Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"] | None = None,
+    status: QueryStatus | None = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     runtime_id: Annotated[str | None, Query(alias="runtimeId", max_length=100)] = None,
     agent: Annotated[str | None, Query(max_length=100)] = None,

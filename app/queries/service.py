@@ -10,6 +10,7 @@ from typing import Any, Literal
 import orjson
 from plangate.spec.problems import json_pointer
 from plangate.spec.variable_schemas import data_name_problem
+from plangate.statuses import QueryStatus
 
 from app.approvals.service import ApprovalService
 from app.base.errors import MAX_COLLECTED_ERRORS, Conflict, FieldError, Invalid, NotFound, TooManyRequests
@@ -28,7 +29,7 @@ from app.journal.hub import Hub
 from app.journal.models import Event
 from app.queries import store as queries_store
 from app.queries import threads
-from app.queries.states import QUERY_LIFE, QueryStatus
+from app.queries.states import QUERY_LIFE
 from app.queries.views import QuerySummary, QueryView
 from app.runtimes.checks import is_priced
 from app.runtimes.models import Runtime
@@ -300,7 +301,7 @@ class QueryService:
         row = await store.lock_for_end(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")
-        status = QueryStatus(row["status"])
+        status: QueryStatus = row["status"]
         if status in QUERY_LIFE.terminal:
             return status
         await end_early(tx, self._end_hooks, query_id, to, reason, message)

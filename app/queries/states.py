@@ -1,34 +1,19 @@
-"""The life of a query."""
+"""The lifecycle of a query."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from plangate.statuses import QueryStatus
 
 from app.base.lifecycle import Lifecycle
 
-
-class QueryStatus(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    WAITING = "waiting"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-QUERY_LIFE = Lifecycle(
+QUERY_LIFE = Lifecycle[QueryStatus](
     "query",
     {
-        QueryStatus.QUEUED: (QueryStatus.RUNNING, QueryStatus.CANCELLED),
-        QueryStatus.RUNNING: (
-            QueryStatus.WAITING,
-            QueryStatus.SUCCEEDED,
-            QueryStatus.FAILED,
-            QueryStatus.CANCELLED,
-        ),
-        QueryStatus.WAITING: (QueryStatus.RUNNING, QueryStatus.FAILED, QueryStatus.CANCELLED),
-        QueryStatus.SUCCEEDED: (),
-        QueryStatus.FAILED: (),
-        QueryStatus.CANCELLED: (),
+        "queued": ("running", "cancelled"),
+        "running": ("waiting", "succeeded", "failed", "cancelled"),
+        "waiting": ("running", "failed", "cancelled"),
+        "succeeded": (),
+        "failed": (),
+        "cancelled": (),
     },
 )

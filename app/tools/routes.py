@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.spec.base import Url, at_most
 from plangate.spec.problems import json_pointer
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import Headers, McpTransport
+from plangate.statuses import CallStatus
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.base.errors import FieldError, Invalid, Unavailable
@@ -156,7 +157,7 @@ async def list_calls(
     op: Reading,
     calls: Annotated[CallLedger, service("calls")],
     page: Paging,
-    status: Literal["open", "claimed", "done", "unknown", "withdrawn"] | None = None,
+    status: CallStatus | None = None,
     query_id: Annotated[str | None, Query(alias="queryId", max_length=100)] = None,
 ) -> Response:
     rows = await calls.page(op.tx, page.last("tool-calls"), status, query_id, page.rows)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from plangate.events import JsonObject
 from plangate.spec.models import ToolSpec
+from plangate.statuses import CallStatus
 from pydantic import Field, JsonValue
 
 from app.base.responses import CursorPage, View
@@ -113,7 +114,7 @@ class CallView(View):
     purpose: Literal["tool", "action", "predicate"]
     sender: Literal["client", "service"]
     name: str
-    status: Literal["open", "claimed", "done", "unknown", "withdrawn"]
+    status: CallStatus
     attempts: int
     claimed_by: str | None
     created_at: datetime

@@ -9,6 +9,7 @@ from plangate.authoring.arguments import describe_type
 from plangate.client import list_items, path
 from plangate.session import RuntimeSession
 from plangate.spec.base import did_you_mean
+from plangate.statuses import ApprovalStatus
 
 DECISIONS: Final = ("approve", "reject", "revise")
 STATUSES: Final = ("pending", "approved", "rejected", "revised", "expired", "cancelled")
@@ -20,8 +21,7 @@ class ApprovalMethods(RuntimeSession):
 
     async def approvals(
         self,
-        status: Literal["pending", "approved", "rejected", "revised", "expired", "cancelled"]
-        | None = "pending",
+        status: ApprovalStatus | None = "pending",
         *,
         query_id: str | None = None,
         limit: int = 50,

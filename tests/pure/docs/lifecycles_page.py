@@ -1,4 +1,7 @@
-"""docs/lifecycles.md, printed from the tables in `states.py`: `python -m tests.pure.docs.lifecycles_page` writes it."""
+"""docs/lifecycles.md and the triggers in migrations/access, printed from the tables in `states.py`.
+
+`python -m tests.pure.docs.lifecycles_page` writes both.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,28 @@ from typing import Any
 
 from app.approvals.states import APPROVAL_LIFE
 from app.base.lifecycle import Lifecycle
+from app.engine.states import WORK_LIFE
 from app.plans.states import ACTION_LIFE, PLAN_LIFE
 from app.queries.states import QUERY_LIFE
+from app.tools.states import CALL_LIFE
 
-PAGE = Path(__file__).parents[3] / "docs" / "lifecycles.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "lifecycles.md"
+TRIGGERS = ROOT / "migrations" / "access" / "4_lifecycles.sql"
+TABLES: tuple[tuple[Lifecycle[Any], str], ...] = (
+    (QUERY_LIFE, "queries"),
+    (PLAN_LIFE, "plans"),
+    (ACTION_LIFE, "plan_actions"),
+    (APPROVAL_LIFE, "approvals"),
+    (CALL_LIFE, "outgoing_calls"),
+    (WORK_LIFE, "work_records"),
+)
+"""Each lifecycle and the table of the database whose column `status` it governs."""
 INTRODUCTION = """# Lifecycles
 
-What may follow what. Each diagram is printed from the table by which the code refuses all other steps. Every
-step is written in one transaction with its event.
+Each diagram is printed from a transition table in the code. The database rejects every other transition,
+with a trigger that is printed from the same table. A transition and its event are written in one
+transaction.
 """
 NOTES: tuple[tuple[Lifecycle[Any], str], ...] = (
     (
@@ -40,7 +57,28 @@ retry that is not sent any more is `unknown` again.""",
         """One decision wins, and is final. `expired` is by the database's clock; `cancelled` is because the query
 ended. With a quorum an approval stays `pending` until enough principals approved, or one did not.""",
     ),
+    (
+        CALL_LIFE,
+        """A call of a tool or an action that leaves the service. `open` waits for a claim. If a claim lapses, the
+call is `open` again if it may be repeated, else `unknown`. `withdrawn` was never handed to anybody.""",
+    ),
+    (
+        WORK_LIFE,
+        """A work record opens as `running`. Reads show `waiting` while its query waits for somebody.""",
+    ),
 )
+
+
+def triggers() -> str:
+    """Return the SQL of the triggers."""
+    head = """-- The transitions that each lifecycle allows; every other one is rejected. Printed from the tables in `states.py`:
+-- python -m tests.pure.docs.lifecycles_page
+CREATE OR REPLACE FUNCTION reject_transition() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'A % does not become % after %', TG_ARGV[0], NEW.status, OLD.status USING ERRCODE = 'check_violation';
+END $$;
+"""
+    return head + "".join(life.trigger(table) for life, table in TABLES)
 
 
 def page() -> str:
@@ -52,3 +90,4 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), "utf-8")
+    TRIGGERS.write_text(triggers(), "utf-8")

@@ -11,14 +11,15 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plangate.statuses import ActionStatus
 
 from app.plans.drawing import MAX_EDGES, PlanDrawing, draw_plan, label
 from app.plans.models import Plan
-from app.plans.states import ActionStatus, PlanStatus
+from app.plans.states import ACTION_LIFE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LABEL = r"(?:[^\W_]|[ .†_·,-]|#\d+;)*"
-STATUS = rf"(?:{'|'.join(ActionStatus)})"
+STATUS = rf"(?:{'|'.join(ACTION_LIFE.transitions)})"
 LINES = re.compile(
     "flowchart TD\n"
     rf'(?:    n\d+\["{LABEL}"\](?::::{STATUS})?\n)*'
@@ -41,7 +42,7 @@ def drawing(
     *actions: dict[str, Any], variables: bool = True, rows: list[dict[str, Any]] | None = None
 ) -> PlanDrawing:
     body = orjson.dumps({"actions": list(actions)})
-    status = PlanStatus.EXECUTING if rows else PlanStatus.DRAFT
+    status = "executing" if rows else "draft"
     plan = Plan(
         id="pln_1",
         key=None,
@@ -154,7 +155,7 @@ def test_statuses_are_words_and_classes() -> None:
     ]
 
 
-@pytest.mark.parametrize("status", ActionStatus)
+@pytest.mark.parametrize("status", ACTION_LIFE.transitions)
 def test_every_status_has_its_look(status: ActionStatus) -> None:
     drawn_ = drawing(act("note"), rows=[row(0, status)]).mermaid()
     assert f":::{status}\n    classDef {status} fill:#" in drawn_

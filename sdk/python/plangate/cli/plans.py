@@ -11,6 +11,7 @@ from plangate.cli.connection import SUCCESS, Remote, Target, print_json, print_l
 from plangate.cli.listing import format_minute, list_newest, print_table
 from plangate.cli.options import DataDir, Json, KeyFile, Limit, Tenant, Url, parse_json
 from plangate.cli.terminal_text import escape_text
+from plangate.statuses import PlanStatus
 
 plans = typer.Typer(no_args_is_help=True, help="Plans: list them, settle actions whose outcome is unknown.")
 
@@ -27,9 +28,7 @@ class Outcome(StrEnum):
 
 @plans.command("list")
 def list_plans(
-    status: Annotated[
-        str | None, typer.Option(help="draft, approved, executing, executed or failed; else all.")
-    ] = None,
+    status: Annotated[PlanStatus | None, typer.Option(help="Only plans with this status.")] = None,
     thread: Annotated[str | None, typer.Option(help="Only those of this thread (thr_...).")] = None,
     spec: Annotated[str | None, typer.Option(help="Only those of this PlanSpec.")] = None,
     limit: Limit = 50,

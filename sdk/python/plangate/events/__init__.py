@@ -4,19 +4,7 @@ Every query has a journal of these, numbered 1..n without gaps. On the wire they
 does not know is ignored, and a type that it does not know becomes an `UnknownEvent`.
 """
 
-from plangate.events.base import (
-    ActionStatus,
-    ApprovalStatus,
-    Decision,
-    Envelope,
-    JsonObject,
-    PlanStatus,
-    QueryStatus,
-    ShownPlanStatus,
-    Wire,
-    WorkKind,
-    WorkStatus,
-)
+from plangate.events.base import Envelope, JsonObject, Wire
 from plangate.events.carried import (
     ActionChange,
     AgentUse,
@@ -46,6 +34,16 @@ from plangate.events.catalogue import (
 )
 from plangate.events.kinds import *  # noqa: F403
 from plangate.events.kinds import __all__ as _kinds
+from plangate.statuses import (
+    ActionStatus,
+    ApprovalStatus,
+    Decision,
+    PlanStatus,
+    QueryStatus,
+    ShownPlanStatus,
+    WorkKind,
+    WorkStatus,
+)
 
 __all__ = [
     "ActionChange",

@@ -1,22 +1,10 @@
-"""What all of the catalogue shares: the words for statuses, the form on the wire, the envelope."""
+"""The form of events on the wire, and their envelope."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic.alias_generators import to_camel
 
-QueryStatus = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
-PlanStatus = Literal["draft", "approved", "executing", "executed", "failed"]
-ShownPlanStatus = Literal["draft", "pending_approval", "approved", "executing", "executed", "failed"]
-ActionStatus = Literal["pending", "dispatched", "succeeded", "failed", "skipped", "unknown"]
-ApprovalStatus = Literal["pending", "approved", "rejected", "revised", "expired", "cancelled"]
-Decision = Literal["approve", "reject", "revise"]
-WorkKind = Literal[
-    "query", "agent", "model_call", "tool_call", "predicate", "plan_execution", "action", "host"
-]
-WorkStatus = Literal["running", "waiting", "succeeded", "failed", "cancelled", "unknown"]
 JsonObject = dict[str, JsonValue]
 
 

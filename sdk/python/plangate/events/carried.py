@@ -6,16 +6,8 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from plangate.events.base import (
-    ActionStatus,
-    ApprovalStatus,
-    Decision,
-    JsonObject,
-    ShownPlanStatus,
-    Wire,
-    WorkKind,
-    WorkStatus,
-)
+from plangate.events.base import JsonObject, Wire
+from plangate.statuses import ActionStatus, ApprovalStatus, Decision, ShownPlanStatus, WorkKind, WorkStatus
 
 
 class Usage(Wire):

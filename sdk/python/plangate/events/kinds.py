@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 from typing_extensions import TypeAliasType
 
-from plangate.events.base import Envelope, JsonObject, QueryStatus
+from plangate.events.base import Envelope, JsonObject
 from plangate.events.carried import (
     ActionChange,
     AgentUse,
@@ -26,6 +26,7 @@ from plangate.events.carried import (
     Usage,
     WorkInfo,
 )
+from plangate.statuses import QueryStatus
 
 __all__ = [
     "ActionStatusChangeEvent",

@@ -8,7 +8,6 @@ from plangate.spec.models.agents import PLAN_ROLES, AgentSpec, PlanOrName, Role,
 from plangate.spec.models.declared import (
     DisplayAlias,
     PlanSpec,
-    PlanStatus,
     ReferenceSpec,
     ToolAnnotations,
     ToolkitConfig,
@@ -37,6 +36,7 @@ from plangate.spec.models.runtimes import (
     to_wire,
 )
 from plangate.spec.vendors import ProviderKind
+from plangate.statuses import PlanStatus
 
 __all__ = [
     "AgentSpec",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -23,11 +23,10 @@ from plangate.spec.base import (
 )
 from plangate.spec.models.rules import Rule
 from plangate.spec.transports import ClientTransport, Replay, Transport
+from plangate.statuses import PlanStatus
 
 MAX_EXPRESSION_CHARS: Final = 10_000
 Expression = Annotated[str, Field(max_length=MAX_EXPRESSION_CHARS)]
-
-PlanStatus = Literal["draft", "approved", "executing", "executed", "failed"]
 
 
 class DisplayAlias(SpecModel):
