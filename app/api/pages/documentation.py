@@ -62,7 +62,7 @@ def _hide_html(*_: object) -> str:
 
 
 @dataclass(frozen=True)
-class Page:
+class GuidePage:
     """A page. `path` is its file, relative to the root folder; `address` is its URL path without the slash."""
 
     path: PurePosixPath
@@ -121,7 +121,7 @@ class Documentation:
             raise ValueError("Two files of the documentation have the same address.")
         self._address_by_path = {str(page.path): page.address for page in pages}
 
-    def section(self, name: str) -> list[Page]:
+    def section(self, name: str) -> list[GuidePage]:
         """Return the pages of a section: guides in the order of their index, others by address."""
         pages = [page for page in self.pages.values() if page.section == name]
         if name != "guides":
@@ -129,11 +129,11 @@ class Documentation:
         order = [self._target(self.pages[INDEX], link)[0] for link in self.pages[INDEX].links()]
         return sorted(pages, key=lambda page: order.index(page.address) if page.address in order else -1)
 
-    def markdown(self, page: Page) -> str:
+    def markdown(self, page: GuidePage) -> str:
         """Return the source of a page, with links that lead to the Markdown of other pages."""
         return self._with_links(page, SUFFIX)
 
-    def html(self, page: Page) -> str:
+    def html(self, page: GuidePage) -> str:
         """Return the body of a page as HTML, with links that lead to other pages."""
         return str(parser().render(self._with_links(page, "")))
 
@@ -165,7 +165,7 @@ class Documentation:
                 parts.append(f"\n---\n\nPage: {address}\n\n{self._with_links(page, SUFFIX, base=base)}")
         return "".join(parts)
 
-    def _with_links(self, page: Page, suffix: str, *, base: str | None = None) -> str:
+    def _with_links(self, page: GuidePage, suffix: str, *, base: str | None = None) -> str:
         """Return the source with the links of this page replaced. With `base`, they do not depend on the address of
         the page."""
         links = {link: self._target(page, link) for link in page.links()}
@@ -184,7 +184,7 @@ class Documentation:
 
         return re.sub(r"\]\(([^)\s]+)\)", relink, re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", unlink, page.source))
 
-    def _target(self, page: Page, link: str) -> tuple[str | None, str]:
+    def _target(self, page: GuidePage, link: str) -> tuple[str | None, str]:
         """Return the address that a link leads to, and its anchor. The address is None for a link that stays as it
         is, and empty for a file that is not served."""
         name, hash, anchor = link.partition("#")
@@ -194,12 +194,12 @@ class Documentation:
         return self._address_by_path.get(path, ""), hash + anchor
 
 
-def _load_page(path: PurePosixPath, source: str) -> Page:
+def _load_page(path: PurePosixPath, source: str) -> GuidePage:
     parts = path.parts[1:] if path.parts[0] == "docs" else path.parts
     section = parts[0] if len(parts) > 1 and parts[0] in TITLE_BY_SECTION else "pages"
     below = PurePosixPath(*parts[1:] if section == "guides" else parts).with_suffix("")
     address = ADDRESS_BY_PATH.get(str(path), f"{INDEX}/{below.as_posix().lower()}")
-    return Page(path, address, section, source)
+    return GuidePage(path, address, section, source)
 
 
 def relative_link(origin: str, target: str) -> str:

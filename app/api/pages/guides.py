@@ -18,7 +18,7 @@ from app.api.pages.documentation import (
     SUFFIX,
     TITLE_BY_SECTION,
     Documentation,
-    Page,
+    GuidePage,
     relative_link,
     root_folder,
 )
@@ -63,7 +63,7 @@ class Guides:
         return self._lists.setdefault((name, base), text.encode())
 
 
-def html_document(documentation: Documentation, page: Page) -> str:
+def html_document(documentation: Documentation, page: GuidePage) -> str:
     """Return a page as a document, with a list of all pages. All its links are relative."""
 
     def link(target: str) -> str:
