@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from app.api.http import create_app
-from app.api.pages.documentation import Documentation, Page, relative_link
+from app.api.pages.documentation import Documentation, GuidePage, relative_link
 from app.api.pages.responses import prefers_markdown
 
 ROOT = Path(__file__).parents[3]
@@ -58,7 +58,7 @@ def test_every_file_of_the_documentation_is_a_page() -> None:
 
 
 @each_page
-async def test_links_of_a_page_lead_to_pages_and_anchors(page: Page, http: httpx.AsyncClient) -> None:
+async def test_links_of_a_page_lead_to_pages_and_anchors(page: GuidePage, http: httpx.AsyncClient) -> None:
     response = await http.get(f"/{page.address}")
     assert response.status_code == 200
     for link in Parts(response.text).links:
@@ -78,11 +78,11 @@ async def test_links_of_a_page_lead_to_pages_and_anchors(page: Page, http: httpx
 
 
 @each_page
-async def test_links_of_markdown_lead_to_markdown(page: Page, http: httpx.AsyncClient) -> None:
+async def test_links_of_markdown_lead_to_markdown(page: GuidePage, http: httpx.AsyncClient) -> None:
     response = await http.get(f"/{page.address}.md")
     assert response.headers["content-type"].startswith("text/markdown")
     folder = posixpath.dirname(page.address)
-    served = Page(PurePosixPath("x"), page.address, page.section, response.text)
+    served = GuidePage(PurePosixPath("x"), page.address, page.section, response.text)
     for link in served.links():
         if not link.startswith((*OUTSIDE, "#")):
             address = posixpath.normpath(posixpath.join(folder, link.partition("#")[0]))
@@ -105,7 +105,7 @@ def test_a_new_link_is_not_replaced_again(tmp_path: Path) -> None:
     (tmp_path / "docs/guides/events.md").write_text("# Follow\n")
     (tmp_path / "docs/events.md").write_text("# Events\n")
     (tmp_path / "docs/page.md").write_text(
-        "# Page\n\n[a](guides/events.md) [b](events.md#x) [c](missing.md)\n"
+        "# GuidePage\n\n[a](guides/events.md) [b](events.md#x) [c](missing.md)\n"
     )
     documentation = Documentation(tmp_path)
     text = documentation.markdown(documentation.pages["guides/page"])
@@ -113,7 +113,7 @@ def test_a_new_link_is_not_replaced_again(tmp_path: Path) -> None:
 
 
 def test_pages_show_no_comments_and_run_no_html(tmp_path: Path) -> None:
-    page = Page(
+    page = GuidePage(
         PurePosixPath("docs/x.md"),
         "guides/x",
         "pages",
