@@ -29,19 +29,26 @@ cursor. A POST with an `Idempotency-Key` takes effect once, and its answer is gi
 in a body are refused; answers may gain fields."""
 
 TAGS = (
-    ("runtimes", "Registered systems of agents: versions that never change."),
-    ("queries", "Work for the agents of a runtime, and the threads it happens in."),
-    ("events", "What happened, as a page or as a stream."),
-    ("approvals", "What waits for a person, and the only place where anything is approved."),
-    ("plans", "Typed containers of the actions that agents intend to take."),
-    ("references", "Values that stay outside of every prompt."),
-    ("memory", "What a runtime remembers beyond a thread."),
-    ("work", "What was done, what it used and what that cost."),
-    ("files", "The workspace of a thread: files that its agents share, with their versions."),
-    ("artifacts", "What agents and hosts published: records that never change."),
-    ("client tools", "Calls that processes of the user take and answer."),
-    ("keys and secrets", "Who may call, and what runtimes may use."),
-    ("operations", "Whether the service runs and can work."),
+    ("runtimes", "runtime", "Registered systems of agents: versions that never change."),
+    ("queries", "agents", "Work for the agents of a runtime, and the threads it happens in."),
+    ("client tools", "tools", "Calls that processes of the user claim and answer."),
+    ("plans", "plans", "Typed containers of the actions that agents intend to take."),
+    ("approvals", "approvals", "What waits for a person, and the only place where anything is approved."),
+    ("references", "references", "Values that stay outside of every prompt."),
+    ("state", "variables", "What agents wrote to the state of a thread."),
+    ("memory", "memory", "What a runtime remembers beyond a thread."),
+    ("files", "artifacts", "The workspace of a thread: files that its agents share, with their versions."),
+    ("artifacts", "artifacts", "What agents and hosts published: records that never change."),
+    ("events", "events", "What happened, as pages and as streams."),
+    ("work", "work", "What was done, what it used and what that cost."),
+    ("keys and secrets", None, "Who may call, and what runtimes may use."),
+    ("operations", None, "Whether the service runs and can work."),
+)
+"""The tags, each with its guide, in the order of the guides."""
+
+SERVERS = (
+    {"url": "http://127.0.0.1:8700", "description": "`plangate serve` on this machine."},
+    {"url": "/", "description": "The service that this document came from."},
 )
 
 PROBLEM = {
@@ -173,6 +180,8 @@ MORE_HEADERS: dict[str, tuple[str, ...]] = {
 DONE = {"200": "Done.", "201": "Made.", "202": "On record; the work follows."}
 
 # Bodies that the handlers take as plain objects, because the library reads them.
+INTEGER_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+
 BODIES = {"register_runtime": "RuntimeSpec", "validate_runtime": "RuntimeSpec"}
 
 
@@ -205,12 +214,14 @@ def describe(api: FastAPI) -> dict[str, Any]:
         title=api.title,
         version=api.version,
         description=DESCRIPTION,
-        tags=[{"name": name, "description": text} for name, text in TAGS],
+        servers=list(SERVERS),
         routes=api.routes,
     )
+    found["tags"] = [_tag(*tag) for tag in TAGS]
     components = found["components"]
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
+    _tidy(found)
     _drop_made_up_titles(components["schemas"], names=True)
     _drop_made_up_titles(found["paths"], names=True)
     components["schemas"]["Problem"] = PROBLEM
@@ -299,6 +310,29 @@ def _problem(status: int) -> dict[str, Any]:
 
 def _problem_content() -> dict[str, Any]:
     return {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def _tag(name: str, guide: str | None, text: str) -> dict[str, Any]:
+    more = {} if guide is None else {"externalDocs": {"url": f"/guides/{guide}", "description": "The guide."}}
+    return {"name": name, "description": text, **more}
+
+
+def _tidy(node: Any) -> None:
+    """Write schemas as generators understand them: bounds of integers are integers (FastAPI writes floats), and a
+    union or a reference has no default, which generators do not know the type of."""
+    if isinstance(node, list):
+        for item in node:
+            _tidy(item)
+    elif isinstance(node, dict):
+        if node.get("type") == "integer":
+            for bound in INTEGER_BOUNDS & node.keys():
+                node[bound] = int(node[bound])
+        if "default" in node and any(
+            {"oneOf", "$ref"} & kind.keys() for kind in (node, *node.get("anyOf", ()))
+        ):
+            del node["default"]
+        for item in node.values():
+            _tidy(item)
 
 
 def _drop_made_up_titles(node: Any, *, names: bool = False) -> None:

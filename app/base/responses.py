@@ -32,8 +32,6 @@ class CursorPage(View):
 class WholeList(View):
     """A list that is short enough to come at once, oldest first."""
 
-    next_cursor: Annotated[None, Field(description="Always null: everything is here.")]
-
 
 class _Field(NamedTuple):
     """A field of a model: its column or attribute, its name on the wire, and the model of what it holds."""

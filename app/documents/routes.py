@@ -32,7 +32,7 @@ from app.tenancy.http import (
 )
 from app.tenancy.models import Caller
 
-router = APIRouter(route_class=GatedRoute, tags=["queries"])
+router = APIRouter(route_class=GatedRoute, tags=["state"])
 memory = APIRouter(route_class=GatedRoute, tags=["memory"])
 
 ThreadId = Annotated[str, Path(max_length=100)]

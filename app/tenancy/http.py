@@ -419,4 +419,4 @@ Paging = Annotated[PageRequest, Depends(_paging)]
 
 def whole_list(items: Sequence[Any]) -> dict[str, Any]:
     """Return the response for a list that always comes at once."""
-    return {"items": items, "nextCursor": None}
+    return {"items": items}

@@ -35,7 +35,7 @@ async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
             if row["bodies"] > MAX_LIST_BODY_BYTES:
                 item["bodiesLeftOut"] = True
             items.append(item)
-        return orjson.dumps({"items": items, "nextCursor": None})
+        return orjson.dumps({"items": items})
 
     return await asyncio.to_thread(encode)
 

@@ -70,7 +70,7 @@ class WorkSummary(View):
     prompt_cache_key: str | None = None
     usage: Usage | None = None
     cost_usd: float | None = None
-    price_date: str | None = None
+    price_date: Annotated[str, Field(json_schema_extra={"format": "date"})] | None = None
     price_table: str | None = None
     tool_invocation_id: str | None = None
     error: JsonValue = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from plangate.events import EVENT_MODELS, Envelope
+from plangate.events import EVENT_MODELS, Envelope, Timestamp
 from pydantic import BaseModel
 
 PAGE = Path(__file__).parents[3] / "docs" / "events.md"
@@ -39,7 +39,10 @@ def _rows(model: type[BaseModel], left_out: set[str]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         wire = field.alias or name
         if wire not in left_out:
-            yield f"| `{wire}` | {_kind(field.annotation)} | {'yes' if field.is_required() else 'no'} |"
+            annotation = field.annotation
+            if annotation is str and (field.json_schema_extra or {}) == {"format": "date-time"}:
+                annotation = Timestamp
+            yield f"| `{wire}` | {_kind(annotation)} | {'yes' if field.is_required() else 'no'} |"
 
 
 def _kind(annotation: Any) -> str:
@@ -52,6 +55,10 @@ def _kind(annotation: Any) -> str:
         return f"list of {_kind(parts[0])}"
     if origin is dict:
         return "object"
+    if annotation == Timestamp:
+        return "timestamp"
+    if origin is Annotated:
+        return _kind(parts[0])
     if _is_model(annotation):
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     return PLAIN.get(annotation, "any JSON")

@@ -176,7 +176,10 @@ def test_the_layers_are_those_of_the_code() -> None:
 
 
 def test_the_transports_are_those_of_the_code() -> None:
-    kinds = {get_args(model)[0].model_fields["kind"].default for model in get_args(get_args(Transport)[0])}
+    kinds = {
+        get_args(model)[0].model_fields["kind"].default
+        for model in get_args(get_args(Transport.__value__)[0])
+    }
     assert set(first_cells("tools", "transport")) == kinds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,15 @@ from plangate.events import EVENT_TYPES
 from plangate.spec.models import RuntimeSpec
 
 from app.api.errors import STATUS_BY_ERROR
-from app.api.openapi import BODIES, HEADER_PARAMETERS, MORE_PROBLEMS, TAGS, operations, scope_of
+from app.api.openapi import (
+    BODIES,
+    HEADER_PARAMETERS,
+    INTEGER_BOUNDS,
+    MORE_PROBLEMS,
+    TAGS,
+    operations,
+    scope_of,
+)
 from app.commands.admin import openapi_text
 from app.tenancy.models import SCOPES
 
@@ -82,7 +91,7 @@ def test_schemas_are_schemas(name: str) -> None:
 @pytest.mark.parametrize(("path", "method", "found"), every())
 def test_an_operation_says_what_it_does_and_who_may(path: str, method: str, found: dict[str, Any]) -> None:
     assert found["summary"]
-    assert set(found["tags"]) <= {name for name, _ in TAGS}
+    assert set(found["tags"]) <= {name for name, _, _ in TAGS}
     scope = scope_of(found)
     if found["operationId"] in OPEN_TO_ALL:
         assert scope is None
@@ -166,7 +175,70 @@ def test_a_spec_is_the_librarys() -> None:
         body = document()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         assert body["schema"] == {"$ref": "#/components/schemas/RuntimeSpec"}
     fields = {field.alias for field in RuntimeSpec.model_fields.values()}
-    assert set(resolved("#/components/schemas/RuntimeSpec")["properties"]) == fields
+    dropped = {"storageFactories"}  # it can only be null
+    assert set(resolved("#/components/schemas/RuntimeSpec")["properties"]) == fields - dropped
+
+
+def test_the_schema_of_a_spec_takes_the_short_forms() -> None:
+    validator = jsonschema_rs.validator_for(
+        {"$ref": "#/components/schemas/RuntimeSpec", "components": document()["components"]}
+    )
+    text = (ROOT / "README.md").read_text().partition("runtime.json\" <<'JSON'\n")[2].partition("\nJSON\n")[0]
+    spec = json.loads(text)
+    assert spec["agents"][0]["model"] == "none"
+    spec["agents"][0]["toolkits"] = ["plans"]
+    tool = {"name": "look", "inputSchema": {}, "transport": "client", "approval": "always"}
+    spec |= {"tools": [tool], "approvalPolicies": {"plans": "never"}, "actionDispatcher": "client"}
+    validator.validate(spec)
+    RuntimeSpec.model_validate(spec)
+    for field, value in (
+        ("transport", "http"),
+        ("approval", "sometimes"),
+        ("transport", {"url": "https://x.test"}),
+    ):
+        assert not validator.is_valid({**spec, "tools": [{**tool, field: value}]})
+
+
+def test_tags_come_in_the_order_of_the_guides() -> None:
+    page = (ROOT / "docs" / "guides" / "README.md").read_text()
+    guides = re.findall(r"^\| \[(\w+)\.md\]", page, re.MULTILINE)
+    places = [guides.index(guide) for _, guide, _ in TAGS if guide is not None]
+    assert places == sorted(places)
+    used = {tag for _, _, found in operations(document()) for tag in found["tags"]}
+    assert used == {tag["name"] for tag in document()["tags"]}
+    assert all(server["url"] for server in document()["servers"])
+
+
+def schemas() -> Iterator[dict[str, Any]]:
+    """Every schema of the document, and every part of one."""
+    yield from nodes(document()["components"])
+    yield from nodes(document()["paths"])
+
+
+def test_generators_understand_the_schemas() -> None:
+    """openapi-python-client drops a schema with a default of a union; a bound of 1.0 makes a float of an integer."""
+    for schema in schemas():
+        if "default" in schema:
+            assert not {"oneOf", "$ref"} & schema.keys(), schema
+        if schema.get("type") == "integer":
+            bounds = [schema[name] for name in INTEGER_BOUNDS & schema.keys()]
+            assert all(type(bound) is int for bound in bounds), schema
+        for name, field in schema.get("properties", {}).items():
+            if isinstance(field, dict) and isinstance(schema.get("required", []), list):
+                assert field.get("type") != "null", f"{name} can only be null"
+                assert not ("default" in field and name in schema.get("required", ())), name
+
+
+def test_timestamps_have_the_format_date_time() -> None:
+    found = set()
+    for schema in schemas():
+        for name, field in schema.get("properties", {}).items():
+            if name.endswith("At") or name in ("at", "claimedUntil"):
+                kinds = [field, *field.get("anyOf", ())]
+                if any(kind.get("type") == "string" for kind in kinds):
+                    assert any(kind.get("format") == "date-time" for kind in kinds), (name, field)
+                    found.add(name)
+    assert {"at", "createdAt", "decidedAt", "claimedUntil"} <= found
 
 
 def test_fields_are_in_camel_case() -> None:

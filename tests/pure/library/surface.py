@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 import plangate
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from typing_extensions import TypeAliasType
 
 FILE = Path(__file__).with_name("surface.txt")
 COMMAND = "python -m tests.pure.library.surface"
@@ -110,6 +111,8 @@ def _default(value: Any) -> str:
 def _kind(annotation: Any) -> str:
     """The type of a model's field, without the rules that Pydantic has for it."""
     origin, parts = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, TypeAliasType):
+        return _kind(annotation.__value__)
     if origin is Annotated:
         return _kind(parts[0])
     if origin in (Union, types.UnionType):

@@ -4,7 +4,7 @@ Every query has a journal of these, numbered 1..n without gaps. On the wire they
 does not know is ignored, and a type that it does not know becomes an `UnknownEvent`.
 """
 
-from plangate.events.base import Envelope, JsonObject, Wire
+from plangate.events.base import Envelope, JsonObject, Timestamp, Wire
 from plangate.events.carried import (
     ActionChange,
     AgentUse,
@@ -70,6 +70,7 @@ __all__ = [
     "ShownPlanStatus",
     "StateChange",
     "TERMINAL_TYPES",
+    "Timestamp",
     "TrimmedTurns",
     "UnknownEvent",
     "Usage",

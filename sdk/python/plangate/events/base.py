@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
 JsonObject = dict[str, JsonValue]
+Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""RFC 3339 in UTC with milliseconds, as it is on the wire."""
 
 
 class Wire(BaseModel):
@@ -30,4 +34,4 @@ class Envelope(Wire):
     work_id: str | None
     parent_work_id: str | None
     agent: str | None
-    at: str
+    at: Timestamp

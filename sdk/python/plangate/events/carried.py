@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from plangate.events.base import JsonObject, Wire
+from plangate.events.base import JsonObject, Timestamp, Wire
 from plangate.statuses import ActionStatus, ApprovalStatus, Decision, ShownPlanStatus, WorkKind, WorkStatus
 
 
@@ -50,7 +50,7 @@ class Vote(Wire):
     key_id: str | None = None
     decision: Decision
     scope: Literal["thread"] | None = None
-    at: str
+    at: Timestamp
 
 
 class ApprovalInfo(Wire):
@@ -71,9 +71,9 @@ class ApprovalInfo(Wire):
     resource_id: str
     requested_by: str | None = None
     status: ApprovalStatus
-    requested_at: str
-    expires_at: str
-    decided_at: str | None = None
+    requested_at: Timestamp
+    expires_at: Timestamp
+    decided_at: Timestamp | None = None
     decided_by: str | None = None
     grant_id: str | None = None  # of the remembered approval that decided it
     votes: tuple[Vote, ...] = ()
@@ -172,7 +172,7 @@ class ArtifactInfo(Wire):
     media_type: str | None = None
     size_bytes: int | None = None
     digest: ArtifactDigest | None = None
-    created_at: str
+    created_at: Timestamp
     producer: ArtifactProducer
     status: Literal["active", "superseded"] = "active"
     replaces: str | None = None
@@ -193,8 +193,8 @@ class WorkInfo(Wire):
     name: str
     agent: str | None = None
     status: WorkStatus
-    started_at: str | None = None
-    ended_at: str | None = None
+    started_at: Timestamp | None = None
+    ended_at: Timestamp | None = None
     duration_ms: int | None = None
     model: str | None = None
     usage: Usage | None = None

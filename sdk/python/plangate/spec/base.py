@@ -47,6 +47,10 @@ def _describe_on_wire(schema: dict[str, Any]) -> None:
     """Describe the model to readers of JSON: its meaning without arguments, errors and examples, which are Python's."""
     if "description" in schema:
         schema["description"] = _SECTION.split(schema["description"], maxsplit=1)[0]
+    for name, field in schema.get("properties", {}).items():
+        if "const" in field and "default" in field:  # it tells a variant of a union from the others
+            del field["default"]
+            schema["required"] = [*schema.get("required", ()), name]
     allow_nulls(schema)
 
 
@@ -66,6 +70,20 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     rules = {key: held for key, held in schema.items() if key not in _NOTES}
     choices = rules["anyOf"] if rules.keys() == {"anyOf"} else [rules]
     return {"anyOf": [*choices, {"type": "null"}], **notes}
+
+
+class Shorthand:
+    """Annotates a field with the short form that the service accepts, too, for its JSON Schema."""
+
+    def __init__(self, **short: Any) -> None:
+        """`short` are the keywords of a JSON Schema."""
+        self._short = short
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        long = handler(core_schema)
+        return {"anyOf": [self._short, *(long["anyOf"] if set(long) == {"anyOf"} else [long])]}
 
 
 class SpecModel(BaseModel):

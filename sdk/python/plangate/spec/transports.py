@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from typing_extensions import TypeAliasType
 
-from plangate.spec.base import MAX_KEY_CHARS, Key, Milliseconds, Name, SpecModel, Url, at_most, set_entries
+from plangate.spec.base import (
+    MAX_KEY_CHARS,
+    Key,
+    Milliseconds,
+    Name,
+    Shorthand,
+    SpecModel,
+    Url,
+    at_most,
+    set_entries,
+)
 
 TAG_PREFIX: Final = "kind:"
 """Marks the parts of a Pydantic location that name a variant and are not in the document."""
@@ -117,7 +130,7 @@ def _expand_kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def _by_kind(known: tuple[str, ...]) -> Discriminator:
+def _by_kind(known: Mapping[str, type[SpecModel]]) -> Discriminator:
     def kind_of(value: Any) -> str | None:
         kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
         return TAG_PREFIX + kind if isinstance(kind, str) and kind in known else None
@@ -129,23 +142,63 @@ def _by_kind(known: tuple[str, ...]) -> Discriminator:
     )
 
 
-Transport = Annotated[
-    Annotated[HttpTransport, Tag("kind:http")]
-    | Annotated[ClientTransport, Tag("kind:client")]
-    | Annotated[McpTransport, Tag("kind:mcp")]
-    | Annotated[PythonTransport, Tag("kind:python")],
-    _by_kind(("http", "client", "mcp", "python")),
-    BeforeValidator(_expand_kind),
-]
+class _KindSchema:
+    """Adds the discriminator `kind` to the JSON Schema: Pydantic writes none for a callable one."""
+
+    def __init__(self, known: Mapping[str, type[SpecModel]]) -> None:
+        self._known = known
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        references = [variant["$ref"] for variant in schema["oneOf"]]
+        mapping = dict(zip(self._known, references, strict=True))
+        return {**schema, "discriminator": {"propertyName": "kind", "mapping": mapping}}
+
+
+_CLIENT: Final = Shorthand(type="string", enum=["client"], description='The same as `{"kind": "client"}`.')
+_TRANSPORTS: Final[dict[str, type[SpecModel]]] = {
+    "http": HttpTransport,
+    "client": ClientTransport,
+    "mcp": McpTransport,
+    "python": PythonTransport,
+}
+_DISPATCHERS: Final[dict[str, type[SpecModel]]] = {
+    "http": HttpDispatcher,
+    "client": ClientDispatcher,
+    "mcp": McpDispatcher,
+    "python": PythonDispatcher,
+    "tool": ToolDispatcher,
+}
+
+Transport = TypeAliasType(
+    "Transport",
+    Annotated[
+        Annotated[HttpTransport, Tag("kind:http")]
+        | Annotated[ClientTransport, Tag("kind:client")]
+        | Annotated[McpTransport, Tag("kind:mcp")]
+        | Annotated[PythonTransport, Tag("kind:python")],
+        _by_kind(_TRANSPORTS),
+        _KindSchema(_TRANSPORTS),
+        BeforeValidator(_expand_kind),
+        _CLIENT,
+    ],
+)
 """Of a tool. A bare string such as "client" stands for {"kind": "client"}."""
 
-Dispatcher = Annotated[
-    Annotated[HttpDispatcher, Tag("kind:http")]
-    | Annotated[ClientDispatcher, Tag("kind:client")]
-    | Annotated[McpDispatcher, Tag("kind:mcp")]
-    | Annotated[PythonDispatcher, Tag("kind:python")]
-    | Annotated[ToolDispatcher, Tag("kind:tool")],
-    _by_kind(("http", "client", "mcp", "python", "tool")),
-    BeforeValidator(_expand_kind),
-]
+Dispatcher = TypeAliasType(
+    "Dispatcher",
+    Annotated[
+        Annotated[HttpDispatcher, Tag("kind:http")]
+        | Annotated[ClientDispatcher, Tag("kind:client")]
+        | Annotated[McpDispatcher, Tag("kind:mcp")]
+        | Annotated[PythonDispatcher, Tag("kind:python")]
+        | Annotated[ToolDispatcher, Tag("kind:tool")],
+        _by_kind(_DISPATCHERS),
+        _KindSchema(_DISPATCHERS),
+        BeforeValidator(_expand_kind),
+        _CLIENT,
+    ],
+)
 """Of approved actions: the write boundary, never callable by a model."""

@@ -17,6 +17,7 @@ from pydantic import (
 
 from plangate.spec.base import (
     MAX_ITEMS,
+    MAX_KEY_CHARS,
     MAX_PROMPT_CHARS,
     MAX_TOOLS,
     Count,
@@ -24,6 +25,7 @@ from plangate.spec.base import (
     JsonSchema,
     Key,
     Name,
+    Shorthand,
     SpecModel,
     Text,
     at_most,
@@ -99,7 +101,11 @@ class AgentSpec(SpecModel):
     name: Name
     role: Role
     stateful: Flag = Field(default=False, json_schema_extra=_without_default)
-    model: Annotated[ModelSpec, BeforeValidator(lambda v: {"id": v} if isinstance(v, str) else v)]
+    model: Annotated[
+        ModelSpec,
+        BeforeValidator(lambda v: {"id": v} if isinstance(v, str) else v),
+        Shorthand(type="string", minLength=1, maxLength=MAX_KEY_CHARS, description="The `id` alone."),
+    ]
     system_prompt: Annotated[str, Field(max_length=MAX_PROMPT_CHARS), BeforeValidator(_prompt)] = ""
     routes: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] = ()
     tools: Annotated[tuple[Key, ...], at_most(MAX_TOOLS)] = ()

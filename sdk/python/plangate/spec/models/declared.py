@@ -12,11 +12,13 @@ from pydantic_core import PydanticCustomError
 from plangate.spec.base import (
     CENTURY_MS,
     MAX_ITEMS,
+    MAX_KEY_CHARS,
     Flag,
     JsonSchema,
     Key,
     Milliseconds,
     Name,
+    Shorthand,
     SpecModel,
     Text,
     at_most,
@@ -222,6 +224,8 @@ class ToolkitSpec(SpecModel):
 
 
 ToolkitOrId = Annotated[
-    ToolkitSpec, BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value)
+    ToolkitSpec,
+    BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value),
+    Shorthand(type="string", maxLength=MAX_KEY_CHARS, description="The `id` alone."),
 ]
 Toolkits = Annotated[tuple[ToolkitOrId, ...], at_most(MAX_ITEMS)]

@@ -14,6 +14,7 @@ from plangate.spec.base import (
     Flag,
     Key,
     Milliseconds,
+    Shorthand,
     SpecModel,
     at_most,
     set_entries,
@@ -90,7 +91,15 @@ def _rule(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-Rule = Annotated[ApprovalRule | None, BeforeValidator(_rule)]
+Rule = Annotated[
+    ApprovalRule | None,
+    BeforeValidator(_rule),
+    Shorthand(
+        type="string",
+        enum=["never", "always", "default"],
+        description="A rule without settings; `default` is no rule.",
+    ),
+]
 
 
 class ApprovalPolicies(SpecModel):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from plangate.spec.base import (
@@ -160,9 +161,7 @@ class RuntimeSpec(SpecModel):
     interpreter: Interpreter | None = None
     mock_response: Text | None = None
     limits: LimitsSpec | None = None
-    storage_factories: Annotated[
-        None, BeforeValidator(_no_storage, json_schema_input_type=dict[str, None] | None)
-    ] = None
+    storage_factories: SkipJsonSchema[Annotated[None, BeforeValidator(_no_storage)]] = None
 
 
 def to_wire(spec: SpecModel) -> dict[str, Any]:
