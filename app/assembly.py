@@ -21,6 +21,7 @@ from app.agents.providers import ProviderPool
 from app.agents.runner import Runner
 from app.approvals.service import ApprovalService
 from app.artifacts.chain import Chainer
+from app.artifacts.decisions import ArtifactDecisions
 from app.artifacts.service import ArtifactService
 from app.base import embedded_postgres
 from app.base.blobs.local import LocalBlobs
@@ -115,6 +116,7 @@ class Services:
     spans: SpanReporter | None
     workspaces: Workspaces
     artifacts: ArtifactService
+    artifact_decisions: ArtifactDecisions
     deletions: Deletions
     chainer: Chainer
     chores: tuple[PeriodicTask, ...]
@@ -350,6 +352,7 @@ def assemble(
     workspaces = Workspaces(db, open_blobs(site.blobs))
     chainer = Chainer(derive_key(site.master, "artifacts"))
     artifacts = ArtifactService(db, workspaces, chainer)
+    decisions = ArtifactDecisions(artifacts, chainer)
     deletions = Deletions(db, artifacts)
     documents = DocumentService(schemas)
     variables = VariableService(references, documents, schemas, artifacts)
@@ -365,7 +368,7 @@ def assemble(
         "getPlan": plan_tools.get,
         "executePlan": plan_tools.execute,
         **WorkspaceTools(workspaces).verbs(),
-        **ArtifactTools(artifacts).verbs(),
+        **ArtifactTools(artifacts, decisions).verbs(),
         **MemoryTools(documents, variables).verbs(),
     }
     # In this order: a plan asks what became of the offers of its actions.
@@ -458,6 +461,7 @@ def assemble(
         spans=spans,
         workspaces=workspaces,
         artifacts=artifacts,
+        artifact_decisions=decisions,
         deletions=deletions,
         chainer=chainer,
         chores=(

@@ -201,7 +201,9 @@ class Artifact:
 
     record: dict[str, Any]
     body_bytes: int
-    superseded: bool = False
+    status: str = "active"
+    passed_over: bool = False  # another revision was chosen over it
+    decisions: tuple[dict[str, Any], ...] = ()  # the records that withdraw it, choose it, or pass over it
     competes_with: tuple[str, ...] = ()
     present: bytes | None = field(default=None, repr=False)
     """The digest of what is at its path now; empty for a directory whose files were not read."""
@@ -210,6 +212,10 @@ class Artifact:
     def id(self) -> str:
         id: str = self.record["id"]
         return id
+
+    @property
+    def withdrawn(self) -> bool:
+        return self.status == "withdrawn"
 
     @property
     def digest(self) -> bytes:
@@ -224,8 +230,9 @@ class Artifact:
         return {
             **shown,
             "targetAvailable": available,
-            "status": "superseded" if self.superseded else "active",
+            "status": self.status,
             "competesWith": list(self.competes_with),
+            **({"decisions": list(self.decisions)} if self.decisions else {}),
         }
 
     def brief(self) -> dict[str, Any]:

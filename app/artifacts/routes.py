@@ -12,6 +12,7 @@ from plangate.spec.base import at_most
 from pydantic import Field
 
 from app.artifacts import views
+from app.artifacts.decisions import MAX_OVER, MAX_REASON_CHARS, ArtifactDecisions
 from app.artifacts.models import (
     MAX_CHANNEL_CHARS,
     MAX_KIND_CHARS,
@@ -41,6 +42,7 @@ from app.tenancy.http import (
     Reading,
     begin,
     calling,
+    operation,
     raise_if_repeated,
     service,
 )
@@ -65,6 +67,8 @@ streamed = APIRouter(route_class=StreamingRoute, tags=["artifacts"])
 
 ArtifactId = Annotated[str, Path(max_length=100)]
 Artifacts = Annotated[ArtifactService, service("artifacts")]
+Decisions = Annotated[ArtifactDecisions, service("artifact_decisions")]
+Deciding = Annotated[Operation, operation("data:write")]
 Id = Annotated[str, Field(max_length=100)]
 Tag = Annotated[str, Field(max_length=MAX_TAG_CHARS)]
 Named = Annotated[str | None, Query(max_length=100)]
@@ -147,7 +151,7 @@ async def _unit(
     producer = await artifacts.producer(tx, work_id, work_id, action_index)
     if producer.thread_id != thread_id:
         raise Invalid(
-            "The artifact was not published: workId is work of another thread.",
+            "Nothing was changed: workId is work of another thread.",
             [FieldError("/workId", "must be a work record of the thread")],
         )
     return producer
@@ -236,7 +240,7 @@ async def upload_artifact(
 @router.get(
     "/artifacts",
     summary="List artifacts, newest first",
-    description="Superseded ones are left out unless they are asked for.",
+    description="Superseded and withdrawn ones are left out unless they are asked for.",
     response_model=views.ArtifactPage,
 )
 async def list_artifacts(
@@ -255,10 +259,12 @@ async def list_artifacts(
         int | None,
         Query(alias="actionIndex", ge=0, le=MAX_ACTION_INDEX, description="Of the plan that `planId` names."),
     ] = None,
-    status: Literal["active", "superseded"] | None = None,
+    status: Literal["active", "superseded", "withdrawn"] | None = None,
     tag: Named = None,
     since: Annotated[datetime | None, Query(description="Published at this moment or later.")] = None,
-    include_superseded: Annotated[bool, Query(alias="includeSuperseded")] = False,
+    include_superseded: Annotated[
+        bool, Query(alias="includeSuperseded", description="Also superseded and withdrawn ones.")
+    ] = False,
 ) -> Response:
     given = {
         "channel": channel,
@@ -301,6 +307,67 @@ def _aware(moment: datetime) -> datetime:
 @router.get("/artifacts/{artifact_id}", summary="Read a record", response_model=ArtifactInfo)
 async def read_artifact(artifact_id: ArtifactId, op: Reading, artifacts: Artifacts) -> Response:
     return await op.respond((await artifacts.read(op.tx, artifact_id)).wire())
+
+
+class WithdrawArtifact(Body):
+    """Why the artifact is withdrawn. `workId` is as for publishing."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS)]
+    work_id: Id | None = None
+
+
+class ChooseArtifact(Body):
+    """The competing revisions that the artifact is chosen over, and why. `workId` is as for publishing."""
+
+    over: Annotated[list[Id], Field(min_length=1), at_most(MAX_OVER)]
+    reason: Annotated[str, Field(min_length=1, max_length=MAX_REASON_CHARS)]
+    work_id: Id | None = None
+
+
+async def _decider(
+    op: Operation, artifacts: ArtifactService, id: str, name: str, work_id: str | None
+) -> tuple[Producer, str | None]:
+    """Return the unit of work that decides about an artifact, and the principal if that is a host. Raise NotFound,
+    Invalid, Forbidden or Conflict."""
+    thread_id = (await artifacts.read(op.tx, id)).record["producer"]["threadId"]
+    unit = await _unit(op.tx, artifacts, thread_id, work_id, None)
+    if work_id is None or unit is None:
+        return await artifacts.host(op.tx, thread_id, name, op.caller.principal), op.caller.principal
+    await lock_for_publishing(op.tx, thread_id, unit.query_id)
+    await check_call_held(op.tx, work_id, op.caller.principal, undone="Nothing was decided")
+    return unit, None
+
+
+@router.post(
+    "/artifacts/{artifact_id}/withdraw",
+    status_code=201,
+    summary="Withdraw an artifact",
+    description="Its record stays, with `status` `withdrawn`, and so does its content; lists leave it out. This is a new "
+    "record in the chain of its thread.",
+    response_model=ArtifactInfo,
+)
+async def withdraw_artifact(
+    artifact_id: ArtifactId, body: WithdrawArtifact, op: Deciding, artifacts: Artifacts, decisions: Decisions
+) -> Response:
+    unit, principal = await _decider(op, artifacts, artifact_id, "withdraw", body.work_id)
+    made = await decisions.withdraw(op.tx, artifact_id, body.reason, unit, principal)
+    return await op.respond(made.wire(), 201, f"/artifacts/{made.id}", made.id)
+
+
+@router.post(
+    "/artifacts/{artifact_id}/choose",
+    status_code=201,
+    summary="Choose an artifact over revisions that compete with it",
+    description="The revisions in `over`, which `competesWith` lists, become `superseded`. This is a new record in the "
+    "chain of its thread.",
+    response_model=ArtifactInfo,
+)
+async def choose_artifact(
+    artifact_id: ArtifactId, body: ChooseArtifact, op: Deciding, artifacts: Artifacts, decisions: Decisions
+) -> Response:
+    unit, principal = await _decider(op, artifacts, artifact_id, "choose", body.work_id)
+    made = await decisions.choose(op.tx, artifact_id, body.over, body.reason, unit, principal)
+    return await op.respond(made.wire(), 201, f"/artifacts/{made.id}", made.id)
 
 
 @router.head("/artifacts/{artifact_id}/content", include_in_schema=False)

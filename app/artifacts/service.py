@@ -118,7 +118,7 @@ class ArtifactService:
         """Return the last record of this path if it equals the requested one (a repeated upload), else
         None. `by` is the unit of work that uploads, None for a host."""
         made = await store.newest_at(tx, thread_id, asked.channel, row.path)
-        if made is None:
+        if made is None or made.withdrawn:
             return None
         revision = await self._revision(tx, asked)
         wanted = artifact_record(made.id, asked, row.path, self.target(row), by or NOBODY, row.at, revision)
@@ -195,11 +195,11 @@ class ArtifactService:
             return None, None
         return found[0]["plan_id"], indexes[0] if len(indexes) == 1 else index
 
-    async def host(self, tx: Tx, thread_id: str) -> Producer:
-        """Return a work record for a host that publishes. Raise NotFound."""
+    async def host(self, tx: Tx, thread_id: str, name: str = "publish", principal: str = "") -> Producer:
+        """Return a work record for a host that does something with artifacts. Raise NotFound."""
         await lock_thread(tx, thread_id)
         work_id = new_id("wrk_")
-        await work_records.add_host(tx, work_id, thread_id, "publish")
+        await work_records.add_host(tx, work_id, thread_id, name, principal)
         return Producer(work_id, None, "host", thread_id)
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -239,12 +239,7 @@ class ArtifactService:
         for row in await store.of_plan(tx, plan_id, OF_PLAN_MOST):
             key = row["call_id"] if row["action_index"] is None else row["action_index"]
             if len(listed := found.setdefault(key, [])) < OF_ACTION_MOST:
-                listed.append(
-                    {
-                        **{name: row[name] for name in ("id", "channel", "path")},
-                        "status": "superseded" if row["superseded"] else "active",
-                    }
-                )
+                listed.append({name: row[name] for name in ("id", "channel", "path", "status")})
         return {
             index: sorted(
                 [*found.get(index, ()), *(found.get(call_id, ()) if call_id else ())], key=itemgetter("id")

@@ -29,14 +29,37 @@ NOTE_USES = """
 INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes)
 SELECT $1, $2, n.* FROM unnest($3::text[], $4::bigint[], $5::bigint[]) AS n ON CONFLICT DO NOTHING
 """
-NAMED = "SELECT id, channel, first_id, revision FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
+NAMED = (
+    "SELECT id, thread_id, channel, first_id, revision FROM artifacts WHERE tenant_id = $1 AND id = ANY ($2)"
+)
 
 COMPETING_MOST: Final = 100
 # OFFSET: one look at the index for each record that is looked at, never all that replace something gathered first.
-SUPERSEDED = "EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = $1 AND s.replaces = a.id OFFSET 0)"
-COLUMNS = f"""a.record, a.thread_id, a.path, a.is_directory, a.body_bytes, {SUPERSEDED} AS superseded,
-       ARRAY(SELECT o.id FROM artifacts o WHERE o.tenant_id = $1 AND o.replaces = a.replaces AND o.id <> a.id
-              ORDER BY o.id LIMIT {COMPETING_MOST}) AS competes_with"""
+REPLACED = "EXISTS (SELECT FROM artifacts s WHERE s.tenant_id = $1 AND s.replaces = a.id OFFSET 0)"
+PASSED_OVER = "EXISTS (SELECT FROM artifact_choices c WHERE c.tenant_id = $1 AND c.over_id = {id} OFFSET 0)"
+WITHDRAWN = """EXISTS (SELECT FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.artifact_id = {id} AND d.kind = 'withdraw'
+ OFFSET 0)"""
+SUPERSEDED = f"({REPLACED} OR {PASSED_OVER.format(id='a.id')})"
+STATUS = f"""CASE WHEN {WITHDRAWN.format(id="a.id")} THEN 'withdrawn' WHEN {SUPERSEDED} THEN 'superseded' ELSE 'active' END"""
+HAS_STATUS: Final[Mapping[str, str]] = {
+    "active": f"NOT {SUPERSEDED} AND NOT {WITHDRAWN.format(id='a.id')}",
+    "superseded": f"{SUPERSEDED} AND NOT {WITHDRAWN.format(id='a.id')}",
+    "withdrawn": WITHDRAWN.format(id="a.id"),
+}
+# Revisions of the same record about which nothing was decided; none for one that is out of it itself.
+RIVALS = f"""SELECT o.id FROM artifacts o WHERE o.tenant_id = $1 AND o.replaces = a.replaces AND o.id <> a.id
+   AND NOT {WITHDRAWN.format(id="o.id")} AND NOT {PASSED_OVER.format(id="o.id")}
+   AND NOT {WITHDRAWN.format(id="a.id")} AND NOT {PASSED_OVER.format(id="a.id")}"""
+DECISIONS_MOST: Final = 100
+DECISIONS = f"""SELECT x.record FROM (
+        SELECT d.id, d.record FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.artifact_id = a.id
+        UNION ALL
+        SELECT d.id, d.record FROM artifact_choices c JOIN artifact_decisions d ON d.tenant_id = $1 AND d.id = c.decision_id
+         WHERE c.tenant_id = $1 AND c.over_id = a.id) x ORDER BY x.id LIMIT {DECISIONS_MOST}"""
+COLUMNS = f"""a.record, a.thread_id, a.path, a.is_directory, a.body_bytes, {STATUS} AS status,
+       {PASSED_OVER.format(id="a.id")} AS passed_over, ARRAY({DECISIONS}) AS decisions,
+       ARRAY({RIVALS} ORDER BY o.id LIMIT {COMPETING_MOST}) AS competes_with"""
+COMPETING = f"SELECT o.id FROM artifacts a, LATERAL ({RIVALS}) o WHERE a.tenant_id = $1 AND a.id = $2"
 SHOWN = f"SELECT {COLUMNS} FROM artifacts a"
 BY_IDS = f"{SHOWN} WHERE a.tenant_id = $1 AND a.id = ANY ($2)"
 OF_CALL = f"{SHOWN} WHERE a.tenant_id = $1 AND a.call_id = $2 ORDER BY a.id LIMIT 1"
@@ -70,7 +93,7 @@ ACTIONS_OF_CALL = (
     "SELECT plan_id, index FROM plan_actions WHERE tenant_id = $1 AND work_id = $2 ORDER BY index"
 )
 OF_PLAN = f"""
-SELECT a.id, a.channel, a.path, a.call_id, a.action_index, {SUPERSEDED} AS superseded
+SELECT a.id, a.channel, a.path, a.call_id, a.action_index, {STATUS} AS status
   FROM artifacts a WHERE a.tenant_id = $1 AND a.plan_id = $2 ORDER BY a.id LIMIT $3
 """
 
@@ -184,6 +207,21 @@ async def lock(tx: Tx, thread_id: str) -> tuple[ChainHead, Any]:
     return ChainHead(row["n"], row["mac"]), row["at"]
 
 
+async def move(tx: Tx, thread_id: str, n: int, mac: bytes) -> None:
+    """Move the end of a chain to a new record. The caller holds the lock."""
+    await tx.run(MOVE, tx.tenant, thread_id, n, mac)
+
+
+async def threads_of(tx: Tx, ids: Iterable[str]) -> dict[str, str]:
+    """Return the threads of the artifacts that exist, by id."""
+    return {r["id"]: r["thread_id"] for r in await tx.fetch(NAMED, tx.tenant, list(ids))}
+
+
+async def competing(tx: Tx, id: str) -> list[str]:
+    """Return all revisions that compete with an artifact."""
+    return [r["id"] for r in await tx.fetch(COMPETING, tx.tenant, id)]
+
+
 async def add(
     tx: Tx,
     link: ChainLink,
@@ -218,7 +256,7 @@ async def add(
         producer.action_index,
         created_at,
     )
-    await tx.run(MOVE, tx.tenant, producer.thread_id, link.n, link.mac)
+    await move(tx, producer.thread_id, link.n, link.mac)
     await bodies.mark_named(tx, target.digest)
     if record.get("tags"):
         await tx.run(ADD_TAGS, tx.tenant, record["tags"], link.id)
@@ -314,7 +352,7 @@ def page_sql(
         _condition(sql, filters[name], values) for name, sql in left_out.items() if name in filters
     ]
     if status is not None:
-        conditions.append(SUPERSEDED if status == "superseded" else f"NOT {SUPERSEDED}")
+        conditions.append(HAS_STATUS[status])
     n = len(values)
     sql = f"""
 SELECT {COLUMNS} FROM ({found} LIMIT ${n + 1}) a WHERE {" AND ".join(conditions)} ORDER BY {id} DESC LIMIT ${n + 2}
@@ -353,7 +391,9 @@ async def _with_targets(tx: Tx, rows: Sequence[Any], *, read_directories: bool =
         Artifact(
             load_record(r["record"]),
             r["body_bytes"],
-            r["superseded"],
+            r["status"],
+            r["passed_over"],
+            tuple(load_record(record) for record in r["decisions"]),
             tuple(r["competes_with"]),
             present[target],
         )

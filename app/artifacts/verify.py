@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.artifacts import store
+from app.artifacts import decision_store, store
 from app.artifacts.chain import ChainCheck, Chainer, ChainHead, ChainLink
 from app.artifacts.models import load_record
 from app.base.clock import rfc3339
@@ -115,16 +115,21 @@ async def _chains(db: Database, tenant: str) -> AsyncIterator[tuple[str, ChainHe
 
 async def _strays(db: Database, tenant: str) -> AsyncIterator[str]:
     """Threads with records and without a chain."""
+    async with db.transaction(tenant) as tx:
+        decided = set(await decision_store.unchained_threads(tx))
     after = ""
     while True:
         async with db.transaction(tenant) as tx:
             rows = await store.with_records(tx, after, PAGE)
         for thread_id, chained in rows:
             if not chained:
+                decided.discard(thread_id)
                 yield thread_id
         if len(rows) < PAGE:
-            return
+            break
         after = rows[-1][0]
+    for thread_id in sorted(decided):
+        yield thread_id
 
 
 async def _pages(
@@ -137,14 +142,16 @@ async def _pages(
         async with db.transaction(tenant) as tx:
             await tx.set_repeatable_read()
             head = await store.head(tx, thread_id)
-            rows = await store.links(tx, thread_id, after, PAGE)
+            rows = [(r, _flaws) for r in await store.links(tx, thread_id, after, PAGE)]
+            rows += [(r, _decision_flaws) for r in await decision_store.links(tx, thread_id, after, PAGE)]
+        rows = sorted(rows, key=lambda row: row[0]["n"])[:PAGE]
         yield (
-            [ChainLink(r["id"], r["n"], r["record"], r["previous"], r["mac"], _flaws(r)) for r in rows],
+            [ChainLink(r["id"], r["n"], r["record"], r["previous"], r["mac"], flaws(r)) for r, flaws in rows],
             head,
         )
         if len(rows) < PAGE:
             return
-        after = rows[-1]["n"]
+        after = rows[-1][0]["n"]
 
 
 def _flaws(row: Any) -> tuple[str, ...]:
@@ -170,6 +177,26 @@ def _flaws(row: Any) -> tuple[str, ...]:
         "tags": sorted(row["tags"]),
         "parents": sorted(row["parents"]),
     }
+    return tuple(name for name, value in expected.items() if actual[name] != value)
+
+
+def _decision_flaws(row: Any) -> tuple[str, ...]:
+    """Return the columns of a decision that differ from its record."""
+    try:
+        record = load_record(row["record"])
+        producer = record["producer"]
+        expected = {
+            "id": record["id"],
+            "kind": record["kind"],
+            "artifact_id": record["artifactId"],
+            "over_ids": sorted(record.get("over", [])),
+            "thread_id": producer["threadId"],
+            "call_id": producer.get("callId"),
+            "created_at": record["createdAt"],
+        }
+    except (ValueError, KeyError, TypeError):
+        return ("record",)
+    actual = {**row, "over_ids": sorted(row["over_ids"]), "created_at": rfc3339(row["created_at"])}
     return tuple(name for name, value in expected.items() if actual[name] != value)
 
 

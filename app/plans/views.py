@@ -89,13 +89,13 @@ class ActionArtifact(View):
     id: str
     channel: str
     path: str
-    status: Literal["active", "superseded"]
+    status: Literal["active", "superseded", "withdrawn"]
 
 
 class ActionView(View):
     """An action of a plan that executes or did. `idempotencyKey` is the same for every attempt at it. Where its outcome is
     unknown, `error` says what is known; `settledBy` is who last settled it, or said `retry`. `artifacts` are the first 20
-    that its call published, superseded ones too; what a call of several actions published for none of them in
+    that its call published, superseded and withdrawn ones too; what a call of several actions published for none of them in
     particular is listed with each."""
 
     index: int

@@ -63,5 +63,5 @@ class HandoverScreen(Screen):
 def brief(record: Mapping[str, Any]) -> str:
     """Channel, path and producer of an artifact, and whether another one took its place."""
     by = record["producer"].get("agent") or "you"
-    gone = ", superseded" if record["status"] == "superseded" else ""
+    gone = "" if record["status"] == "active" else f", {record['status']}"
     return f"{record['channel']} {record['path']} by {by}{gone}"

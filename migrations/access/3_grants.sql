@@ -5,8 +5,8 @@ GRANT SELECT ON alembic_version, generation, tenants, lost_leases, artifact_tomb
 GRANT SELECT, INSERT ON api_keys, secrets, signing_secrets, idempotency, runtimes, threads, queries, work_records, events,
     approvals, approval_votes, approval_grants, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
     reference_values, reference_pins, reference_uses, outgoing_calls, documents, document_writes, call_variables, blobs,
-    workspaces, workspace_versions, workspace_files, artifact_chains, artifacts, artifact_tags, artifact_parents, artifact_uses
-    TO plangate_app;
+    workspaces, workspace_versions, workspace_files, artifact_chains, artifacts, artifact_tags, artifact_parents,
+    artifact_decisions, artifact_choices, artifact_uses TO plangate_app;
 GRANT UPDATE ON secrets, signing_secrets, idempotency, runtimes, threads, queries, work_records, approvals, approval_grants,
     plans, plan_revisions, plan_actions, reference_values, reference_pins, reference_uses, outgoing_calls TO plangate_app;
 GRANT UPDATE (blob_bytes) ON tenants TO plangate_app;
@@ -22,7 +22,7 @@ GRANT DELETE ON secrets, idempotency, reference_pins, blobs TO plangate_app;
 GRANT SELECT ON tenants, api_keys, idempotency, threads, queries, work_records, events, approvals, plans, plan_revisions,
     plan_transitions, plan_snapshots, plan_actions, reference_values, reference_pins, outgoing_calls, documents,
     document_writes, call_variables, blobs, workspaces, workspace_versions, workspace_files, artifact_chains, artifacts,
-    artifact_tags, artifact_parents, artifact_tombstones TO plangate_scan;
+    artifact_tags, artifact_parents, artifact_decisions, artifact_choices, artifact_tombstones TO plangate_scan;
 GRANT SELECT, INSERT, UPDATE, DELETE ON lost_leases, processes TO plangate_scan;
 GRANT SELECT, UPDATE ON writable_time TO plangate_scan;
 GRANT INSERT ON tenants, events, work_records, artifact_tombstones TO plangate_scan;
@@ -32,4 +32,5 @@ GRANT UPDATE (purge_due) ON documents TO plangate_scan;
 GRANT UPDATE (named) ON blobs TO plangate_scan;
 GRANT DELETE ON idempotency, threads, queries, events, plans, plan_revisions, plan_transitions, plan_snapshots, plan_actions,
     reference_pins, outgoing_calls, documents, document_writes, call_variables, workspaces, workspace_versions,
-    workspace_files, artifact_chains, artifacts, artifact_tags, artifact_parents TO plangate_scan;
+    workspace_files, artifact_chains, artifacts, artifact_tags, artifact_parents, artifact_decisions, artifact_choices
+    TO plangate_scan;

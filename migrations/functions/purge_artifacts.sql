@@ -1,5 +1,5 @@
--- Remove artifact records of a deleted thread, about p_rows rows with their tags and parents, the newest first; the
--- chain goes with its last record. Nothing is removed before the tombstone is written. Return how many more rows could
+-- Remove artifact records of a deleted thread, about p_rows rows with their tags, parents and decisions, the newest first;
+-- the chain goes with its last record. Nothing is removed before the tombstone is written. Return how many more rows could
 -- have been removed.
 CREATE OR REPLACE FUNCTION purge_artifacts(p_thread text, p_rows int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
@@ -16,6 +16,9 @@ BEGIN
         END IF;
         v_left := purge_rows('artifact_tags', 'artifact_id', v_ids, v_left);
         v_left := purge_rows('artifact_parents', 'artifact_id', v_ids, v_left);
+        v_left := purge_rows('artifact_choices', 'decision_id', ARRAY(SELECT id FROM artifact_decisions
+                              WHERE tenant_id = v_tenant AND artifact_id = ANY (v_ids)), v_left);
+        v_left := purge_rows('artifact_decisions', 'artifact_id', v_ids, v_left);
         EXIT WHEN v_left <= 0;
         WITH gone AS (DELETE FROM artifacts WHERE tenant_id = v_tenant AND id = ANY (v_ids) RETURNING digest)
         SELECT array_agg(DISTINCT digest) INTO v_gone FROM gone;

@@ -72,6 +72,39 @@ CREATE TABLE artifact_parents (
 );
 CREATE INDEX artifact_children ON artifact_parents (tenant_id, parent_id, artifact_id);
 
+-- What was decided about artifacts after they were published: that one is withdrawn, or chosen over revisions that compete
+-- with it. These are records of the same chain: `n` is unique among both tables, since the row of the chain gives it.
+CREATE TABLE artifact_decisions (
+    tenant_id text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    thread_id text COLLATE "C" NOT NULL,    -- that of the artifact
+    n bigint NOT NULL CHECK (n > 0),
+    record bytea NOT NULL,
+    previous bytea NOT NULL,
+    mac bytea NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('withdraw', 'choose')),
+    artifact_id text COLLATE "C" NOT NULL,
+    call_id text COLLATE "C",               -- the call that decided, if one did
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, thread_id, n),
+    FOREIGN KEY (tenant_id, thread_id) REFERENCES artifact_chains,
+    FOREIGN KEY (tenant_id, artifact_id) REFERENCES artifacts
+);
+CREATE INDEX artifact_decisions_of_artifact ON artifact_decisions (tenant_id, artifact_id, id);
+CREATE UNIQUE INDEX artifact_decisions_withdrawn ON artifact_decisions (tenant_id, artifact_id) WHERE kind = 'withdraw';
+CREATE INDEX artifact_decisions_of_call ON artifact_decisions (tenant_id, call_id) WHERE call_id IS NOT NULL;
+
+-- The artifacts that a decision passed over, each at most once. They may be deleted with their threads.
+CREATE TABLE artifact_choices (
+    tenant_id text COLLATE "C" NOT NULL,
+    over_id text COLLATE "C" NOT NULL,
+    decision_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant_id, over_id),
+    FOREIGN KEY (tenant_id, decision_id) REFERENCES artifact_decisions
+);
+CREATE INDEX artifact_choices_of_decision ON artifact_choices (tenant_id, decision_id);
+
 -- Calls that got the record of an artifact instead of its body: the count of bytes that stayed out of prompts is read here.
 CREATE TABLE artifact_uses (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,

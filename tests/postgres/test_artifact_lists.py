@@ -91,7 +91,7 @@ async def test_a_page_reads_so_many_records_and_no_more(plangate: World, many: s
         {"since": now - timedelta(days=300), "from": "art_" + "0" * 26},
     ):
         for bounds in ({}, {"before": middle}):
-            for status in (None, "active", "superseded"):
+            for status in (None, "active", "superseded", "withdrawn"):
                 asked = {**filters, **bounds}
                 sql, args = store.page_sql("acme", asked, status, 51, service.LOOKED_AT)
                 read = await rows_read(plangate, sql, *args)

@@ -46,6 +46,8 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("artifact", "GET", "/artifacts/{id}", None, "read"),
     ("artifact", "GET", "/artifacts/{id}/content", None, "read"),
     ("artifact", "GET", "/artifacts/{id}/lineage", None, "read"),
+    ("artifact", "POST", "/artifacts/{id}/withdraw", {"reason": "x"}, "data:write"),
+    ("artifact", "POST", "/artifacts/{id}/choose", {"over": ["x"], "reason": "x"}, "data:write"),
     ("thread", "POST", "/queries", {"prompt": "x", "threadId": "{id}"}, "queries:write"),
     ("approval", "GET", "/approvals/{id}", None, "read"),
     ("approval", "GET", "/approvals/{id}/subject", None, "read"),

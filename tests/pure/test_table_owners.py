@@ -8,6 +8,8 @@ OWNED = {
     "approvals": {"approvals", "approval_votes", "approval_grants"},
     "artifacts": {
         "artifact_chains",
+        "artifact_choices",
+        "artifact_decisions",
         "artifact_parents",
         "artifact_tags",
         "artifact_tombstones",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from app.agents.builtin_tools.workspace import as_builtin_tool
-from app.artifacts.models import Artifact, ArtifactTarget, Publication
+from app.artifacts.decisions import ArtifactDecisions
+from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication
 from app.artifacts.publishing import publish
 from app.artifacts.service import ArtifactNotFound, ArtifactService, TargetMoved
 from app.base.blobs.store import StoreUnavailable
@@ -20,16 +22,19 @@ TRIES: Final = 5
 
 
 class ArtifactTools:
-    """`artifact_publish`, `artifact_get`, `artifact_list`."""
+    """The tools that publish, read and list artifacts, withdraw them, and choose among competing revisions."""
 
-    def __init__(self, artifacts: ArtifactService) -> None:
+    def __init__(self, artifacts: ArtifactService, decisions: ArtifactDecisions) -> None:
         self._artifacts = artifacts
+        self._decisions = decisions
 
     def verbs(self) -> dict[str, BuiltinTool]:
         named: dict[str, BuiltinTool] = {
             "artifact_publish": self._publish,
             "artifact_get": self._get,
             "artifact_list": self._list,
+            "artifact_withdraw": self._withdraw,
+            "artifact_choose": self._choose,
         }
         return {name: as_builtin_tool(verb) for name, verb in named.items()}
 
@@ -105,6 +110,38 @@ class ArtifactTools:
             if after is None or len(found) >= limit:
                 return Answer(await self._list_records(call, found))
             filters["before"] = after
+
+    async def _withdraw(self, call: ToolCall) -> Outcome:
+        id, reason = call.args["id"], call.args["reason"]
+
+        async def withdraw(tx: Tx, producer: Producer) -> Artifact:
+            return await self._decisions.withdraw(tx, id, reason, producer, None)
+
+        return await self._decide(call, [id], withdraw)
+
+    async def _choose(self, call: ToolCall) -> Outcome:
+        id, over, reason = (call.args[name] for name in ("id", "over", "reason"))
+
+        async def choose(tx: Tx, producer: Producer) -> Artifact:
+            return await self._decisions.choose(tx, id, over, reason, producer, None)
+
+        return await self._decide(call, [id, *over], choose)
+
+    async def _decide(
+        self, call: ToolCall, ids: list[str], decide: Callable[[Tx, Producer], Awaitable[Artifact]]
+    ) -> Outcome:
+        """Decide about artifacts of the agent's own thread, once, and return the record of the first."""
+        work_id, thread_id = call.scope.work_id, call.run.query.thread_id
+
+        async def once(tx: Tx) -> Artifact:
+            done = await self._decisions.of_call(tx, work_id)
+            if done is not None:  # before a crash
+                return done
+            await self._decisions.require_thread(tx, ids, thread_id)
+            producer = await self._artifacts.producer(tx, call.scope.parent_work_id or work_id, work_id)
+            return await decide(tx, producer)
+
+        return Answer((await call.run.in_fenced_transaction(once)).wire())
 
     async def _list_records(self, call: ToolCall, found: list[Artifact]) -> list[dict[str, Any]]:
         """Return the records, and record that the call read them in place of the files."""

@@ -203,9 +203,9 @@ class Artifacts:
             call_id: What this tool call or dispatch published.
             plan_id: What the actions of this plan (`pln_...`) published.
             action_index: With `plan_id`: what this action published.
-            status: `active` or `superseded`.
+            status: `active`, `superseded` or `withdrawn`.
             since: Published at this moment or later; with its zone.
-            include_superseded: Without it, and without a status, superseded ones are left out.
+            include_superseded: Without it, and without a status, superseded and withdrawn ones are left out.
             limit: How many at most.
 
         Raises:
@@ -273,6 +273,57 @@ class Artifacts:
         found: dict[str, Any] = await self._client.request("GET", path("artifacts", id, "lineage"))
         return found
 
+    async def withdraw(self, id: str, reason: str) -> Record:
+        """Withdraw an artifact, and return its record, whose `status` is now `withdrawn`.
+
+        Its record and its content stay readable; lists leave it out. It cannot be undone.
+
+        Args:
+            id: The artifact's.
+            reason: Why, up to 2,000 characters; it stays in the `decisions` of the record.
+
+        Raises:
+            NotFound: if there is none.
+            Conflict: if it is already withdrawn.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def recall(runtime, id):
+            ...     await runtime.artifacts.withdraw(id, "The measurements were of another part.")
+        """
+        return await self._decide(id, "withdraw", {"reason": reason})
+
+    async def choose(self, id: str, over: Iterable[str], reason: str) -> Record:
+        """Choose an artifact over revisions that compete with it, which become `superseded`, and return its record.
+
+        It cannot be undone.
+
+        Args:
+            id: The artifact's.
+            over: The ids of competing revisions, which `competesWith` of the record lists.
+            reason: Why, up to 2,000 characters; it stays in the `decisions` of all of these records.
+
+        Raises:
+            NotFound: if there is none.
+            InvalidRequest: if one of `over` does not compete with it.
+            Conflict: if it is withdrawn, or another revision was chosen over it.
+            ServiceUnavailable: if the service does not answer.
+
+        Example:
+            >>> async def settle(runtime, record):
+            ...     await runtime.artifacts.choose(record["id"], record["competesWith"], "It passes the tests.")
+        """
+        if isinstance(over, str):
+            raise TypeError("over must be a list of ids, not a text")
+        return await self._decide(id, "choose", {"over": list(over), "reason": reason})
+
+    async def _decide(self, id: str, verb: str, body: dict[str, Any]) -> Record:
+        where = path("artifacts", id, verb)
+        sent = body if self._work_id is None else {**body, "workId": self._work_id}
+        key = None if self._keys is None else self._keys.next_key(where, sent)
+        record: Record = await self._client.request("POST", where, sent, key=key)
+        return record
+
 
 class CallArtifacts:
     """`ctx.artifacts`: `runtime.artifacts` in the thread of a call. What is published belongs to the agent's run that made
@@ -306,6 +357,14 @@ class CallArtifacts:
     def lineage(self, id: str) -> Any:
         """Return the lineage, as `Artifacts.lineage` does."""
         return self._bridge.run(self._artifacts.lineage(id))
+
+    def withdraw(self, id: str, reason: str) -> Any:
+        """Withdraw an artifact of the thread, as `Artifacts.withdraw` does."""
+        return self._bridge.run(self._artifacts.withdraw(id, reason))
+
+    def choose(self, id: str, over: Iterable[str], reason: str) -> Any:
+        """Choose an artifact of the thread, as `Artifacts.choose` does."""
+        return self._bridge.run(self._artifacts.choose(id, over, reason))
 
 
 def _parts(kind: Any, title: Any, summary: Any, replaces: Any) -> dict[str, Any]:

@@ -221,7 +221,8 @@ class CallContext:
         references: `create(Spec, payload)`, `resolve(kind, id)` and `glimpse(kind, id)`, as on the runtime:
             to be awaited in an async handler, plain calls in a sync one.
         artifacts: `publish(channel, path, ...)`, `upload(channel, name, body, ...)`, `get(id)`, `list(...)`,
-            `read(id)` and `lineage(id)`, as on `Artifacts` but without a `thread_id`: it is that of the call.
+            `read(id)`, `lineage(id)`, `withdraw(id, reason)` and `choose(id, over, reason)`, as on
+            `Artifacts` but without a `thread_id`: it is that of the call.
             What is published belongs to the agent's run that made the call; a call that is made again
             publishes nothing twice.
         state: The state of the thread, which is `†state` for a model: `get(place=None, default=None)`,

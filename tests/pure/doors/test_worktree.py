@@ -168,7 +168,7 @@ def test_artifacts_that_were_superseded_are_counted() -> None:
     old = {**ART, "status": "superseded"}
     assert produced(ART, old, old) == [
         "  tasks/1/plan.md (design, planner, art_1): Plan",
-        "  2 artifacts superseded: plangate artifacts --query qry_1 --superseded",
+        "  2 artifacts superseded or withdrawn: plangate artifacts --query qry_1 --superseded",
     ]
 
 

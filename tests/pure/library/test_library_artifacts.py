@@ -27,6 +27,8 @@ def kept(service: FakeService) -> None:
     service.answers[("POST", "/artifacts")] = lambda body: (201, RECORD)
     service.answers[("PUT", "/artifacts/design/a.md")] = lambda body: (201, RECORD)
     service.answers[("GET", "/artifacts/art_1")] = lambda body: (200, RECORD)
+    for verb in ("withdraw", "choose"):
+        service.answers[("POST", f"/artifacts/art_1/{verb}")] = lambda body: (201, RECORD)
     service.answers[("GET", "/artifacts/art_1/lineage")] = lambda body: (200, {"ancestors": []})
     service.answers[("GET", "/artifacts")] = lambda body: (200, {"items": [RECORD], "nextCursor": None})
     service.texts[("GET", "/artifacts/art_1/content")] = (200, "one\n", {"content-type": "text/markdown"})
@@ -67,8 +69,14 @@ async def test_a_host_publishes_uploads_finds_and_reads() -> None:
             assert await runtime.artifacts.get("art_1") == RECORD
             assert await runtime.artifacts.read("art_1", "x/y") == b"one\n"
             assert await runtime.artifacts.lineage("art_1") == {"ancestors": []}
+            assert await runtime.artifacts.withdraw("art_1", "Old.") == RECORD
+            assert await runtime.artifacts.choose("art_1", ("art_3",), "Better.") == RECORD
+            with pytest.raises(TypeError, match=r"^over must be a list of ids, not a text$"):
+                await runtime.artifacts.choose("art_1", "art_3", "Better.")
             with pytest.raises(plangate.NotFound):
                 await runtime.artifacts.get("art_2")
+    assert service.bodies("POST", "/artifacts/art_1/withdraw") == [{"reason": "Old."}]
+    assert service.bodies("POST", "/artifacts/art_1/choose") == [{"over": ["art_3"], "reason": "Better."}]
     assert service.bodies("POST", "/artifacts") == [
         {
             "threadId": "thr_1",

@@ -59,7 +59,11 @@ REFERENCES = ["resolveRef", "glimpseRef"]
         ("planner", ["plans"], ["storePlan", "getPlan"]),
         ("specialist", ["references"], REFERENCES),
         ("specialist", ["agents"], ["call_agent"]),
-        ("specialist", ["artifacts"], ["artifact_publish", "artifact_get", "artifact_list"]),
+        (
+            "specialist",
+            ["artifacts"],
+            [f"artifact_{verb}" for verb in ("publish", "get", "list", "withdraw", "choose")],
+        ),
         ("specialist", ["workspace"], ["read", "write", "edit", "ls", "glob", "grep"]),
         ("specialist", [{"id": "workspace", "config": {"tools": ["grep", "read"]}}], ["read", "grep"]),
         ("executor", [{"id": "plans", "config": {"tools": ["executePlan"]}}], ["executePlan", *REFERENCES]),

@@ -232,7 +232,7 @@ async def list_events(remote: Remote, query: str, types: str) -> list[dict[str, 
 
 
 async def list_artifacts(remote: Remote, query: str) -> list[dict[str, Any]]:
-    """Return the artifacts that a query published, superseded ones included, newest first."""
+    """Return the artifacts that a query published, superseded and withdrawn ones included, newest first."""
     try:
         return await remote.list_items(MAX_ARTIFACTS, "artifacts", queryId=query, includeSuperseded="true")
     except NotFound:  # the query is there, so it is the route that is not: a service without artifacts
@@ -249,7 +249,9 @@ def artifacts(
     ] = None,
     action: Annotated[int | None, typer.Option(min=0, help="With --plan: only those of this action.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
-    superseded: Annotated[bool, typer.Option("--superseded", help="Also those that were replaced.")] = False,
+    superseded: Annotated[
+        bool, typer.Option("--superseded", help="Also those that were replaced or withdrawn.")
+    ] = False,
     limit: Limit = 50,
     url: Url = None,
     key_file: KeyFile = None,

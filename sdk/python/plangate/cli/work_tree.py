@@ -219,7 +219,7 @@ def render_work(
 ) -> list[str]:
     """Return the lines that `plangate work` prints.
 
-    `artifacts` includes superseded ones, newest first. `height` is the number of lines that fit, or None for
+    `artifacts` includes superseded and withdrawn ones, newest first. `height` is the number of lines that fit, or None for
     all. `limit` is the limit at which the query waits. `calls` are the calls for client processes that it
     waits for. `actions` are keyed by the work record that carries them out. `unknown` are the actions to
     settle, by plan and dispatch.
@@ -284,7 +284,7 @@ def _unknown(dispatches: Sequence[tuple[str, Sequence[Action]]]) -> list[str]:
 def _result_lines(
     query: Record, plans: Sequence[Record], artifacts: Sequence[Record], width: int
 ) -> list[str]:
-    active = [a for a in artifacts if a.get("status") != "superseded"]
+    active = [a for a in artifacts if a.get("status") not in ("superseded", "withdrawn")]
     each = max(RESULT_LINES // max(len(plans), 1), 1)
     lines = [f"  {line}" for plan in plans[:MAX_PLANS] for line in plan_lines(plan, width - 2, each)]
     lines += [f"  {artifact_line(a)}" for a in active[:MAX_ARTIFACTS]]
@@ -292,7 +292,8 @@ def _result_lines(
     if len(active) > MAX_ARTIFACTS:
         lines.append(f"  {plural(len(active) - MAX_ARTIFACTS, 'more artifact')}: {more}")
     if len(active) < len(artifacts):
-        lines.append(f"  {plural(len(artifacts) - len(active), 'artifact')} superseded: {more} --superseded")
+        left_out = plural(len(artifacts) - len(active), "artifact")
+        lines.append(f"  {left_out} superseded or withdrawn: {more} --superseded")
     answer = [line for line in output_lines(query.get("output")) if line.strip()]
     lines += [f"  {truncate(line, width - 2)}" for line in answer[:OUTPUT_LINES]]
     if len(answer) > OUTPUT_LINES:

@@ -156,6 +156,19 @@ class ArtifactProducer(Wire):
     action_index: int | None = None
 
 
+class ArtifactDecision(Wire):
+    """A record that withdraws the artifact `artifact_id`, or chooses it over the revisions `over`."""
+
+    id: str
+    kind: Literal["withdraw", "choose"]
+    artifact_id: str
+    over: tuple[str, ...] = ()
+    reason: str
+    created_at: str
+    principal: str | None = None  # of the host that decided, if no agent did
+    producer: ArtifactProducer
+
+
 class ArtifactInfo(Wire):
     """The record of an artifact; the body stays in the workspace."""
 
@@ -174,12 +187,13 @@ class ArtifactInfo(Wire):
     digest: ArtifactDigest | None = None
     created_at: Timestamp
     producer: ArtifactProducer
-    status: Literal["active", "superseded"] = "active"
+    status: Literal["active", "superseded", "withdrawn"] = "active"
     replaces: str | None = None
     first_artifact_id: str | None = None  # if it replaces another: where that chain of revisions begins
     revision: int | None = None  # and its place in that chain, from 2
     parent_artifact_ids: tuple[str, ...] = ()
     competes_with: tuple[str, ...] = ()
+    decisions: tuple[ArtifactDecision, ...] = ()  # the records that withdraw, choose or pass over it
     tags: tuple[str, ...] = ()
     metadata: JsonObject | None = None
 

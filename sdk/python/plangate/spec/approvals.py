@@ -23,7 +23,7 @@ from plangate.spec.models import (
     RuntimeSpec,
     ToolSpec,
 )
-from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, GATED_BUILTIN_TOOLS
 
 Origin = Literal[
     "approvalOverrides.tools", "tool", "approvalOverrides.agents", "approvalPolicies", "default", "floor"
@@ -70,8 +70,12 @@ def tool_rule(
 
     The wide rules (an agent's, the runtime's, the floor) are about declared tools. A builtin tool is gated only where
     `approvalOverrides.tools` names it: reading is harmless, an agent that is called has gates of its own,
-    and executing a plan opens the plan's gate.
+    and executing a plan opens the plan's gate. The exceptions are `artifact_withdraw` and `artifact_choose`, which follow
+    the rules of a declared tool with `approval: "always"`.
     """
+    if tool_name in GATED_BUILTIN_TOOLS:
+        named = _named_rule(spec, agent_name, tool_name)
+        return apply_floor(named or ResolvedRule(ApprovalRule(kind="always"), "tool"), floor.tools)
     if tool_name in BUILTIN_TOOL_TOOLKITS:
         named = _named_rule(spec, agent_name, tool_name)
         return named or ResolvedRule(DEFAULT_TOOL_RULE, "default")

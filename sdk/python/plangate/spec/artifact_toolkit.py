@@ -54,17 +54,49 @@ ARTIFACT_GET: Final = BuiltinTool(
 
 ARTIFACT_LIST: Final = BuiltinTool(
     "artifact_list",
-    "Lists the artifacts of this thread, newest first; those that were replaced are left out unless status asks "
-    "for them.",
+    "Lists the artifacts of this thread, newest first; those that were replaced or withdrawn are left out unless "
+    "status asks for them.",
     tool_input(
         (),
         channel=_CHANNEL,
         workId=_text("Only what this unit of work published.", 100),
         agent=_text("Only what this agent published.", 100),
-        status={"type": "string", "enum": ["active", "superseded"], "description": "active unless given."},
+        status={
+            "type": "string",
+            "enum": ["active", "superseded", "withdrawn"],
+            "description": "active unless given.",
+        },
         limit={"type": "integer", "minimum": 1, "maximum": 100, "description": "How many; 20 unless given."},
     ),
     "artifacts",
 )
 
-ARTIFACTS: Final = (ARTIFACT_PUBLISH, ARTIFACT_GET, ARTIFACT_LIST)
+_REASON: Final = _text("Why, for those who read the record later.", 2000)
+
+ARTIFACT_WITHDRAW: Final = BuiltinTool(
+    "artifact_withdraw",
+    "Withdraws an artifact of this thread: says that it should not be used any more. Its record and its content "
+    "stay readable; lists leave it out. This cannot be undone. Returns the record.",
+    tool_input(("id", "reason"), id=_ID, reason=_REASON),
+    "artifacts",
+    gated=True,
+)
+
+ARTIFACT_CHOOSE: Final = BuiltinTool(
+    "artifact_choose",
+    "Chooses an artifact of this thread over revisions that compete with it, as its competesWith lists them; these "
+    "become superseded. This cannot be undone. Returns the record.",
+    tool_input(
+        ("id", "over", "reason"),
+        id=_ID,
+        over={**_texts("The ids of the revisions that it is chosen over.", 100), "minItems": 1},
+        reason=_REASON,
+    ),
+    "artifacts",
+    gated=True,
+)
+
+SHARED_ARTIFACT_TOOLS: Final = (ARTIFACT_PUBLISH, ARTIFACT_GET, ARTIFACT_LIST)
+"""What every agent of a runtime with a coordinator has without asking."""
+
+ARTIFACTS: Final = (*SHARED_ARTIFACT_TOOLS, ARTIFACT_WITHDRAW, ARTIFACT_CHOOSE)

@@ -10,13 +10,15 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class BuiltinTool:
     """A tool that the service brings: what a model is told of it, and the id of its toolkit. `unchecked_parameters` is the
-    schema of arguments of which the tool itself checks a part."""
+    schema of arguments of which the tool itself checks a part. A `gated` tool needs approval for each call, as a declared
+    tool with `approval: "always"` does."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
     toolkit: str
     unchecked_parameters: Mapping[str, Any] | None = None
+    gated: bool = False
 
     @property
     def validation_schema(self) -> Mapping[str, Any]:

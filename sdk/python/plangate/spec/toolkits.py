@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from plangate.spec.action_schemas import META_FIELDS
-from plangate.spec.artifact_toolkit import ARTIFACTS
+from plangate.spec.artifact_toolkit import ARTIFACTS, SHARED_ARTIFACT_TOOLS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.memory_toolkit import MEMORY
@@ -123,6 +123,11 @@ BUILTIN_TOOL_TOOLKITS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Tool name -> toolkit id, of everything built in: nobody can define tools by these names."""
 
+GATED_BUILTIN_TOOLS: Final = frozenset(
+    tool.name for tools in TOOLKITS.values() for tool in tools if tool.gated
+)
+"""The builtin tools that need approval unless a rule for the tool says otherwise."""
+
 ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "coordinator": ("call_agent",),
@@ -134,7 +139,7 @@ ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Role -> the builtin tools it has without asking."""
 
 
-TEAM_TOOLS: Final = tuple(tool.name for tool in (*ARTIFACTS, READ, WRITE, EDIT))
+TEAM_TOOLS: Final = tuple(tool.name for tool in (*SHARED_ARTIFACT_TOOLS, READ, WRITE, EDIT))
 """What every agent of a runtime with a coordinator has without asking: agents hand over to each other by artifacts."""
 
 

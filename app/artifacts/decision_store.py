@@ -1,0 +1,65 @@
+"""All SQL of decisions about artifacts. They are only added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.artifacts.chain import ChainLink
+from app.base.postgres.database import Tx
+
+ADD = """
+INSERT INTO artifact_decisions (tenant_id, id, thread_id, n, record, previous, mac, kind, artifact_id, call_id, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+"""
+# The primary key of an artifact that was passed over: no two choices pass over the same one.
+ADD_CHOICES = (
+    "INSERT INTO artifact_choices (tenant_id, over_id, decision_id) SELECT $1, unnest($2::text[]), $3"
+)
+OF_CALL = (
+    "SELECT artifact_id FROM artifact_decisions WHERE tenant_id = $1 AND call_id = $2 ORDER BY id LIMIT 1"
+)
+LINKS = """
+SELECT d.id, n, record, previous, mac, kind, d.artifact_id, d.thread_id, call_id, created_at,
+       ARRAY(SELECT c.over_id FROM artifact_choices c WHERE c.tenant_id = $1 AND c.decision_id = d.id) AS over_ids
+  FROM artifact_decisions d WHERE d.tenant_id = $1 AND d.thread_id = $2 AND n > $3 ORDER BY n LIMIT $4
+"""
+UNCHAINED = """
+SELECT DISTINCT thread_id FROM artifact_decisions d WHERE d.tenant_id = $1 AND NOT EXISTS (
+ SELECT FROM artifact_chains c WHERE c.tenant_id = $1 AND c.thread_id = d.thread_id) ORDER BY thread_id
+"""
+
+
+async def add(tx: Tx, link: ChainLink, record: Mapping[str, Any], created_at: Any) -> None:
+    producer = record["producer"]
+    await tx.run(
+        ADD,
+        tx.tenant,
+        link.id,
+        producer["threadId"],
+        link.n,
+        link.record,
+        link.previous,
+        link.mac,
+        record["kind"],
+        record["artifactId"],
+        producer.get("callId"),
+        created_at,
+    )
+    if record.get("over"):
+        await tx.run(ADD_CHOICES, tx.tenant, record["over"], link.id)
+
+
+async def of_call(tx: Tx, call_id: str) -> str | None:
+    """Return the artifact that a call decided about, or None."""
+    found: str | None = await tx.value(OF_CALL, tx.tenant, call_id)
+    return found
+
+
+async def links(tx: Tx, thread_id: str, after: int, limit: int) -> list[Any]:
+    return await tx.fetch(LINKS, tx.tenant, thread_id, after, limit)
+
+
+async def unchained_threads(tx: Tx) -> Sequence[str]:
+    """Return the threads that have decisions and no chain."""
+    return [r["thread_id"] for r in await tx.fetch(UNCHAINED, tx.tenant)]
