@@ -12,6 +12,7 @@ import orjson
 from plangate.spec.action_schemas import META_FIELDS, REFERENCES, ActionMetas
 from plangate.spec.models import PlanSpec, RuntimeSpec
 from plangate.spec.plan_schemas import actions_schema, discriminator, resolve
+from plangate.spec.tool_plans import TOOL_ALIAS, TOOL_FIELD
 from plangate.spec.transports import Dispatcher, ToolDispatcher
 from plangate.spec.variable_schemas import OUTPUT_METHOD, OUTPUT_PATH, fixed_output_path
 from plangate.spec.variables import DAGGER, replace_variables
@@ -105,10 +106,12 @@ def normalize(
         wrong = reference_errors(action.get(REFERENCES, []), f"/actions/{n}/{REFERENCES}")
         flaws += wrong
         written = dict(action)
+        if spec.tools and TOOL_FIELD not in written and TOOL_ALIAS in written:
+            written[TOOL_FIELD] = written.pop(TOOL_ALIAS)
         if REFERENCES in written and not wrong:
             written[REFERENCES] = [{"kind": r["kind"], "id": r["id"]} for r in written[REFERENCES]]
         if variables:
-            kind = action.get(field)
+            kind = written.get(field)
             path = metas.of(kind).output_path or (prescribed(kind) if isinstance(kind, str) else None)
             if path is not None and written.setdefault(OUTPUT_PATH, path) != path:
                 told = f"the results of this action go to {path}: write that path, or leave it out"
@@ -301,10 +304,13 @@ class ResolvedDispatcher:
 
 
 def resolve_dispatchers(
-    spec: RuntimeSpec, kinds: Sequence[str], *, graph: bool = False
+    spec: RuntimeSpec, plan: PlanSpec, kinds: Sequence[str], *, graph: bool = False
 ) -> tuple[dict[str, ResolvedDispatcher], list[str]]:
-    """Who dispatches what, and the kinds that nobody dispatches. Per-kind dispatchers take actions one at a time, a
-    single one takes them as a batch, or those of a graph one at a time."""
+    """Return the dispatcher of each kind of action of a plan, and the kinds that have none. Tools and per-kind
+    dispatchers take actions one at a time; a single dispatcher takes them as a batch, or those of a graph one at
+    a time."""
+    if plan.tools:
+        return _tools_as_dispatchers(spec, plan, kinds)
     per_kind = spec.action_dispatchers
     if not per_kind:
         one = spec.action_dispatcher
@@ -325,22 +331,33 @@ def resolve_dispatchers(
     return found, missing
 
 
-def accepts_any_result(spec: RuntimeSpec, action: Action) -> bool:
-    """Return whether any value that is returned is the action's result: a tool carries the action out, and
-    the value goes to a path."""
-    found, _ = resolve_dispatchers(spec, [action.kind], graph=True)
+def _tools_as_dispatchers(
+    spec: RuntimeSpec, plan: PlanSpec, kinds: Sequence[str]
+) -> tuple[dict[str, ResolvedDispatcher], list[str]]:
+    tools = {tool.name: tool for tool in spec.tools if tool.name in plan.tools}
+    asked = sorted(set(kinds))
+    found = {
+        kind: _resolve_dispatcher(spec, kind, ToolDispatcher(tool=kind, replay=tools[kind].replay_rule()))
+        for kind in asked
+        if kind in tools
+    }
+    return found, [kind for kind in asked if kind not in tools]
+
+
+def is_tool_call(spec: RuntimeSpec, plan: PlanSpec, action: Action) -> bool:
+    """Return whether a declared tool carries the action out. Then whatever it returns is the action's result."""
+    found, _ = resolve_dispatchers(spec, plan, [action.kind], graph=True)
     boundary = found.get(action.kind)
-    tool = boundary is not None and isinstance(boundary.dispatcher, ToolDispatcher)
-    return tool and action.output_path is not None
+    return boundary is not None and isinstance(boundary.dispatcher, ToolDispatcher)
 
 
-def prescribed_paths(spec: RuntimeSpec) -> Callable[[str], str | None]:
+def prescribed_paths(spec: RuntimeSpec, plan: PlanSpec) -> Callable[[str], str | None]:
     """Return a function from a kind of action to the path that the tool behind it prescribes for its results."""
     known: dict[str, str | None] = {}
 
     def path_of(kind: str) -> str | None:
         if kind not in known:
-            found, _ = resolve_dispatchers(spec, [kind], graph=True)
+            found, _ = resolve_dispatchers(spec, plan, [kind], graph=True)
             by = found[kind].dispatcher if kind in found else None
             tools = {tool.name: tool for tool in spec.tools} if isinstance(by, ToolDispatcher) else {}
             tool = tools.get(by.tool) if isinstance(by, ToolDispatcher) else None
@@ -417,9 +434,9 @@ class Verdict:
         return cls("unknown", error={"code": "outcome_unknown", "message": message})
 
 
-def action_result(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
-    """Where a dispatch leaves its actions. `any_value`: a tool carried it out for an action whose result goes to a path,
-    and that is whatever it returned."""
+def action_result(outcome: CallOutcome, *, by_tool: bool = False) -> Verdict:
+    """Return the result of the actions of a dispatch. `by_tool`: a declared tool carried the action out. Unless it reports
+    as a dispatcher does, what it returned is the result."""
     if outcome.status == "unknown":
         return Verdict.unknown(outcome.error or "Whoever had taken it was lost, or did not answer in time.")
     if outcome.status == "withdrawn":
@@ -427,7 +444,7 @@ def action_result(outcome: CallOutcome, *, any_value: bool = False) -> Verdict:
     if outcome.error is not None:
         return Verdict.failed("dispatch_failed", outcome.error)
     result, wrong = dispatch_result(outcome.output)
-    if wrong is not None and any_value:
+    if wrong is not None and by_tool:
         result, wrong = {"details": outcome.output}, None
     if wrong is not None:
         return Verdict.failed("bad_dispatch_result", wrong)

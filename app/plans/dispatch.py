@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plangate.spec.action_schemas import REFERENCES
+from plangate.spec.plan_schemas import resolve
 from plangate.spec.transports import ToolDispatcher, Transport
 
 from app.plans import body as bodies
@@ -54,8 +56,9 @@ class DispatchPlanner:
         self.all = self._made(graph)
 
     def _made(self, graph: bool) -> list[DispatchBatch]:
+        spec = self._runtime.plans[self._plan.spec_name]
         found, _ = bodies.resolve_dispatchers(
-            self._runtime.spec, [a.kind for a in self._actions], graph=graph
+            self._runtime.spec, spec, [a.kind for a in self._actions], graph=graph
         )
         addresses = {kind: self._address(boundary) for kind, boundary in found.items()}
         if "*" in found:
@@ -114,10 +117,21 @@ class DispatchPlanner:
             "actions": actions,
             "inputs": self._inputs,
             "attempt": attempt,
-            **({"args": actions[0]["payload"]} if shipment.by_tool else {}),
+            **({"args": self._arguments(shipment, actions[0])} if shipment.by_tool else {}),
             "context": {
                 "queryId": self._query_id,
                 "threadId": plan.thread_id,
                 "runtimeId": plan.runtime_id,
             },
         }
+
+    def _arguments(self, shipment: DispatchBatch, action: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the tool that carries an action out. An argument `references` of its own is that of
+        the action."""
+        dispatcher = shipment.boundary.dispatcher
+        assert isinstance(dispatcher, ToolDispatcher)
+        args: dict[str, Any] = action["payload"]
+        schema = self._runtime.tools[dispatcher.tool].input_schema
+        properties = resolve(schema, schema).get("properties")
+        takes = isinstance(properties, Mapping) and REFERENCES in properties
+        return {**args, REFERENCES: action[REFERENCES]} if takes else args

@@ -221,9 +221,7 @@ class PlanExecution:
             if not isinstance(outcome, CallOutcome):
                 ready = None if outcome is None else LeasedCall(outcome, until_s)
                 outcome = await self._dispatch.outcome_of_offered_call(self._run, call, ready)
-            first = self._actions[shipment.indexes[0]]
-            any_value = bodies.accepts_any_result(self._runtime.spec, first)
-            verdict = bodies.action_result(outcome, any_value=any_value)
+            verdict = bodies.action_result(outcome, by_tool=shipment.by_tool)
             over = await self._close(execution_id, shipment, call.work_id, verdict, (call, outcome))
             if outcome.status != "unknown":
                 return over

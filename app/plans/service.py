@@ -132,7 +132,7 @@ class PlanService:
                 )
             named = list(dict.fromkeys([*named, *stored]))
         kinds = [a.kind for a in actions]
-        _, missing = bodies.resolve_dispatchers(runtime.spec, kinds)
+        _, missing = bodies.resolve_dispatchers(runtime.spec, spec, kinds)
         if missing and kinds:
             raise Invalid(
                 f"No dispatcher of the runtime carries out {', '.join(missing)}; declare one under actionDispatchers."
@@ -169,7 +169,7 @@ class PlanService:
         self, runtime: Runtime, spec: PlanSpec, body: Any, refusal: str, variables: bool
     ) -> bodies.PlanDraft:
         """Return the stored form of a body. Raise Invalid."""
-        paths = bodies.prescribed_paths(runtime.spec)
+        paths = bodies.prescribed_paths(runtime.spec, spec)
 
         def work() -> tuple[bodies.PlanDraft | None, list[FieldError]]:
             normal, flaws = bodies.normalize(spec, body, self.schemas, variables=variables, prescribed=paths)
@@ -367,8 +367,9 @@ class PlanService:
             together = Counter(row["work_id"] for row in rows)
             for row in rows:
                 if row["status"] in ("pending", "dispatched"):
-                    any_value = bodies.accepts_any_result(runtime.spec, actions[row["index"]])
-                    left = await self._result_of_abandoned(tx, row, any_value=any_value)
+                    spec = runtime.plans[plan.spec_name]
+                    by_tool = bodies.is_tool_call(runtime.spec, spec, actions[row["index"]])
+                    left = await self._result_of_abandoned(tx, row, by_tool=by_tool)
                     parts = left.parts(together[row["work_id"]])
                     await self.move_actions(tx, plan_id, scope, [row], left.status, **parts)
                     if left.status != "skipped" and row["work_id"] not in closed:
@@ -378,7 +379,7 @@ class PlanService:
             result = strict_json.dumps({"status": "failed", "reason": reason})
             await self.move(tx, runtime, plan, "failed", Actor(scope, "service"), result=result)
 
-    async def _result_of_abandoned(self, tx: Tx, row: Any, *, any_value: bool) -> Verdict:
+    async def _result_of_abandoned(self, tx: Tx, row: Any, *, by_tool: bool) -> Verdict:
         """Return the result of an action whose query ends. A result that is in counts, but goes to no path.
         A pending action has a call if it was sent before and a person said `retry`."""
         call = None if row["work_id"] is None else await calls_store.outcome(tx, row["work_id"])
@@ -388,7 +389,7 @@ class PlanService:
             return Verdict.unknown("The query ended before anybody said what became of it.")
         result = await offload(loads, call["result"])
         done = CallOutcome("done", result.get("output"), result.get("error"))
-        return bodies.action_result(done, any_value=any_value)
+        return bodies.action_result(done, by_tool=by_tool)
 
     async def runtime_of(self, tx: Tx, plan: Plan) -> Runtime:
         """Return the version of the runtime that the plan was stored for."""

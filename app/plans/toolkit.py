@@ -13,7 +13,7 @@ from itertools import accumulate, takewhile
 from typing import Any
 
 import orjson
-from plangate.spec.approvals import plan_rule
+from plangate.spec.approvals import tool_plan_rule
 from plangate.spec.variable_schemas import has_variables
 
 from app.approvals.models import ApprovalRequest, DecidedApproval
@@ -222,7 +222,9 @@ class PlanTools:
             )
         await self._plans.check_body(run.runtime, plan)
         self._plans.check_inputs(run, inputs)
-        rule = plan_rule(run.runtime.spec, agent, standing.floor)
+        spec = run.runtime.plans[plan.spec_name]
+        kinds = {action["kind"] for action in (await read.body(plan))["actions"]} if spec.tools else set()
+        rule = tool_plan_rule(run.runtime.spec, agent, sorted(kinds), standing.floor)
         kept = (
             await self._plans.check_and_snapshot(tx, run, plan, read, inputs, who, texts)
             if plan.variables
@@ -257,7 +259,9 @@ class PlanTools:
         graph = None if kept is None else await read.graph(plan)
         actions = bodies.parse_actions(body)
         alone = graph is not None and graph.has_variables
-        found, missing = bodies.resolve_dispatchers(runtime.spec, [a.kind for a in actions], graph=alone)
+        spec = runtime.plans[plan.spec_name]
+        kinds = [a.kind for a in actions]
+        found, missing = bodies.resolve_dispatchers(runtime.spec, spec, kinds, graph=alone)
         if missing and actions:
             raise Invalid(f"No dispatcher of the runtime carries out {', '.join(missing)}.")
         together = [actions] if "*" in found else [[action] for action in actions]

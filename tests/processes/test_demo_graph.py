@@ -13,7 +13,7 @@ import subprocess
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from io import TextIOWrapper
 from pathlib import Path
@@ -22,10 +22,10 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from plangate import ActionDispatcher, Runtime, create_runtime
+from plangate import DefinedTool, Runtime, create_runtime, define_tool
 
 from examples.flight_recovery.graph import script
-from examples.flight_recovery.graph.system import CARRIERS, OTHER, define, dispatchers
+from examples.flight_recovery.graph.system import CARRIERS, OTHER, define, tools
 from examples.flight_recovery.ledger import Ledger
 from tests.processes.aimock.vendor_server import a_end, a_text, a_tool, sse
 from tests.processes.test_demo import KEY_SHAPE, MODEL, PATIENCE_S, Lab, Model, found
@@ -412,16 +412,20 @@ async def test_the_groups_are_priced_at_the_same_time(
     service: Service, rows: list[Row], tmp_path: Path
 ) -> None:
     """None of the six is answered before all of them are there: one after the other they would wait for ever."""
-    own = dispatchers(Ledger(tmp_path / "operations.sqlite"))
+    own = tools(Ledger(tmp_path / "operations.sqlite"))
     barrier, met = asyncio.Barrier(len(GROUPS)), Counter[str]()
 
-    async def price(actions: Any, ctx: Mapping[str, Any]) -> Any:
+    async def price(args: Any, ctx: Mapping[str, Any]) -> Any:
         async with asyncio.timeout(PATIENCE_S):
             await barrier.wait()
-        met[actions[0]["payload"]["group"]] += 1
-        return await own["price"].handler(actions, ctx)
+        met[args["group"]] += 1
+        return await own["price"](args, ctx)
 
-    together: dict[str, ActionDispatcher] = {**own, "price": replace(own["price"], handler=price)}
+    same = own["price"].spec
+    slow = define_tool(
+        same.name, same.input_schema, same.description, annotations=same.annotations, handler=price
+    )
+    together: dict[str, DefinedTool] = {**own, "price": slow}
     defined = define(
         Ledger(tmp_path / "l.sqlite"), tenant="local", model="none", scripted=True, carried_out_by=together
     )
@@ -444,7 +448,7 @@ async def test_the_groups_are_priced_at_the_same_time(
         ("summarise", "dispatched"),
         ("summarise", "succeeded"),
     ]
-    prices = [one for one in work if one["kind"] == "action" and one["name"] == "actions.price"]
+    prices = [one for one in work if one["kind"] == "action" and one["name"] == "price"]
     assert len(prices) == 6
     assert max(one["startedAt"] for one in prices) <= min(one["endedAt"] for one in prices)
 

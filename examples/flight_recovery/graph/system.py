@@ -1,28 +1,30 @@
-"""The system of agents whose plan is a graph: the plan, what each action does, who plans and who executes.
+"""The system of agents whose plan is a graph of tool calls: the tools, who plans and who executes.
 
-The planner writes paths (`†state.groups.EV`), never values. The service puts the values in when an action is sent, and
-writes what comes back to the action's path; an action that reads a path runs after those that write it.
+The planner writes paths (`†state.groups.EV`), never values. The service puts the values in when it calls a tool, and
+writes the result to the action's path; an action that reads a path runs after those that write it. The tools are all
+that the plan is made of: no action and no dispatcher is declared beside them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
 from plangate import (
-    ActionDispatcher,
     DefinedRuntime,
+    DefinedTool,
     LayeredPrompt,
-    TaggedUnion,
     define_coordinator,
     define_executor,
     define_plan,
     define_planner,
     define_runtime,
     define_tenant,
+    define_tool,
     layered_prompt,
 )
 from pydantic import BaseModel, ConfigDict, Field
@@ -65,13 +67,12 @@ class Inputs(Closed):
     limit_minutes: Limit
 
 
-# The plan.
+# The arguments of the tools.
 
 
 class FindDelays(Closed):
     """Finds the departures of a day that were late by a limit or more. Its result has them as `flights`."""
 
-    kind: Literal["find_delays"]
     day: Day
     limit_minutes: Limit
 
@@ -80,7 +81,6 @@ class Split(Closed):
     """Splits flights by carrier. Its result has an array of flights for each of these carriers, which may be
     empty, and the flights of all others as `other`."""
 
-    kind: Literal["split"]
     flights: list[Flight]
     carriers: Annotated[list[Carrier], Field(min_length=1)]
 
@@ -89,7 +89,6 @@ class Price(Closed):
     """A voucher for each flight of a group. Its result is the total of the group, under its name: merge it with
     those of the other groups."""
 
-    kind: Literal["price"]
     group: Group
     day: Day
     flights: list[Flight]
@@ -108,25 +107,14 @@ class Total(Closed):
 class Summarise(Closed):
     """Adds up the totals of these groups."""
 
-    kind: Literal["summarise"]
     day: Day
     groups: Annotated[list[Group], Field(min_length=1)]
     totals: dict[str, Total]
 
 
-class FlightRecoveryGraph(BaseModel):
-    """What is done about a day of late departures, each action on what others found."""
+# What the tools do. They report as a dispatcher does: `details` goes to the path of the action.
 
-    summary: str
-    actions: Annotated[
-        list[TaggedUnion(FindDelays, Split, Price, Summarise)],  # type: ignore[valid-type]
-        Field(min_length=1),
-    ]
-
-
-# What the actions do: `details` is what goes to the path of the action.
-
-Kind = TypeVar("Kind", bound=Closed)
+Arguments = TypeVar("Arguments", bound=Closed)
 Done = dict[str, Any]
 
 
@@ -185,28 +173,28 @@ def pricing(ledger: Ledger) -> Callable[[Price, str], Done]:
 
 
 def _done(summary: str, value: Any, entities: int = 0) -> Done:
-    """Return what a dispatcher answers. The summary is read by agents: it has numbers and no rows."""
+    """Return the report of an action. The summary is read by agents: it has numbers and no rows."""
     return {"entitiesAffected": entities, "summary": summary, "details": value}
 
 
-def dispatchers(ledger: Ledger) -> dict[str, ActionDispatcher]:
-    """One for each kind of action. Three of them only compute and the ledger writes a key once, so that all may safely be
+def tools(ledger: Ledger) -> dict[str, DefinedTool]:
+    """Return the tools by name. Three of them only compute and the ledger writes a key once, so that all may safely be
     repeated."""
-    return {
-        "find_delays": _dispatcher(FindDelays, find_delays),
-        "split": _dispatcher(Split, split),
-        "price": _dispatcher(Price, pricing(ledger)),
-        "summarise": _dispatcher(Summarise, summarise),
-    }
+    made = (
+        _tool("find_delays", FindDelays, find_delays),
+        _tool("split", Split, split),
+        _tool("price", Price, pricing(ledger)),
+        _tool("summarise", Summarise, summarise),
+    )
+    return {tool.name: tool for tool in made}
 
 
-def _dispatcher(kind: type[Kind], do: Callable[[Kind, str], Done]) -> ActionDispatcher:
-    async def carry_out(actions: Sequence[Mapping[str, Any]], ctx: Any) -> Done:
-        (action,) = actions  # those of a graph come one at a time
-        typed = kind.model_validate({"kind": action["kind"], **action["payload"]})
-        return await asyncio.to_thread(do, typed, action["idempotencyKey"])
+def _tool(name: str, arguments: type[Arguments], do: Callable[[Arguments, str], Done]) -> DefinedTool:
+    async def carry_out(args: Mapping[str, Any], ctx: Any) -> Done:
+        return await asyncio.to_thread(do, arguments.model_validate(args), ctx["idempotency_key"])
 
-    return ActionDispatcher(carry_out, replay="safe")
+    about = inspect.getdoc(arguments) or ""
+    return define_tool(name, arguments, about, annotations={"idempotent": True}, handler=carry_out)
 
 
 # The agents.
@@ -274,14 +262,15 @@ def define(
     tenant: str,
     model: str,
     scripted: bool,
-    carried_out_by: Mapping[str, ActionDispatcher] | None = None,
+    carried_out_by: Mapping[str, DefinedTool] | None = None,
 ) -> DefinedRuntime:
     """Return the whole system. `scripted`: its agents follow scripts and no model is asked. `carried_out_by` stands in for
-    `dispatchers(ledger)`."""
+    `tools(ledger)`."""
     asked = {"id": model, "provider": "anthropic"}
     plan = define_plan(
         PLAN,
-        FlightRecoveryGraph,
+        {"summary": str},
+        tools=list((carried_out_by or tools(ledger)).values()),
         display_aliases={"draft": "proposed", "executing": "being carried out", "executed": "carried out"},
         variables=True,
     )
@@ -292,7 +281,6 @@ def define(
         define_tenant(tenant),
         [coordinator, planner, executor],
         name=NAME,
-        action_dispatchers=carried_out_by or dispatchers(ledger),
         input_schema=Inputs,
         interpreter="scripted" if scripted else None,
     )

@@ -49,7 +49,7 @@ def local_handlers(
     shared, by_kind = wire.get("actionDispatcher"), wire.get("actionDispatchers") or {}
     if not by_kind:
         return served + _action_handlers(wire, "actions", shared, dispatcher)
-    kinds = [action_kinds(plan["schema"]) for plan in wire["plans"]]
+    kinds = [action_kinds(plan["schema"]) for plan in wire["plans"] if not plan.get("tools")]
     for kind in sorted({kind for held in kinds for kind in held or ()} | by_kind.keys()):
         written, own = (by_kind[kind], dispatchers.get(kind)) if kind in by_kind else (shared, dispatcher)
         served += _action_handlers(wire, f"actions.{kind}", written, own)

@@ -18,7 +18,7 @@ from app.plans.graph import PlanGraph
 from examples.common.graph import Edges, meaning
 from examples.flight_recovery.data import Flight
 from examples.flight_recovery.graph.script import STORED, as_script
-from examples.flight_recovery.graph.system import NAME, PLAN, Summarise, Total, define, dispatchers, summarise
+from examples.flight_recovery.graph.system import NAME, PLAN, Summarise, Total, define, summarise, tools
 from examples.flight_recovery.ledger import Ledger
 
 
@@ -52,9 +52,8 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "operations.sqlite")
 
 
-async def dispatch(ledger: Ledger, kind: str, **payload: Any) -> Any:
-    action = {"kind": kind, "payload": payload, "references": [], "idempotencyKey": f"key-{kind}"}
-    return await dispatchers(ledger)[kind].handler([action], {})
+async def dispatch(ledger: Ledger, name: str, **args: Any) -> Any:
+    return await tools(ledger)[name](args, {"idempotency_key": f"key-{name}"})
 
 
 def vouchers(ledger: Ledger) -> list[tuple[Any, ...]]:
@@ -98,7 +97,8 @@ def test_a_planner_has_no_tool_that_finds_flights(ledger: Ledger) -> None:
     spec = define(ledger, tenant="local", model="m-1", scripted=True).spec
     (planner,) = (agent for agent in spec.agents if agent.name == "planner")
     assert {tool.name for tool in builtin_tools(spec, planner)} == {"storePlan", "getPlan", *TEAM_TOOLS}
-    assert not planner.tools and not spec.tools
+    assert not any(agent.tools for agent in spec.agents)
+    assert {tool.name for tool in spec.tools} == set(spec.plans[0].tools)
 
 
 # The actions.
@@ -142,9 +142,7 @@ async def test_a_day_without_delays_is_found_empty(ledger: Ledger) -> None:
 def test_a_summary_is_of_the_groups_of_its_plan_alone() -> None:
     """The state of a thread may have totals of an earlier plan."""
     totals = {"DL": Total(vouchers=2, amount="400.00"), "UA": Total(vouchers=9, amount="675.00")}
-    action = Summarise.model_validate(
-        {"kind": "summarise", "day": "2013-03-08", "groups": ["DL"], "totals": totals}
-    )
+    action = Summarise.model_validate({"day": "2013-03-08", "groups": ["DL"], "totals": totals})
     assert summarise(action, "k")["details"] == {
         "day": "2013-03-08",
         "vouchers": 2,

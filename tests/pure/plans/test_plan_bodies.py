@@ -124,12 +124,12 @@ def test_a_dispatcher_returns_nothing_or_what_it_did(output: Any, wrong: str | N
 
 def test_one_dispatcher_takes_a_batch_and_one_a_kind_takes_its_own() -> None:
     one = assemble(specs.planning()).spec
-    found, missing = bodies.resolve_dispatchers(one, ["book", "refund"])
+    found, missing = bodies.resolve_dispatchers(one, SPEC, ["book", "refund"])
     assert (found.keys(), missing, bodies.client_call_name(found["*"])) == ({"*"}, [], "actions")
     per_kind = assemble(
         specs.planning(actionDispatcher=None, actionDispatchers={"book": "client", "refund": "client"})
     ).spec
-    found, missing = bodies.resolve_dispatchers(per_kind, ["refund", "book", "fly"])
+    found, missing = bodies.resolve_dispatchers(per_kind, SPEC, ["refund", "book", "fly"])
     assert (list(found), missing) == (["book", "refund"], ["fly"])
     assert bodies.client_call_name(found["book"]) == "actions.book"
     assert found["book"].digest == found["refund"].digest, "of what a dispatcher is, not of its kind"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from plangate.authoring.arguments import parse_schema
-from plangate.spec.models import PlanSpec, PlanStatus
+from plangate.authoring.arguments import parse_list, parse_name, parse_schema
+from plangate.spec.models import PlanSpec, PlanStatus, ToolSpec
+from plangate.spec.plan_schemas import actions_schema
+from plangate.spec.tool_plans import tool_plan, tool_problem
 
 
 def define_plan(
     name: str,
-    schema: Any,
+    schema: Any = None,
     display_aliases: Mapping[str, str] | Iterable[Any] = (),
     *,
+    tools: Sequence[str | ToolSpec] = (),
     variables: bool = False,
 ) -> PlanSpec:
     """Declare a kind of plan.
@@ -21,24 +24,46 @@ def define_plan(
     Args:
         name: Its name; planners store plans under it.
         schema: Anything that `normalize_schema` takes, with a top-level array `actions`; every other field
-            is the plan's context. Without `actions`, no plan can be stored under it, and `storePlan` says so.
+            is the plan's context. Without `actions`, no plan can be stored under it, and `storePlan` says so. With
+            `tools` it has the context alone, and may be left out.
         display_aliases: What people read in place of a status: a mapping of status to alias, or a sequence
             of `{"status", "alias"}` or of pairs.
+        tools: Tools from `define_tool`, or their names. Each action is then a call of one of them,
+            `{"tool": name, ...arguments}`: the tool's schema describes it, the tool carries it out, and no dispatcher
+            is declared. A tool's approval rule holds for the plan. If a tool's schema has `_outputPath`, `variables`
+            is implied.
         variables: Whether its actions may have variables and output paths, which make it a graph, also where
             the planner has no toolkit `variables`, or a host stores it.
 
     Raises:
-        TypeError: for a schema that is none.
-        ValueError: for a status that plans do not have.
+        TypeError: for a schema that is none, or tools that are neither names nor from `define_tool`.
+        ValueError: for neither `schema` nor `tools`, `actions` in a schema beside tools, a tool whose calls cannot be
+            actions, or a status that plans do not have.
 
     Example:
         >>> define_plan("Refunds", {"actions": list[dict]}, {"draft": "Proposed"}).to_wire()["displayAliases"]
         [{'status': 'draft', 'alias': 'Proposed'}]
+        >>> book = define_tool("book", {"room": str})
+        >>> define_plan("trip", tools=[book]).schema_["properties"]["actions"]["items"]["oneOf"][0]["required"]
+        ['tool', 'room']
     """
-    plain = parse_schema(schema, f"the schema of plan {name!r}")
+    who = f"plan {name!r}"
+    listed = parse_list(who, "tools", tools)
+    names = [parse_name(who, "tools", tool, ToolSpec) for tool in listed]
+    if schema is None and not names:
+        raise ValueError(f"{who} has neither a schema nor tools: give one of them")
+    plain = {} if schema is None else parse_schema(schema, f"the schema of {who}")
+    if actions_schema(plain) is not None and names:
+        raise ValueError(f"{who} has tools, from which its actions come: remove 'actions' from its schema")
+    bound = {tool.name: tool for tool in listed if isinstance(tool, ToolSpec)}
+    for tool in bound.values():
+        if (why := tool_problem(tool)) is not None:
+            raise ValueError(f"the tool {tool.name!r} cannot be an action of {who}: {why}")
     aliases = [_alias(name, alias) for alias in _items(display_aliases)]
-    written = {"name": name, "schema": plain, "display_aliases": aliases, "variables": variables}
-    return PlanSpec.model_validate({key: value for key, value in written.items() if value not in ([], False)})
+    written = {"name": name, "tools": listed, "display_aliases": aliases, "variables": variables}
+    given = {key: value for key, value in written.items() if value not in ([], (), False)}
+    plan = PlanSpec.model_validate({"schema": plain, **given})
+    return tool_plan(plan, bound) if len(bound) == len(names) else plan
 
 
 def _items(aliases: Mapping[str, str] | Iterable[Any]) -> Iterable[Any]:

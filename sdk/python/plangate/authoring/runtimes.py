@@ -262,8 +262,11 @@ def define_runtime(
 
 def _assemble(written: Mapping[str, Any]) -> DefinedRuntime:
     """Assemble the arguments of `define_runtime`, with the functions in them replaced by data."""
-    tools = _collect_tools(written["tools"], written["agents"])
-    own_predicates = tool_predicates((*written["tools"], *_bound_tools(written["agents"])))
+    agents = written["agents"]
+    plans = (*written["plans"], *(agent.plan for agent in agents if isinstance(agent.plan, PlanSpec)))
+    bound = _bound_tools((*agents, *plans))
+    tools = _collect_tools(written["tools"], bound)
+    own_predicates = tool_predicates((*written["tools"], *bound))
     predicates = {**own_predicates, **parse_predicates(written["approval_predicates"])}
     shared, by_kind = written["action_dispatcher"], written["action_dispatchers"] or {}
     document = {
@@ -318,13 +321,13 @@ def tool_predicates(tools: Iterable[ToolSpec]) -> dict[str, PredicateFunction]:
     }
 
 
-def _bound_tools(agents: Iterable[AgentSpec]) -> list[ToolSpec]:
-    return [tool for agent in agents for tool in agent.bound_tools]
+def _bound_tools(holders: Iterable[AgentSpec | PlanSpec]) -> list[ToolSpec]:
+    return [tool for holder in holders for tool in holder.bound_tools]
 
 
-def _collect_tools(declared: Sequence[ToolSpec], agents: Sequence[AgentSpec]) -> dict[str, ToolSpec]:
+def _collect_tools(declared: Sequence[ToolSpec], bound: Sequence[ToolSpec]) -> dict[str, ToolSpec]:
     tools: dict[str, ToolSpec] = {}
-    for tool in (*declared, *_bound_tools(agents)):
+    for tool in (*declared, *bound):
         known = tools.setdefault(tool.name, tool)
         here, there = getattr(tool, "handler", None), getattr(known, "handler", None)
         if known.to_wire() != tool.to_wire() or (here and there and here != there):

@@ -8,7 +8,7 @@ can only tighten what they say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -99,6 +99,26 @@ def declared_tool_rule(spec: RuntimeSpec, agent_name: str, tool: ToolSpec) -> Re
 def plan_rule(spec: RuntimeSpec, agent_name: str | None, floor: ApprovalPolicies = NO_FLOOR) -> ResolvedRule:
     """Return the rule at the gate of a plan that `agent_name` executes; None means that a host executes it."""
     return apply_floor(_wide_rule(spec, agent_name, "plans", DEFAULT_PLAN_RULE), floor.plans)
+
+
+def tool_plan_rule(
+    spec: RuntimeSpec, agent_name: str | None, tools: Iterable[str], floor: ApprovalPolicies = NO_FLOOR
+) -> ResolvedRule:
+    """Return the rule at the gate of a plan whose actions are calls of these tools: no weaker than the rule of any.
+
+    A dynamic rule counts as `always`: arguments may be results of other actions, which nobody knows at the gate.
+    """
+    resolved = plan_rule(spec, agent_name, floor)
+    for name in tools:
+        of_tool = tool_rule(spec, agent_name or "", name, floor)
+        if of_tool.rule.kind == "never":
+            continue
+        asked = of_tool.rule.model_copy(update={"kind": "always", "value": None, "rememberable": False})
+        expiries = [ms for ms in (resolved.max_expires_ms, of_tool.max_expires_ms) if ms is not None]
+        rule = tighten_rule(resolved.rule, asked)
+        origin = resolved.origin if rule == resolved.rule else of_tool.origin
+        resolved = ResolvedRule(rule, origin, min(expiries, default=None))
+    return resolved
 
 
 def apply_floor(resolved: ResolvedRule, floor: ApprovalRule | None) -> ResolvedRule:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from plangate.spec import checks, gate_checks
-from plangate.spec.approvals import DEFAULT_POLICIES, declared_tool_rule, plan_rule, tool_rule
+from plangate.spec.approvals import DEFAULT_POLICIES, declared_tool_rule, tool_plan_rule, tool_rule
 from plangate.spec.drafts import Draft, DraftPart, read_draft
 from plangate.spec.models import (
     PLAN_ROLES,
@@ -26,6 +26,7 @@ from plangate.spec.models import (
 )
 from plangate.spec.problems import Problem, SpecInvalid, ancestors
 from plangate.spec.prompts import augment_prompt_tools, render_layers
+from plangate.spec.tool_plans import tool_plan
 from plangate.spec.toolkits import granted_builtins
 
 __all__ = ["AssembledRuntime", "Problem", "SpecInvalid", "assemble"]
@@ -42,6 +43,7 @@ _CHECKS: Final = (
     gate_checks.check_schemas,
     gate_checks.check_approvals,
     gate_checks.check_dispatchers,
+    gate_checks.check_tool_plans,
     gate_checks.check_output_paths,
     gate_checks.check_values,
 )
@@ -106,16 +108,37 @@ def _problems(draft: Draft, check_predicates: bool, also: Sequence[Check]) -> It
     yield from checks.check_tools(draft)
     unreadable = {problem.pointer for problem in draft.problems}
     around = {pointer for place in unreadable for pointer in ancestors(place)}
-    last = (gate_checks.check_predicates,) if check_predicates else ()
+    last = (_check_ungated_tools, *((gate_checks.check_predicates,) if check_predicates else ()))
     for check in (*_CHECKS, *last, *also):
         for problem in check(draft):
             if problem.pointer not in around and unreadable.isdisjoint(ancestors(problem.pointer)):
                 yield problem
 
 
+def _check_ungated_tools(draft: Draft) -> Iterator[Problem]:
+    """Check that no agent can call a tool without approval that a plan puts under approval."""
+    overrides = {"approval_overrides": _overrides(draft.spec), "approval_policies": _policies(draft.spec)}
+    spec = draft.spec.model_copy(update=overrides)
+    declared = {tool.value.name: tool.value for tool in draft.tools}
+    plans = {name: plan.value.name for plan in draft.plans for name in plan.value.tools}
+    for agent in draft.agents:
+        for index, name in enumerate(agent.value.tools):
+            tool = declared.get(name)
+            if tool is None or name not in plans or (tool.annotations and tool.annotations.read_only):
+                continue
+            if declared_tool_rule(spec, agent.value.name, tool).rule.kind == "never":
+                yield Problem(
+                    agent.at("tools", index),
+                    f"agent {agent.value.name!r} can call the tool {name!r} without approval, which plan {plans[name]!r} "
+                    "puts under approval: remove it from the agent's tools, give it an approval rule, or annotate it as "
+                    "readOnly if it changes nothing",
+                )
+
+
 def _final_spec(draft: Draft) -> RuntimeSpec:
     spec = draft.spec
-    plans = _unique_by_name(draft.plans)
+    tools = {tool.name: tool for tool in spec.tools}
+    plans = tuple(tool_plan(plan, tools) for plan in _unique_by_name(draft.plans))
     collected = spec.model_copy(
         update={
             "agents": tuple(_complete_agent(agent, spec, plans) for agent in spec.agents),
@@ -220,7 +243,8 @@ def _with_tool_table(spec: RuntimeSpec, agent: AgentSpec, declared: Mapping[str,
         if rule.origin != "default":
             row["approval"] = rule.rule.kind
         elif tool.name == "executePlan":
-            row["approval"] = plan_rule(spec, agent.name).rule.kind
+            plan = next((plan for plan in spec.plans if plan.name == agent.plan_name), None)
+            row["approval"] = tool_plan_rule(spec, agent.name, plan.tools if plan else ()).rule.kind
         rows.append(row)
     text = augment_prompt_tools(agent.system_prompt, rows).text
     return agent.model_copy(update={"system_prompt": text})

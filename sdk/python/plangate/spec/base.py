@@ -43,7 +43,7 @@ _SECTION: Final = re.compile(r"\n\n(?:Args|Raises|Example):\n")
 _TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
-def _describe_on_wire(schema: dict[str, Any]) -> None:
+def describe_on_wire(schema: dict[str, Any]) -> None:
     """Describe the model to readers of JSON: its meaning without arguments, errors and examples, which are Python's."""
     if "description" in schema:
         schema["description"] = _SECTION.split(schema["description"], maxsplit=1)[0]
@@ -100,7 +100,7 @@ class SpecModel(BaseModel):
         validate_by_alias=True,
         validate_by_name=True,
         hide_input_in_errors=True,
-        json_schema_extra=_describe_on_wire,
+        json_schema_extra=describe_on_wire,
     )
 
     always_on_wire: ClassVar[frozenset[str]] = frozenset()

@@ -131,9 +131,13 @@ def read_draft(raw: Any) -> Draft:
 
 
 def _with_bound_tools(raw: Any, document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the document with the tools that agents were given as objects, where it does not declare them itself."""
+    """Return the document with the tools that agents and plans were given as objects, where it does not declare them
+    itself."""
     agents = raw.agents if isinstance(raw, RuntimeSpec) else _items(_field(raw, "agents", ()))
-    bound = [tool for agent in agents if isinstance(agent, AgentSpec) for tool in agent.bound_tools]
+    plans = raw.plans if isinstance(raw, RuntimeSpec) else _items(_field(raw, "plans", ()))
+    inline = [agent.plan for agent in agents if isinstance(agent, AgentSpec)]
+    holders = [one for one in (*agents, *plans, *inline) if isinstance(one, AgentSpec | PlanSpec)]
+    bound = [tool for holder in holders for tool in holder.bound_tools]
     declared = _items(_field(document, "tools", ()))
     for tool in bound:
         if not any(_is_same_tool(tool, other) for other in declared):

@@ -9,17 +9,19 @@ from typing import Any, Final, TypeVar
 from plangate.spec.action_schemas import ActionMetas
 from plangate.spec.base import SpecModel, did_you_mean
 from plangate.spec.drafts import Draft, DraftPart
-from plangate.spec.models import ApprovalRule, PlanSpec, ReferenceSpec
+from plangate.spec.models import ApprovalRule, PlanSpec, ReferenceSpec, ToolSpec
 from plangate.spec.patterns import MAX_SPEC_PATTERN_COST
-from plangate.spec.plan_schemas import action_kinds
+from plangate.spec.plan_schemas import action_kinds, actions_schema
 from plangate.spec.problems import Problem, Step
 from plangate.spec.schemas import check_schema, schema_pattern_cost
+from plangate.spec.tool_plans import dialect, tool_plan_schema, tool_problem
 from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS
 from plangate.spec.transport_checks import transport_problems
 from plangate.spec.transports import ToolDispatcher
 from plangate.spec.variable_schemas import (
     data_name_problem,
     fixed_output_path,
+    fixed_output_path_problem,
     has_variables,
     output_path_problem,
 )
@@ -178,7 +180,7 @@ def check_dispatchers(draft: Draft) -> Iterator[Problem]:
             callers.setdefault(tool, []).append(agent.value.name)
     if spec.action_dispatcher is not None:
         yield from _check_dispatcher(draft, spec.action_dispatcher, ("actionDispatcher",), callers)
-    kinds = [action_kinds(plan.value.schema_) for plan in draft.plans]
+    kinds = [action_kinds(plan.value.schema_) for plan in draft.plans if not plan.value.tools]
     all_read = draft.names["plans"].keys() <= {plan.value.name for plan in draft.plans}
     open_ended = None in kinds or not all_read or "plans" in draft.unread
     known = {kind for held in kinds for kind in held or ()}
@@ -213,13 +215,70 @@ def _check_dispatcher(
         )
 
 
+def check_tool_plans(draft: Draft) -> Iterator[Problem]:
+    """Check that plans made of tool calls name declared tools, whose schemas fit together."""
+    tools = {tool.value.name: tool.value for tool in draft.tools}
+    for plan in draft.plans:
+        problems = list(_tool_plan_problems(draft, plan, tools))
+        yield from problems
+        own = [tools[name] for name in plan.value.tools if name in tools]
+        schema = plan.value.schema_
+        if not own or problems or len(own) < len(plan.value.tools):
+            continue
+        if check_schema(schema) or any(check_schema(tool.input_schema) for tool in own):
+            continue
+        if actions_schema(schema) is not None and tool_plan_schema(schema, own) != schema:
+            yield Problem(
+                plan.at("schema"),
+                f"plan {plan.value.name!r} has 'tools', from which its actions come, and a schema with other 'actions': "
+                "remove 'actions' from the schema, or 'tools'",
+            )
+
+
+def _tool_plan_problems(
+    draft: Draft, plan: DraftPart[PlanSpec], tools: Mapping[str, ToolSpec]
+) -> Iterator[Problem]:
+    name, seen = plan.value.name, set[str]()
+    dialects: dict[str | None, str] = {}
+    for index, tool in enumerate(plan.value.tools):
+        pointer = plan.at("tools", index)
+        if tool in seen:
+            yield Problem(pointer, f"plan {name!r} names the tool {tool!r} twice: keep one")
+        elif tool in BUILTIN_TOOL_TOOLKITS:
+            yield Problem(
+                pointer, f"plan {name!r} names the builtin tool {tool!r}: a plan is made of declared tools"
+            )
+        elif not draft.is_named("tools", tool):
+            hint = did_you_mean(tool, draft.known("tools"))
+            yield Problem(pointer, f"plan {name!r} names the tool {tool!r}, which is not in 'tools'{hint}")
+        elif tool in tools and (why := tool_problem(tools[tool])) is not None:
+            yield Problem(pointer, f"the tool {tool!r} cannot be an action of plan {name!r}: {why}")
+        elif tool in tools:
+            dialects.setdefault(dialect(tools[tool]), tool)
+        seen.add(tool)
+    if len(dialects) > 1:
+        named = ", ".join(f"{tool!r}: {uri or 'none'}" for uri, tool in dialects.items())
+        yield Problem(
+            plan.at("tools"),
+            f"the schemas of the tools of plan {name!r} name different '$schema' ({named}): use one, or none",
+        )
+
+
 def check_output_paths(draft: Draft) -> Iterator[Problem]:
     """Check that the paths that actions of plans with variables prescribe for their results can be written, and that an
     action and the tool behind it prescribe the same."""
     graphs = {agent.value.plan_name for agent in draft.agents if has_variables(agent.value)}
     tools = {tool.value.name: tool.value for tool in draft.tools}
     for plan in draft.plans:
-        if not (plan.value.variables or plan.value.name in graphs) or check_schema(plan.value.schema_):
+        for index, name in enumerate(plan.value.tools):
+            why = fixed_output_path_problem(tools[name].input_schema) if name in tools else None
+            if why is not None:
+                yield Problem(
+                    plan.at("tools", index),
+                    f"the results of the tool {name!r} in plan {plan.value.name!r} have nowhere to go: {why}",
+                )
+        graph = plan.value.variables or plan.value.name in graphs
+        if plan.value.tools or not graph or check_schema(plan.value.schema_):
             continue
         for kind, meta in ActionMetas.from_schema(plan.value.schema_).items():
             dispatcher = draft.spec.action_dispatchers.get(kind or "", draft.spec.action_dispatcher)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 DEFAULT_DISCRIMINATOR: Final = "kind"
 _MAX_HOPS: Final = 32
+_DATA: Final = frozenset({"const", "enum", "default", "examples"})
+_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
 def resolve(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
@@ -93,3 +95,22 @@ def action_kinds(schema: Mapping[str, Any]) -> frozenset[str] | None:
         else:
             return None
     return frozenset(kinds) or None
+
+
+def move_references(schema: Any, move: Callable[[str], str]) -> Any:
+    """Return a copy of the schema in which `move` was applied to the target of each `$ref`."""
+    if isinstance(schema, list):
+        return [move_references(held, move) for held in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    moved: dict[str, Any] = {}
+    for key, held in schema.items():
+        if key in _DATA:
+            moved[key] = held
+        elif key == "$ref" and isinstance(held, str):
+            moved[key] = move(held)
+        elif key in _MAPS and isinstance(held, Mapping):
+            moved[key] = {name: move_references(inner, move) for name, inner in held.items()}
+        else:
+            moved[key] = move_references(held, move)
+    return moved

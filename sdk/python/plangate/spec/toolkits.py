@@ -15,7 +15,7 @@ from plangate.spec.builtin import BuiltinTool, text, tool_input
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.memory_toolkit import MEMORY
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
-from plangate.spec.plan_schemas import discriminator, variants
+from plangate.spec.plan_schemas import discriminator, move_references, variants
 from plangate.spec.variable_schemas import has_variables, planner_parameters
 
 _PLAN_ID: Final = text("The id that storePlan returned, or the planId that was given to it.")
@@ -192,7 +192,10 @@ def _specialize(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> Built
         if plan is not None:
             variables = plan.variables or has_variables(agent)
             told = _store_plan_schema(tool, spec, plan, variables=variables)
-            named = _with_enum(tool.input_schema, "specName", (plan.name,)) if variables else None
+            own = variables or bool(
+                plan.tools
+            )  # then storePlan says more of what is wrong than its schema does
+            named = _with_enum(tool.input_schema, "specName", (plan.name,)) if own else None
             return replace(tool, input_schema=told, unchecked_parameters=named)
     return tool
 
@@ -219,9 +222,14 @@ def _store_plan_schema(
         _allow_references(written)
     root: dict[str, Any] = {key: written.pop(key) for key in ("$schema", "$defs") if key in written}
     written.pop("$id", None)
-    body = {"description": schema["properties"]["body"]["description"], **_relocate_schema(written)}
+    body = {
+        "description": schema["properties"]["body"]["description"],
+        **move_references(written, _relocate_reference),
+    }
     if "$defs" in root:
-        root["$defs"] = {name: _relocate_schema(definition) for name, definition in root["$defs"].items()}
+        root["$defs"] = {
+            name: move_references(held, _relocate_reference) for name, held in root["$defs"].items()
+        }
     return {**schema, "properties": {**schema["properties"], "body": body}, **root}
 
 
@@ -257,29 +265,7 @@ def _allow_variables(schema: dict[str, Any]) -> None:
             properties.update(planner_parameters(properties, kept))
 
 
-_DATA: Final = frozenset({"const", "enum", "default", "examples"})
-_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-
-
-def _relocate_schema(schema: Any) -> Any:
-    """Return a schema whose references still reach their targets when it stands at /properties/body."""
-    if isinstance(schema, list):
-        return [_relocate_schema(held) for held in schema]
-    if not isinstance(schema, dict):
-        return schema
-    moved: dict[str, Any] = {}
-    for key, held in schema.items():
-        if key in _DATA:
-            moved[key] = held
-        elif key == "$ref" and isinstance(held, str):
-            moved[key] = _relocate_reference(held)
-        elif key in _MAPS and isinstance(held, dict):
-            moved[key] = {name: _relocate_schema(inner) for name, inner in held.items()}
-        else:
-            moved[key] = _relocate_schema(held)
-    return moved
-
-
 def _relocate_reference(target: str) -> str:
+    """Return where a `$ref` of a plan's schema leads once the schema stands at /properties/body."""
     inside = target == "#" or (target.startswith("#/") and not target.startswith("#/$defs/"))
     return f"#/properties/body{target[1:]}" if inside else target

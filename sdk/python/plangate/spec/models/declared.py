@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -22,6 +30,7 @@ from plangate.spec.base import (
     SpecModel,
     Text,
     at_most,
+    describe_on_wire,
 )
 from plangate.spec.models.rules import Rule
 from plangate.spec.transports import ClientTransport, Replay, Transport
@@ -48,42 +57,6 @@ class DisplayAlias(SpecModel):
 
     status: PlanStatus
     alias: Annotated[str, Field(min_length=1, max_length=200)]
-
-
-class PlanSpec(SpecModel):
-    """A kind of plan. Its schema has a top-level array `actions`; `variables` allows daggers in it.
-
-    Args:
-        name: Its name; planners store plans under it.
-        schema: Whatever `normalize_schema` takes.
-        display_aliases: What people read in place of a status; one for each.
-        variables: Whether daggers are allowed without the toolkit `variables`.
-
-    Raises:
-        pydantic.ValidationError: (a ValueError) for a malformed field. `define_plan` says more.
-
-    Example:
-        >>> PlanSpec(name="Refunds", schema={"actions": list[dict]}).schema_["required"]
-        ['actions']
-    """
-
-    always_on_wire: ClassVar[frozenset[str]] = frozenset({"name", "schema_"})
-
-    name: Name
-    schema_: JsonSchema = Field(alias="schema")
-    display_aliases: Annotated[tuple[DisplayAlias, ...], at_most(MAX_ITEMS)] = ()
-    variables: Flag = False
-
-    @field_validator("display_aliases")
-    @classmethod
-    def _one_alias_a_status(cls, aliases: tuple[DisplayAlias, ...]) -> tuple[DisplayAlias, ...]:
-        statuses = [alias.status for alias in aliases]
-        for status in statuses:
-            if statuses.count(status) > 1:
-                raise PydanticCustomError(
-                    "alias", "the status '{status}' has two aliases: keep one", {"status": status}
-                )
-        return aliases
 
 
 class ReferenceSpec(SpecModel):
@@ -179,6 +152,78 @@ class ToolSpec(SpecModel):
             return self.replay
         promises = self.annotations
         return "safe" if promises is not None and (promises.read_only or promises.idempotent) else "never"
+
+
+def _schema_or_tools(schema: dict[str, Any]) -> None:
+    """Describe a plan on the wire: a schema is not required if there are tools."""
+    describe_on_wire(schema)
+    schema["required"].remove("schema")
+
+
+class PlanSpec(SpecModel):
+    """A kind of plan. Its schema has a top-level array `actions`, or its actions are calls of `tools`; `variables`
+    allows daggers in it.
+
+    Args:
+        name: Its name; planners store plans under it.
+        schema: Whatever `normalize_schema` takes. With `tools` it declares the other fields of the plan, if any:
+            the actions come from the schemas of the tools.
+        tools: Declared tools: their names, or in Python ToolSpecs. An action is `{"tool": name, ...arguments}`, and its
+            tool carries it out.
+        display_aliases: What people read in place of a status; one for each.
+        variables: Whether daggers are allowed without the toolkit `variables`.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field. `define_plan` says more.
+
+    Example:
+        >>> PlanSpec(name="Refunds", schema={"actions": list[dict]}).schema_["required"]
+        ['actions']
+    """
+
+    model_config = ConfigDict(json_schema_extra=_schema_or_tools)
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"name", "schema_"})
+
+    name: Name
+    schema_: JsonSchema = Field(alias="schema")
+    tools: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] = ()
+    display_aliases: Annotated[tuple[DisplayAlias, ...], at_most(MAX_ITEMS)] = ()
+    variables: Flag = False
+
+    _bound: tuple[ToolSpec, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _complete(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Keep apart the tools that are given as objects; with tools, `schema` may be left out."""
+        if not isinstance(data, Mapping):
+            return handler(data)
+        written, tools = dict(data), data.get("tools")
+        bound: list[ToolSpec] = []
+        if isinstance(tools, list | tuple):
+            bound = [tool for tool in tools if isinstance(tool, ToolSpec)]
+            written["tools"] = tuple(tool.name if isinstance(tool, ToolSpec) else tool for tool in tools)
+        if tools and written.get("schema") is None and written.get("schema_") is None:
+            written = {key: held for key, held in written.items() if key != "schema_"} | {"schema": {}}
+        plan = handler(written)
+        plan._bound = tuple(bound)
+        return plan
+
+    @property
+    def bound_tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that it was given as objects; the runtime collects them."""
+        return self._bound
+
+    @field_validator("display_aliases")
+    @classmethod
+    def _one_alias_a_status(cls, aliases: tuple[DisplayAlias, ...]) -> tuple[DisplayAlias, ...]:
+        statuses = [alias.status for alias in aliases]
+        for status in statuses:
+            if statuses.count(status) > 1:
+                raise PydanticCustomError(
+                    "alias", "the status '{status}' has two aliases: keep one", {"status": status}
+                )
+        return aliases
 
 
 class ToolkitConfig(SpecModel):
