@@ -23,6 +23,7 @@ from app.calls.dispatch import CallDispatcher
 from app.engine.query_run import QueryFailed, QueryRun
 from app.engine.work_data import work_data
 from app.journal.models import Entry, Scope, Work, event
+from app.llm.messages import ToolUse
 from app.runtimes.predicate_pool import PredicatePool
 from app.runtimes.predicates import predicate_digest
 from app.tools.models import CallOutcome, OutgoingCall
@@ -47,13 +48,13 @@ class ToolGate:
         self._dispatch = dispatch
 
     async def passed(
-        self, run: QueryRun, agent: AgentSpec, scope: Scope, name: str, call: FilledCall, definition: str
+        self, run: QueryRun, agent: AgentSpec, scope: Scope, use: ToolUse, call: FilledCall, definition: str
     ) -> ApprovedArguments | ToolError:
         """Return the arguments that may be sent (the call's own or an approver's), or the error that the
         model gets instead."""
-        args = call.args
+        name, args = use.name, call.args
         resolved, asked = await self._rule(run, agent, scope, name)
-        if not asked and not await self._needs_approval(run, agent, scope, resolved.rule, name, call):
+        if not asked and not await self._needs_approval(run, agent, scope, resolved.rule, use, call):
             return ApprovedArguments(args)
         subject = await offload(
             tool_subject, name, definition, args, run.runtime.digest, size=len(call.text or b"")
@@ -112,7 +113,7 @@ class ToolGate:
         agent: AgentSpec,
         scope: Scope,
         rule: ApprovalRule,
-        name: str,
+        use: ToolUse,
         call: FilledCall,
     ) -> bool:
         """Return whether this call needs approval. A call that passed its gate before the query was parked
@@ -124,7 +125,7 @@ class ToolGate:
         if rule.kind == "always" or predicate is None or rule.value is None:
             return True
         ctx = {
-            "tool": name,
+            "tool": use.name,
             "agent": agent.name,
             "threadId": run.query.thread_id,
             "queryId": run.query.id,
@@ -133,7 +134,7 @@ class ToolGate:
         }
         if isinstance(predicate, str):
             return await self._predicates.requires_approval(predicate, call.args, ctx, call.text)
-        return await self._ask_client_predicate(run, agent, scope, rule.value, call, ctx)
+        return await self._ask_client_predicate(run, agent, scope, rule.value, use.id, call, ctx)
 
     async def _already_passed(self, run: QueryRun, scope: Scope) -> bool:
         """Return whether the call has passed its gate: it was offered, waits at the gate of a plan, or has
@@ -153,6 +154,7 @@ class ToolGate:
         agent: AgentSpec,
         scope: Scope,
         predicate: str,
+        tool_use_id: str,
         asked: FilledCall,
         ctx: dict[str, Any],
     ) -> bool:
@@ -180,7 +182,7 @@ class ToolGate:
             definition_digest=predicate_digest(run.runtime.name, predicate),
             request=await offload(
                 strict_json.dumps,
-                {"args": asked.args, "predicate": ctx, "context": run.call_context(scope)},
+                {"args": asked.args, "predicate": ctx, "context": run.call_context(scope, tool_use_id)},
                 size=len(asked.text or b""),
             ),
             replay="never",  # a claim that lapses is silence, too

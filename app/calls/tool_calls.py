@@ -133,12 +133,14 @@ class ToolCalls:
             return await self._record(run, agent, scope, tools, call, filled)
         declared = tools.declared.get(call.use.name)
         definition = definition_digest(declared) if declared else ""
-        allowed = await self._gate.passed(run, agent, scope, call.use.name, filled, definition)
+        allowed = await self._gate.passed(run, agent, scope, call.use, filled, definition)
         if isinstance(allowed, ToolError):
             return await self._record(run, agent, scope, tools, call, allowed)
         to_path = filled.output is not None
         text = None if allowed.replaced else filled.text
-        made = ToolCall(run, agent, scope, call.use.name, allowed.args, depth, sub_agent, to_path, text)
+        made = ToolCall(
+            run, agent, scope, call.use.id, call.use.name, allowed.args, depth, sub_agent, to_path, text
+        )
         outcome = await self._outcome(tools, made)
         if filled.output is not None:
             outcome = await self._deliver(tools, made, filled.output, outcome)
@@ -215,7 +217,7 @@ class ToolCalls:
             purpose="tool",
             name=tool.name,
             definition_digest=definition_digest(tool),
-            request=tool_request(run.call_context(scope), made.args, made.text),
+            request=tool_request(run.call_context(scope, made.use_id), made.args, made.text),
             replay=tool.replay_rule(),
             timeout_ms=tool.timeout_ms or DEFAULT_TIMEOUT_MS,
             transport=tool.transport,

@@ -23,6 +23,7 @@ class ToolCall:
     run: QueryRun
     agent: AgentSpec
     scope: Scope  # its work_id is the call's identity
+    use_id: str  # the model's own id of the call
     name: str
     args: dict[str, Any]
     depth: int

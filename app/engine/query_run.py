@@ -173,14 +173,16 @@ class QueryRun:
     def scope(self, work_id: str, parent_id: str | None, agent: str) -> Scope:
         return Scope(self.query.id, self.query.thread_id, work_id, parent_id, agent)
 
-    def call_context(self, scope: Scope) -> dict[str, Any]:
-        """Return what the receiver of a call is told about its origin."""
+    def call_context(self, scope: Scope, tool_use_id: str) -> dict[str, Any]:
+        """Return what the receiver of a call is told about its origin. `tool_use_id` is the model's own id of the call."""
         return {
-            "toolUseId": scope.work_id,
+            "toolUseId": tool_use_id,
+            "workId": scope.work_id,
             "queryId": self.query.id,
             "threadId": self.query.thread_id,
             "agent": scope.agent,
             "runtimeId": self.runtime.id,
+            "resourceId": self.lease.tenant,
         }
 
     # -- spending --------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The `scripted` interpreter: the prompt says which tools to call, so no model is needed.
 
-The prompt of a run is JSON, `{"tool": name, "args": {...}}` or `{"script": [{"tool", "args"}, ...]}`. The
+The prompt of a run is JSON, `{"tool": name, "args": {...}}` or `{"script": [{"tool", "args"}, ...]}`. A call may
+also be flat: `{"_tool": name, ...arguments}`. The
 interpreter makes one call per turn, with the ids `scripted-tool-1`, `scripted-tool-2`, ...; a failed call
 does not end the script. The last turn is the text `{"results": [{"tool", "result"} or {"tool", "error"},
 ...]}`.
@@ -38,6 +39,9 @@ from app.llm.messages import (
 from app.llm.pieces import message_text, prompt_index, split_text
 from app.llm.provider import Refused
 
+FLAT = "_tool"
+"""The key of a flat call that names its tool."""
+
 MAX_ARGUMENT_DEPTH = 100
 """Maximum nesting depth of the arguments of one call."""
 
@@ -45,8 +49,8 @@ MAX_SEARCH_STEPS = 100_000
 """Limit of one expression, which is evaluated on the event loop."""
 
 FORMAT_HELP = (
-    'The scripted interpreter expects a prompt that is JSON: {"tool": "name", "args": {...}} for one call or '
-    '{"script": [{"tool": "name", "args": {...}}, ...]} for several, with "answer" beside it for the final text.'
+    'The scripted interpreter expects a prompt that is JSON: {"tool": "name", "args": {...}} or {"_tool": "name", '
+    '...arguments} for one call, or {"script": [call, ...]} for several, with "answer" beside it for the final text.'
 )
 
 
@@ -108,7 +112,7 @@ def parse_script(prompt: str) -> Script:
         raise Refused(f"{FORMAT_HELP} This prompt is not: {error or 'it is nested too deeply'}.") from error
     if not isinstance(document, dict):
         raise Refused(f"{FORMAT_HELP} This prompt is another kind of JSON value.")
-    if "script" not in document:
+    if "script" not in document or FLAT in document:
         return Script((_step(document, ""),))
     if document.keys() - {"script", "answer"} or not isinstance(document["script"], list):
         raise Refused(f"{FORMAT_HELP} `script` must be a list, and only `answer` may be beside it.")
@@ -118,6 +122,8 @@ def parse_script(prompt: str) -> Script:
 
 
 def _step(item: Any, pointer: str) -> ScriptStep:
+    if isinstance(item, dict) and FLAT in item:
+        return _flat_step(item, pointer)
     if not isinstance(item, dict) or not isinstance(item.get("tool"), str) or not item["tool"]:
         raise Refused(
             f"{FORMAT_HELP} At {pointer or 'the top'} there is no object with the name of a `tool`."
@@ -131,6 +137,16 @@ def _step(item: Any, pointer: str) -> ScriptStep:
     step = ScriptStep(item["tool"], args, f"{pointer}/args")
     _validate(args, step.pointer, 1)
     return step
+
+
+def _flat_step(item: dict[str, Any], pointer: str) -> ScriptStep:
+    """Return the step of a flat call: every other key is an argument."""
+    args = dict(item)
+    tool = args.pop(FLAT)
+    if not isinstance(tool, str) or not tool:
+        raise Refused(f"{FORMAT_HELP} At {pointer}/{FLAT} there is no name of a tool.")
+    _validate(args, pointer, 1)
+    return ScriptStep(tool, args, pointer)
 
 
 def _validate(value: Any, pointer: str, depth: int) -> None:

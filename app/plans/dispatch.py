@@ -122,6 +122,7 @@ class DispatchPlanner:
                 "queryId": self._query_id,
                 "threadId": plan.thread_id,
                 "runtimeId": plan.runtime_id,
+                "resourceId": self._tenant,
             },
         }
 

@@ -14,13 +14,15 @@ from app.base.responses import CursorPage, View
 
 
 class CallContext(View):
-    """Where in which query the call was made."""
+    """Where in which query the call was made. `toolUseId` is the model's own id of it, `resourceId` the tenant's."""
 
     tool_use_id: str | None = None
+    work_id: str | None = None
     query_id: str
     thread_id: str
     agent: str | None = None
     runtime_id: str
+    resource_id: str | None = None
 
 
 class Claimed(View):

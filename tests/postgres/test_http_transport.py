@@ -69,11 +69,13 @@ async def test_a_call_is_signed_and_says_all_that_its_receiver_needs(api: Caller
         "args": {"n": 1},
         "attempt": 1,
         "context": {
-            "toolUseId": work["id"],
+            "toolUseId": "scripted-tool-1",
+            "workId": work["id"],
             "queryId": query["id"],
             "threadId": query["threadId"],
             "agent": "solo",
             "runtimeId": runtime["id"],
+            "resourceId": "acme",
         },
     }
     assert sent.headers["idempotency-key"] == sent.headers["webhook-id"] == work["id"]

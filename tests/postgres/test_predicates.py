@@ -42,7 +42,8 @@ async def test_a_process_says_that_no_approval_is_needed(api: Caller, registered
     works = {w["kind"]: w for w in (await api.read(f"/queries/{query}/work"))["items"]}
     assert (works["predicate"]["name"], works["predicate"]["status"]) == ("large", "succeeded")
     assert works["predicate"]["parentId"] == works["tool_call"]["id"]
-    assert call["context"]["toolUseId"] == works["tool_call"]["id"]
+    assert call["context"]["toolUseId"] == "scripted-tool-1"
+    assert call["context"]["workId"] == works["tool_call"]["id"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ HELD = threading.Event()
 
 
 def add(args, ctx):
-    CALLS.append((dict(args), ctx.tool_use_id, ctx.agent, ctx["resource_id"]))
+    CALLS.append((dict(args), ctx.tool_use_id, ctx.work_id, ctx.agent, ctx["resource_id"]))
     return {"sum": args["n"] + 1}
 
 
@@ -123,8 +123,8 @@ async def answered(api: Caller) -> dict[str, Any]:
 async def test_a_function_gets_the_arguments_and_the_call(api: Caller, operator_code: Any) -> None:
     await api.register(spec("add"))
     assert (await answered(api))["result"] == {"sum": 2}
-    ((args, work_id, agent, tenant),) = operator_code().CALLS
-    assert (args, agent, tenant) == ({"n": 1}, "solo", "acme")
+    ((args, use_id, work_id, agent, tenant),) = operator_code().CALLS
+    assert (args, use_id, agent, tenant) == ({"n": 1}, "scripted-tool-1", "solo", "acme")
     assert work_id.startswith("wrk_")
     (call,) = (await api.read("/tool-calls"))["items"]
     assert (call["workId"], call["sender"], call["status"]) == (work_id, "service", "done")

@@ -267,7 +267,7 @@ async def test_a_plan_is_made_approved_and_dispatched(server: Server) -> None:
         kept = ctx.references.create("Orders", {"orders": [args["order"]]})
         value = ctx.references.resolve("Orders", kept["id"])
         assert ctx.prices is ctx["prices"] is ctx["services"]["prices"]
-        return {"price": ctx.prices[value["orders"][0]], "call": ctx.tool_use_id, "agent": ctx["agent"]}
+        return {"price": ctx.prices[value["orders"][0]], "call": ctx.work_id, "agent": ctx["agent"]}
 
     def dispatch(actions: Any, ctx: plangate.CallContext) -> Any:
         dispatched.append((actions, ctx))

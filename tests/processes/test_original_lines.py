@@ -240,3 +240,66 @@ async def test_a_query_chooses_among_several_coordinators(on_service: Service) -
         assert caught.value.problem["errors"] == [{"pointer": "/agent", "message": "one of: sales, support"}]
         events = await all_of(runtime.run_specialist("support", "Hi"))
         assert events[-1]["output"] == "Hi"
+
+
+# -- calls
+
+
+async def test_a_scripted_call_may_be_flat(on_service: Service) -> None:
+    host = define_specialist("host", "m-1", "You greet.", tools=[greet], toolkits=["variables"])
+    async with create_runtime(define_runtime("flat", [host], interpreter="scripted")) as runtime:
+        prompt = {"_tool": "greetUser", "userName": "†input.userName"}
+        events = await all_of(runtime.run_specialist("host", prompt, inputs={"userName": "Ada"}))
+        assert json.loads(events[-1]["output"])["results"] == [{"tool": "greetUser", "result": "Hi Ada"}]
+
+
+async def test_ctx_is_a_mapping_that_names_call_and_tenant(on_service: Service) -> None:
+    seen: dict[str, Any] = {}
+
+    def look(args: Any, ctx: Any) -> None:
+        seen.update(tool=dict(ctx))
+        assert ctx.get("resolved_refs") is None
+
+    def dispatch(actions: Any, ctx: Any) -> dict[str, int]:
+        seen.update(dispatcher=dict(ctx))
+        return {"entitiesAffected": len(actions)}
+
+    refunds = define_plan("Refunds", RefundPlan)
+    agents = [
+        define_planner("planner", "m-1", "You plan.", tools=[define_tool("look", {}, handler=look)]),
+        define_executor("executor", "m-1", "You execute.", approval={"plans": "never"}),
+    ]
+    system = define_runtime(
+        "contexts", agents, plans=[refunds], references=[ProductSet], interpreter="scripted"
+    )
+    async with create_runtime(system, action_dispatcher=dispatch) as runtime:
+        ref = await runtime.create_reference(ProductSet, {"product_ids": ["p-1"]})
+        action = {"kind": "note", "text": "hello", "references": [{"kind": ref["kind"], "id": ref["id"]}]}
+        store = {"_tool": "storePlan", "specName": "Refunds", "planId": "p", "body": {"actions": [action]}}
+        prompt = {"script": [{"_tool": "look"}, store]}
+        await all_of(runtime.run_specialist("planner", prompt, "thread-1"))
+        await all_of(runtime.run_specialist("executor", {"_tool": "executePlan", "planId": "p"}, "thread-1"))
+    assert (seen["tool"]["tool_use_id"], seen["tool"]["resource_id"]) == ("scripted-tool-1", "contexts")
+    assert seen["tool"]["work_id"].startswith("wrk_")
+    assert seen["dispatcher"]["resource_id"] == "contexts"
+    assert seen["dispatcher"]["resolved_refs"] == {"ProductSet": {ref["id"]: {"product_ids": ["p-1"]}}}
+
+
+async def test_a_reference_is_read_by_its_handle(on_service: Service) -> None:
+    value = {"product_ids": ["p-1", "p-2"]}
+
+    def read(args: Any, ctx: Any) -> Any:
+        return [ctx.references.resolve(args["ref"]), ctx.references.glimpse(args["ref"])]
+
+    tool = define_tool("read_both", {"ref": dict}, handler=read)
+    reader = define_specialist("reader", "m-1", "You read.", tools=[tool])
+    system = define_runtime("handles", [reader], references=[ProductSet], interpreter="scripted")
+    async with create_runtime(system) as runtime:
+        ref = await runtime.create_reference(ProductSet, value)
+        assert await runtime.resolve_reference(ref) == value
+        assert await runtime.resolve_reference(ref["kind"], ref["id"]) == value
+        assert await runtime.reference_glimpse(ref) == ref["glimpse"] == {"preview": 1}
+        events = await all_of(runtime.run_specialist("reader", {"_tool": "read_both", "ref": ref}))
+        assert json.loads(events[-1]["output"])["results"][0]["result"] == [value, {"preview": 1}]
+        with pytest.raises(TypeError, match="a reference is a handle such as"):
+            await runtime.resolve_reference("ProductSet")

@@ -87,7 +87,8 @@ async def _call_function(function: Function, given: Any, ctx: CallContext) -> An
 def _context(attempt: Attempt) -> CallContext:
     asked = attempt.request["context"]
     held = {
-        "tool_use_id": attempt.call.work_id,
+        "tool_use_id": asked.get("toolUseId") or attempt.call.work_id,
+        "work_id": attempt.call.work_id,
         "query_id": attempt.call.query_id,
         "thread_id": asked.get("threadId"),
         "agent": asked.get("agent"),

@@ -21,9 +21,13 @@ from plangate.spec.models import ReferenceSpec
 log = logging.getLogger("plangate")
 
 RESERVED_NAMES: Final = frozenset(
-    {"tool_use_id", "services", "references", "artifacts", "state", "memory", "progress", "resolved_refs"}
+    {
+        *("artifacts", "memory", "progress", "references", "resolved_refs", "services", "state"),
+        *("tool_use_id", "work_id"),
+        *("get", "items", "keys", "values"),
+    }
 )
-"""Names that no service may have, because the context has them itself."""
+"""Names that no service may have, because the context has them itself, as keys or as the methods of a mapping."""
 
 PROGRESS_PATIENCE_S: Final = 5.0
 CHECK_INTERVAL_S: Final = 0.5
@@ -137,6 +141,24 @@ class IdempotencyKeys:
         return f"{self._work_id}.{digest}.{self._asked[digest]}"
 
 
+Reference = str | Mapping[str, Any]
+"""A kind, with the id beside it, or a handle: a mapping with `kind` and `id`."""
+
+
+def split_handle(ref: Any, id: Any) -> tuple[str, str]:
+    """Return the kind and the id of a reference. Raise TypeError if it has none, or two ids."""
+    if isinstance(ref, Mapping) and id is None:
+        kind, id = ref.get("kind"), ref.get("id")
+    else:
+        kind = ref
+    if isinstance(kind, str) and isinstance(id, str):
+        return kind, id
+    raise TypeError(
+        "a reference is a handle such as {'kind': 'Orders', 'id': '...'}, or a kind and an id, "
+        f"not {describe_type(ref)} and {describe_type(id)}"
+    )
+
+
 class ReferenceCalls:
     """Creating and reading references, with a client. `work_id` is the call that does it."""
 
@@ -176,11 +198,13 @@ class ReferenceCalls:
             return known.name, packed.value, packed.glimpse
         return (known if isinstance(known, str) else known.name), to_jsonable(payload), None
 
-    async def resolve(self, kind: str, id: str) -> Any:
+    async def resolve(self, ref: Reference, id: str | None = None) -> Any:
+        kind, id = split_handle(ref, id)
         params = None if self._work_id is None else {"workId": self._work_id}
         return await self._client.request("GET", path("references", kind, id), params=params)
 
-    async def glimpse(self, kind: str, id: str) -> Any:
+    async def glimpse(self, ref: Reference, id: str | None = None) -> Any:
+        kind, id = split_handle(ref, id)
         handle = await self._client.request("GET", path("references", kind, id, "glimpse"))
         return handle["glimpse"]
 
@@ -196,30 +220,34 @@ class References:
         """Store a value and return `{"kind", "id", "glimpse"}`. Raises as `Runtime.create_reference`."""
         return self._bridge.run(self._calls.create(spec, payload))
 
-    def resolve(self, kind: str, id: str) -> Any:
-        """Return the value. Raises as `Runtime.resolve_reference`."""
-        return self._bridge.run(self._calls.resolve(kind, id))
+    def resolve(self, ref: Reference, id: str | None = None) -> Any:
+        """Return the value of a handle, or of a kind and an id. Raises as `Runtime.resolve_reference`."""
+        split_handle(ref, id)
+        return self._bridge.run(self._calls.resolve(ref, id))
 
-    def glimpse(self, kind: str, id: str) -> Any:
-        """Return the glimpse. Raises as `Runtime.reference_glimpse`."""
-        return self._bridge.run(self._calls.glimpse(kind, id))
+    def glimpse(self, ref: Reference, id: str | None = None) -> Any:
+        """Return the glimpse of a handle, or of a kind and an id. Raises as `Runtime.reference_glimpse`."""
+        split_handle(ref, id)
+        return self._bridge.run(self._calls.glimpse(ref, id))
 
 
-class CallContext:
-    """The `ctx` of a handler; everything in it is an attribute and a key.
+class CallContext(Mapping[str, Any]):
+    """The `ctx` of a handler: a mapping; everything in it is an attribute, too.
 
-    It also says who asks: `query_id`, `thread_id`, `agent` (None where a host executes a plan), `runtime_id`.
+    It also says who asks: `query_id`, `thread_id`, `agent` (None where a host executes a plan), `runtime_id`,
+    `resource_id` (the tenant's id).
 
     A dispatcher also has `plan_id`, `spec_name`, `revision`, `digest`, `idempotency_key` (the same for
     every attempt), `attempt` (from 1), `inputs`, and `resolved_refs`: the values of the references of the
     actions by kind and id. The `ctx` of an approval predicate is another one, see `create_runtime`.
 
     Attributes:
-        tool_use_id: Identifies the call; the same when it is made again after a crash.
+        tool_use_id: The model's own id of the call, such as `toolu_...`. Models may use an id again.
+        work_id: The id of the call's work record; the same when it is made again after a crash.
         services: What `create_runtime(services=...)` was given, by name; each is also an attribute and a
             key of `ctx` itself, before anything else of that name.
-        references: `create(Spec, payload)`, `resolve(kind, id)` and `glimpse(kind, id)`, as on the runtime:
-            to be awaited in an async handler, plain calls in a sync one.
+        references: `create(Spec, payload)`, `resolve(ref)` and `glimpse(ref)`, as on the runtime: to be awaited in
+            an async handler, plain calls in a sync one.
         artifacts: `publish(channel, path, ...)`, `upload(channel, name, body, ...)`, `get(id)`, `list(...)`,
             `read(id)`, `lineage(id)`, `withdraw(id, reason)` and `choose(id, over, reason)`, as on
             `Artifacts` but without a `thread_id`: it is that of the call.
@@ -237,9 +265,11 @@ class CallContext:
         AttributeError: (with a key KeyError) for what the call does not have; the message says what it has.
 
     Example:
-        >>> ctx = CallContext({"tool_use_id": "wrk_1"}, {"db": "a connection"})
+        >>> ctx = CallContext({"tool_use_id": "toolu_1"}, {"db": "a connection"})
         >>> ctx.db, ctx["db"], ctx["services"]["db"], ctx["tool_use_id"]
-        ('a connection', 'a connection', 'a connection', 'wrk_1')
+        ('a connection', 'a connection', 'a connection', 'toolu_1')
+        >>> ctx.get("resolved_refs", {})
+        {}
     """
 
     def __init__(self, held: Mapping[str, Any], services: Mapping[str, Any]) -> None:
@@ -263,6 +293,12 @@ class CallContext:
 
     def __contains__(self, name: object) -> bool:
         return name in self._held
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
 
     def __repr__(self) -> str:
         return f"CallContext({', '.join(sorted(self._held))})"

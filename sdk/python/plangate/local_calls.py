@@ -273,10 +273,12 @@ class LocalCalls:
         thread_id = asked.get("threadId")
         held = {
             "tool_use_id": asked.get("toolUseId") or work_id,
+            "work_id": work_id,
             "query_id": call["queryId"],
             "thread_id": thread_id,
             "agent": asked.get("agent"),
             "runtime_id": asked.get("runtimeId"),
+            "resource_id": asked.get("resourceId"),
             "references": References(self._references.for_call(work_id), bridge),
             "progress": Progress(self._client, work_id, call["claimToken"], bridge),
         }

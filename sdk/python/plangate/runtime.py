@@ -12,7 +12,7 @@ from typing import Any
 from plangate.artifacts import Artifacts
 from plangate.authoring.arguments import describe_type
 from plangate.client import READ_TIMEOUT_S, path
-from plangate.context import ReferenceCalls
+from plangate.context import Reference, ReferenceCalls
 from plangate.journal import Journal, QueryEvents
 from plangate.plans import PlanMethods
 from plangate.spec.base import did_you_mean
@@ -249,37 +249,39 @@ class Runtime(PlanMethods):
         """
         return await self._references.create(spec, payload)
 
-    async def resolve_reference(self, kind: str, id: str) -> Any:
+    async def resolve_reference(self, ref: Reference, id: str | None = None) -> Any:
         """Return the value behind a handle, as JSON.
 
         Args:
-            kind, id: Of the handle.
+            ref: The handle, such as `create_reference` returns; or its kind.
+            id: The id, if `ref` is a kind.
 
         Raises:
+            TypeError: at once, for what is no handle.
             NotFound: if there is none.
             Gone: if it has expired.
             ServiceUnavailable: if the service does not answer.
 
         Example:
             >>> async def value_of(runtime, handle):
-            ...     return await runtime.resolve_reference(handle["kind"], handle["id"])
+            ...     return await runtime.resolve_reference(handle)
         """
-        return await self._references.resolve(kind, id)
+        return await self._references.resolve(ref, id)
 
-    async def reference_glimpse(self, kind: str, id: str) -> Any:
+    async def reference_glimpse(self, ref: Reference, id: str | None = None) -> Any:
         """Return the glimpse of a handle, as JSON.
 
         Args:
-            kind, id: Of the handle.
+            ref, id: As for `resolve_reference`.
 
         Raises:
-            NotFound, Gone, ServiceUnavailable: as `resolve_reference`.
+            TypeError, NotFound, Gone, ServiceUnavailable: as `resolve_reference`.
 
         Example:
             >>> async def glimpse_of(runtime, handle):
-            ...     return await runtime.reference_glimpse(handle["kind"], handle["id"])
+            ...     return await runtime.reference_glimpse(handle)
         """
-        return await self._references.glimpse(kind, id)
+        return await self._references.glimpse(ref, id)
 
     @property
     def _references(self) -> ReferenceCalls:

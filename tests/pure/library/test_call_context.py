@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,14 +15,9 @@ from plangate.context import Bridge
 from tests.pure.library.fake_service import fake_service
 
 RESERVED = (
-    "tool_use_id",
-    "services",
-    "references",
-    "artifacts",
-    "state",
-    "memory",
-    "progress",
-    "resolved_refs",
+    *("artifacts", "memory", "progress", "references", "resolved_refs", "services", "state"),
+    *("tool_use_id", "work_id"),
+    *("get", "items", "keys", "values"),
 )
 
 
@@ -50,6 +46,14 @@ def test_a_service_is_an_attribute_and_a_key_of_both() -> None:
         _ = ctx["services"]["bd"]
 
 
+def test_a_context_is_a_mapping() -> None:
+    ctx = CallContext({"tool_use_id": "toolu_1", "resolved_refs": {"Orders": {}}}, {"db": 1})
+    assert isinstance(ctx, Mapping)
+    assert (ctx.get("resolved_refs"), ctx.get("absent"), ctx.get("absent", 3)) == ({"Orders": {}}, None, 3)
+    assert sorted(ctx) == sorted(ctx.keys()) == ["db", "resolved_refs", "services", "tool_use_id"]
+    assert dict(ctx)["db"] == 1 and len(ctx) == 4
+
+
 def test_a_service_has_its_name_also_where_the_call_has_one_of_its_own() -> None:
     ctx = CallContext({"agent": "helper", "inputs": {}}, {"agent": "the author's"})
     assert (ctx.agent, ctx["agent"], ctx.inputs) == ("the author's", "the author's", {})
@@ -60,8 +64,8 @@ def test_names_that_the_context_has_itself_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="services cannot be called") as refused:
         opened(services={"db": 1, name: 2})
     assert str(refused.value) == (
-        f"services cannot be called {name}: handlers find something else under artifacts, memory, progress, "
-        "references, resolved_refs, services, state, tool_use_id; rename them"
+        f"services cannot be called {name}: handlers find something else under {', '.join(sorted(RESERVED))}; "
+        "rename them"
     )
 
 
@@ -91,12 +95,13 @@ async def test_what_a_handler_of_a_tool_is_given() -> None:
     async with fake_service() as service, service.runtime(spec, services={"db": 7}):
         (claim,) = service.bodies("POST", "/tool-calls/claim")[:1]
         (served,) = claim["tools"]
-        identity = {"toolUseId": "wrk_9", "threadId": "thr_1", "agent": "helper", "runtimeId": "rt_1"}
-        call = {**served, "args": {"id": "a"}, "context": identity}
+        identity = {"toolUseId": "toolu_9", "threadId": "thr_1", "agent": "helper", "runtimeId": "rt_1"}
+        call = {**served, "args": {"id": "a"}, "context": {**identity, "resourceId": "acme"}}
         assert await service.outcome(call) == {"output": None}
     (ctx,) = seen
+    assert (ctx.work_id, ctx["resource_id"]) == ("wrk_0", "acme")
     assert (ctx.tool_use_id, ctx.query_id, ctx.thread_id, ctx.agent, ctx.runtime_id, ctx.db) == (
-        "wrk_9",
+        "toolu_9",
         "qry_1",
         "thr_1",
         "helper",

@@ -74,6 +74,22 @@ async def test_one_call_then_the_summary() -> None:
     assert text_of(last) == {"results": [{"tool": "lookup", "result": {"name": "Ada"}}]}
 
 
+async def test_a_call_may_be_flat() -> None:
+    flat = {"_tool": "greetUser", "userName": "†input.userName", "tool": 1, "script": [2], "args": {"a": 3}}
+    first, second, last = await run(
+        {"script": [flat, {"_tool": "b", "x": {"$result": "[0].n"}}]}, '{"n": 7}', "1"
+    )
+    arguments = {"userName": "†input.userName", "tool": 1, "script": [2], "args": {"a": 3}}
+    assert call_of(first) == ("scripted-tool-1", "greetUser", arguments)
+    assert call_of(second) == ("scripted-tool-2", "b", {"x": 7})
+    assert text_of(last)["results"][1] == {"tool": "b", "result": 1}
+    assert call_of((await run(flat))[0]) == ("scripted-tool-1", "greetUser", arguments)
+    with pytest.raises(Refused, match="At /script/0/_tool there is no name of a tool"):
+        await run({"script": [{"_tool": ""}]})
+    with pytest.raises(Refused, match="At /x of the script, the JMESPath expression"):
+        await run({"_tool": "b", "x": {"$result": "["}})
+
+
 async def test_args_may_be_left_out() -> None:
     (first,) = await run({"tool": "ping"})
     assert call_of(first) == ("scripted-tool-1", "ping", {})
