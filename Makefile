@@ -87,7 +87,7 @@ lock: setup  ## Resolve the dependencies again into the lock files (UPGRADE= kee
 	@test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-installer.lock
 	@$(COMPILE) $(UPGRADE) pyproject.toml --extra all --group dev -o requirements-dev.lock
 	@$(COMPILE) pyproject.toml --extra all -c requirements-dev.lock -o requirements-all.lock
-	@$(COMPILE) pyproject.toml -c requirements-dev.lock -o requirements.lock
+	@$(COMPILE) pyproject.toml --extra data -c requirements-dev.lock -o requirements.lock
 	@$(COMPILE) $(UPGRADE) --group build -c requirements-dev.lock -o requirements-build.lock
 	@$(COMPILE) $(UPGRADE) --group installer -o requirements-installer.lock
 

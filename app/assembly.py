@@ -14,6 +14,7 @@ from typing import Any
 
 from app.agents.builtin_tools import agents
 from app.agents.builtin_tools.artifacts import ArtifactTools
+from app.agents.builtin_tools.catalog import CatalogTools
 from app.agents.builtin_tools.memory import MemoryTools
 from app.agents.builtin_tools.references import ReferenceTools
 from app.agents.builtin_tools.workspace import WorkspaceTools
@@ -41,6 +42,8 @@ from app.base.watchdog import LoopWatchdog
 from app.calls.dispatch import CallDispatcher
 from app.calls.gate import ToolGate
 from app.calls.tool_calls import ToolCalls
+from app.catalog.service import SourceService
+from app.catalog.sessions import SourceSessions
 from app.documents.service import DocumentService, purge_forgotten
 from app.engine.children import ChildCommand, ChildLimits, ChildProcesses
 from app.engine.ending import QueryEndings
@@ -100,6 +103,7 @@ class Services:
     approvals: ApprovalService
     references: ReferenceService
     documents: DocumentService
+    sources: SourceService
     signing: SigningSecrets
     mcp_pinning: McpPinning
     calls: CallLedger
@@ -355,6 +359,8 @@ def assemble(
     decisions = ArtifactDecisions(artifacts, chainer)
     deletions = Deletions(db, artifacts)
     documents = DocumentService(schemas)
+    source_paths = tuple(settings.source_paths)
+    sources = SourceService(SourceSessions(db, kept, egress, source_paths), source_paths)
     variables = VariableService(references, documents, schemas, artifacts)
     plans = PlanService(db, references, runtimes, schemas, variables, artifacts)
     approvals = ApprovalService(db, runtimes, schemas, plans.on_gate_closed)
@@ -370,6 +376,7 @@ def assemble(
         **WorkspaceTools(workspaces).verbs(),
         **ArtifactTools(artifacts, decisions).verbs(),
         **MemoryTools(documents, variables).verbs(),
+        **CatalogTools(sources, references).verbs(),
     }
     # In this order: a plan asks what became of the offers of its actions.
     end_hooks = (calls.withdraw_of_query, plans.end_of_query, approvals.cancel_of_query)
@@ -445,6 +452,7 @@ def assemble(
         approvals=approvals,
         references=references,
         documents=documents,
+        sources=sources,
         signing=signing,
         mcp_pinning=McpPinning(mcp, TenantShares(settings.mcp_lists, settings.tenant_mcp_lists), metrics),
         calls=calls,

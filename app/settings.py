@@ -116,6 +116,13 @@ class Settings(BaseSettings):
             description="Hosts (or host:port) that tenants may reach although they are private, comma-separated."
         ),
     ] = []
+    source_paths: Annotated[
+        list[str],
+        NoDecode,
+        Field(
+            description="Files and directories that data sources of every tenant may read, absolute, comma-separated."
+        ),
+    ] = []
     model_streams: Annotated[
         int | None,
         Field(
@@ -325,7 +332,15 @@ class Settings(BaseSettings):
                 ) from error
         return value
 
-    @field_validator("allow_hosts", "trusted_proxies", mode="before")
+    @field_validator("source_paths")
+    @classmethod
+    def _absolute(cls, value: list[str]) -> list[str]:
+        for path in value:
+            if not Path(path).is_absolute() or Path(path) == Path("/"):
+                raise ValueError("must be absolute paths below /, separated by commas")
+        return value
+
+    @field_validator("allow_hosts", "trusted_proxies", "source_paths", mode="before")
     @classmethod
     def _hosts(cls, value: object) -> object:
         return [h.strip() for h in value.split(",") if h.strip()] if isinstance(value, str) else value

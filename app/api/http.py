@@ -11,6 +11,7 @@ from fastapi import FastAPI, Query, Request, Response
 import app.agents.routes
 import app.approvals.routes
 import app.artifacts.routes
+import app.catalog.routes
 import app.documents.routes
 import app.journal.routes
 import app.plans.routes
@@ -43,6 +44,7 @@ ROUTERS = (
     app.workspace.routes.streamed,
     app.artifacts.routes.router,
     app.artifacts.routes.streamed,
+    app.catalog.routes.router,
     app.tools.routes.router,
     app.tools.routes.results,
     app.tools.routes.mcp,

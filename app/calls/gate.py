@@ -9,7 +9,7 @@ from typing import Any
 from plangate.events import WorkEndEvent, WorkStartEvent
 from plangate.spec.approvals import ResolvedRule, tool_rule
 from plangate.spec.models import AgentSpec, ApprovalRule
-from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, GATED_BUILTIN_TOOLS
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, GATED_BUILTIN_TOOLS, POLICY_TOOLS
 from plangate.spec.transports import ClientTransport
 
 from app.approvals.models import ApprovalRequest
@@ -98,10 +98,10 @@ class ToolGate:
     ) -> tuple[ResolvedRule, bool]:
         """Return the rule in force, and whether an approval of this call was requested before. Such a call
         keeps its rule even if the operator's floor has changed since. The floor applies to no builtin tools
-        but those that are gated by default."""
+        but those that are gated by default and those that follow the policies."""
         spec = run.runtime.spec
         resolved = tool_rule(spec, agent.name, name)
-        ungated = name in BUILTIN_TOOL_TOOLKITS and name not in GATED_BUILTIN_TOOLS
+        ungated = name in BUILTIN_TOOL_TOOLKITS and name not in GATED_BUILTIN_TOOLS | POLICY_TOOLS
         if ungated and resolved.rule.kind == "never":
             return resolved, False
         standing = await run.look(lambda tx: self._approvals.standing(tx, scope.work_id, "tool"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -104,6 +104,22 @@ class ReferenceService:
             return data, given or glimpses.fit_glimpse(glimpses.neutral_glimpse(value))
 
         return await _prepare(tenant, kind, *await self._in_thread(packed, value), None)
+
+    async def max_bytes(self, tenant_id: str) -> int:
+        """Return how large a value of this tenant may be, in bytes of JSON."""
+        return max_bytes(await self._tenancy.get_tenant(tenant_id))
+
+    async def prepare_canonical(
+        self, tenant_id: str, kind: str, data: bytes, glimpse: Mapping[str, Any]
+    ) -> PreparedReference:
+        """Prepare a value of a kind of the service's own whose canonical JSON another process wrote. Raise
+        TooLarge."""
+        tenant = await self._tenancy.get_tenant(tenant_id)
+        if len(data) > max_bytes(tenant):
+            raise TooLarge(
+                f"A reference holds at most {max_bytes(tenant)} bytes of JSON; this value has {len(data)}."
+            )
+        return await _prepare(tenant, kind, data, glimpses.fit_glimpse(glimpse), None)
 
     async def keep(self, tx: Tx, made: PreparedReference, work_id: str | None = None) -> Reference:
         """Store what was prepared. The same value has the same handle and is stored once. `work_id` is the

@@ -16,6 +16,7 @@ SCOPES = (
     "plans:settle",
     "approvals:decide",
     "data:write",
+    "sources:admin",
     "tools:serve",
     "actions:serve",
     "act-as",

@@ -11,7 +11,7 @@ from plangate.events import Usage
 
 from app.base.responses import to_wire
 from app.llm.prices import together
-from app.usage.views import KeptOut, ReferenceUse, Rollup, Spent, Usages, WorkSummary
+from app.usage.views import KeptOut, ReferenceUse, Rollup, Spent, StatementView, Usages, WorkSummary
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 RECORD_COLUMNS = [
@@ -74,7 +74,7 @@ class UsageSum:
         return to_wire(Rollup, self)
 
 
-def record_wire(row: Any, uses: Sequence[Any] = ()) -> dict[str, Any]:
+def record_wire(row: Any, uses: Sequence[Any] = (), statement: Any = None) -> dict[str, Any]:
     """Return a record for a response, with those bodies that the row has."""
     ended = row["ended_at"]
     more: dict[str, Any] = {name: row[name] for name in RECORD_COLUMNS}
@@ -88,6 +88,8 @@ def record_wire(row: Any, uses: Sequence[Any] = ()) -> dict[str, Any]:
         out["toolInvocationId"] = row["tool_invocation_id"]
     if uses:
         out["references"] = [to_wire(ReferenceUse, use) for use in uses]
+    if statement is not None:
+        out["statement"] = to_wire(StatementView, statement)
     for name in ("input", "output", "error"):
         if row.get(name) is not None:
             out[name] = decode_body(row[name])

@@ -27,11 +27,12 @@ async def list_query_records(db: Database, tenant: str, query_id: str) -> bytes:
     async with db.transaction(tenant) as tx:
         rows = await store.query_records(tx, query_id, MAX_LIST_BODY_BYTES)
         uses = await store.uses(tx, [r["id"] for r in rows])
+        statements = await store.statements(tx, [r["id"] for r in rows])
 
     def encode() -> bytes:
         items = []
         for row in rows:
-            item = record_wire(row, uses.get(row["id"], ()))
+            item = record_wire(row, uses.get(row["id"], ()), statements.get(row["id"]))
             if row["bodies"] > MAX_LIST_BODY_BYTES:
                 item["bodiesLeftOut"] = True
             items.append(item)
@@ -45,9 +46,10 @@ async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) ->
     async with db.transaction(tenant) as tx:
         row = await _load_record(tx, work_id)
         uses = (await store.uses(tx, [work_id])).get(work_id, [])
+        statement = (await store.statements(tx, [work_id])).get(work_id)
         if not tree or row["query_id"] is None:
             rollup = UsageSum.from_rows(*await store.rollup(tx, work_id, row["query_id"])).wire()
-            out = {**record_wire(row, uses), "rollup": rollup}
+            out = {**record_wire(row, uses, statement), "rollup": rollup}
             return orjson.dumps({**out, "below": []} if tree else out)
         rows = await store.tree(tx, row["query_id"], MAX_TREE_RECORDS + 1)
         used = await store.uses_by_record(tx, [r["id"] for r in rows[:MAX_TREE_RECORDS]])
@@ -60,7 +62,7 @@ async def read_record(db: Database, tenant: str, work_id: str, *, tree: bool) ->
     def encode() -> bytes:
         found = {u["work_id"]: UsageSum.from_rows(u) for u in used}
         top, *below = tree_wire(rows, found, work_id)
-        return orjson.dumps({**record_wire(row, uses), "rollup": top["rollup"], "below": below})
+        return orjson.dumps({**record_wire(row, uses, statement), "rollup": top["rollup"], "below": below})
 
     return await asyncio.to_thread(encode)
 

@@ -79,6 +79,11 @@ USES = """
 SELECT work_id, use, kind, id, size_bytes, prompt_bytes FROM reference_uses
  WHERE tenant_id = $1 AND work_id = ANY ($2) ORDER BY at, use, kind, id
 """
+# What units of work ran on data sources; app/catalog writes it.
+STATEMENTS = """
+SELECT work_id, source, sql, rows, bytes, elapsed_ms, truncated, error FROM source_statements
+ WHERE tenant_id = $1 AND work_id = ANY ($2)
+"""
 
 
 async def record(tx: Tx, work_id: str) -> Any:
@@ -308,3 +313,8 @@ async def usage(
         USAGE_TIMEOUT_S, USAGE_BY[by], tx.tenant, since, until, after, limit + 1
     )
     return total, groups
+
+
+async def statements(tx: Tx, work_ids: Sequence[str]) -> dict[str, Any]:
+    """Return the statements that these records ran on data sources, by the record's id."""
+    return {row["work_id"]: row for row in await tx.fetch(STATEMENTS, tx.tenant, list(work_ids))}

@@ -24,6 +24,19 @@ class ReferenceUse(View):
     prompt_bytes: int
 
 
+class StatementView(View):
+    """A statement that a unit of work ran on a data source. `rows` and `bytes` of its result are null if it failed; `error`
+    is the code of its error."""
+
+    source: str
+    sql: str
+    rows: int | None
+    bytes: int | None
+    elapsed_ms: int
+    truncated: bool
+    error: str | None
+
+
 class Spent(View):
     """What models used. `costUsd` is the cost of the calls whose price is known, and null where there are none;
     `unpricedCalls` used tokens of which nobody knows the price."""
@@ -80,6 +93,7 @@ class WorkView(WorkSummary):
     """A unit of work: what it was given, what came of it, and what it did with references."""
 
     references: list[ReferenceUse] | None = None
+    statement: StatementView | None = None
     input: JsonValue = None
     output: JsonValue = None
 

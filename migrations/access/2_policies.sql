@@ -17,7 +17,8 @@ BEGIN
         'approvals', 'plans', 'plan_revisions', 'plan_transitions', 'plan_snapshots', 'plan_actions', 'reference_values',
         'reference_pins', 'outgoing_calls', 'documents', 'document_writes', 'call_variables', 'blobs', 'workspaces',
         'workspace_versions', 'workspace_files', 'artifact_chains', 'artifacts', 'artifact_tags', 'artifact_parents',
-        'artifact_decisions', 'artifact_choices', 'artifact_tombstones'] LOOP
+        'artifact_decisions', 'artifact_choices', 'artifact_tombstones',
+        'source_statements'] LOOP
         EXECUTE format('DROP POLICY IF EXISTS of_scan ON %I', t);
         EXECUTE format('CREATE POLICY of_scan ON %I TO plangate_scan USING (true) WITH CHECK (true)', t);
     END LOOP;

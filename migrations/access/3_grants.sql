@@ -34,3 +34,8 @@ GRANT DELETE ON idempotency, threads, queries, events, plans, plan_revisions, pl
     reference_pins, outgoing_calls, documents, document_writes, call_variables, workspaces, workspace_versions,
     workspace_files, artifact_chains, artifacts, artifact_tags, artifact_parents, artifact_decisions, artifact_choices
     TO plangate_scan;
+
+-- Data sources and the catalog.
+GRANT SELECT, INSERT, UPDATE ON sources, catalog_entries, source_statements TO plangate_app;
+GRANT DELETE ON sources, catalog_entries TO plangate_app;
+GRANT SELECT, DELETE ON source_statements TO plangate_scan;

@@ -24,6 +24,7 @@ BEGIN
         v_left := purge_rows('events', 'query_id', v_ids, v_left - v_n);
         v_left := purge_rows('call_variables', 'query_id', v_ids, v_left);
         v_left := purge_rows('outgoing_calls', 'query_id', v_ids, v_left);
+        v_left := purge_rows('source_statements', 'query_id', v_ids, v_left);
         IF v_left <= 0 THEN RETURN false; END IF;
         v_left := purge_rows('plan_snapshots', 'work_id', ARRAY(
             SELECT s.work_id FROM work_records w JOIN plan_snapshots s ON s.tenant_id = v_tenant AND s.work_id = w.id

@@ -135,8 +135,13 @@ async def test_everything_goes_and_nothing_of_it_is_found(
         "SELECT tenant_id, id, 'state', convert_to($2, 'UTF8') FROM work_records WHERE query_id = $1",
         *(full.planned, MARK),
     )
+    await owner.execute(
+        "INSERT INTO source_statements (tenant_id, work_id, query_id, source, sql, elapsed_ms) "
+        "SELECT tenant_id, id, query_id, 'orders', $2, 1 FROM work_records WHERE query_id = $1",
+        *(full.planned, MARK),
+    )
     held = await tables_with(owner, MARK)
-    assert "plan_snapshots" in held
+    assert {"plan_snapshots", "source_statements"} <= held.keys()
     assert {
         "events",
         "queries",

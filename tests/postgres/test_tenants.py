@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from app.base.ids import new_id
+from app.catalog.models import Source
 from app.tenancy.models import SCOPES
 from tests.support import specs
 from tests.support.client import Caller, good, refused
@@ -90,6 +91,8 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("memory", "DELETE", "/memory/default/{id}", None, "data:write"),
     ("key", "DELETE", "/keys/{id}", None, "admin"),
     ("secret", "DELETE", "/secrets/{id}", None, "runtimes:write"),
+    ("source", "GET", "/sources/{id}", None, "read"),
+    ("source", "DELETE", "/sources/{id}", None, "sources:admin"),
 ]
 PREFIX = {
     "runtime": "rt_",
@@ -126,6 +129,8 @@ async def objects(plangate: World) -> dict[str, str]:
     artifact = await api.do("/artifacts", asked)
     key = await api.do("/keys", {"principal": "x", "scopes": ["read"]})
     good(await api.put("/secrets/theirs", {"value": "hidden"}))
+    async with plangate.services.db.transaction("other") as tx:
+        await plangate.services.sources.put(tx, Source("orders", "duckdb", paths=("/data/orders.csv",)))
     return {
         "runtime": runtime["id"],
         "query": query["id"],
@@ -139,6 +144,7 @@ async def objects(plangate: World) -> dict[str, str]:
         "key": key["id"],
         "secret": "theirs",
         "memory": "other",
+        "source": "orders",
     }
 
 
@@ -146,7 +152,7 @@ def filled(template: Any, id: str) -> Any:
     return None if template is None else json.loads(json.dumps(template).replace("{id}", id))
 
 
-OWN = {"PUT /secrets/{name}"}
+OWN = {"PUT /secrets/{name}", "PUT /sources/{name}"}
 """Makes one of the caller's, whatever name it is given."""
 
 
@@ -168,7 +174,11 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
     await api.register(specs.planning(references=[{"name": "Seats", "schema": {"type": "array"}}]))
     before = await plangate.sql("SELECT status, wake FROM queries ORDER BY id", tenant="other")
     for kind, method, path, body, _ in ROUTES:
-        nobodys = new_id(PREFIX[kind]) if kind in PREFIX else {"key": new_id("key_")}.get(kind, "f" * 64)
+        nobodys = (
+            new_id(PREFIX[kind])
+            if kind in PREFIX
+            else {"key": new_id("key_"), "source": "nothing"}.get(kind, "f" * 64)
+        )
         answers = []
         for id in (theirs[kind], nobodys):
             response = await api.request(method, path.replace("{id}", id), json=filled(body, id))

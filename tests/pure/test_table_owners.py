@@ -17,6 +17,7 @@ OWNED = {
         "artifacts",
     },
     "base": {"schema_code", "generation"},
+    "catalog": {"catalog_entries", "source_statements", "sources"},
     "documents": {"call_variables", "document_writes", "documents"},
     "engine": {"lost_leases", "processes", "queries", "work_records", "writable_time"},
     "journal": {"events"},

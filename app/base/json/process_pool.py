@@ -16,8 +16,12 @@ from typing import Any, Final, cast
 
 from app.base.errors import FieldError, Invalid, Malformed, PlangateError, TooLarge, TooManyRequests
 from app.base.json.worker import receive, send
+from app.base.threads import run_in_thread
 
 AT_ONCE: Final = 2
+CPU_S: Final = 20
+"""Seconds of processor time after which the system ends a process."""
+
 LOOK_EVERY_MS: Final = 5
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 KEPT_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
@@ -29,13 +33,23 @@ TOO_COMPLEX: Final = (
 class Helpers:
     """The turns of a process at helpers of one kind."""
 
-    def __init__(self, module: str, most_bytes: int, too_complex: str | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        most_bytes: int,
+        too_complex: str | None = None,
+        *,
+        at_once: int = AT_ONCE,
+        cpu_s: int = CPU_S,
+    ) -> None:
         """Set up the pool. `module` has the functions of the processes; a process that uses more than
-        `most_bytes` of memory is ended, and `too_complex` is then the error message."""
+        `most_bytes` of memory or `cpu_s` seconds of processor time is ended, and `too_complex` is then the
+        error message. At most `at_once` processes run at the same time."""
         self._too_complex = TOO_COMPLEX if too_complex is None else too_complex
         self._module = module
         self._most_bytes = most_bytes
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._cpu_s = cpu_s
+        self._turns = asyncio.Semaphore(at_once)
 
     @asynccontextmanager
     async def one(self, turn_s: float | None = None) -> AsyncIterator[Helper]:
@@ -46,7 +60,7 @@ class Helpers:
         except TimeoutError:
             raise TooManyRequests("Too many large values are being processed; retry.") from None
         try:
-            started = await asyncio.to_thread(_started, self._module)
+            started = await asyncio.to_thread(_started, self._module, self._cpu_s)
             helper = Helper(started, self._most_bytes, self._too_complex)
             try:
                 yield helper
@@ -70,7 +84,7 @@ class Helper:
         self, ask: str, *data: bytes | bytearray, **head: Any
     ) -> tuple[dict[str, Any], bytearray]:
         """Return the answer to a request. A bytearray that is passed along is emptied once it has arrived."""
-        answer = await asyncio.to_thread(self._exchanged, {"ask": ask, **head}, data)
+        answer = await run_in_thread(lambda: self._exchanged({"ask": ask, **head}, data))
         if answer is None:
             status = await asyncio.to_thread(self.process.wait)
             if status >= 0:
@@ -106,13 +120,13 @@ class Helper:
         self.process.kill()
 
 
-def _started(module: str) -> subprocess.Popen[bytes]:
+def _started(module: str, cpu_s: int) -> subprocess.Popen[bytes]:
     """Start a process with the modules of this one and nothing else of it: not its secrets, not its
     directory."""
     here = str(Path(__file__).resolve().parents[3])
     kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "app.base.json.worker", module],
+        [sys.executable, "-P", "-m", "app.base.json.worker", module, str(cpu_s)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

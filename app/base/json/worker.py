@@ -1,5 +1,6 @@
 """A helper process, from inside: it answers questions that take the interpreter for long, and ends when nobody asks.
-`python -m app.base.json.worker <module>` answers with the `verbs()` of the module.
+`python -m app.base.json.worker <module> <seconds>` answers with the `verbs()` of the module, for so many seconds of
+processor time.
 
 Parsed JSON takes many times the memory of its text, and what reads it holds the interpreter, so that nothing else of a
 process goes on meanwhile. So large JSON has a process of its own: helpers.py starts it, asks it, and ends it when it
@@ -26,7 +27,6 @@ import orjson
 
 from app.base.errors import Invalid, Malformed, TooLarge
 
-CPU_S: Final = 20
 READ_BYTES: Final = 256 * 1024
 
 
@@ -37,10 +37,10 @@ Verb = Callable[[Mapping[str, Any], bytearray], Answer]
 """From a question, head and bytes, to its answer."""
 
 
-def main(module: str) -> None:
+def main(module: str, cpu_s: int) -> None:
     """Answers what is asked until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service ends this process itself
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     gc.disable()  # parsed JSON has no cycles, and looking for them takes longer than parsing it
     _library_without_its_front()
     verbs: Mapping[str, Verb] = importlib.import_module(module).verbs()
@@ -119,4 +119,4 @@ def _exactly(source: BufferedIOBase, size: int) -> bytearray | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -23,7 +23,7 @@ from plangate.spec.models import (
     RuntimeSpec,
     ToolSpec,
 )
-from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, GATED_BUILTIN_TOOLS
+from plangate.spec.toolkits import BUILTIN_TOOL_TOOLKITS, GATED_BUILTIN_TOOLS, POLICY_TOOLS
 
 Origin = Literal[
     "approvalOverrides.tools", "tool", "approvalOverrides.agents", "approvalPolicies", "default", "floor"
@@ -71,12 +71,12 @@ def tool_rule(
     The wide rules (an agent's, the runtime's, the floor) are about declared tools. A builtin tool is gated only where
     `approvalOverrides.tools` names it: reading is harmless, an agent that is called has gates of its own,
     and executing a plan opens the plan's gate. The exceptions are `artifact_withdraw` and `artifact_choose`, which follow
-    the rules of a declared tool with `approval: "always"`.
+    the rules of a declared tool with `approval: "always"`, and a statement on a data source, which follows the policies.
     """
     if tool_name in GATED_BUILTIN_TOOLS:
         named = _named_rule(spec, agent_name, tool_name)
         return apply_floor(named or ResolvedRule(ApprovalRule(kind="always"), "tool"), floor.tools)
-    if tool_name in BUILTIN_TOOL_TOOLKITS:
+    if tool_name in BUILTIN_TOOL_TOOLKITS and tool_name not in POLICY_TOOLS:
         named = _named_rule(spec, agent_name, tool_name)
         return named or ResolvedRule(DEFAULT_TOOL_RULE, "default")
     tool = next((tool for tool in spec.tools if tool.name == tool_name), None)

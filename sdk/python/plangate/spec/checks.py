@@ -159,6 +159,11 @@ def _check_toolkit(toolkit: ToolkitSpec, pointer: str, config_pointer: str) -> I
                 f"{config_pointer}/{index}",
                 f"toolkit {toolkit.id!r} has no tool {name!r}{did_you_mean(name, names)}",
             )
+    if toolkit.id != "catalog" and toolkit.config is not None and toolkit.config.sources is not None:
+        yield Problem(
+            config_pointer.removesuffix("tools") + "sources",
+            f"toolkit {toolkit.id!r} reads no data sources: leave 'sources' out",
+        )
 
 
 def check_tools(draft: Draft) -> Iterator[Problem]:

@@ -29,6 +29,14 @@ from plangate.spec.variable_schemas import (
 TOOL_RESULT: Final = "ToolResult"
 """The kind of reference that a result becomes which is too large for a prompt."""
 
+QUERY_RESULT: Final = "QueryResult"
+"""The kind of reference that the result of a statement on a data source becomes."""
+
+_OWN_KINDS: Final = {
+    TOOL_RESULT: "of results that are too large for a prompt",
+    QUERY_RESULT: "of results of statements on data sources",
+}
+
 DeclaredT = TypeVar("DeclaredT", PlanSpec, ReferenceSpec)
 
 
@@ -37,11 +45,11 @@ def check_declarations(draft: Draft) -> Iterator[Problem]:
     yield from _conflicts(draft.plans, "plan", len(draft.spec.plans))
     yield from _conflicts(draft.references, "reference", len(draft.spec.references))
     for reference in draft.references:
-        if reference.value.name == TOOL_RESULT:
+        name = reference.value.name
+        if name in _OWN_KINDS:
             yield Problem(
                 reference.at("name"),
-                f"reference {TOOL_RESULT!r} is the service's own, of results that are too large for a prompt: choose "
-                "another name",
+                f"reference {name!r} is the service's own, {_OWN_KINDS[name]}: choose another name",
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from plangate.spec.action_schemas import META_FIELDS
 from plangate.spec.artifact_toolkit import ARTIFACTS, SHARED_ARTIFACT_TOOLS
 from plangate.spec.builtin import BuiltinTool, text, tool_input
+from plangate.spec.catalog_toolkit import CATALOG, EXECUTE_QUERY
 from plangate.spec.file_toolkits import EDIT, READ, WORKSPACE, WRITE
 from plangate.spec.memory_toolkit import MEMORY
 from plangate.spec.models import AgentSpec, PlanSpec, RuntimeSpec, ToolkitSpec
@@ -114,6 +115,7 @@ TOOLKITS: Final[Mapping[str, tuple[BuiltinTool, ...]]] = MappingProxyType(
         "memory": MEMORY,
         "artifacts": ARTIFACTS,
         "workspace": WORKSPACE,
+        "catalog": CATALOG,
     }
 )
 """Toolkit id -> its tools, in the order in which agents get them."""
@@ -127,6 +129,9 @@ GATED_BUILTIN_TOOLS: Final = frozenset(
     tool.name for tools in TOOLKITS.values() for tool in tools if tool.gated
 )
 """The builtin tools that need approval unless a rule for the tool says otherwise."""
+
+POLICY_TOOLS: Final = frozenset({EXECUTE_QUERY.name})
+"""Builtin tools whose approval follows the policies for tools, as that of declared tools does."""
 
 ROLE_TOOLS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -184,7 +189,24 @@ def _is_excluded(tool: str, toolkit: str, entries: tuple[ToolkitSpec, ...]) -> b
     )
 
 
+def allowed_sources(spec: RuntimeSpec, agent: AgentSpec) -> tuple[str, ...] | None:
+    """Return the data sources that the toolkit `catalog` of this agent may read; None allows all of the tenant."""
+    allowed: tuple[str, ...] | None = None
+    for entry in (*spec.toolkits, *agent.toolkits):
+        if entry.id == "catalog" and entry.config is not None and entry.config.sources is not None:
+            named = entry.config.sources
+            allowed = named if allowed is None else tuple(name for name in allowed if name in named)
+    return allowed
+
+
 def _specialize(tool: BuiltinTool, spec: RuntimeSpec, agent: AgentSpec) -> BuiltinTool:
+    if tool.toolkit == "catalog" and "source" in tool.input_schema["properties"]:
+        allowed = allowed_sources(spec, agent)
+        return (
+            tool
+            if allowed is None
+            else replace(tool, input_schema=_with_enum(tool.input_schema, "source", allowed))
+        )
     if tool.name == _CALL_AGENT.name:
         return replace(tool, input_schema=_with_enum(tool.input_schema, "agent", agent.routes))
     if tool.name == _STORE_PLAN.name and agent.plan is not None:

@@ -227,10 +227,12 @@ class PlanSpec(SpecModel):
 
 
 class ToolkitConfig(SpecModel):
-    """`tools` narrows the toolkit to the named ones; unset leaves it whole.
+    """`tools` narrows the toolkit to the named ones, `sources` (of the toolkit `catalog`) the data that it reads;
+    unset leaves it whole.
 
     Args:
         tools: The names of tools that are left.
+        sources: The names of the data sources that the tools may read.
 
     Raises:
         pydantic.ValidationError: (a ValueError) for what is no list of names.
@@ -241,6 +243,7 @@ class ToolkitConfig(SpecModel):
     """
 
     tools: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] | None = None
+    sources: Annotated[tuple[Key, ...], at_most(MAX_ITEMS)] | None = None
 
     def _is_on_wire(self, name: str, value: Any, default: Any) -> bool:
         """Keep an empty list, which narrows the toolkit to nothing."""

@@ -1,0 +1,1 @@
+"""Data sources of a tenant, and the catalog that describes them."""

@@ -1,0 +1,75 @@
+"""What every kind of source has in common inside the process that runs its statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.catalog.statements import Dialect
+
+Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table or view. `name` is how a statement names it; `schema` is None where there are no schemas."""
+
+    name: str
+    schema: str | None
+    kind: str
+    comment: str | None = None
+    row_estimate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """A column. `is_key` says that it belongs to the primary key."""
+
+    table: str
+    name: str
+    type: str
+    nullable: bool
+    is_key: bool
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A declared reference from columns of a table to columns of another one."""
+
+    table: str
+    columns: tuple[str, ...]
+    to_table: str
+    to_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The structure of a source."""
+
+    tables: tuple[TableInfo, ...]
+    columns: tuple[ColumnInfo, ...]
+    foreign_keys: tuple[ForeignKey, ...]
+    enum_values: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    """Table, column and the values that its type allows."""
+
+
+class Engine(Protocol):
+    """An open source. Every method raises StatementProblem for what a caller can act on."""
+
+    dialect: Dialect
+
+    def run(self, sql: str, params: Sequence[Any], receive: Receive) -> None:
+        """Run a statement; `receive` gets the columns first, and then rows until it returns False."""
+
+    def structure(self, schemas: Sequence[str]) -> Structure: ...
+
+    def names(self) -> Iterable[tuple[str, Sequence[str]]]:
+        """Return the tables and their columns, for messages about unknown names."""
+
+    def close(self) -> None: ...
+
+
+Receive = Callable[[Sequence[tuple[str, str]] | None, Rows], bool]
+"""Called with the columns as (name, type) and no rows, then with rows. Returns whether it wants more."""

@@ -1,0 +1,65 @@
+"""Bodies of the routes of sources and of the catalog."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from plangate.spec.base import at_most
+from pydantic import Field
+
+from app.catalog.models import MAX_BYTES, MAX_CONCURRENT, MAX_ROWS, MAX_TIMEOUT_MS, Source, SourceKind
+from app.tenancy.http import Body
+
+Secret = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+SchemaName = Annotated[str, Field(min_length=1, max_length=63)]
+PathText = Annotated[str, Field(min_length=1, max_length=4096)]
+Pattern = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class SecretUrl(Body):
+    """The name of the secret that holds the URL."""
+
+    secret: Secret
+
+
+class LimitsBody(Body):
+    """What a statement may use; a limit that is left out has its default."""
+
+    timeout_ms: Annotated[int, Field(ge=100, le=MAX_TIMEOUT_MS, description="15000 unless given.")] | None = (
+        None
+    )
+    rows: Annotated[int, Field(ge=1, le=MAX_ROWS, description="100000 unless given.")] | None = None
+    bytes: Annotated[int, Field(ge=1024, le=MAX_BYTES, description="16 MiB unless given.")] | None = None
+    concurrent_statements: (
+        Annotated[int, Field(ge=1, le=MAX_CONCURRENT, description="4 unless given.")] | None
+    ) = None
+
+
+class SourceOptions(Body):
+    """`paths` of files, absolute; a directory stands for the files in it. `sensitive`: patterns with * for the names of
+    sensitive columns, in place of the service's own."""
+
+    paths: Annotated[list[PathText], at_most(100)] | None = None
+    limits: LimitsBody | None = None
+    sensitive: Annotated[list[Pattern], at_most(200)] | None = None
+
+
+class PutSource(Body):
+    """A database or files that agents may read. `postgres` has a `url`; `duckdb` and `sqlite` have `options.paths`."""
+
+    kind: SourceKind
+    url: SecretUrl | None = None
+    schemas: Annotated[list[SchemaName], at_most(100)] | None = None
+    options: SourceOptions | None = None
+
+    def source(self, name: str) -> Source:
+        options = self.options or SourceOptions()
+        limits = {} if options.limits is None else options.limits.model_dump(exclude_none=True)
+        return Source(
+            name,
+            self.kind,
+            None if self.url is None else self.url.secret,
+            tuple(self.schemas or ()),
+            tuple(options.paths or ()),
+            None if options.sensitive is None else tuple(options.sensitive),
+        ).with_limits(limits)

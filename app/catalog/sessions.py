@@ -1,0 +1,206 @@
+"""Open sources, each in a helper process that is killed at its time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from app.base.egress import EgressPolicy, EgressRefused, requests_of
+from app.base.errors import TooLarge
+from app.base.json.process_pool import Helper, Helpers
+from app.base.postgres.database import Database
+from app.base.shares import TenantShares
+from app.catalog import store
+from app.catalog.addresses import AddressRejected, parse_address
+from app.catalog.files import SourcePathNotAllowed, resolve_files
+from app.catalog.models import MAX_TIMEOUT_MS, MIB, Source, StatementResult
+from app.catalog.problems import StatementProblem
+from app.tenancy.secrets import Secrets
+
+MAX_PROCESSES: Final = 8
+"""Sources that a process of the service has open at once; one tenant has at most half of them."""
+
+MEMORY_MB: Final = 512
+"""What DuckDB may use. The process may use twice as much: results and their JSON are in it too."""
+
+OPEN_S: Final = 20.0
+GRACE_S: Final = 2.0
+SHOWN_SQL_CHARS: Final = 200
+TOO_MUCH_MEMORY: Final = "The statement needs more memory than a source has: read fewer rows or columns."
+NO_EXTRA: Final = (
+    "Data sources need packages that are not installed. The operator installs them with: "
+    "pip install 'plangate-server[data]'."
+)
+
+
+class OpenSource:
+    """A source that is open in a process of its own."""
+
+    def __init__(self, source: Source, helper: Helper) -> None:
+        self.source = source
+        self._helper = helper
+
+    async def ask(
+        self, verb: str, timeout_s: float, running: str, **head: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the answer of the process. `running` says what ran if it is stopped. Raise StatementProblem."""
+        try:
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                answer, data = await self._helper.asked(verb, **head)
+        except TimeoutError as error:
+            raise self._timed_out(timeout_s, running) from error
+        except TooLarge as error:
+            raise StatementProblem("statement_too_large", error.detail) from error
+        problem = answer.get("problem")
+        if problem is not None and problem["code"] == "timeout":
+            raise self._timed_out(timeout_s, running)
+        if problem is not None:
+            raise StatementProblem(problem["code"], problem["message"])
+        return answer, bytes(data)
+
+    def _timed_out(self, timeout_s: float, running: str) -> StatementProblem:
+        return StatementProblem(
+            "timeout",
+            f"Stopped after {timeout_s:g} s, the limit of the source {self.source.name!r}: {running}",
+        )
+
+    async def run(
+        self,
+        sql: str,
+        params: Sequence[Any] = (),
+        *,
+        tagged: Mapping[str, Mapping[str, bool]],
+        max_bytes: int,
+        max_rows: int | None = None,
+    ) -> StatementResult:
+        """Run one statement within the limits of the source. `tagged` says of columns whether they are tagged
+        sensitive. Raise StatementProblem."""
+        limits = self.source.limits
+        shown = sql if len(sql) <= SHOWN_SQL_CHARS else f"{sql[:SHOWN_SQL_CHARS]}…"
+        answer, value = await self.ask(
+            "query",
+            limits.timeout_ms / 1000,
+            shown,
+            sql=sql,
+            params=list(params),
+            sensitive=self.source.sensitive,
+            tagged=tagged,
+            maxRows=limits.rows if max_rows is None else min(max_rows, limits.rows),
+            maxBytes=min(limits.bytes, max_bytes),
+            timeoutMs=limits.timeout_ms,
+        )
+        return StatementResult(
+            value, answer.get("glimpse"), answer["rowCount"], answer["elapsedMs"], answer["truncated"]
+        )
+
+
+class SourceSessions:
+    """Opens sources. `source_paths` are what the operator allows all tenants to read."""
+
+    def __init__(
+        self, db: Database, secrets: Secrets, egress: EgressPolicy, source_paths: Sequence[str]
+    ) -> None:
+        self._db = db
+        self._secrets = secrets
+        self._egress = egress
+        self._source_paths = tuple(source_paths)
+        self._pool = Helpers(
+            "app.catalog.source_worker",
+            2 * MEMORY_MB * MIB,
+            TOO_MUCH_MEMORY,
+            at_once=MAX_PROCESSES,
+            cpu_s=4 * MAX_TIMEOUT_MS // 1000,
+        )
+        self._shares = TenantShares(MAX_PROCESSES, MAX_PROCESSES // 2)
+        self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._own_cluster: str | None = None
+
+    @asynccontextmanager
+    async def open(self, tenant: str, source: Source) -> AsyncIterator[OpenSource]:
+        """Open a source for the length of the block. Wait while as many statements run on it as its limit
+        allows. Raise StatementProblem."""
+        if any(importlib.util.find_spec(name) is None for name in ("duckdb", "sqlglot")):
+            raise StatementProblem("source_unavailable", NO_EXTRA)
+        async with self._turn(tenant, source), self._shares.slot(tenant), self._pool.one() as helper:
+            opened = OpenSource(source, helper)
+            described = await self._described(tenant, source)
+            answer, _ = await opened.ask("open", OPEN_S, "opening the source", kind=source.kind, **described)
+            if source.kind == "postgres":
+                await self._reject_own_cluster(tenant, answer["cluster"])
+            yield opened
+
+    @asynccontextmanager
+    async def _turn(self, tenant: str, source: Source) -> AsyncIterator[None]:
+        key = (tenant, f"{source.name}/{source.limits.concurrent_statements}")
+        turns = self._turns.setdefault(key, asyncio.Semaphore(source.limits.concurrent_statements))
+        async with turns:
+            yield
+
+    async def _described(self, tenant: str, source: Source) -> dict[str, Any]:
+        """Return what the process needs to open the source."""
+        if source.kind == "postgres":
+            return await self._postgres(tenant, source)
+        declared = (*self._source_paths, *(source.paths if source.declared else ()))
+        try:
+            files = await asyncio.to_thread(resolve_files, source.kind, source.paths, declared)
+        except SourcePathNotAllowed as error:
+            raise StatementProblem("path_not_allowed", error.detail) from error
+        except (OSError, ValueError) as error:
+            raise StatementProblem("source_unavailable", f"The files cannot be read: {error}.") from error
+        return {
+            "files": [[file.path, file.name, file.format] for file in files],
+            "immutable": source.immutable and source.declared,
+            "memoryMb": MEMORY_MB,
+        }
+
+    async def _postgres(self, tenant: str, source: Source) -> dict[str, Any]:
+        assert source.secret is not None  # the table says so
+        url = await self._secrets.read(tenant, source.secret)
+        if url is None:
+            raise StatementProblem(
+                "missing_secret",
+                f"The source {source.name!r} needs the secret {source.secret!r}, which does not exist: set it "
+                f"with PUT /secrets/{source.secret}.",
+            )
+        try:
+            address = parse_address(url)
+            with requests_of(tenant):
+                async with asyncio.timeout(OPEN_S):
+                    addresses = await self._egress.addresses(address.host, address.port)
+        except AddressRejected as error:
+            raise StatementProblem(
+                "source_rejected", f"The URL in the secret {source.secret!r} cannot be used: {error}."
+            ) from error
+        except EgressRefused as error:
+            raise StatementProblem("source_rejected", str(error)) from error
+        except (OSError, TimeoutError) as error:
+            raise StatementProblem(
+                "source_unavailable", f"The host of the source {source.name!r} was not found."
+            ) from error
+        return {
+            "address": address.wire(),
+            "addresses": addresses,
+            "schemas": list(source.schemas),
+            "timeoutMs": source.limits.timeout_ms,
+        }
+
+    async def _reject_own_cluster(self, tenant: str, cluster: str | None) -> None:
+        """Raise StatementProblem for the cluster of the service's own database, or of a copy of it, under
+        whatever name it was reached."""
+        if cluster is None:
+            raise StatementProblem(
+                "source_rejected",
+                "The role of the source may not execute pg_control_system(), so it is unknown whether this is the "
+                "database of the service itself. Allow it: GRANT EXECUTE ON FUNCTION pg_control_system() TO the role.",
+            )
+        if self._own_cluster is None:
+            async with self._db.transaction(tenant) as tx:
+                self._own_cluster = await store.cluster_identity(tx)
+        if cluster == self._own_cluster:
+            raise StatementProblem(
+                "source_rejected",
+                "This is the database cluster of the service itself; it cannot be a source.",
+            )
