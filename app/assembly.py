@@ -15,6 +15,7 @@ from typing import Any
 from app.agents.builtin_tools import agents
 from app.agents.builtin_tools.artifacts import ArtifactTools
 from app.agents.builtin_tools.catalog import CatalogTools
+from app.agents.builtin_tools.file_sources import FileSources
 from app.agents.builtin_tools.memory import MemoryTools
 from app.agents.builtin_tools.references import ReferenceTools
 from app.agents.builtin_tools.workspace import WorkspaceTools
@@ -373,7 +374,7 @@ def assemble(
         "storePlan": plan_tools.store,
         "getPlan": plan_tools.get,
         "executePlan": plan_tools.execute,
-        **WorkspaceTools(workspaces).verbs(),
+        **WorkspaceTools(workspaces, FileSources(artifacts, references)).verbs(),
         **ArtifactTools(artifacts, decisions).verbs(),
         **MemoryTools(documents, variables).verbs(),
         **CatalogTools(sources, references).verbs(),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from app.base.blobs.store import BlobStore, ByteRange, Spool, StoreUnavailable
 from app.base.clock import uptime_s
@@ -84,13 +84,7 @@ class Workspaces:
     async def store_body(self, tenant: str, spool: Spool) -> StoredBody:
         body = StoredBody(await spool.end(), spool.size)
         async with self._db.transaction(tenant) as tx:
-            found = await store.reserve_body(tx, body.digest, body.size)
-            if found["doubtful"]:
-                raise StoreUnavailable(
-                    "The same content is just being deleted from the blob store; nothing was written. "
-                    "Retry in a minute.",
-                    retry_after_s=60,
-                )
+            found = await self.reuse_body(tx, body)
             if found["too_much"]:
                 raise StorageFull(
                     f"With this file, all versions of the tenant's files would have {found['blob_bytes']} bytes, more than "
@@ -98,6 +92,18 @@ class Workspaces:
                 )
         await self.blobs.keep(tenant, spool)
         return body
+
+    async def reuse_body(self, tx: Tx, body: StoredBody) -> Any:
+        """Keep a stored body for a day, so that a file can point to it. Return the tenant's bytes and their limit.
+        Raise StoreUnavailable."""
+        found = await store.reserve_body(tx, body.digest, body.size)
+        if found["doubtful"]:
+            raise StoreUnavailable(
+                "The same content is just being deleted from the blob store; nothing was written. "
+                "Retry in a minute.",
+                retry_after_s=60,
+            )
+        return found
 
     def stream_body(
         self, tenant: str, body: StoredBody, part: ByteRange | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -16,8 +17,12 @@ from tests.support.world import World
 
 async def at_work(api: Caller, *calls: tuple[str, dict[str, Any]], key: str = "t") -> list[Any]:
     """What each of an agent's calls gives: the result, or the error's code and message."""
-    spec = specs.spec(specs.agent(toolkits=["workspace"]), interpreter="scripted")
-    await api.register(spec)
+    await api.register(specs.spec(specs.agent(toolkits=["workspace"]), interpreter="scripted"))
+    return await at_work_of(api, *calls, key=key)
+
+
+async def at_work_of(api: Caller, *calls: tuple[str, dict[str, Any]], key: str = "t") -> list[Any]:
+    """The same, of the agent that is registered."""
     query = await api.run(specs.script(*calls), threadKey=key)
     events = await api.events(query["id"], "tool-invocation")
     return [
@@ -294,3 +299,71 @@ async def test_a_refused_path_is_the_same_over_http_and_for_agents(api: Caller) 
     body = refused(await api.request("PUT", f"{at}/a%5Cb", content=b""), 422, "path_not_allowed")
     ((code, message),) = await at_work(api, ("write", {"path": "a\\b", "content": ""}))
     assert (code, message) == (body["type"], body["detail"])
+
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\xff"
+
+
+async def test_a_binary_file_is_written_from_an_artifact_or_a_reference(plangate: World, api: Caller) -> None:
+    spec = specs.spec(
+        specs.agent(toolkits=["workspace", "references"]),
+        interpreter="scripted",
+        references=[{"name": "Photo", "schema": {}}],
+    )
+    await api.register(spec)
+    thread = (await api.do("/threads", {"threadKey": "elsewhere"}))["id"]
+    await put(api, f"/threads/{thread}/files/front.png", PNG)
+    artifact = await api.do(
+        "/artifacts",
+        {"threadId": thread, "channel": "design", "path": "front.png", "mediaType": "image/x-own"},
+    )
+    handles = [
+        await api.do("/references", {"kind": "Photo", "value": value})
+        for value in ({"base64": base64.b64encode(PNG).decode()}, "text", {"base64": "?"}, [1, 2])
+    ]
+    references = [{"kind": "Photo", "id": handle["id"]} for handle in handles]
+    results = await at_work_of(
+        api,
+        ("write", {"path": "a.bin", "artifact": artifact["id"]}),
+        ("write", {"path": "b.png", "reference": references[0]}),
+        ("write", {"path": "c.txt", "reference": references[1]}),
+        ("write", {"path": "d", "reference": references[2]}),
+        ("write", {"path": "e.json", "reference": references[3]}),
+        ("write", {"path": "f", "artifact": "art_" + "0" * 26}),
+        ("write", {"path": "g", "artifact": artifact["id"], "content": "x"}),
+        ("write", {"path": "h"}),
+    )
+    assert [r["sizeBytes"] for r in (*results[:3], results[4])] == [len(PNG), len(PNG), 4, 5]
+    code, message = results[3]
+    assert (code, message.startswith(f"The value of Photo/{handles[2]['id']} has no valid base64: ")) == (
+        "bad_base64",
+        True,
+    )
+    assert [r[0] for r in results[5:]] == ["artifact_not_found", "bad_arguments", "bad_arguments"]
+    assert results[6][1] == (
+        "The call must have exactly one of content, artifact, reference; it has content and artifact."
+    )
+    at = await files(api)
+    for name, data in (("a.bin", PNG), ("b.png", PNG), ("c.txt", b"text"), ("e.json", b"[1,2]")):
+        assert (await api.get(f"{at}/{name}")).content == data
+    listed = (await api.read(at))["items"]
+    assert [(f["path"], f["mediaType"]) for f in listed] == [
+        ("a.bin", "image/x-own"),
+        ("b.png", "image/png"),
+        ("c.txt", "text/plain"),
+        ("e.json", "application/json"),
+    ]
+    assert {f["writtenBy"] for f in listed} == {"solo"}
+    good(await api.delete(f"/threads/{thread}"))
+    assert (await api.get(f"{at}/a.bin")).content == PNG
+
+
+async def test_a_directory_that_was_published_is_no_file(api: Caller) -> None:
+    thread = (await api.do("/threads", {"threadKey": "t"}))["id"]
+    await put(api, f"/threads/{thread}/files/notes/a.md", b"a")
+    artifact = await api.do("/artifacts", {"threadId": thread, "channel": "design", "path": "notes"})
+    ((code, message),) = await at_work(api, ("write", {"path": "b", "artifact": artifact["id"]}))
+    assert (code, message) == (
+        "not_a_file",
+        f"The artifact {artifact['id']} is a directory: a file can be written from a published file only.",
+    )

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import structlog
 
+from app.agents.builtin_tools.file_sources import FileSource, FileSources
 from app.base import regex
 from app.base.blobs.store import BlobStoreError, StoreUnavailable
 from app.base.errors import PlangateError, Unavailable
+from app.base.postgres.database import Tx
 from app.base.regex import Pattern, PatternRejected
 from app.calls.toolkit import BuiltinTool, ToolCall
 from app.engine.query_run import QueryRun, retry_while_unavailable
@@ -51,8 +53,9 @@ def workspace_note(work_id: str) -> str:
 class WorkspaceTools:
     """`read`, `write`, `edit`, `ls`, `glob`, `grep`."""
 
-    def __init__(self, workspaces: Workspaces) -> None:
+    def __init__(self, workspaces: Workspaces, sources: FileSources) -> None:
         self._workspaces = workspaces
+        self._sources = sources
 
     def verbs(self) -> dict[str, BuiltinTool]:
         named: dict[str, BuiltinTool] = {
@@ -82,11 +85,24 @@ class WorkspaceTools:
 
     async def _write(self, call: ToolCall) -> Outcome:
         path = paths.normalize(call.args["path"])
-        body = await store_body(self._workspaces, call.run, call.args["content"].encode())
+        source = await self._sources.read(call)
+        if isinstance(source, ToolError):
+            return source
+        body = source.body or await store_body(self._workspaces, call.run, source.data)
         row, _ = await call.run.in_fenced_transaction(
-            lambda tx: self._workspaces.write(tx, call.run.query.thread_id, path, body, call_author(call))
+            lambda tx: self._write_source(tx, call, path, body, source)
         )
         return Answer(file_description(row))
+
+    async def _write_source(
+        self, tx: Tx, call: ToolCall, path: str, body: StoredBody, source: FileSource
+    ) -> tuple[FileRow, bool]:
+        if source.artifact is not None:
+            await self._sources.note(tx, call, source)
+            await self._workspaces.reuse_body(tx, body)
+        return await self._workspaces.write(
+            tx, call.run.query.thread_id, path, body, call_author(call), media_type=source.media_type
+        )
 
     async def _edit(self, call: ToolCall) -> Outcome:
         path, old, new = paths.normalize(call.args["path"]), call.args["old"], call.args["new"]

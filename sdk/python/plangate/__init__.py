@@ -40,6 +40,7 @@ if typing.TYPE_CHECKING:
     from plangate.errors import TooLarge as TooLarge
     from plangate.errors import TooManyRequests as TooManyRequests
     from plangate.errors import Unauthenticated as Unauthenticated
+    from plangate.files import Files as Files
     from plangate.journal import QueryEvents as QueryEvents
     from plangate.runtime import Runtime as Runtime
     from plangate.spec.glimpses import glimpse as glimpse
@@ -86,6 +87,7 @@ else:
             "ServiceNotInstalled ServiceNotStarted ServiceUnavailable TooLarge TooManyRequests "
             "Unauthenticated"
         ),
+        "files": "Files",
         "journal": "QueryEvents",
         "runtime": "Runtime",
         "spec.glimpses": "glimpse",

@@ -141,7 +141,7 @@ class Artifacts:
             "parent": list(parent_artifact_ids) or None,
             "tag": list(tags) or None,
         }
-        data = _bytes(body)
+        data = to_bytes(body, "the body of an artifact")
         params = {
             **asked,
             "threadId": await resolve_thread_id(self._client, thread_id),
@@ -371,9 +371,10 @@ def _parts(kind: Any, title: Any, summary: Any, replaces: Any) -> dict[str, Any]
     return {"kind": kind, "title": title, "summary": summary, "replaces": replaces}
 
 
-def _bytes(body: Any) -> bytes:
+def to_bytes(body: Any, name: str) -> bytes:
+    """Return bytes, or text as UTF-8. Raise TypeError; `name` is what the message calls the body."""
     if isinstance(body, str):
         return body.encode()
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
-    raise TypeError(f"the body of an artifact is bytes or text, not {describe_type(body)}")
+    raise TypeError(f"{name} is bytes or text, not {describe_type(body)}")

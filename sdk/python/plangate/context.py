@@ -22,7 +22,7 @@ log = logging.getLogger("plangate")
 
 RESERVED_NAMES: Final = frozenset(
     {
-        *("artifacts", "memory", "progress", "references", "resolved_refs", "services", "state"),
+        *("artifacts", "files", "memory", "progress", "references", "resolved_refs", "services", "state"),
         *("tool_use_id", "work_id"),
         *("get", "items", "keys", "values"),
     }
@@ -253,6 +253,8 @@ class CallContext(Mapping[str, Any]):
             `Artifacts` but without a `thread_id`: it is that of the call.
             What is published belongs to the agent's run that made the call; a call that is made again
             publishes nothing twice.
+        files: `read(path)`, `read_text(path)`, `write(path, content)`, `list(prefix)`, `delete(path)` and
+            `publish(channel, path, ...)`, as on `Files`: the workspace of the thread, with bytes or text.
         state: The state of the thread, which is `†state` for a model: `get(place=None, default=None)`,
             `set(place, value)`, `merge`, `assign`, `push` and `concat`. A place is written `totals.net`.
             A call that is made again writes nothing twice; one that is over writes nothing.

@@ -27,6 +27,7 @@ from plangate.client import (
 )
 from plangate.context import Bridge, CallContext, Progress, ReferenceCalls, References, to_jsonable
 from plangate.errors import ApiError, PlangateError
+from plangate.files import CallFiles, Files
 from plangate.handlers import LocalHandler
 from plangate.thread_state import Memory, MemoryAddresses, MemoryCalls, State, StateCalls
 
@@ -283,7 +284,9 @@ class LocalCalls:
             "progress": Progress(self._client, work_id, call["claimToken"], bridge),
         }
         if thread_id is not None:
-            held["artifacts"] = CallArtifacts(Artifacts(self._client, work_id), thread_id, bridge)
+            artifacts = Artifacts(self._client, work_id)
+            held["artifacts"] = CallArtifacts(artifacts, thread_id, bridge)
+            held["files"] = CallFiles(Files(self._client, thread_id, artifacts), bridge)
             held["state"] = State(StateCalls(self._client, thread_id, work_id), bridge)
         runtime_id = asked.get("runtimeId")
         if runtime_id is not None and self._memories is not None:

@@ -13,11 +13,12 @@ from plangate.artifacts import Artifacts
 from plangate.authoring.arguments import describe_type
 from plangate.client import READ_TIMEOUT_S, path
 from plangate.context import Reference, ReferenceCalls
+from plangate.files import Files
 from plangate.journal import Journal, QueryEvents
 from plangate.plans import PlanMethods
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import AgentSpec, ReferenceSpec
-from plangate.thread_ids import thread_fields
+from plangate.thread_ids import check_thread_id, thread_fields
 
 log = logging.getLogger("plangate")
 
@@ -286,6 +287,22 @@ class Runtime(PlanMethods):
     @property
     def _references(self) -> ReferenceCalls:
         return ReferenceCalls(self._client, self.id, self._prepared.references)
+
+    def files(self, thread_id: str) -> Files:
+        """Return the files of a thread: `read`, `read_text`, `write`, `list`, `delete`, `publish`.
+
+        Args:
+            thread_id: As for `query`. A string of yours that no query had yet makes its thread.
+
+        Raises:
+            ValueError: at once, for a thread_id that cannot be one.
+
+        Example:
+            >>> async def attach(runtime, png):
+            ...     await runtime.files("customer-17").write("photos/front.png", png)
+        """
+        check_thread_id(thread_id)
+        return Files(self._client, thread_id, self.artifacts)
 
     @property
     def artifacts(self) -> Artifacts:

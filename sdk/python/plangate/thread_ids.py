@@ -27,11 +27,17 @@ def thread_fields(thread_id: Any) -> dict[str, str]:
     return {"threadId" if thread_id.startswith(SERVICE_ID_PREFIX) else "threadKey": thread_id}
 
 
-async def resolve_thread_id(client: ServiceClient, thread_id: str) -> str:
-    """Return the service's id of a thread, which is created if your key is new."""
+def check_thread_id(thread_id: Any) -> dict[str, str]:
+    """Return the body fields that name a thread. Raise ValueError for anything else, also if it is None."""
     fields = thread_fields(thread_id)
     if not fields:
         raise ValueError("thread_id is missing: it is a string of yours, or an id such as 'thr_...'")
+    return fields
+
+
+async def resolve_thread_id(client: ServiceClient, thread_id: str) -> str:
+    """Return the service's id of a thread, which is created if your key is new."""
+    fields = check_thread_id(thread_id)
     if "threadId" in fields:
         return fields["threadId"]
     thread = await client.request("POST", "/threads", fields)

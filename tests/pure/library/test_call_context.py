@@ -15,7 +15,7 @@ from plangate.context import Bridge
 from tests.pure.library.fake_service import fake_service
 
 RESERVED = (
-    *("artifacts", "memory", "progress", "references", "resolved_refs", "services", "state"),
+    *("artifacts", "files", "memory", "progress", "references", "resolved_refs", "services", "state"),
     *("tool_use_id", "work_id"),
     *("get", "items", "keys", "values"),
 )

@@ -35,11 +35,25 @@ READ: Final = BuiltinTool(
 
 WRITE: Final = BuiltinTool(
     "write",
-    "Writes a text file of the workspace, in the place of what it held. Write under tasks/<your task's id>/, so "
-    "that agents that work at the same time do not collide. Writing a file tells nobody: publish it as an "
-    "artifact when it matters to others.",
+    "Writes a file of the workspace, in the place of what it held. Give its text as content, or name an artifact "
+    "or a reference whose bytes it gets: that is how binary files are written. Write under tasks/<your task's "
+    "id>/, so that agents that work at the same time do not collide. Writing a file tells nobody: publish it as "
+    "an artifact when it matters to others.",
     tool_input(
-        ("path", "content"), path=_FILE, content={"type": "string", "description": "All of the file's text."}
+        ("path",),
+        path=_FILE,
+        content={"type": "string", "description": "All of the file's text."},
+        artifact={
+            **text("In place of content: the id of an artifact. The file gets its bytes."),
+            "maxLength": 100,
+        },
+        reference={
+            "type": "object",
+            "description": "In place of content: the handle of a reference. The file gets its value: a text as it "
+            'is, {"base64": ...} as the bytes, anything else as JSON.',
+            "properties": {"kind": text("Its kind."), "id": text("Its id.")},
+            "required": ["kind", "id"],
+        },
     ),
     "workspace",
 )
