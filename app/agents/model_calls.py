@@ -98,8 +98,10 @@ async def call_model(
             async with run.asking:
                 with bind_work_id(work.id), requests_of(run.lease.tenant):
                     done = await _stream(run, provider, _request(asked, step, context), scope, step.number)
-            turn, entry = _close_turn(run, asked, work, scope, done)
-            return turn, entry, context.measured(context.given(step.messages).size, done.usage)
+            prompt_bytes = context.given(step.messages).size
+            measured = _with_prompt(asked, work, prompt_bytes, done)
+            turn, entry = _close_turn(run, asked, measured, scope, done)
+            return turn, entry, context.measured(prompt_bytes, done.usage)
         except ProviderFault as fault:
             work = _add_usage(asked, work, fault.usage)
             smaller = context.smaller() if isinstance(fault, ContextOverflow) else None
@@ -251,6 +253,20 @@ def _add_usage(asked: ModelCaller, work: Work, usage: Usage, model: str | None =
     late = _cost(asked, before, model) if work.cost_usd is None and before != Usage() else None
     before_usd = late.usd if late else work.cost_usd
     return replace(used, cost_usd=together((before_usd or 0.0, cost.usd)), price_date=cost.date)
+
+
+def _with_prompt(asked: ModelCaller, work: Work, prompt_bytes: int, done: TurnDone) -> Work:
+    """Return the record with the size of the prompt that was answered, and what its tokens were and cost: from these,
+    usage estimates what bytes kept out of prompts would have cost."""
+    used = done.usage
+    prompt = replace(used, output_tokens=0, reasoning_tokens=0)
+    tokens = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
+    if not tokens:
+        return work
+    cost = _cost(asked, prompt, done.model)
+    return replace(
+        work, prompt_bytes=prompt_bytes, prompt_tokens=tokens, prompt_usd=None if cost is None else cost.usd
+    )
 
 
 def _cost(asked: ModelCaller, usage: Usage, model: str | None) -> Cost | None:

@@ -149,6 +149,9 @@ class Work:
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     price_date: str | None = None
+    prompt_bytes: int | None = None  # of a model call that came to its end: the size of its last prompt,
+    prompt_tokens: int | None = None  # what the vendor counted for it,
+    prompt_usd: float | None = None  # and what these tokens cost
     attempts: int = 1
     input: bytes | None = None
     output: bytes | None = None

@@ -11,7 +11,17 @@ from plangate.events import Usage
 
 from app.base.responses import to_wire
 from app.llm.prices import together
-from app.usage.views import KeptOut, ReferenceUse, Rollup, Spent, StatementView, Usages, WorkSummary
+from app.usage.views import (
+    EstimatedKeptOut,
+    KeptOut,
+    KeptOutEstimate,
+    ReferenceUse,
+    Rollup,
+    Spent,
+    StatementView,
+    Usages,
+    WorkSummary,
+)
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 RECORD_COLUMNS = [
@@ -123,9 +133,25 @@ def group_key(by: str, key: str | None) -> dict[str, Any]:
 
 def usage_row_wire(row: Any) -> dict[str, Any]:
     """Return a row of usage: totals, and the part of failed work."""
-    artifacts = {name: row[f"artifact_{name}"] for name in KeptOut.model_fields}
     failed = to_wire(Spent, UsageSum.from_failed_columns(row))
-    return to_wire(Usages, UsageSum.from_rows(row), failed=failed, artifacts=to_wire(KeptOut, artifacts))
+    kept = {"references": _kept_out_wire(row, ""), "artifacts": _kept_out_wire(row, "artifact_")}
+    return to_wire(Usages, UsageSum.from_rows(row), failed=failed, **kept)
+
+
+def _kept_out_wire(row: Any, prefix: str) -> dict[str, Any]:
+    """Return what references or artifacts kept out of prompts, from the columns with this prefix."""
+    counted = {name: row[prefix + name] for name in KeptOut.model_fields}
+    tokens, usd = row[f"{prefix}kept_out_tokens"], row[f"{prefix}kept_out_usd"]
+    estimate = to_wire(
+        KeptOutEstimate,
+        {
+            "tokens": None if tokens is None else round(tokens),
+            "tokens_from_bytes": row[f"{prefix}tokens_bytes"],
+            "cost_usd": None if usd is None else round(usd, 6),
+            "cost_from_bytes": row[f"{prefix}usd_bytes"],
+        },
+    )
+    return to_wire(EstimatedKeptOut, counted, estimate=estimate)
 
 
 def tree_wire(

@@ -230,11 +230,13 @@ LED = """above AS (
 # The model calls that began in the range. They were in vain where they failed, or something above them did: the run that
 # made them, a run that had called it, the query. `up` goes up from each run as far as that.
 # The planner knows nothing of the size of what is made here. So what belongs together is put together by FULL JOIN, for
-# which there is no nested loop, although nothing is without its call: many calls cost what each of them does.
+# which there is no nested loop, although nothing is without its call: many calls cost what each of them does. `rates` is what a
+# byte of a query's own prompts was in tokens and dollars; OFFSET keeps what a FULL JOIN adds to the uses of one.
 USAGE = """
 WITH RECURSIVE calls AS (
     SELECT c.id, c.parent_id, c.query_id, c.thread_id, c.agent, c.model, c.status, c.started_at, c.input_tokens,
-           c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens, c.cost_usd
+           c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, c.prompt_bytes,
+           c.prompt_tokens, c.prompt_usd
       FROM work_records c
      WHERE c.tenant_id = $1 AND c.kind = 'model_call' AND c.started_at >= $2 AND c.started_at < $3
 ), up AS (
@@ -245,24 +247,34 @@ WITH RECURSIVE calls AS (
       FROM up u JOIN work_records p ON p.tenant_id = $1 AND p.id = u.parent_id WHERE NOT u.failed
 ), vain AS (
     SELECT DISTINCT run FROM up WHERE failed
+), rates AS (
+    SELECT query_id AS measured, sum(prompt_tokens)::float8 / sum(prompt_bytes) AS tokens,
+           (sum(prompt_usd::numeric) / sum(prompt_bytes) FILTER (WHERE prompt_usd IS NOT NULL))::float8 AS usd
+      FROM calls WHERE prompt_bytes > 0 GROUP BY query_id
+), uses AS (
+    SELECT true AS of_reference, {of_use} COLLATE "C" AS key, w.query_id, u.size_bytes, u.prompt_bytes,
+           greatest(u.size_bytes - u.prompt_bytes, 0) AS kept_out_bytes
+      FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
+     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
+    UNION ALL
+    SELECT false, {of_artifact} COLLATE "C", w.query_id, u.size_bytes, u.prompt_bytes,
+           greatest(u.size_bytes - u.prompt_bytes, 0)
+      FROM artifact_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
+     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
+), estimated AS (
+    SELECT * FROM (SELECT u.*, u.kept_out_bytes * r.tokens AS tokens, u.kept_out_bytes * r.usd AS usd
+                     FROM uses u FULL JOIN rates r ON r.measured = u.query_id OFFSET 0) x WHERE of_reference IS NOT NULL
 ), {made}entries AS (
     SELECT {of_call} COLLATE "C" AS key, 1 AS model_calls, c.input_tokens, c.output_tokens, c.cache_read_tokens,
            c.cache_write_tokens, c.reasoning_tokens, c.cost_usd, (c.cost_usd IS NULL AND c.input_tokens + c.output_tokens
            + c.cache_read_tokens + c.cache_write_tokens > 0)::int AS unpriced_calls,
            c.status IN ('failed', 'cancelled') OR v.run IS NOT NULL AS failed,
-           0 AS uses, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes,
-           0 AS artifact_uses, 0 AS artifact_size_bytes, 0 AS artifact_prompt_bytes, 0 AS artifact_kept_out_bytes
+           NULL::boolean AS of_reference, 0 AS size_bytes, 0 AS prompt_bytes, 0 AS kept_out_bytes,
+           NULL::float8 AS tokens, NULL::float8 AS usd
       FROM calls c FULL JOIN vain v ON v.run = c.parent_id {led}
     UNION ALL
-    SELECT {of_use} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false,
-           1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0), 0, 0, 0, 0
-      FROM reference_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
-     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
-    UNION ALL
-    SELECT {of_artifact} COLLATE "C", 0, 0, 0, 0, 0, 0, NULL, 0, false, 0, 0, 0, 0,
-           1, u.size_bytes, u.prompt_bytes, greatest(u.size_bytes - u.prompt_bytes, 0)
-      FROM artifact_uses u LEFT JOIN work_records w ON w.tenant_id = $1 AND w.id = u.work_id
-     WHERE u.tenant_id = $1 AND u.at >= $2 AND u.at < $3
+    SELECT key, 0, 0, 0, 0, 0, 0, NULL, 0, false, of_reference, size_bytes, prompt_bytes, kept_out_bytes, tokens, usd
+      FROM estimated
 ), groups AS (
     SELECT GROUPING(key) = 1 AS is_total, key, {sums} FROM entries GROUP BY GROUPING SETS ((key), ()))
 SELECT * FROM groups WHERE is_total OR $4::text IS NULL OR key IS NULL OR key {beyond} $4
@@ -277,15 +289,26 @@ SUMMED = (
     "reasoning_tokens",
     "unpriced_calls",
 )
-_USE = ("uses", "size_bytes", "prompt_bytes", "kept_out_bytes")
-KEPT_OUT = (*_USE, *(f"artifact_{name}" for name in _USE))
+_KEPT_OUT = ("size_bytes", "prompt_bytes", "kept_out_bytes")
+# The kinds of uses: the prefix of their columns, and which entries are theirs.
+_USES = {"": "of_reference", "artifact_": "NOT of_reference"}
 
 
 def _sums() -> str:
     cost = "sum(cost_usd::numeric)"  # decimals: see app/llm/prices.py
     out = [f"{cost}::float8 AS cost_usd", f"({cost} FILTER (WHERE failed))::float8 AS failed_cost_usd"]
-    out += [f"coalesce(sum({name}), 0)::bigint AS {name}" for name in (*SUMMED, *KEPT_OUT)]
+    out += [f"coalesce(sum({name}), 0)::bigint AS {name}" for name in SUMMED]
     out += [f"coalesce(sum({name}) FILTER (WHERE failed), 0)::bigint AS failed_{name}" for name in SUMMED]
+    for prefix, own in _USES.items():
+        out.append(f"count(*) FILTER (WHERE {own}) AS {prefix}uses")
+        for name in _KEPT_OUT:
+            out.append(f"coalesce(sum({name}) FILTER (WHERE {own}), 0)::bigint AS {prefix}{name}")
+        for name in ("tokens", "usd"):  # what is estimated, and from how many of the bytes
+            out.append(f"sum({name}) FILTER (WHERE {own}) AS {prefix}kept_out_{name}")
+            known = f"{own} AND {name} IS NOT NULL"
+            out.append(
+                f"coalesce(sum(kept_out_bytes) FILTER (WHERE {known}), 0)::bigint AS {prefix}{name}_bytes"
+            )
     return ", ".join(out)
 
 

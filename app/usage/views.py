@@ -57,6 +57,23 @@ class KeptOut(View):
     kept_out_bytes: int
 
 
+class KeptOutEstimate(View):
+    """An estimate of what `keptOutBytes` would have been in prompts, each byte sent once. A byte is as many tokens, and costs
+    as much, as a byte of the prompts of the same query was on average. `tokensFromBytes` and `costFromBytes` are the
+    bytes that the estimate covers; the others are of queries without a measured or priced call."""
+
+    tokens: int | None
+    tokens_from_bytes: int
+    cost_usd: float | None
+    cost_from_bytes: int
+
+
+class EstimatedKeptOut(KeptOut):
+    """The same, with an estimate in tokens and dollars."""
+
+    estimate: KeptOutEstimate
+
+
 class Rollup(Spent):
     """What a record used itself and what everything below it used, each once."""
 
@@ -135,8 +152,8 @@ class Usages(Spent):
     or one that had called that, or the query), and what references and artifacts kept out of prompts."""
 
     failed: Spent
-    references: KeptOut
-    artifacts: KeptOut
+    references: EstimatedKeptOut
+    artifacts: EstimatedKeptOut
 
 
 class UsageGroup(Usages):

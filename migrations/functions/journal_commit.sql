@@ -46,11 +46,13 @@ BEGIN
     IF cardinality(p_work) > 0 THEN
         INSERT INTO work_records AS w (tenant_id, query_id, thread_id, id, parent_id, kind, name, agent, status, position,
                tool_invocation_id, provider, model, prompt_cache_key, input_tokens, output_tokens, cache_read_tokens,
-               cache_write_tokens, reasoning_tokens, cost_usd, price_date, attempts, input, output, error, ended_at)
+               cache_write_tokens, reasoning_tokens, cost_usd, price_date, prompt_bytes, prompt_tokens, prompt_usd, attempts,
+               input, output, error, ended_at)
         SELECT e.tenant_id, e.query_id, thread[x.entry], x.id, x.parent_id, x.kind, x.name, x.agent, x.status, x.position,
                x.tool_invocation_id, x.provider, x.model, x.prompt_cache_key, x.input_tokens, x.output_tokens,
-               x.cache_read_tokens, x.cache_write_tokens, x.reasoning_tokens, x.cost_usd, x.price_date, x.attempts,
-               x.input, x.output, x.error, CASE WHEN x.status NOT IN ('running', 'waiting') THEN now() END
+               x.cache_read_tokens, x.cache_write_tokens, x.reasoning_tokens, x.cost_usd, x.price_date, x.prompt_bytes,
+               x.prompt_tokens, x.prompt_usd, x.attempts, x.input, x.output, x.error,
+               CASE WHEN x.status NOT IN ('running', 'waiting') THEN now() END
           FROM unnest(p_work) AS x JOIN unnest(p_entries) WITH ORDINALITY AS e ON e.ordinality = x.entry
          WHERE outcome[x.entry] = 'written'
         ON CONFLICT (tenant_id, id) DO UPDATE SET status = EXCLUDED.status,
@@ -58,7 +60,9 @@ BEGIN
                input_tokens = EXCLUDED.input_tokens, output_tokens = EXCLUDED.output_tokens,
                cache_read_tokens = EXCLUDED.cache_read_tokens, cache_write_tokens = EXCLUDED.cache_write_tokens,
                reasoning_tokens = EXCLUDED.reasoning_tokens, cost_usd = EXCLUDED.cost_usd,
-               price_date = coalesce(EXCLUDED.price_date, w.price_date), attempts = EXCLUDED.attempts,
+               price_date = coalesce(EXCLUDED.price_date, w.price_date),
+               prompt_bytes = EXCLUDED.prompt_bytes, prompt_tokens = EXCLUDED.prompt_tokens,
+               prompt_usd = EXCLUDED.prompt_usd, attempts = EXCLUDED.attempts,
                input = coalesce(EXCLUDED.input, w.input),
                output = coalesce(EXCLUDED.output, w.output), error = coalesce(EXCLUDED.error, w.error),
                ended_at = EXCLUDED.ended_at;

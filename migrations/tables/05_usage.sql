@@ -22,6 +22,9 @@ CREATE TABLE work_records (
     reasoning_tokens bigint NOT NULL DEFAULT 0,
     cost_usd double precision,
     price_date text,
+    prompt_bytes bigint,                    -- of a model call that came to its end: the size of its last prompt,
+    prompt_tokens bigint,                   -- what the vendor counted for it,
+    prompt_usd double precision,            -- and what these tokens cost
     attempts int NOT NULL DEFAULT 1,
     input bytea,
     output bytea,

@@ -12,7 +12,7 @@ from app.llm.messages import ModelRequest, TurnDone, Usage
 from app.llm.provider import Refused
 from app.usage import store
 from tests.support import specs
-from tests.support.client import Caller, output_of, refused
+from tests.support.client import Caller, good, output_of, refused
 from tests.support.models import calls, says, thinks, turn_of
 from tests.support.world import World
 
@@ -25,12 +25,19 @@ NOTHING: dict[str, Any] = {
     "costUsd": None,
     "unpricedCalls": 0,
 }
-NO_REFERENCES = {"uses": 0, "sizeBytes": 0, "promptBytes": 0, "keptOutBytes": 0}
+UNMEASURED = {"tokens": None, "tokensFromBytes": 0, "costUsd": None, "costFromBytes": 0}
+NO_REFERENCES = {"uses": 0, "sizeBytes": 0, "promptBytes": 0, "keptOutBytes": 0, "estimate": UNMEASURED}
 
 
 def spent(calls: int, tokens_in: int, cost: float | None = None, unpriced: int = 0) -> dict[str, Any]:
     usage = {**NOTHING["usage"], "inputTokens": tokens_in}
     return {"modelCalls": calls, "usage": usage, "costUsd": cost, "unpricedCalls": unpriced}
+
+
+def kept_out(uses: int, size: int, shown: int) -> dict[str, Any]:
+    """What queries without a measured call kept out of prompts."""
+    parts = {"uses": uses, "sizeBytes": size, "promptBytes": shown, "keptOutBytes": size - shown}
+    return {**parts, "estimate": UNMEASURED}
 
 
 def rounded(entry: dict[str, Any]) -> dict[str, Any]:
@@ -176,10 +183,10 @@ async def test_what_references_kept_out_of_prompts(api: Caller) -> None:
     size = made["sizeBytes"]
     found = await api.read("/usage", groupBy="query")
     assert {i["key"]: i["references"] for i in found["items"]} == {
-        query: {"uses": 1, "sizeBytes": size, "promptBytes": 0, "keptOutBytes": size},
-        second["id"]: {"uses": 2, "sizeBytes": 2 * size, "promptBytes": 3, "keptOutBytes": 2 * size - 3},
+        query: kept_out(1, size, 0),
+        second["id"]: kept_out(2, 2 * size, 3),
     }
-    whole = {"uses": 3, "sizeBytes": 3 * size, "promptBytes": 3, "keptOutBytes": 3 * size - 3}
+    whole = kept_out(3, 3 * size, 3)
     assert found["totals"]["references"] == whole
     by_agent = (await api.read("/usage", groupBy="agent"))["items"]
     assert [(i["key"], i["references"]) for i in by_agent] == [("solo", whole)]
@@ -232,13 +239,8 @@ async def test_what_artifacts_kept_out_of_prompts(api: Caller) -> None:
     got = output_of(await api.ended(second["id"]))[0]["result"]
     size, short, whole = len(body), size_of(brief), size_of(got)
 
-    def kept(uses: int, shown: int) -> dict[str, int]:
-        return {
-            "uses": uses,
-            "sizeBytes": uses * size,
-            "promptBytes": shown,
-            "keptOutBytes": uses * size - shown,
-        }
+    def kept(uses: int, shown: int) -> dict[str, Any]:
+        return kept_out(uses, uses * size, shown)
 
     found = await api.read("/usage", groupBy="query")
     assert {i["key"]: i["artifacts"] for i in found["items"]} == {
@@ -256,6 +258,67 @@ async def test_what_artifacts_kept_out_of_prompts(api: Caller) -> None:
     ):
         groups = (await api.read("/usage", groupBy=by))["items"]
         assert [i["artifacts"] for i in groups if i["key"] == key] == [everything], by
+
+
+async def test_bytes_kept_out_of_prompts_are_estimated_in_tokens_and_dollars(
+    plangate: World, api: Caller, owner: Any
+) -> None:
+    """By what a byte of the prompts of the same query was: measured in one query, unpriced in another, nothing in a third."""
+    home = (await api.do("/threads", {"threadKey": "t"}))["id"]
+    await api.request("PUT", f"/threads/{home}/files/a", content=b"x" * 100_000)
+    record = await api.do("/artifacts", {"threadId": home, "channel": "design", "path": "a"})
+
+    def looks(*tokens: int) -> Any:
+        def answer(request: ModelRequest) -> TurnDone:
+            turn = turn_of(request)
+            used = Usage(tokens[turn - 1], 7, cache_read_tokens=tokens[turn - 1])
+            return (
+                calls(("artifact_get", {"id": record["id"]}), usage=used) if turn == 1 else says("ok", used)
+            )
+
+        return answer
+
+    async def looked(model: Any, *tokens: int) -> str:
+        agent = specs.agent("solo", stateful=False, model=model, toolkits=["artifacts"])
+        await api.register(specs.spec(agent))
+        thinks(plangate, looks(*tokens), kind="openai")
+        return str((await api.run(threadKey="t"))["id"])
+
+    unknown = {"id": "m", "provider": "openai"}
+    priced, unpriced = await looked(PRICED, 3000, 5000), await looked(unknown, 400, 600)
+    silent = await looked(unknown, 0, 0)
+
+    async def measured(query: str) -> tuple[int, int]:
+        work = (await api.read(f"/queries/{query}/work"))["items"]
+        prompts = [w for w in work if w["kind"] == "model_call"]
+        counted = [w["usage"]["inputTokens"] + w["usage"]["cacheReadTokens"] for w in prompts]
+        return sum(counted), sum(w["input"]["promptBytes"] for w in prompts)
+
+    items = (await api.read("/usage", groupBy="query"))["items"]
+    kept = {i["key"]: (i["artifacts"]["keptOutBytes"], i["artifacts"]["estimate"]) for i in items}
+    of_priced, estimate = kept[priced]
+    tokens, size = await measured(priced)
+    assert (tokens, of_priced > 90_000) == (16_000, True)
+    assert estimate["tokens"] == pytest.approx(of_priced * 16_000 / size, abs=1)
+    # 0.15 dollars for a million tokens, half of that for those that were cached
+    assert estimate["costUsd"] == pytest.approx(
+        of_priced / size * (8000 * 0.15e-6 + 8000 * 0.075e-6), abs=1e-6
+    )
+    assert estimate["tokensFromBytes"] == estimate["costFromBytes"] == of_priced
+    of_unpriced, other = kept[unpriced]
+    tokens, size = await measured(unpriced)
+    assert other == {
+        "tokens": round(of_unpriced * 2000 / size),
+        "tokensFromBytes": of_unpriced,
+        "costUsd": None,
+        "costFromBytes": 0,
+    }
+    assert kept[silent][1] == UNMEASURED
+    totals = (await api.read("/usage", groupBy="agent"))["totals"]["artifacts"]["estimate"]
+    assert totals["tokens"] == pytest.approx(estimate["tokens"] + other["tokens"], abs=1)
+    assert (totals["tokensFromBytes"], totals["costFromBytes"]) == (of_priced + of_unpriced, of_priced)
+    good(await api.delete(f"/threads/{home}"))
+    assert (await api.read("/usage", groupBy="agent"))["totals"]["artifacts"]["estimate"] == totals
 
 
 async def test_what_is_larger_in_a_prompt_than_by_itself_kept_nothing_out(
@@ -278,7 +341,9 @@ async def test_what_is_larger_in_a_prompt_than_by_itself_kept_nothing_out(
     artifacts = {"uses": 1, "sizeBytes": 1, "promptBytes": shown, "keptOutBytes": 0}
     found = await api.read("/usage", groupBy="query")
     for told in (found["totals"], *found["items"]):
-        assert (told["references"], told["artifacts"]) == (references, artifacts)
+        kept = [{**told[name]} for name in ("references", "artifacts")]
+        assert [each.pop("estimate") for each in kept] == [UNMEASURED] * 2
+        assert kept == [references, artifacts]
     top = await api.read(f"/work-records/{call['id']}", tree="true")
     assert top["rollup"]["references"] == references
 

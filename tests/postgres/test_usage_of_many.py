@@ -19,9 +19,9 @@ SHAPES = {
 }
 WORK = """
 INSERT INTO work_records (tenant_id, id, query_id, thread_id, parent_id, kind, name, agent, status, input_tokens,
-                          started_at)
+                          prompt_bytes, prompt_tokens, started_at)
 SELECT 'acme', 'wrk_' || kind || run || '_' || n, 'qry_' || run, 'thr_1', parent || run || '_1', kind, 'x', 'a',
-       CASE WHEN kind = 'query' AND run % 2 = 0 THEN 'failed' ELSE 'succeeded' END, 1,
+       CASE WHEN kind = 'query' AND run % 2 = 0 THEN 'failed' ELSE 'succeeded' END, 1, 4, 1,
        timestamptz '2026-02-01' + n * interval '2 s'
   FROM (VALUES ('query', NULL, 1), ('agent', 'wrk_query', 1), ('model_call', 'wrk_agent', $2::int)) k(kind, parent, most),
        generate_series(1, $1::int) run, generate_series(1, k.most) n
@@ -31,6 +31,13 @@ INSERT INTO artifacts (tenant_id, id, thread_id, n, record, previous, mac, chann
                        work_id, created_at)
 SELECT 'acme', 'art_' || lpad(run::text, 6, '0') || lpad(n::text, 6, '0'), 'thr_1', run * 1000000 + n, '', '', '', 'design',
        'p', false, '', 1, 'wrk_agent' || run || '_1', timestamptz '2026-02-01' + n * interval '2 s' + interval '1 s'
+  FROM generate_series(1, $1::int) run, generate_series(1, $2::int) n
+"""
+
+
+USED = """
+INSERT INTO artifact_uses (tenant_id, work_id, artifact_id, size_bytes, prompt_bytes, at)
+SELECT 'acme', 'wrk_model_call' || run || '_' || n, 'art_1', 10, 2, timestamptz '2026-02-01' + n * interval '2 s'
   FROM generate_series(1, $1::int) run, generate_series(1, $2::int) n
 """
 
@@ -55,6 +62,7 @@ async def test_the_rows_that_are_read_are_as_many_times_the_calls_whatever_their
 ) -> None:
     """2,000 calls, and so little memory that the planner must do without a hash of what it believes is large."""
     await filled(owner, *SHAPES[shape])
+    await owner.execute(USED, *SHAPES[shape][:2])
     if counted:
         await owner.execute("ANALYZE work_records, artifacts, reference_uses, artifact_uses")
     for by, sql in store.USAGE_BY.items():
@@ -63,6 +71,15 @@ async def test_the_rows_that_are_read_are_as_many_times_the_calls_whatever_their
             asked = (datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 2, 2, tzinfo=UTC), None, 50)
             found = await tx.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", "acme", *asked)
         assert rows_of(found[0]["Plan"]) < 200 * 2000, by
+
+
+async def test_the_uses_of_many_queries_are_estimated(api: Caller, owner: Any) -> None:
+    await filled(owner, 2000, 1, 0)
+    await owner.execute(USED, 2000, 1)
+    totals = (await api.read("/usage", groupBy="day", **DAY))["totals"]["artifacts"]
+    assert (totals["uses"], totals["keptOutBytes"]) == (2000, 16_000)
+    estimate = {"tokens": 4000, "tokensFromBytes": 16_000, "costUsd": None, "costFromBytes": 0}
+    assert totals["estimate"] == estimate
 
 
 async def test_each_of_many_artifacts_has_its_own_call(api: Caller, owner: Any) -> None:
