@@ -60,6 +60,7 @@ from app.plans.host import HostPlanService
 from app.plans.service import PlanService
 from app.plans.toolkit import PlanTools
 from app.queries.deletion import Deletions
+from app.queries.profiles import ProfileStarter, SourceProfiler
 from app.queries.service import QueryService
 from app.references.service import ReferenceService
 from app.runtimes.checks import Environment
@@ -105,6 +106,7 @@ class Services:
     references: ReferenceService
     documents: DocumentService
     sources: SourceService
+    profiles: ProfileStarter
     signing: SigningSecrets
     mcp_pinning: McpPinning
     calls: CallLedger
@@ -388,7 +390,7 @@ def assemble(
         runtimes,
         providers,
         tool_calls,
-        plan_tools.execute_for_host,
+        {"plan": plan_tools.execute_for_host, "profile": SourceProfiler(sources).run},
         end_hooks,
         schemas,
         variables,
@@ -454,6 +456,7 @@ def assemble(
         references=references,
         documents=documents,
         sources=sources,
+        profiles=ProfileStarter(runtimes, queries),
         signing=signing,
         mcp_pinning=McpPinning(mcp, TenantShares(settings.mcp_lists, settings.tenant_mcp_lists), metrics),
         calls=calls,

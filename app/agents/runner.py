@@ -91,7 +91,7 @@ class Runner:
         runtimes: Runtimes,
         providers: ProviderPool,
         tool_calls: ToolCalls,
-        plan_query: Callable[[QueryRun], Awaitable[Outcome]],
+        host_queries: Mapping[str, Callable[[QueryRun], Awaitable[Outcome]]],
         end_hooks: tuple[EndHook, ...],
         schemas: SchemaChecker,
         variables: VariableService,
@@ -105,7 +105,7 @@ class Runner:
         self._runtimes = runtimes
         self._providers = providers
         self._tool_calls = tool_calls
-        self._plan_query = plan_query
+        self._host_queries = host_queries
         self._end_hooks = end_hooks
 
     async def advance(self, running: ActiveQuery) -> None:
@@ -215,12 +215,15 @@ class Runner:
 
     async def _root(self, run: QueryRun) -> None:
         root = run.query.root_work_id
-        if run.query.kind == "plan":
-            outcome = await self._plan_query(run)
+        if run.query.kind in self._host_queries:
+            outcome = await self._host_queries[run.query.kind](run)
             failed = isinstance(outcome, ToolError)
             text = outcome.message if isinstance(outcome, ToolError) else orjson.dumps(outcome.value).decode()
             result = AgentResult(
-                text, "error" if failed else "end_turn", Entry(), "plan_failed" if failed else None
+                text,
+                "error" if failed else "end_turn",
+                Entry(),
+                f"{run.query.kind}_failed" if failed else None,
             )
         else:
             agent = run.runtime.agents[run.query.agent]

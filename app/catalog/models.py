@@ -72,6 +72,7 @@ class Source:
     profile: dict[str, Any] | None = None
     profile_query_id: str | None = None
     profile_status: str | None = None
+    profile_thread: str | None = None
     profiled_at: datetime | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
@@ -105,6 +106,7 @@ class Source:
             None if row["profile"] is None else orjson.loads(row["profile"]),
             row["profile_query_id"],
             row["profile_status"],
+            row["profile_thread"],
             row["profiled_at"],
             row["created_at"],
             row["updated_at"],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.catalog import store, views
-from app.catalog.schemas import PutSource
+from app.base.postgres.database import Tx
+from app.catalog import catalog, store, views
+from app.catalog.entries import MAX_ID_CHARS, EntryKind
+from app.catalog.schemas import EntryBody, PutSource, WriteEntries
 from app.catalog.service import SourceService, check_kind
 from app.tenancy.http import (
     GatedRoute,
@@ -18,6 +20,7 @@ from app.tenancy.http import (
     calling,
     operation,
     service,
+    whole_list,
 )
 from app.tenancy.models import Caller
 
@@ -25,6 +28,12 @@ router = APIRouter(route_class=GatedRoute, tags=["data"])
 
 SourceName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Sources = Annotated[SourceService, service("sources")]
+
+
+class StartsProfiles(Protocol):
+    """Starts the query that profiles a source (app/queries/profiles.py)."""
+
+    async def start(self, tx: Tx, caller: Caller, name: str) -> Any: ...
 
 
 @router.put(
@@ -76,3 +85,96 @@ async def delete_source(
 ) -> Response:
     await sources.delete(op.tx, name)
     return await op.respond({"name": name, "deleted": True})
+
+
+@router.post(
+    "/sources/{name}/profile",
+    status_code=202,
+    summary="Read structure and statistics of a source into the catalog",
+    description="In the background: the response names a query, whose events `tool-progress` tell how far it is. What the "
+    "source no longer has leaves the catalog; what people wrote stays.",
+    response_model=views.ProfileAccepted,
+)
+async def profile_source(
+    name: SourceName,
+    op: Annotated[Operation, operation("sources:admin")],
+    profiles: Annotated[StartsProfiles, service("profiles")],
+) -> Response:
+    accepted = await profiles.start(op.tx, op.caller, name)
+    body = {
+        "id": accepted.id,
+        "threadId": accepted.thread_id,
+        "status": accepted.status,
+        "links": accepted.links,
+    }
+    return await op.respond(body, 202, f"/queries/{accepted.id}", accepted.id)
+
+
+# -- the catalog ---------------------------------------------------------------------------------------------
+
+EntryPath = Annotated[str, Path(min_length=1, max_length=MAX_ID_CHARS)]
+Writing = Annotated[Operation, operation("data:write")]
+
+
+@router.put(
+    "/catalog/entries/{id:path}",
+    summary="Write about data: an entry of your own, or what you know of one that a profile found",
+    description="Replaces what was written about the entry before. It takes precedence over what a profile found.",
+    response_model=views.EntryView,
+)
+async def put_entry(id: EntryPath, body: EntryBody, op: Writing) -> Response:
+    (stored,) = await catalog.write_entries(op.tx, [body.written(id)])
+    return await op.respond(stored.wire())
+
+
+@router.post("/catalog/entries", summary="Write many entries", response_model=views.EntryList)
+async def write_entries(body: WriteEntries, op: Writing) -> Response:
+    stored = await catalog.write_entries(op.tx, [entry.written(entry.id) for entry in body.entries])
+    return await op.respond(whole_list([entry.wire() for entry in stored]))
+
+
+@router.get("/catalog/entries", summary="List entries by id", response_model=views.EntryPage)
+async def list_entries(
+    op: Reading,
+    page: Paging,
+    kind: EntryKind | None = None,
+    source: Annotated[str | None, Query(max_length=63)] = None,
+    tag: Annotated[str | None, Query(max_length=100)] = None,
+    parent_id: Annotated[
+        str | None,
+        Query(alias="parentId", max_length=MAX_ID_CHARS, description="The table of columns, for example."),
+    ] = None,
+) -> Response:
+    rows = await store.page(op.tx, page.last("entries"), [kind, source, tag, parent_id], page.rows)
+    return await op.respond(page.body([row.wire() for row in rows], "id"))
+
+
+@router.get("/catalog/search", summary="Find entries by words and names", response_model=views.FoundEntries)
+async def search_entries(
+    op: Reading,
+    query: Annotated[str, Query(min_length=1, max_length=1000)],
+    kind: EntryKind | None = None,
+    source: Annotated[str | None, Query(max_length=63)] = None,
+    limit: Annotated[int, Query(ge=1, le=50)] = 10,
+) -> Response:
+    found = await catalog.search(
+        op.tx, query, None if kind is None else [kind], None if source is None else [source], limit
+    )
+    return await op.respond(whole_list(found))
+
+
+@router.get("/catalog/entries/{id:path}", summary="An entry", response_model=views.EntryView)
+async def read_entry(id: EntryPath, op: Reading) -> Response:
+    (entry,) = await catalog.read_entries(op.tx, [id], None)
+    return await op.respond(entry.wire())
+
+
+@router.delete(
+    "/catalog/entries/{id:path}",
+    summary="Delete what was written about an entry",
+    description="What a profile found stays.",
+    response_model=views.EntryDeleted,
+)
+async def delete_entry(id: EntryPath, op: Writing) -> Response:
+    await catalog.delete_written(op.tx, id)
+    return await op.respond({"id": id, "deleted": True})

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final, Self
 
 from plangate.spec.base import at_most
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from app.base.json import strict_json
+from app.catalog.catalog import WrittenEntry
+from app.catalog.entries import MAX_ID_CHARS, EntryKind, Layer
 from app.catalog.models import MAX_BYTES, MAX_CONCURRENT, MAX_ROWS, MAX_TIMEOUT_MS, Source, SourceKind
 from app.tenancy.http import Body
+
+MAX_ENTRY_BYTES: Final = 64 * 1024
 
 Secret = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 SchemaName = Annotated[str, Field(min_length=1, max_length=63)]
@@ -63,3 +68,49 @@ class PutSource(Body):
             tuple(options.paths or ()),
             None if options.sensitive is None else tuple(options.sensitive),
         ).with_limits(limits)
+
+
+EntryId = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS)]
+
+
+class EntryBody(Body):
+    """What is written about an entry. Of an entry that a profile found, it takes precedence, field by field of `content`."""
+
+    kind: EntryKind
+    name: Annotated[str, Field(min_length=1, max_length=300)] | None = None
+    qualified_name: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    source: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    content: dict[str, Any] | None = None
+    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], at_most(50)] | None = None
+    related: Annotated[list[EntryId], at_most(200)] | None = None
+    metadata: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _not_too_large(self) -> Self:
+        for name in ("content", "metadata"):
+            if len(strict_json.dumps(getattr(self, name))) > MAX_ENTRY_BYTES:
+                raise ValueError(f"{name} may have {MAX_ENTRY_BYTES} bytes of JSON")
+        return self
+
+    def written(self, id: str) -> WrittenEntry:
+        layer = Layer(
+            self.name,
+            self.qualified_name,
+            self.source,
+            None,
+            self.content or {},
+            tuple(self.tags or ()),
+            tuple(self.related or ()),
+            self.metadata or {},
+        )
+        return WrittenEntry(id, self.kind, layer)
+
+
+class NamedEntry(EntryBody):
+    id: EntryId
+
+
+class WriteEntries(Body):
+    """Many entries, stored together or not at all."""
+
+    entries: Annotated[list[NamedEntry], Field(min_length=1), at_most(500)]

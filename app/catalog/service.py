@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from app.base.errors import FieldError, Invalid
 from app.base.postgres.database import Tx
-from app.catalog import store
+from app.catalog import catalog, store
 from app.catalog.files import resolve_files
 from app.catalog.models import (
     FILE_KINDS,
@@ -70,13 +71,22 @@ class SourceService:
         """Delete a source, also one that the operator declared. Raise SourceNotFound."""
         if not await store.delete_source(tx, name):
             raise SourceNotFound(f"There is no source {name!r}.")
+        await catalog.remove_found(tx, name)
 
     async def run(
-        self, tenant: str, source: Source, sql: str, params: list[Any], max_bytes: int
+        self,
+        tenant: str,
+        source: Source,
+        sql: str,
+        params: list[Any],
+        max_bytes: int,
+        tagged: Mapping[str, Mapping[str, bool]],
+        max_rows: int | None = None,
     ) -> StatementResult:
-        """Run one statement. Raise StatementProblem."""
+        """Run one statement. `tagged` says of columns whether people tagged them sensitive. Raise
+        StatementProblem."""
         async with self.sessions.open(tenant, source) as opened:
-            return await opened.run(sql, params, tagged={}, max_bytes=max_bytes)
+            return await opened.run(sql, params, tagged=tagged, max_bytes=max_bytes, max_rows=max_rows)
 
 
 def check_kind(source: Source) -> None:

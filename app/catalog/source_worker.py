@@ -10,16 +10,28 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from app.base.json.worker import Answer, Verb
-from app.catalog.engines.base import Engine, Rows
+from app.catalog.engines.base import (
+    Engine,
+    ForeignKey,
+    Rows,
+    Structure,
+    TableInfo,
+    first_rows_sql,
+    quote,
+    quote_path,
+)
 from app.catalog.files import DataFile
 from app.catalog.problems import StatementProblem
+from app.catalog.profiling import SAMPLE_ROWS, profile_column
 from app.catalog.results import Column, ResultRows
 from app.catalog.sensitive import sensitive_columns
 from app.catalog.statements import CheckedStatement, check_parameters, check_statement, sensitive_outputs
 
+ORPHAN_VALUES = 1_000
 COUNT_SHARE = 0.3  # of the time of a statement: so long the rows beyond the limit are counted
 
 
@@ -28,12 +40,14 @@ class SourceWorker:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._structure = Structure((), (), ())
 
     def verbs(self) -> Mapping[str, Verb]:
         handlers: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
             "open": self._open,
             "query": self._query,
-            "names": self._names,
+            "structure": self._load_structure,
+            "profile": self._profile,
         }
         return {name: _reporting(handler) for name, handler in handlers.items()}
 
@@ -127,9 +141,88 @@ class SourceWorker:
             rows.total = len(rows.rows) + beyond
         return rows, round((time.monotonic() - began) * 1000)
 
-    def _names(self, _head: Mapping[str, Any]) -> Answer:
-        """Return the tables and their columns."""
-        return {"tables": [[table, list(columns)] for table, columns in self.engine.names()]}, b""
+    def _load_structure(self, head: Mapping[str, Any]) -> Answer:
+        """Return the structure of the source, and keep it for the profiles of its tables."""
+        found = self._structure = self.engine.structure(head["schemas"])
+        return {"structure": asdict(found)}, b""
+
+    def _profile(self, head: Mapping[str, Any]) -> Answer:
+        """Return what a sample of one table says about its columns and keys."""
+        table = self._structure.tables[head["table"]]
+        columns = [column for column in self._structure.columns if column.table == table.name]
+        names = [column.name for column in columns]
+        listed = sensitive_columns([(table.name, names)], head["sensitive"], head["tagged"])
+        sensitive = {name for held in listed.values() for name in held}
+        rows = self._sample(table, names)
+        profiles = [
+            profile_column(
+                column.name,
+                [row[at] for row in rows],
+                sensitive=column.name in sensitive,
+                is_key=column.is_key,
+            ).wire()
+            for at, column in enumerate(columns)
+        ]
+        for profile in profiles:  # one part of a key of several columns may repeat
+            if sum(column.is_key for column in columns) > 1:
+                profile["findings"] = [f for f in profile["findings"] if f != "repeated_key_part"]
+        return {
+            "sampledRows": len(rows),
+            "rowCount": self._count(table, len(rows)),
+            "columns": profiles,
+            "orphans": [
+                {"columns": list(key.columns), "toTable": key.to_table, "count": count}
+                for key in self._structure.foreign_keys
+                if key.table == table.name and (count := self._orphans(key))
+            ],
+        }, b""
+
+    def _sample(self, table: TableInfo, columns: Sequence[str]) -> list[Sequence[Any]]:
+        if not columns:
+            return []
+        try:
+            return self._rows(self.engine.sample_sql(table, columns, SAMPLE_ROWS))
+        except StatementProblem as problem:
+            if problem.code in ("timeout", "source_unavailable", "not_read_only"):
+                raise
+            return self._rows(first_rows_sql(table, columns, SAMPLE_ROWS))
+
+    def _rows(self, sql: str) -> list[Sequence[Any]]:
+        rows: list[Sequence[Any]] = []
+
+        def receive(columns: Sequence[tuple[str, str]] | None, batch: Rows) -> bool:
+            rows.extend(batch)
+            return True
+
+        self.engine.run(sql, (), receive)
+        return rows
+
+    def _count(self, table: TableInfo, sampled: int) -> int | None:
+        """Return how many rows the table has: the estimate of the database, or a count where that is cheap."""
+        if sampled < SAMPLE_ROWS:
+            return sampled
+        if table.row_estimate is not None:
+            return table.row_estimate
+        if self.engine.dialect == "postgres":
+            return None
+        return int(self._rows(f"SELECT count(*) FROM {quote_path(table.path)}")[0][0])  # noqa: S608
+
+    def _orphans(self, key: ForeignKey) -> int:
+        """Return how many of some values of a foreign key have no row in the other table."""
+        tables = {table.name: table for table in self._structure.tables}
+        own, other = quote_path(tables[key.table].path), quote_path(tables[key.to_table].path)
+        held = ", ".join(map(quote, key.columns))
+        present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
+        pairs = zip(key.columns, key.to_columns, strict=True)
+        equal = " AND ".join(f"o.{quote(to)} = s.{quote(column)}" for column, to in pairs)
+        sample = f"SELECT DISTINCT {held} FROM {own} WHERE {present} LIMIT {ORPHAN_VALUES}"  # noqa: S608
+        try:
+            found = self._rows(
+                f"SELECT count(*) FROM ({sample}) s WHERE NOT EXISTS (SELECT 1 FROM {other} o WHERE {equal})"  # noqa: S608
+            )
+        except StatementProblem:
+            return 0
+        return int(found[0][0])
 
 
 def _reporting(handler: Callable[[Mapping[str, Any]], Answer]) -> Verb:

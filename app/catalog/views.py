@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
+from plangate.events import JsonObject
 from pydantic import Field
 
-from app.base.responses import View
+from app.base.responses import View, WholeList
+from app.catalog.entries import EntryKind
 from app.catalog.models import SourceKind
 
 
@@ -76,4 +78,64 @@ class SourcePage(View):
 
 class SourceDeleted(View):
     name: str
+    deleted: Literal[True]
+
+
+class ProfileAccepted(View):
+    """The query that profiles the source. Its events tell how far it is."""
+
+    id: str
+    thread_id: str
+    status: Literal["queued", "running"]
+    links: dict[str, str]
+
+
+class EntryView(View):
+    """An entry of the catalog: what a profile found and what people wrote, as one. `origin` says who contributed."""
+
+    id: str
+    kind: EntryKind
+    name: str
+    qualified_name: str
+    source: str | None
+    content: JsonObject
+    tags: list[str]
+    related: list[str]
+    metadata: JsonObject
+    origin: Literal["profile", "written", "both"]
+    updated_at: datetime
+
+
+class EntryPage(View):
+    """A page of entries by id."""
+
+    items: list[EntryView]
+    next_cursor: Annotated[str | None, Field(description="Send it as `cursor`; null on the last page.")]
+
+
+class EntryList(WholeList):
+    items: list[EntryView]
+
+
+class FoundEntry(View):
+    """A candidate of a search. `matched` are the words of the search that it matched, by meaning or by spelling."""
+
+    id: str
+    kind: EntryKind
+    name: str
+    score: float
+    matched: list[str]
+    source: str | None = None
+    description: str | None = None
+    type: str | None = None
+    table: str | None = None
+    row_estimate: int | None = None
+
+
+class FoundEntries(WholeList):
+    items: list[FoundEntry]
+
+
+class EntryDeleted(View):
+    id: str
     deleted: Literal[True]

@@ -260,6 +260,14 @@ class QueryService:
         assert accepted is not None  # the version is named
         return accepted
 
+    async def accept_profile(
+        self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, source: str
+    ) -> AcceptedSubmission:
+        """Accept a query of kind `profile`, which reads a data source into the catalog, without a model."""
+        accepted = await self._accept(tx, caller, asked, runtime, "", "profile", {"source": source})
+        assert accepted is not None  # the version is named
+        return accepted
+
     async def thread_for(self, tx: Tx, asked: Submission, runtime: Runtime) -> str:
         """Return the thread that the request names, created on first use of a key; a new thread if it names
         none."""

@@ -37,7 +37,7 @@ class QuerySummary(View):
     id: str
     thread_id: str
     runtime_id: str
-    kind: Literal["agent", "plan"]
+    kind: Literal["agent", "plan", "profile"]
     agent: str
     status: QueryStatus
     reason: str | None

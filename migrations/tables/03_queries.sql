@@ -17,7 +17,7 @@ CREATE TABLE queries (
     id text COLLATE "C" NOT NULL,
     thread_id text COLLATE "C" NOT NULL,
     runtime_id text COLLATE "C" NOT NULL,
-    kind text NOT NULL CHECK (kind IN ('agent', 'plan')),
+    kind text NOT NULL CHECK (kind IN ('agent', 'plan', 'profile')),
     agent text NOT NULL,
     status text NOT NULL CHECK (status IN ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
     reason text,

@@ -31,6 +31,7 @@ CREATE TABLE catalog_entries (
     tags text[] NOT NULL,
     related text[] NOT NULL,
     found bytea,
+    found_by text COLLATE "C",              -- the query of the profile that found it last
     written bytea,
     search tsvector NOT NULL,
     trigrams text[] NOT NULL,               -- of its names (docs/decisions/0028)

@@ -284,3 +284,35 @@ async def test_a_role_that_may_not_read_gets_an_error(data: World, warehouse: Se
     good(await declare(data.api, warehouse.url()))
     (error,) = await ask(data.api, query("SELECT * FROM private"))
     assert error == ("not_read_only", "permission denied for table private.")
+
+
+async def test_a_profile_reads_types_keys_and_comments(data: World, warehouse: SecondPostgres) -> None:
+    good(await declare(data.api, warehouse.url()))
+    accepted = await data.api.do("/sources/warehouse/profile")
+    assert (await data.api.ended(accepted["id"]))["status"] == "succeeded"
+    table = await data.api.read("/catalog/entries/table:warehouse.items")
+    assert table["content"]["description"] == "What the warehouse holds"
+    assert table["content"]["rowEstimate"] == 500
+    price = await data.api.read("/catalog/entries/column:warehouse.items.price")
+    assert price["content"]["description"] == "In euros"
+    assert price["content"]["type"] == "numeric(12,2)"
+    assert (price["content"]["min"], price["content"]["max"]) == (1.25, 625)
+    size = await data.api.read("/catalog/entries/column:warehouse.items.size")
+    assert sorted(size["content"]["values"]) == ["large", "small"]
+    token = await data.api.read("/catalog/entries/column:warehouse.items.secret_token")
+    assert token["tags"] == ["sensitive"]
+    key = (await data.api.read("/catalog/entries", kind="relationship"))["items"]
+    assert [entry["content"]["description"] for entry in key] == ["moves.item_id refers to items.id."]
+    sample, paths = await ask(
+        data.api,
+        ("sample_table_data", {"table": "items", "limit": 1}),
+        ("get_relation_paths_between", {"from": "items", "to": "moves"}),
+    )
+    assert sample["omitted"] == ["secret_token"]
+    assert paths[0]["sql"] == "FROM items JOIN moves ON items.id = moves.item_id"
+    assert (
+        await data.value(
+            "SELECT count(*) FROM catalog_entries WHERE position('hidden' IN encode(found, 'escape')) > 0"
+        )
+        == 0
+    )

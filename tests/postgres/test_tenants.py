@@ -93,6 +93,9 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("secret", "DELETE", "/secrets/{id}", None, "runtimes:write"),
     ("source", "GET", "/sources/{id}", None, "read"),
     ("source", "DELETE", "/sources/{id}", None, "sources:admin"),
+    ("source", "POST", "/sources/{id}/profile", None, "sources:admin"),
+    ("entry", "GET", "/catalog/entries/{id}", None, "read"),
+    ("entry", "DELETE", "/catalog/entries/{id}", None, "data:write"),
 ]
 PREFIX = {
     "runtime": "rt_",
@@ -131,6 +134,7 @@ async def objects(plangate: World) -> dict[str, str]:
     good(await api.put("/secrets/theirs", {"value": "hidden"}))
     async with plangate.services.db.transaction("other") as tx:
         await plangate.services.sources.put(tx, Source("orders", "duckdb", paths=("/data/orders.csv",)))
+    good(await api.put("/catalog/entries/metric:theirs", {"kind": "metric"}))
     return {
         "runtime": runtime["id"],
         "query": query["id"],
@@ -145,6 +149,7 @@ async def objects(plangate: World) -> dict[str, str]:
         "secret": "theirs",
         "memory": "other",
         "source": "orders",
+        "entry": "metric:theirs",
     }
 
 
@@ -152,7 +157,7 @@ def filled(template: Any, id: str) -> Any:
     return None if template is None else json.loads(json.dumps(template).replace("{id}", id))
 
 
-OWN = {"PUT /secrets/{name}", "PUT /sources/{name}"}
+OWN = {"PUT /secrets/{name}", "PUT /sources/{name}", "PUT /catalog/entries/{id}"}
 """Makes one of the caller's, whatever name it is given."""
 
 
@@ -177,7 +182,7 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
         nobodys = (
             new_id(PREFIX[kind])
             if kind in PREFIX
-            else {"key": new_id("key_"), "source": "nothing"}.get(kind, "f" * 64)
+            else {"key": new_id("key_"), "source": "nothing", "entry": "nothing"}.get(kind, "f" * 64)
         )
         answers = []
         for id in (theirs[kind], nobodys):
@@ -201,6 +206,8 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(plangate: World
         "/threads",
         "/work-records",
         "/artifacts",
+        "/sources",
+        "/catalog/entries",
         "/usage?groupBy=artifact",
     ):
         shown = json.dumps(await api.read(path))

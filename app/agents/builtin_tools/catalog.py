@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from plangate.spec.gate_checks import QUERY_RESULT
@@ -12,46 +12,166 @@ from plangate.spec.toolkits import allowed_sources
 from app.agents.builtin_tools.workspace import as_builtin_tool
 from app.base.postgres.database import Tx
 from app.calls.toolkit import BuiltinTool, ToolCall
-from app.catalog import store
+from app.catalog import catalog, store
+from app.catalog.engines.base import quote, quote_path
+from app.catalog.entries import CatalogEntry
 from app.catalog.models import Source, SourceNotFound, StatementResult
 from app.catalog.problems import StatementProblem, nearest_names
+from app.catalog.results import shorten
 from app.catalog.service import SourceService
 from app.engine.query_run import retry_while_unavailable
 from app.journal import store as journal_store
 from app.references.service import ReferenceService
 from app.tools.results import Answer, Outcome, ToolError
 
+FOUND: Final = 10
+HOPS: Final = 4
+SAMPLED: Final = 5
+CELL_CHARS: Final = 200
+TABLE_KEYS: Final = ("description", "type", "primaryKey", "rowEstimate", "sampledRows")
+FIELD_KEYS: Final = (
+    "type",
+    "description",
+    "nullable",
+    "key",
+    "nullShare",
+    "distinct",
+    "min",
+    "max",
+    "values",
+)
+
 
 class CatalogTools:
-    """`execute_query`."""
+    """Find data in the catalog, and run statements on it."""
 
     def __init__(self, sources: SourceService, references: ReferenceService) -> None:
         self._sources = sources
         self._references = references
 
     def verbs(self) -> dict[str, BuiltinTool]:
-        named: dict[str, BuiltinTool] = {"execute_query": self._execute_query}
+        named: dict[str, BuiltinTool] = {
+            "search_catalog": self._search,
+            "get_catalog_entities": self._entities,
+            "list_schema_fields": self._fields,
+            "get_catalog_relations": self._relations,
+            "get_relation_paths_between": self._paths,
+            "sample_table_data": self._sample,
+            "execute_query": self._execute_query,
+        }
         return {name: as_builtin_tool(_with_problems(verb)) for name, verb in named.items()}
 
+    # -- the catalog -----------------------------------------------------------------------------------------
+
+    async def _search(self, call: ToolCall) -> Outcome:
+        args = call.args
+        sources = self._allowed(call)
+        if "source" in args:
+            await self._source(call, args["source"])
+            sources = [args["source"]]
+        limit = args.get("limit", FOUND)
+        found = await call.run.look(
+            lambda tx: catalog.search(tx, args["query"], args.get("kinds"), sources, limit)
+        )
+        return Answer(found)
+
+    async def _entities(self, call: ToolCall) -> Outcome:
+        ids = call.args["ids"]
+        entries = await call.run.look(lambda tx: catalog.read_entries(tx, ids, self._allowed(call)))
+        return Answer([entry.wire() for entry in entries])
+
+    async def _fields(self, call: ToolCall) -> Outcome:
+        async def read(tx: Tx) -> tuple[CatalogEntry, list[CatalogEntry]]:
+            table = await catalog.find_table(tx, call.args["table"], self._allowed(call))
+            return table, await catalog.fields_of(tx, table)
+
+        table, fields = await call.run.look(read)
+        return Answer(
+            {
+                "table": {
+                    "id": table.id,
+                    "source": table.source,
+                    "name": table.content.get("table", table.name),
+                },
+                **{key: table.content[key] for key in TABLE_KEYS if table.content.get(key) is not None},
+                "fields": [_field(entry) for entry in fields],
+            }
+        )
+
+    async def _relations(self, call: ToolCall) -> Outcome:
+        ids, kinds = call.args["ids"], call.args.get("kinds")
+        found = await call.run.look(lambda tx: catalog.relations(tx, ids, kinds, self._allowed(call)))
+        return Answer(found)
+
+    async def _paths(self, call: ToolCall) -> Outcome:
+        args = call.args
+        hops = args.get("maxHops", HOPS)
+        found = await call.run.look(
+            lambda tx: catalog.paths_between(tx, args["from"], args["to"], hops, self._allowed(call))
+        )
+        return Answer(found)
+
+    async def _sample(self, call: ToolCall) -> Outcome:
+        args = call.args
+
+        async def read(tx: Tx) -> tuple[CatalogEntry, list[CatalogEntry]]:
+            table = await catalog.find_table(tx, args["table"], self._allowed(call))
+            return table, await catalog.fields_of(tx, table)
+
+        table, fields = await call.run.look(read)
+        names = [str(entry.content.get("column", entry.name)) for entry in fields]
+        wanted = args.get("columns", names)
+        unknown = next((name for name in wanted if name not in names), None)
+        if unknown is not None:
+            near = nearest_names(unknown, names)
+            return ToolError(f"{table.name} has no column {unknown!r}.{near}", "unknown_column")
+        hidden = {str(e.content.get("column", e.name)) for e in fields if e.is_sensitive}
+        shown = [name for name in wanted if name not in hidden]
+        omitted = [name for name in wanted if name in hidden]
+        if not shown or table.source is None:
+            return Answer({"columns": [], "rows": [], "omitted": omitted})
+        path = table.content.get("path") or str(table.content.get("table", table.name)).split(".")
+        listed = ", ".join(map(quote, shown))
+        sql = f"SELECT {listed} FROM {quote_path(path)} LIMIT {args.get('limit', SAMPLED)}"  # noqa: S608
+        source = await self._source(call, table.source)
+        result = await self._recorded(call, source, sql, [])
+        value = orjson.loads(result.value)
+        kept = [at for at, column in enumerate(value["columns"]) if not column.get("sensitive")]
+        late = [column["name"] for column in value["columns"] if column.get("sensitive")]
+        return Answer(
+            {
+                "columns": [value["columns"][at] for at in kept],
+                "rows": [[shorten(row[at], CELL_CHARS) for at in kept] for row in value["rows"]],
+                **({"omitted": omitted + late} if omitted or late else {}),
+            }
+        )
+
+    # -- statements ------------------------------------------------------------------------------------------
+
     async def _execute_query(self, call: ToolCall) -> Outcome:
-        sql = call.args["sql"]
         source = await self._source(call, call.args["source"])
+        result = await self._recorded(call, source, call.args["sql"], call.args.get("params", []))
+        if result.glimpse is None:
+            return Answer(orjson.loads(result.value))
+        return Answer(await self._keep(call, result, result.glimpse))
+
+    async def _recorded(self, call: ToolCall, source: Source, sql: str, params: list[Any]) -> StatementResult:
+        """Run a statement and record it on the call's work record, also if it fails."""
         began = time.monotonic()
         try:
-            result = await self._run(call, source, sql)
+            result = await self._run(call, source, sql, params)
         except StatementProblem as problem:
             elapsed_ms = round((time.monotonic() - began) * 1000)
             await self._note(call, source, sql, None, elapsed_ms, problem.code)
             raise
         await self._note(call, source, sql, result, result.elapsed_ms, None)
-        if result.glimpse is None:
-            return Answer(orjson.loads(result.value))
-        return Answer(await self._keep(call, result, result.glimpse))
+        return result
 
-    async def _run(self, call: ToolCall, source: Source, sql: str) -> StatementResult:
+    async def _run(self, call: ToolCall, source: Source, sql: str, params: list[Any]) -> StatementResult:
         tenant = call.run.lease.tenant
         max_bytes = await retry_while_unavailable(lambda: self._references.max_bytes(tenant))
-        return await self._sources.run(tenant, source, sql, call.args.get("params", []), max_bytes)
+        tagged = await call.run.look(lambda tx: catalog.tagged_columns(tx, source.name))
+        return await self._sources.run(tenant, source, sql, params, max_bytes, tagged)
 
     async def _keep(self, call: ToolCall, result: StatementResult, glimpse: dict[str, Any]) -> dict[str, Any]:
         """Store the result as a reference, and return its handle."""
@@ -94,9 +214,14 @@ class CatalogTools:
             )
         )
 
+    def _allowed(self, call: ToolCall) -> list[str] | None:
+        """Return the sources that the agent may read; None for all of the tenant."""
+        allowed = allowed_sources(call.run.runtime.spec, call.agent)
+        return None if allowed is None else list(allowed)
+
     async def _source(self, call: ToolCall, name: str) -> Source:
         """Return a source that the agent may read. Raise SourceNotFound, with the nearest names."""
-        allowed = allowed_sources(call.run.runtime.spec, call.agent)
+        allowed = self._allowed(call)
 
         async def find(tx: Tx) -> Source:
             if allowed is not None and name not in allowed:
@@ -116,3 +241,15 @@ def _with_problems(verb: BuiltinTool) -> BuiltinTool:
             return ToolError(problem.message, problem.code)
 
     return told_to_model
+
+
+def _field(entry: CatalogEntry) -> dict[str, Any]:
+    """Return what a list of fields shows of a column."""
+    content = entry.content
+    field: dict[str, Any] = {"id": entry.id, "name": content.get("column", entry.name)}
+    field |= {key: content[key] for key in FIELD_KEYS if content.get(key) is not None}
+    if entry.is_sensitive:
+        for key in ("min", "max", "values"):
+            field.pop(key, None)
+        field["sensitive"] = True
+    return field

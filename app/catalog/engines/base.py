@@ -13,9 +13,11 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table or view. `name` is how a statement names it; `schema` is None where there are no schemas."""
+    """A table or view. `name` is how a statement names it, and `path` its parts; `schema` is None where there are no
+    schemas."""
 
     name: str
+    path: tuple[str, ...]
     schema: str | None
     kind: str
     comment: str | None = None
@@ -55,6 +57,20 @@ class Structure:
     """Table, column and the values that its type allows."""
 
 
+def quote_path(path: Sequence[str]) -> str:
+    """Return a name with its parts as SQL."""
+    return ".".join(quote(part) for part in path)
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def first_rows_sql(table: TableInfo, columns: Sequence[str], rows: int) -> str:
+    """Return the statement that reads some rows of a table, whichever come first."""
+    return f"SELECT {', '.join(map(quote, columns))} FROM {quote_path(table.path)} LIMIT {rows}"  # noqa: S608
+
+
 class Engine(Protocol):
     """An open source. Every method raises StatementProblem for what a caller can act on."""
 
@@ -64,6 +80,9 @@ class Engine(Protocol):
         """Run a statement; `receive` gets the columns first, and then rows until it returns False."""
 
     def structure(self, schemas: Sequence[str]) -> Structure: ...
+
+    def sample_sql(self, table: TableInfo, columns: Sequence[str], rows: int) -> str:
+        """Return the statement that reads a sample of a table, as random as the kind of source can do."""
 
     def names(self) -> Iterable[tuple[str, Sequence[str]]]:
         """Return the tables and their columns, for messages about unknown names."""

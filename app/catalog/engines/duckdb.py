@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import duckdb
 
-from app.catalog.engines.base import ColumnInfo, ForeignKey, Receive, Structure, TableInfo
+from app.catalog.engines.base import ColumnInfo, ForeignKey, Receive, Structure, TableInfo, quote, quote_path
 from app.catalog.files import DataFile
 from app.catalog.problems import StatementProblem, nearest_names
 from app.catalog.statements import Dialect
@@ -53,7 +53,7 @@ class DuckDbEngine:
         self._database.execute("SET lock_configuration = true")
 
     def _open(self, file: DataFile, *, alone: bool) -> None:
-        path, name = _literal(file.path), _identifier(file.name)
+        path, name = _literal(file.path), quote(file.name)
         if not Path(file.path).exists():
             raise StatementProblem("source_unavailable", f"The file {file.path} does not exist.")
         if file.format == "duckdb":
@@ -106,16 +106,20 @@ class DuckDbEngine:
     def structure(self, schemas: Sequence[str]) -> Structure:
         main = self._database.execute("SELECT current_database()").fetchall()[0][0]
 
-        def named(database: str, schema: str, table: str) -> str:
-            parts = [
-                *([] if database == main else [database]),
-                *([] if schema == "main" else [schema]),
+        def path_of(database: str, schema: str, table: str) -> tuple[str, ...]:
+            return (
+                *(() if database == main else (database,)),
+                *(() if schema == "main" else (schema,)),
                 table,
-            ]
-            return ".".join(map(str, parts))
+            )
+
+        def named(database: str, schema: str, table: str) -> str:
+            return ".".join(path_of(database, schema, table))
 
         tables = [
-            TableInfo(named(database, schema, table), schema, kind, comment, rows)
+            TableInfo(
+                named(database, schema, table), path_of(database, schema, table), schema, kind, comment, rows
+            )
             for database, schema, table, kind, comment, rows in self._database.execute(
                 "SELECT database_name, schema_name, table_name, 'table', comment, estimated_size "
                 "FROM duckdb_tables() WHERE NOT internal UNION ALL "
@@ -159,16 +163,17 @@ class DuckDbEngine:
             tuple(enums),
         )
 
+    def sample_sql(self, table: TableInfo, columns: Sequence[str], rows: int) -> str:
+        listed = ", ".join(map(quote, columns))
+        sample = f"USING SAMPLE reservoir({rows} ROWS) REPEATABLE (42)"
+        return f"SELECT {listed} FROM {quote_path(table.path)} {sample}"  # noqa: S608
+
     def close(self) -> None:
         self._database.close()
 
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _first(error: duckdb.Error) -> str:

@@ -16,7 +16,16 @@ from typing import Any, Final, TypeVar
 import asyncpg
 import orjson
 
-from app.catalog.engines.base import ColumnInfo, ForeignKey, Receive, Structure, TableInfo
+from app.catalog.engines.base import (
+    ColumnInfo,
+    ForeignKey,
+    Receive,
+    Structure,
+    TableInfo,
+    first_rows_sql,
+    quote,
+    quote_path,
+)
 from app.catalog.problems import StatementProblem, nearest_names
 from app.catalog.statements import Dialect
 
@@ -141,7 +150,7 @@ class PostgresEngine:
             "timezone": "UTC",
         }
         if self._schemas:
-            settings["search_path"] = ", ".join(_identifier(schema) for schema in self._schemas)
+            settings["search_path"] = ", ".join(quote(schema) for schema in self._schemas)
         connection = await asyncpg.connect(
             host=address["host"],
             port=address["port"],
@@ -264,7 +273,7 @@ class PostgresEngine:
 
     def _structure(self, schemas: list[str]) -> Structure:
         tables = [
-            TableInfo(self._named(schema, table), schema, kind, comment, rows)
+            TableInfo(self._named(schema, table), (schema, table), schema, kind, comment, rows)
             for schema, table, kind, comment, rows in self._fetch(TABLES, schemas)
         ]
         known = {table.name for table in tables}
@@ -284,6 +293,14 @@ class PostgresEngine:
             tuple(key for key in foreign if key.table in known and key.to_table in known),
             tuple(enums),
         )
+
+    def sample_sql(self, table: TableInfo, columns: Sequence[str], rows: int) -> str:
+        estimate = table.row_estimate or 0
+        if table.kind != "table" or estimate <= 5 * rows:
+            return first_rows_sql(table, columns, rows)
+        listed, share = ", ".join(map(quote, columns)), 100 * 2 * rows / estimate
+        sample = f"TABLESAMPLE SYSTEM ({share:.6f}) LIMIT {rows}"
+        return f"SELECT {listed} FROM {quote_path(table.path)} {sample}"  # noqa: S608
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -335,7 +352,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(held) for held in value]
     return value
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -7,9 +7,17 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote as percent_encode
 
-from app.catalog.engines.base import ColumnInfo, ForeignKey, Receive, Structure, TableInfo
+from app.catalog.engines.base import (
+    ColumnInfo,
+    ForeignKey,
+    Receive,
+    Structure,
+    TableInfo,
+    first_rows_sql,
+    quote,
+)
 from app.catalog.files import DataFile
 from app.catalog.problems import StatementProblem, nearest_names
 from app.catalog.statements import Dialect
@@ -37,7 +45,7 @@ class SqliteEngine:
             raise StatementProblem("source_unavailable", f"The file {file.path} does not exist.")
         mode = "mode=ro&immutable=1" if immutable else "mode=ro"
         try:
-            self._database = sqlite3.connect(f"file:{quote(file.path)}?{mode}", uri=True)
+            self._database = sqlite3.connect(f"file:{percent_encode(file.path)}?{mode}", uri=True)
             self._database.execute("PRAGMA trusted_schema = OFF")
             self._database.execute("PRAGMA query_only = ON")
             self._database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -93,7 +101,7 @@ class SqliteEngine:
 
     def names(self) -> Iterable[tuple[str, Sequence[str]]]:
         return [
-            (table, [row[1] for row in self._ask(f"PRAGMA table_info({_identifier(table)})")])
+            (table, [row[1] for row in self._ask(f"PRAGMA table_info({quote(table)})")])
             for table, _ in self._tables()
         ]
 
@@ -107,8 +115,8 @@ class SqliteEngine:
         tables, columns, foreign = [], [], []
         primary: dict[str, tuple[str, ...]] = {}
         for name, kind in self._tables():
-            tables.append(TableInfo(name, None, kind))
-            found = self._ask(f"PRAGMA table_info({_identifier(name)})")
+            tables.append(TableInfo(name, (name,), None, kind))
+            found = self._ask(f"PRAGMA table_info({quote(name)})")
             primary[name] = tuple(row[1] for row in sorted(found, key=lambda r: r[5]) if row[5])
             columns += [
                 ColumnInfo(name, column, type_ or "ANY", not required, bool(key))
@@ -116,7 +124,7 @@ class SqliteEngine:
             ]
         for table in tables:
             keys: dict[int, list[Any]] = {}
-            for row in self._ask(f"PRAGMA foreign_key_list({_identifier(table.name)})"):
+            for row in self._ask(f"PRAGMA foreign_key_list({quote(table.name)})"):
                 keys.setdefault(row[0], []).append(row)
             for parts in keys.values():
                 target = parts[0][2]
@@ -126,6 +134,9 @@ class SqliteEngine:
                 if target in primary and len(to_columns) == len(parts):
                     foreign.append(ForeignKey(table.name, tuple(p[3] for p in parts), target, to_columns))
         return Structure(tuple(tables), tuple(columns), tuple(foreign))
+
+    def sample_sql(self, table: TableInfo, columns: Sequence[str], rows: int) -> str:
+        return first_rows_sql(table, columns, rows)
 
     def close(self) -> None:
         self._database.close()
@@ -147,7 +158,3 @@ def _columns(cursor: sqlite3.Cursor, rows: Sequence[Sequence[Any]]) -> list[tupl
         first = next((row[index] for row in rows if row[index] is not None), None)
         columns.append((str(described[0]), "NULL" if first is None else names.get(type(first), "ANY")))
     return columns
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

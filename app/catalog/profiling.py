@@ -1,0 +1,80 @@
+"""Statistics of a table from a sample of its rows, and what they say about its quality. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.catalog.results import shorten, to_json
+from app.catalog.sensitive import look_personal
+
+SAMPLE_ROWS: Final = 10_000
+MAX_VALUES: Final = 20
+"""A column with more distinct values has no list of them."""
+
+MAX_VALUE_CHARS: Final = 100
+
+
+@dataclass(slots=True)
+class ColumnProfile:
+    """What a sample says about a column. Nothing of the values of a sensitive column is kept."""
+
+    name: str
+    sensitive: bool
+    null_share: float
+    distinct: int | None = None
+    min: Any = None
+    max: Any = None
+    values: list[tuple[Any, float]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "sensitive": self.sensitive,
+            "nullShare": self.null_share,
+            "distinct": self.distinct,
+            "min": self.min,
+            "max": self.max,
+            "values": self.values,
+            "findings": self.findings,
+        }
+
+
+def profile_column(name: str, cells: Sequence[Any], *, sensitive: bool, is_key: bool) -> ColumnProfile:
+    """Return the profile of a column from its values in a sample."""
+    present = [value for value in cells if value is not None]
+    null_share = round(1 - len(present) / len(cells), 4) if cells else 0.0
+    sensitive = sensitive or look_personal(present[:200])
+    found = ColumnProfile(name, sensitive, null_share)
+    if cells and not present:
+        found.findings.append("empty_column")
+    if not cells:
+        return found
+    try:
+        counts: Counter[Any] | None = Counter(v if isinstance(v, Hashable) else repr(v) for v in present)
+    except TypeError:  # a value that holds something that cannot be hashed
+        counts = None
+    if counts is not None:
+        found.distinct = len(counts)
+        if len(counts) == 1 and len(present) == len(cells) > 1:
+            found.findings.append("constant_column")
+        if is_key and len(counts) < len(present):
+            found.findings.append("repeated_key_part")
+    if is_key and len(present) < len(cells):
+        found.findings.append("null_in_key")
+    if sensitive:
+        return found
+    if present and all(not isinstance(v, bool | bytes | dict | list | tuple) for v in present):
+        try:
+            found.min, found.max = (shorten(to_json(edge(present)), MAX_VALUE_CHARS) for edge in (min, max))
+        except TypeError:  # values of several types
+            found.min = found.max = None
+    if counts is not None and 1 <= len(counts) <= MAX_VALUES and len(cells) > len(counts):
+        listed = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
+        values = [(to_json(value), round(count / len(cells), 4)) for value, count in listed]
+        if all(isinstance(v, str | int | bool) and len(str(v)) <= MAX_VALUE_CHARS for v, _ in values):
+            found.values = values
+    return found
