@@ -108,6 +108,7 @@ class ApprovalRow:
     decision: str | None
     feedback: str | None
     partial: bytes | None
+    label: str | None = None  # of a plan: what people read in place of its status
     votes: list[Vote] = field(default_factory=list)
 
     @property

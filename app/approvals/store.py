@@ -12,7 +12,9 @@ from app.approvals.models import ApprovalRow, GrantRow, Vote
 from app.base.postgres.database import Database, Tx
 
 COLUMNS = """id, kind, target, digest, original_subject, edits, grant_id, glimpses, rule, query_id, work_id, agent, thread_id,
- runtime_id, tenant_id, requested_by, status, requested_at, expires_at, decided_at, decided_by, decision, feedback, partial"""
+ runtime_id, tenant_id, requested_by, status, requested_at, expires_at, decided_at, decided_by, decision, feedback, partial,
+ CASE WHEN kind = 'plan' THEN (SELECT coalesce(p.labels ->> p.status, p.status) FROM plans p
+                                WHERE p.tenant_id = $1 AND p.id = target) END AS label"""
 # Idempotent by work and kind: after a crash the same gate finds the approval it had opened. A call of executePlan
 # may stand behind two gates, its own and the plan's.
 OPEN = f"""
@@ -110,6 +112,7 @@ def approval_from_row(row: Any) -> ApprovalRow:
         row["decision"],
         row["feedback"],
         row["partial"],
+        row["label"],
     )
 
 

@@ -33,7 +33,7 @@ from app.plans import body as bodies
 from app.plans.body import Verdict
 from app.plans.dispatch import DispatchBatch, DispatchPlanner
 from app.plans.graph import ExecutionOrder
-from app.plans.models import Plan
+from app.plans.models import Plan, plan_labels
 from app.plans.service import Actor, PlanService
 from app.plans.states import ACTION_LIFE
 from app.plans.summary import execution_summary
@@ -109,6 +109,8 @@ class PlanExecution:
         rows = await self._run.look(lambda tx: store.actions(tx, self._plan.id))
         answer = await offload(execution_summary, rows, size=sum(len(row["result"] or b"") for row in rows))
         status: PlanStatus = answer["status"]
+        labels = plan_labels(self._runtime.plans.get(self._plan.spec_name))
+        answer = {"status": status, "label": labels.get(status, status), **answer}
         ended = replace(work, status="succeeded" if status == "executed" else "failed")
         told = event(self._scope(work.id), WorkEndEvent, data=work_data(ended))
 

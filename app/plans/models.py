@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+from plangate.spec.models import PlanSpec
 from plangate.statuses import PlanStatus
+
+DECISIONS: Final = {"rejected": "reject", "revised": "revise"}
+"""The statuses of revisions that were not approved, and the decisions that led to them."""
+_UNAPPROVED: Final = {decision: status for status, decision in DECISIONS.items()}
+
+
+def revision_status(plan_status: str, decision: str | None, *, is_current: bool) -> str:
+    """Return the status of a revision: `rejected` or `revised` if a person decided so, `replaced` if a later one was
+    stored, else that of its plan."""
+    if decision is not None:
+        return _UNAPPROVED[decision]
+    return str(plan_status) if is_current else "replaced"
+
+
+def plan_labels(spec: PlanSpec | None) -> dict[str, str]:
+    """Return what people read in place of each status that has an alias."""
+    return {a.status: a.alias for a in spec.display_aliases} if spec else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +37,7 @@ class Plan:
     runtime_id: str
     spec_name: str
     status: PlanStatus
+    label: str  # what people read in place of the status
     revision: int
     copied_from: str | None
     query_id: str | None
@@ -31,6 +50,11 @@ class Plan:
     feedback: str | None
     partial: bytes | None
     variables: bool  # strings that begin with a dagger are variables
+
+    @property
+    def revision_status(self) -> str:
+        """The status of the current revision."""
+        return revision_status(self.status, self.decision, is_current=True)
 
     @property
     def called(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.statuses import PlanStatus
@@ -13,6 +13,7 @@ from app.base.responses import to_wire
 from app.plans import settlement, views
 from app.plans.drawing import draw_plan
 from app.plans.host import HostPlanService
+from app.plans.models import DECISIONS
 from app.plans.service import PlanService
 from app.tenancy.http import (
     Body,
@@ -130,8 +131,13 @@ async def list_plans(
     status: PlanStatus | None = None,
     thread_id: Annotated[str | None, Query(alias="threadId", max_length=100)] = None,
     spec_name: Annotated[str | None, Query(alias="specName", max_length=100)] = None,
+    decision: Annotated[
+        Literal["rejected", "revised"] | None,
+        Query(description="Only plans whose current revision was rejected, or sent back to be revised."),
+    ] = None,
 ) -> Response:
-    rows = await plans.page(op.tx, page.last("plans"), [status, thread_id, spec_name], page.rows)
+    decided = None if decision is None else DECISIONS[decision]
+    rows = await plans.page(op.tx, page.last("plans"), [status, thread_id, spec_name, decided], page.rows)
     return await op.respond(page.body(rows, "id"))
 
 

@@ -29,7 +29,7 @@ from app.plans import body as bodies
 from app.plans import store, views
 from app.plans.artifacts import ArtifactTexts
 from app.plans.body import Verdict
-from app.plans.models import Plan
+from app.plans.models import Plan, plan_labels, revision_status
 from app.plans.prechecks import validate_known_actions
 from app.plans.states import ACTION_LIFE, PLAN_LIFE
 from app.plans.variables import (
@@ -139,18 +139,19 @@ class PlanService:
             )
         if key is not None and not 0 < len(key) <= MAX_PLAN_KEY_CHARS:
             raise Invalid(f"planId has 1 to {MAX_PLAN_KEY_CHARS} characters.")
+        labels = strict_json.dumps(plan_labels(spec)).decode()
         existing = None if key is None else await store.find(tx, who.scope.thread_id, key)
         if existing is None and key is not None and key.startswith("pln_"):
             raise NotFound(f"There is no plan {key!r} in this thread.")
         if existing is None:
             plan_id = new_id("pln_")
             if not await store.insert(
-                tx, plan_id, key, who.scope.thread_id, runtime.id, spec_name, copied_from
+                tx, plan_id, key, who.scope.thread_id, runtime.id, spec_name, copied_from, labels
             ):
                 raise Conflict(f"A plan {key!r} was stored at the same moment; store yours again.")
             revision = 1
         else:
-            plan_id, revision = await self._revise(tx, existing, spec_name, runtime)
+            plan_id, revision = await self._revise(tx, existing, spec_name, runtime, labels)
         await store.insert_revision(tx, plan_id, revision, data, variables, who.scope.work_id)
         await self._references.pin(tx, named, plan_id)
         plan = await self.named(tx, None, plan_id)
@@ -193,7 +194,9 @@ class PlanService:
             body = bodies.flatten_payload(spec, await offload(loads, plan.body))
             await self._draft(runtime, spec, body, refusal, plan.variables)
 
-    async def _revise(self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime) -> tuple[str, int]:
+    async def _revise(
+        self, tx: Tx, existing: Plan, spec_name: str, runtime: Runtime, labels: str
+    ) -> tuple[str, int]:
         await store.lock(tx, existing.id)
         current = await self.named(tx, None, existing.id)
         if current.status != "draft":
@@ -209,7 +212,7 @@ class PlanService:
                 f"The plan {current.called} was approved and is about to be carried out: what was approved does not "
                 "change. Store a new plan."
             )
-        return current.id, await store.next_revision(tx, current.id, runtime.id)
+        return current.id, await store.next_revision(tx, current.id, runtime.id, labels)
 
     def _spec(self, runtime: Runtime, name: str) -> PlanSpec:
         spec = runtime.plans.get(name)
@@ -261,14 +264,12 @@ class PlanService:
     # -- moving ----------------------------------------------------------------------------------------------
 
     def status_event(self, scope: Scope, runtime: Runtime, plan: Plan, from_: str | None, to: str) -> Event:
-        spec = runtime.plans.get(plan.spec_name)
-        aliases = {a.status: a.alias for a in spec.display_aliases} if spec else {}
         data = {
             "planId": plan.id,
             "revision": plan.revision,
             "from": from_,
             "to": to,
-            "label": aliases.get(to, to),  # type: ignore[call-overload]
+            "label": plan_labels(runtime.plans.get(plan.spec_name)).get(to, to),
         }
         return event(scope, PlanStatusChangeEvent, data=data)
 
@@ -376,7 +377,8 @@ class PlanService:
                         closed.add(row["work_id"])
                         said = parts.get("result"), parts.get("error")
                         await work_records.close_action(tx, row["work_id"], left.status, *said)
-            result = strict_json.dumps({"status": "failed", "reason": reason})
+            label = plan_labels(runtime.plans.get(plan.spec_name)).get("failed", "failed")
+            result = strict_json.dumps({"status": "failed", "label": label, "reason": reason})
             await self.move(tx, runtime, plan, "failed", Actor(scope, "service"), result=result)
 
     async def _result_of_abandoned(self, tx: Tx, row: Any, *, by_tool: bool) -> Verdict:
@@ -429,7 +431,16 @@ class PlanService:
 
     async def revisions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
         await self.named(tx, None, plan_id)
-        return [to_wire(views.RevisionView, row) for row in await store.revisions(tx, plan_id)]
+        return [
+            to_wire(
+                views.RevisionView,
+                row,
+                status=revision_status(
+                    row["plan_status"], row["decision"], is_current=row["revision"] == row["current"]
+                ),
+            )
+            for row in await store.revisions(tx, plan_id)
+        ]
 
     async def transitions(self, tx: Tx, plan_id: str) -> list[dict[str, Any]]:
         await self.named(tx, None, plan_id)

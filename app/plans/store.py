@@ -9,22 +9,24 @@ from app.base.postgres.database import Tx
 from app.plans.models import Plan
 
 COLUMNS = """p.id, p.key, p.thread_id, p.runtime_id, p.spec_name, p.status, p.revision, p.copied_from, p.query_id, p.result,
- p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback, r.partial, r.variables"""
+ coalesce(p.labels ->> p.status, p.status) AS label, p.created_at, p.updated_at, r.body, r.digest, r.decision, r.feedback,
+ r.partial, r.variables"""
 JOIN = "plans p JOIN plan_revisions r ON r.tenant_id = $1 AND r.plan_id = p.id AND r.revision = p.revision"
 BY_ID = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.id = $2"
 BY_KEY = f"SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND p.thread_id = $2 AND p.key = $3"
 LOCK = "SELECT 1 FROM plans WHERE tenant_id = $1 AND id = $2 FOR UPDATE"
 STORED_BY = "SELECT plan_id FROM plan_revisions WHERE tenant_id = $1 AND stored_by = $2"
 INSERT = """
-INSERT INTO plans (tenant_id, id, key, thread_id, runtime_id, spec_name, status, revision, copied_from)
-VALUES ($1, $2, $3, $4, $5, $6, 'draft', 1, $7) ON CONFLICT (tenant_id, thread_id, key) DO NOTHING
+INSERT INTO plans (tenant_id, id, key, thread_id, runtime_id, spec_name, status, revision, copied_from, labels)
+VALUES ($1, $2, $3, $4, $5, $6, 'draft', 1, $7, $8::text::jsonb) ON CONFLICT (tenant_id, thread_id, key) DO NOTHING
 """
 INSERT_REVISION = """
 INSERT INTO plan_revisions (tenant_id, plan_id, revision, body, variables, digest, stored_by)
 VALUES ($1, $2, $3, $4, $5, sha256($4), $6)
 """
 NEXT_REVISION = """
-UPDATE plans SET revision = revision + 1, runtime_id = $3, updated_at = now() WHERE tenant_id = $1 AND id = $2 RETURNING revision
+UPDATE plans SET revision = revision + 1, runtime_id = $3, labels = $4::text::jsonb, updated_at = now()
+ WHERE tenant_id = $1 AND id = $2 RETURNING revision
 """
 MOVE = """
 UPDATE plans SET status = $4, updated_at = now(), query_id = coalesce($5, query_id), result = coalesce($6, result)
@@ -83,11 +85,13 @@ SELECT DISTINCT p.id FROM approvals a JOIN plans p ON p.tenant_id = $1 AND p.id 
 LIST = f"""
 SELECT {COLUMNS} FROM {JOIN} WHERE p.tenant_id = $1 AND ($2::text IS NULL OR p.id < $2)
    AND ($3::text IS NULL OR p.status = $3) AND ($4::text IS NULL OR p.thread_id = $4)
-   AND ($5::text IS NULL OR p.spec_name = $5) ORDER BY p.id DESC LIMIT $6
+   AND ($5::text IS NULL OR p.spec_name = $5) AND ($6::text IS NULL OR r.decision = $6) ORDER BY p.id DESC LIMIT $7
 """
 REVISIONS = """
-SELECT revision, body, digest, stored_by, stored_at, decision, feedback, partial FROM plan_revisions
- WHERE tenant_id = $1 AND plan_id = $2 ORDER BY revision
+SELECT r.revision, body, digest, stored_by, stored_at, decision, feedback, partial, p.status AS plan_status,
+       p.revision AS current
+  FROM plan_revisions r JOIN plans p ON p.tenant_id = $1 AND p.id = r.plan_id
+ WHERE r.tenant_id = $1 AND r.plan_id = $2 ORDER BY r.revision
 """
 TRANSITIONS = """
 SELECT n, from_status, to_status, revision, at, by, work_id, approval_id, digest FROM plan_transitions
@@ -127,8 +131,8 @@ async def insert_revision(tx: Tx, *args: Any) -> None:
     await tx.run(INSERT_REVISION, tx.tenant, *args)
 
 
-async def next_revision(tx: Tx, plan_id: str, runtime_id: str) -> int:
-    return int(await tx.value(NEXT_REVISION, tx.tenant, plan_id, runtime_id))
+async def next_revision(tx: Tx, plan_id: str, runtime_id: str, labels: str) -> int:
+    return int(await tx.value(NEXT_REVISION, tx.tenant, plan_id, runtime_id, labels))
 
 
 async def move(

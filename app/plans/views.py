@@ -11,12 +11,15 @@ from pydantic import Field, JsonValue
 from app.base.responses import CursorPage, View, WholeList
 from app.queries.views import AcceptedQuery
 
+RevisionStatus = Literal[PlanStatus, "rejected", "revised", "replaced"]
+
 
 class PlanView(View):
     """A plan at its current revision. `body` has its actions as `{kind, payload, references}`, and, where the result of
     one goes to a path, `_outputPath` and `_outputMethod`; with `variables`, strings in it that begin with a dagger are
     variables. `digest` is the SHA-256 of its stored bytes; `decision` is what was said of a revision that was not
-    approved; `result` what executing it answered."""
+    approved; `result` what executing it answered. `label` is what people read in place of the status: the spec's display
+    alias, else the status. `revisionStatus` is the status of the current revision."""
 
     id: str
     key: str | None
@@ -24,7 +27,9 @@ class PlanView(View):
     runtime_id: str
     spec_name: str
     status: PlanStatus
+    label: str
     revision: int
+    revision_status: RevisionStatus
     digest: str
     body: JsonObject
     variables: bool
@@ -49,9 +54,11 @@ class AcceptedPlan(AcceptedQuery):
 
 
 class RevisionView(View):
-    """A revision as it was stored, by which work record, and what was decided about it."""
+    """A revision as it was stored, by which work record, and what was decided about it. Its `status` is `rejected` or
+    `revised` if a person decided so, `replaced` if a later revision was stored, else that of the plan."""
 
     revision: int
+    status: RevisionStatus
     body: JsonObject
     digest: str
     stored_by: str

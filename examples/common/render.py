@@ -289,7 +289,7 @@ class Screen:
         if not seen.plan_id:
             self.line("plan", "none was stored", "bold red")
         else:
-            self.line("plan", Text.assemble((seen.plan_label, "bold"), f"  {seen.plan_id}"))
+            self.line("plan", Text.assemble((_plan_state(seen), "bold"), f"  {seen.plan_id}"))
         told = None
         for action in escape_line(actions):
             outcome = action["status"] if action["workId"] == told else _outcome(action)
@@ -348,6 +348,12 @@ def handle(reference: Mapping[str, Any]) -> str:
     """Kind and the beginning of the id: enough for eyes."""
     id_ = reference["id"]
     return f"{reference['kind']}/{id_ if len(id_) <= 12 else id_[:10] + '…'}"
+
+
+def _plan_state(seen: QueryState) -> str:
+    """Return what people read in place of the plan's status, and what was decided if that was not to approve it."""
+    said = {"reject": ", rejected", "revise": ", to be revised"} if seen.approval_kind == "plan" else {}
+    return f"{seen.plan_label}{said.get(seen.decision, '')}"
 
 
 def usage_text(cost: Mapping[str, Any]) -> str:

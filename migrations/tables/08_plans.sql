@@ -12,6 +12,7 @@ CREATE TABLE plans (
     copied_from text COLLATE "C",
     query_id text COLLATE "C",              -- the query that executes it
     result bytea,                           -- the result of executePlan, once it is over
+    labels jsonb NOT NULL DEFAULT '{}',     -- what people read in place of a status
     deleted boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),

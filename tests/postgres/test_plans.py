@@ -56,6 +56,7 @@ async def test_a_plan_is_stored_approved_dispatched_and_executed(plangate: World
     assert (stored["id"], stored["planId"], stored["status"]) == ("p1", plan["id"], "draft")
     assert executed == {
         "status": "executed",
+        "label": "Done and dusted",
         "actions": [
             {"index": 0, "kind": "book", "status": "succeeded"},
             {"index": 1, "kind": "refund", "status": "succeeded"},
@@ -65,6 +66,9 @@ async def test_a_plan_is_stored_approved_dispatched_and_executed(plangate: World
     }
     after = await api.read(f"/plans/{plan['id']}")
     assert (after["status"], after["result"], after["queryId"]) == ("executed", executed, query)
+    assert (plan["label"], after["label"], decided["label"]) == ("draft", "Done and dusted", "draft")
+    assert (await api.read(f"/approvals/{decided['id']}"))["label"] == "Done and dusted"
+    assert [p["label"] for p in (await api.read("/plans"))["items"]] == ["Done and dusted"]
     rows = (await api.read(f"/plans/{plan['id']}/transitions"))["items"]
     assert [(r["from"], r["to"]) for r in rows] == [
         (None, "draft"),
@@ -128,6 +132,7 @@ async def test_a_rejected_revision_stays_a_draft_and_is_not_presented_again(api:
         ),
     )
     first = await api.gate(query)
+    assert await listed(api, decision="rejected") == []
     good(await api.decide(first["id"], "reject", feedback="No refunds."))
     second = await api.gate(query, not_=first["id"])
     assert (first["target"], second["glimpses"]["revision"]) == (second["target"], 2)
@@ -138,10 +143,40 @@ async def test_a_rejected_revision_stays_a_draft_and_is_not_presented_again(api:
     assert "Revision 1 of the plan p1 was answered with 'reject': No refunds." in again
     assert (stored["revision"], stored["status"], executed["status"]) == (2, "draft", "executed")
     revisions = (await api.read(f"/plans/{first['target']}/revisions"))["items"]
-    assert [(r["revision"], r["decision"], r["feedback"]) for r in revisions] == [
-        (1, "reject", "No refunds."),
-        (2, None, None),
+    assert [(r["revision"], r["status"], r["decision"], r["feedback"]) for r in revisions] == [
+        (1, "rejected", "reject", "No refunds."),
+        (2, "executed", None, None),
     ]
+    assert await listed(api, decision="rejected") == []  # the current revision was approved
+
+
+async def listed(api: Caller, **filters: Any) -> list[str]:
+    return [plan["id"] for plan in (await api.read("/plans", **filters))["items"]]
+
+
+async def test_rejected_and_revised_plans_are_found(api: Caller) -> None:
+    await api.register(specs.planning())
+    decided = {}
+    for decision in ("reject", "revise"):
+        plan = await api.do("/plans", {"specName": "Routing", "body": specs.BODY, "planId": "p"})
+        await api.do("/plans", {"specName": "Routing", "body": specs.BODY})
+        query = await api.do(f"/plans/{plan['id']}/execute", {})
+        approval = await api.gate(query["id"])
+        good(await api.decide(approval["id"], decision, feedback="no"))
+        await api.ended(query["id"])
+        decided[decision] = plan["id"]
+    assert await listed(api, decision="rejected") == [decided["reject"]]
+    assert await listed(api, decision="revised") == [decided["revise"]]
+    assert await listed(api, decision="rejected", status="approved") == []
+    refused(await api.get("/plans", decision="reject"), 422)
+    plan = await api.read(f"/plans/{decided['reject']}")
+    assert (plan["status"], plan["revisionStatus"], plan["decision"]) == ("draft", "rejected", "reject")
+    again = {"specName": "Routing", "body": specs.BODY, "planId": "p", "threadId": plan["threadId"]}
+    assert (await api.do("/plans", again))["revisionStatus"] == "draft"
+    again["body"] = {"actions": [specs.BOOK]}
+    assert (await api.do("/plans", again))["revision"] == 3
+    revisions = (await api.read(f"/plans/{plan['id']}/revisions"))["items"]
+    assert [r["status"] for r in revisions] == ["rejected", "replaced", "draft"]
 
 
 async def test_revise_sends_the_feedback_back(api: Caller) -> None:

@@ -225,7 +225,7 @@ def test_an_action_that_nobody_knows_of_is_settled(commands: Commands, http: htt
     assert "waits:" not in commands.said("work", query)
     told = commands.refused(*words, "0", "retry", code=1)
     assert told == "plangate: Action 0 is succeeded; only an unknown outcome can be settled. (409 conflict)\n"
-    assert f"{plan['id']}  executed" in commands.said("plans", "list", "--thread", plan["threadId"])
+    assert f"{plan['id']}  Done and dusted" in commands.said("plans", "list", "--thread", plan["threadId"])
 
 
 def http_decide(http: httpx.Client, approval: dict[str, Any]) -> None:

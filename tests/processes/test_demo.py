@@ -206,6 +206,7 @@ def test_a_rejected_plan_writes_nothing(lab: Lab, first: subprocess.CompletedPro
     assert code == 1, output
     found("decision: reject by operator: too expensive", output)
     assert "The plan was rejected, so nothing was carried out." in output
+    found(r"plan +[a-z ]+, rejected +pln_", output)
     assert lab.ledger("SELECT count(*) FROM vouchers") == before
 
 

@@ -143,6 +143,11 @@ def produced(*artifacts: dict[str, Any], plans: tuple[dict[str, Any], ...] = ())
 def test_what_became_of_plans_is_said() -> None:
     revised = {**PLAN, "id": "pln_2", "status": "draft", "result": None, "feedback": "Only one."}
     odd = {**PLAN, "result": ["no", "object"]}
+    rejected = {**revised, "id": "pln_3", "label": "Proposed", "decision": "reject"}
+    assert produced(plans=(rejected, {**rejected, "decision": "revise"})) == [
+        "  plan Notices (pln_3): Proposed, rejected: Only one.",
+        "  plan Notices (pln_3): Proposed, to be revised: Only one.",
+    ]
     assert produced(plans=(PLAN, revised, odd, PLAN)) == [
         "  plan Notices (pln_1): executed: Two were sent.",
         "  plan Notices (pln_2): draft: Only one.",

@@ -16,7 +16,7 @@ from plangate.cli.terminal_text import escape_text, printable_json, truncate
 
 approvals = typer.Typer(no_args_is_help=True, help="Approvals: list and decide them.")
 
-WIDTHS = [0, 10, 40, 20, 0, 30]
+WIDTHS = [0, 10, 60, 20, 0, 30]
 
 
 @approvals.command("list")
@@ -47,7 +47,8 @@ def list_approvals(
 
 
 def _row(approval: dict[str, Any]) -> list[str]:
-    what = f"{approval['kind']} {approval['target']}"
+    label = approval.get("label")
+    what = f"{approval['kind']} {approval['target']}" + (f" ({label})" if label else "")
     until = f"until {format_minute(approval['expiresAt'])}" if approval["status"] == "pending" else ""
     return [approval["id"], approval["status"], what, approval["agent"] or "-", approval["queryId"], until]
 

@@ -11,11 +11,12 @@ from plangate.cli.connection import SUCCESS, Remote, Target, print_json, print_l
 from plangate.cli.listing import format_minute, list_newest, print_table
 from plangate.cli.options import DataDir, Json, KeyFile, Limit, Tenant, Url, parse_json
 from plangate.cli.terminal_text import escape_text
+from plangate.cli.work_tree import plan_state
 from plangate.statuses import PlanStatus
 
 plans = typer.Typer(no_args_is_help=True, help="Plans: list them, settle actions whose outcome is unknown.")
 
-WIDTHS = [0, 10, 40, 0, 0]
+WIDTHS = [0, 40, 40, 0, 0]
 
 
 class Outcome(StrEnum):
@@ -31,6 +32,10 @@ def list_plans(
     status: Annotated[PlanStatus | None, typer.Option(help="Only plans with this status.")] = None,
     thread: Annotated[str | None, typer.Option(help="Only those of this thread (thr_...).")] = None,
     spec: Annotated[str | None, typer.Option(help="Only those of this PlanSpec.")] = None,
+    decision: Annotated[
+        str | None,
+        typer.Option(help="rejected or revised: only those whose current revision got this decision."),
+    ] = None,
     limit: Limit = 50,
     url: Url = None,
     key_file: KeyFile = None,
@@ -41,12 +46,13 @@ def list_plans(
     """List plans, newest first."""
 
     async def listed(remote: Remote) -> int:
-        found = await list_newest(remote, limit, "plans", status=status, threadId=thread, specName=spec)
+        filters = {"status": status, "threadId": thread, "specName": spec, "decision": decision}
+        found = await list_newest(remote, limit, "plans", **filters)
         if as_json:
             print_json(found)
         else:
             rows = [
-                [p["id"], p["status"], p["specName"], format_minute(p["updatedAt"]), p["queryId"] or ""]
+                [p["id"], plan_state(p), p["specName"], format_minute(p["updatedAt"]), p["queryId"] or ""]
                 for p in found
             ]
             print_table(rows, WIDTHS, "plan")

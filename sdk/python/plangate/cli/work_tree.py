@@ -301,6 +301,13 @@ def _result_lines(
     return ["", "produced:", *(lines or ["  nothing"])]
 
 
+def plan_state(plan: Record) -> str:
+    """Return what people read in place of a plan's status, and whether its revision was rejected or sent back."""
+    label, decided = plan.get("label") or plan["status"], plan.get("decision")
+    said = {"reject": ", rejected", "revise": ", to be revised"}
+    return f"{label}{said.get(decided or '', '')}"
+
+
 def plan_lines(plan: Record, width: int, most: int) -> list[str]:
     """Return the lines of a plan: its status, and the summary of its execution or the feedback of its approver.
 
@@ -309,7 +316,9 @@ def plan_lines(plan: Record, width: int, most: int) -> list[str]:
     result = plan.get("result")
     said = result.get("summary") if isinstance(result, dict) else None
     told = escape_text(said or plan.get("feedback") or "")
-    line = f"plan {escape_text(plan['specName'])} ({escape_text(plan['id'])}): {escape_text(plan['status'])}"
+    line = (
+        f"plan {escape_text(plan['specName'])} ({escape_text(plan['id'])}): {escape_text(plan_state(plan))}"
+    )
     whole = f"{line}: {told}" if told else line
     if len(whole) <= width:
         return [whole]

@@ -59,6 +59,7 @@ class ApprovalInfo(Wire):
     id: str
     kind: Literal["plan", "tool"]
     target: str
+    label: str | None = None  # of a plan: what people read in place of its status
     digest: str
     original_args: JsonObject | None = None  # the model's, where an approver replaced them
     glimpses: JsonObject = Field(default_factory=dict)
@@ -164,7 +165,7 @@ class ArtifactDecision(Wire):
     artifact_id: str
     over: tuple[str, ...] = ()
     reason: str
-    created_at: str
+    created_at: Timestamp
     principal: str | None = None  # of the host that decided, if no agent did
     producer: ArtifactProducer
 
