@@ -8,7 +8,14 @@ from app.base.errors import Conflict, FieldError, Forbidden, Invalid
 
 
 def validate_decision(row: ApprovalRow, decision: Decision) -> None:
-    """Raise Invalid for a decision that this approval does not accept, whatever its status."""
+    """Raise Invalid for a decision that this approval does not accept, whatever its status. An approval is bound to what
+    the approver saw by its digest, so it must have one."""
+    if decision.decision == "approve" and decision.digest is None:
+        raise _invalid(
+            "digest",
+            f"required to approve: read GET /approvals/{row.id}/subject, show it to the approver, and send the SHA-256 "
+            "of its bytes in hex",
+        )
     if decision.args is not None:
         if decision.decision != "approve":
             raise _invalid("args", f"belongs to the decision 'approve', not to {decision.decision!r}")
@@ -60,19 +67,6 @@ def validate_not_requester(row: ApprovalRow, decision: Decision) -> None:
     asked = row.rule.approvers
     if asked is not None and asked.not_requester and is_same_person(decision.by, row.requested_by):
         raise Forbidden("This approval must be decided by someone other than the requester.")
-
-
-def validate_grant_request(row: ApprovalRow, decision: Decision) -> None:
-    """Where somebody replaced the arguments, whoever approves says by the digest that these are what he looked at: else
-    a click on the old ones would count for the new ones."""
-    replaced = row.edits > 0 and row.original_subject is not None
-    said = decision.digest is not None or decision.args is not None
-    if replaced and decision.decision == "approve" and not said:
-        raise Conflict(
-            "The arguments were edited since the approval was requested. Review them and send the digest with your decision: "
-            f"GET /approvals/{row.id}/subject.",
-            extra={"digest": row.digest.hex()},
-        )
 
 
 def has_voted(row: ApprovalRow, decision: Decision) -> bool:

@@ -36,7 +36,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an approver says, and the key he says it with. `digest` binds it to what he saw; `args` are put in the
+    """What an approver says, and the key it comes with. `digest` binds it to what the approver saw; `args` are put in the
     place of a call's arguments; `scope` asks for the approval to be remembered."""
 
     decision: DecisionWord

@@ -27,7 +27,8 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Decide(Body):
-    """A decision. `digest`, where it is given, must be that of the approval: what you saw is what you approve.
+    """A decision. `approve` requires `digest`, the SHA-256 of the subject that the approver saw
+    (`GET /approvals/{id}/subject`): what you saw is what you approve. With another decision it may be left out.
 
     With `approve`, for tools: `args` replaces the arguments, literally. They must match the tool's input schema, and
     make another subject with another digest; votes so far are void. `scope` asks for the approval to be remembered

@@ -135,7 +135,6 @@ class ApprovalService:
         if edits:
             row = await self._replace_args(tx, row, wanted)
         if not decision_rules.has_voted(row, decision):
-            decision_rules.validate_grant_request(row, decision)
             said = (decision.by, decision.key_id, decision.decision, decision.scope)
             row.votes.append(await store.vote(tx, row.id, row.edits, *said))
         if decision.decision == "approve" and row.voters < row.minimum:

@@ -20,6 +20,7 @@ def tool_subject(tool: str, definition_digest: str, args: Mapping[str, Any], run
     `offload` if the arguments may be large."""
     return strict_json.canonical(
         {
+            "kind": "tool",
             "tool": tool,
             "definitionDigest": definition_digest,
             "args": dict(args),
@@ -61,8 +62,8 @@ def bound_args(subject: bytes, free: Sequence[str]) -> bytes:
 
 
 def _end_of_args(subject: bytes) -> int:
-    """Return the offset at which the arguments end. They come first, and only digests and the name of a tool follow, which
-    cannot contain the next key. So the last occurrence of that key ends the arguments."""
+    """Return the offset at which the arguments end. They come first, and only digests, the kind and the name of a tool follow,
+    which cannot contain the next key. So the last occurrence of that key ends the arguments."""
     return subject.rindex(_TAIL)
 
 

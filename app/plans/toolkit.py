@@ -271,6 +271,7 @@ class PlanTools:
             named += await offload(_stored_values_by_step, graph.steps, size=size)
         references = await self._references.described(tx, named)
         subject = {
+            "kind": "plan",
             "planId": plan.id,
             "specName": plan.spec_name,
             "revision": plan.revision,

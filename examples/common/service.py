@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
-from plangate import PlangateError
 
 REQUEST_TIMEOUT_S = 30.0
 ELSEWHERE = ("PLANGATE_URL", "PLANGATE_API_KEY")
-
-
-class SubjectDiffers(PlangateError):
-    """The bytes of an approval's subject are not those of its digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +42,3 @@ class Target:
         """For what the library has no verb for."""
         headers = {"Authorization": f"Bearer {self.api_key}", "Plangate-Tenant": self.tenant}
         return httpx.AsyncClient(base_url=url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False)
-
-    async def subject(self, url: str, approval: dict[str, Any]) -> dict[str, Any]:
-        """Return what an approval is about: the very bytes that its digest is of.
-
-        Raises:
-            SubjectDiffers: if they are not.
-        """
-        async with self.client(url) as client:
-            answer = await client.get(f"/approvals/{approval['id']}/subject")
-        answer.raise_for_status()
-        if hashlib.sha256(answer.content).hexdigest() != approval["digest"]:
-            raise SubjectDiffers(
-                f"The subject of {approval['id']} is not that of its digest: do not approve it."
-            )
-        subject: dict[str, Any] = answer.json()
-        return subject

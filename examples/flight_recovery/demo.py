@@ -100,13 +100,14 @@ class Demo:
 
     async def _decide(self, runtime: Runtime, approval: dict[str, Any]) -> None:
         """Show what the approval is about, ask, and decide about exactly that."""
-        self.screen.gate(approval, await self.target.subject(runtime.url, approval))
+        subject = await runtime.approval_subject(approval["id"])
+        self.screen.gate(approval, subject.value)
         decision = ask.APPROVED
         if not self.options.yes:
             revising = ANOTHER_AMOUNT if self.scripted else ask.RevisionChoice()
             decision = await ask.decide(self.console, revising)
         await runtime.respond_to_approval(
-            approval["id"], decision.word, decision.feedback, digest=approval["digest"]
+            approval["id"], decision.word, decision.feedback, digest=subject.digest
         )
 
     async def _conclude(self, runtime: Runtime) -> int:

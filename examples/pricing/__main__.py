@@ -70,10 +70,11 @@ class Example:
 
     async def _decide(self, runtime: Runtime, approval: dict[str, Any]) -> None:
         """Show what the approval is about, ask, and decide about exactly that."""
-        self.screen.gate(approval, await self.target.subject(runtime.url, approval))
+        subject = await runtime.approval_subject(approval["id"])
+        self.screen.gate(approval, subject.value)
         decision = await self._decision(approval["kind"])
         await runtime.respond_to_approval(
-            approval["id"], decision.word, decision.feedback, digest=approval["digest"]
+            approval["id"], decision.word, decision.feedback, digest=subject.digest
         )
 
     async def _decision(self, kind: str) -> ask.Decision:

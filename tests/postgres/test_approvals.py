@@ -70,7 +70,7 @@ async def test_of_many_decisions_at_once_one_wins_and_everybody_agrees(
     answers = await asyncio.gather(
         *(
             Caller((plangate if n % 2 else second).http, key.key).post(
-                f"/approvals/{approval['id']}", {"decision": word}
+                f"/approvals/{approval['id']}", {"decision": word, "digest": approval["digest"]}
             )
             for n, (key, word) in enumerate(zip(keys, words, strict=True))
         )
@@ -100,6 +100,18 @@ async def test_the_same_decision_by_the_same_principal_gets_the_first_answer(
 
 async def test_another_digest_is_a_conflict_and_decides_nothing(api: Caller) -> None:
     approval = await asked(api)
+    for said in ({"decision": "approve"}, {"decision": "approve", "digest": None}):
+        body = refused(await api.post(f"/approvals/{approval['id']}", said), 422, "invalid")
+        assert body["errors"] == [
+            {
+                "pointer": "/digest",
+                "message": f"required to approve: read GET /approvals/{approval['id']}/subject, show it to the approver, "
+                "and send the SHA-256 of its bytes in hex",
+            }
+        ]
+    many = {"decisions": [{"id": approval["id"], "decision": "approve"}]}
+    body = refused(await api.post("/approvals", many), 422, "invalid")
+    assert body["errors"][0]["pointer"] == "/decisions/0/digest"
     body = refused(await api.decide(approval["id"], digest="0" * 64), 409)
     assert body["digest"] == approval["digest"]
     assert (await api.read(f"/approvals/{approval['id']}"))["status"] == "pending"
@@ -140,7 +152,8 @@ async def test_one_key_does_not_fill_a_quorum_under_several_names(plangate: Worl
     gateway = await plangate.key("approvals:decide", "act-as", principal="gateway")
 
     async def says(word: str, principal: str) -> Any:
-        return await gateway.post(path, {"decision": word}, headers={"plangate-principal": principal})
+        body = {"decision": word, "digest": approval["digest"]}
+        return await gateway.post(path, body, headers={"plangate-principal": principal})
 
     first = good(await says("approve", "ann"))
     assert [(v["principal"], v["decision"]) for v in first["votes"]] == [("ann", "approve")]
@@ -161,7 +174,8 @@ async def test_one_key_may_still_refuse_under_another_name(plangate: World, api:
     approval = await asked(api, {"kind": "always", "approvers": {"minimum": 2}})
     path = f"/approvals/{approval['id']}"
     gateway = await plangate.key("approvals:decide", "act-as", principal="gateway")
-    good(await gateway.post(path, {"decision": "approve"}, headers={"plangate-principal": "ann"}))
+    said = {"decision": "approve", "digest": approval["digest"]}
+    good(await gateway.post(path, said, headers={"plangate-principal": "ann"}))
     rejected = await gateway.post(path, {"decision": "reject"}, headers={"plangate-principal": "bob"})
     assert (good(rejected)["status"], good(rejected)["decidedBy"]) == ("rejected", "bob")
 
@@ -172,7 +186,7 @@ async def test_an_edit_gives_a_key_no_second_vote(plangate: World, api: Caller) 
     gateway = await plangate.key("approvals:decide", "act-as", principal="gateway")
 
     async def says(principal: str, **more: Any) -> Any:
-        body = {"decision": "approve", **more}
+        body = {"decision": "approve", "digest": (await api.read(path))["digest"], **more}
         return await gateway.post(path, body, headers={"plangate-principal": principal})
 
     good(await says("ann", args={"n": 8}))
@@ -274,14 +288,14 @@ async def test_many_are_decided_all_or_nothing(plangate: World, api: Caller) -> 
     assert body["errors"][0]["pointer"] == "/decisions/1/id"
     ann = await plangate.key("approvals:decide", "read")
     good(await ann.decide(opened[1]["id"], "reject"))
-    all_three = {"decisions": [{"id": a["id"], "decision": "approve"} for a in opened]}
+    all_three = {"decisions": [{"id": a["id"], "decision": "approve", "digest": a["digest"]} for a in opened]}
     body = refused(await api.post("/approvals", all_three), 409)
     assert opened[1]["id"] in body["detail"]
     assert "Nothing was decided" in body["detail"]
     statuses = [(await api.read(f"/approvals/{a['id']}"))["status"] for a in opened]
     assert statuses == ["pending", "rejected", "pending"]
     assert await plangate.value("SELECT count(*) FROM approval_votes") == 1
-    gone = [{"id": opened[0]["id"], "decision": "approve"}, {"id": "apr_none", "decision": "approve"}]
+    gone = [all_three["decisions"][0], {"id": "apr_none", "decision": "approve"}]
     body = refused(await api.post("/approvals", {"decisions": gone}), 404)
     assert body["detail"] == "There is no approval 'apr_none'. Nothing was decided."
     two = {"decisions": [all_three["decisions"][2], all_three["decisions"][0]]}
@@ -300,7 +314,7 @@ async def test_of_many_the_one_that_may_not_be_decided_is_named(plangate: World,
     for asker in (api, ann):
         query = await asker.submit(specs.script(("pay", {"n": 1})))
         gates.append(await api.gate(query["id"]))
-    decisions = [{"id": gate["id"], "decision": "approve"} for gate in gates]
+    decisions = [{"id": gate["id"], "decision": "approve", "digest": gate["digest"]} for gate in gates]
     body = refused(await ann.post("/approvals", {"decisions": decisions}), 403)
     assert body["detail"] == (
         f"{gates[1]['id']}: This approval must be decided by someone other than the requester. Nothing was decided."

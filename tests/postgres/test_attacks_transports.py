@@ -441,14 +441,14 @@ async def test_a_click_on_what_stood_there_before_is_no_vote(plangate: World, ap
     ann = await plangate.key("approvals:decide", "read")
     bob = await plangate.key("approvals:decide", "read", principal="bob")
     edited = good(await ann.decide(approval["id"], args={"n": 1_000_000}))
-    told = refused(await bob.decide(approval["id"]), 409, "conflict")
+    told = refused(await bob.decide(approval["id"], digest=approval["digest"]), 409, "conflict")
     assert told["digest"] == edited["digest"]
     assert told["detail"] == (
-        "The arguments were edited since the approval was requested. Review them and send the digest with your decision: "
-        f"GET /approvals/{approval['id']}/subject."
+        "The digest does not match this approval, so you reviewed something else. "
+        f"Read GET /approvals/{approval['id']}/subject again."
     )
     assert good(await ann.decide(approval["id"]))["status"] == "pending"  # her own words, repeated
-    many = {"decisions": [{"id": approval["id"], "decision": "approve"}]}
+    many = {"decisions": [{"id": approval["id"], "decision": "approve", "digest": approval["digest"]}]}
     refused(await bob.post("/approvals", many), 409, "conflict")
     assert good(await bob.decide(approval["id"], digest=edited["digest"]))["status"] == "approved"
     assert (await api.serve("pay", 1))["args"] == {"n": 1_000_000}

@@ -159,7 +159,8 @@ async def test_of_many_edits_at_once_one_wins(plangate: World, second: World, ap
     answers = await asyncio.gather(
         *(
             Caller((plangate if n % 2 else second).http, key.key).post(
-                f"/approvals/{approval['id']}", {"decision": "approve", "args": {"n": n}}
+                f"/approvals/{approval['id']}",
+                {"decision": "approve", "digest": approval["digest"], "args": {"n": n}},
             )
             for n, key in enumerate(keys)
         )
@@ -208,8 +209,8 @@ async def test_many_at_once_take_edits_all_or_nothing(api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("pay", approval="always")))
     one, two = [await api.gate((await api.submit(specs.script(("pay", {"n": n}))))["id"]) for n in (1, 2)]
     bad = [
-        {"id": two["id"], "decision": "approve", "args": {"n": 20}},
-        {"id": one["id"], "decision": "approve", "args": {"n": None}},
+        {"id": two["id"], "decision": "approve", "digest": two["digest"], "args": {"n": 20}},
+        {"id": one["id"], "decision": "approve", "digest": one["digest"], "args": {"n": None}},
     ]
     body = refused(await api.post("/approvals", {"decisions": bad}), 422)
     assert [e["pointer"] for e in body["errors"]] == ["/decisions/1/args/n"]

@@ -80,7 +80,7 @@ async def test_gates_of_parallel_calls_are_decided_together(plangate: World, api
     query = await together(plangate, ("pay", {"n": 0}), ("pay", {"n": 1}))
     opened = await gates(api, query, 2)
     many = [
-        {"id": opened[0]["id"], "decision": "approve"},
+        {"id": opened[0]["id"], "decision": "approve", "digest": opened[0]["digest"]},
         {"id": opened[1]["id"], "decision": "reject"},
     ]
     await api.do("/approvals", {"decisions": many})

@@ -325,7 +325,9 @@ async def test_many_at_once_make_grants_all_or_nothing(api: Caller) -> None:
     )
     one = await api.gate(await call(api, thread="a"))
     two = await api.gate((await api.submit(specs.script(("say", {"n": 1}))))["id"])
-    many = [{"id": a["id"], "decision": "approve", "scope": "thread"} for a in (one, two)]
+    many = [
+        {"id": a["id"], "decision": "approve", "digest": a["digest"], "scope": "thread"} for a in (one, two)
+    ]
     body = refused(await api.post("/approvals", {"decisions": many}), 422)
     assert [e["pointer"] for e in body["errors"]] == ["/decisions/1/scope"]
     assert (await api.read("/grants"))["items"] == []

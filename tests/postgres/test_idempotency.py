@@ -142,9 +142,8 @@ async def test_decisions_results_and_plans_repeat_too(api: Caller) -> None:
     started, repeated = [await api.post(path, {}, headers=KEY) for _ in range(2)]
     assert started.content == repeated.content
     approval = await api.gate(good(started)["id"])
-    decide = [
-        await api.post(f"/approvals/{approval['id']}", {"decision": "approve"}, headers=KEY) for _ in range(2)
-    ]
+    said = {"decision": "approve", "digest": approval["digest"]}
+    decide = [await api.post(f"/approvals/{approval['id']}", said, headers=KEY) for _ in range(2)]
     assert decide[0].content == decide[1].content
     (call,) = await api.claim("actions")
     result = {"claimToken": call["claimToken"], "output": None}

@@ -330,7 +330,9 @@ async def approve_and(plangate: World, query_id: str, change: Any) -> None:
     """Approves and changes something in the same transaction: the runner sees both or neither."""
     approval = await plangate.api.gate(query_id)
     async with plangate.services.db.transaction("acme") as tx:
-        await plangate.services.approvals.decide(tx, approval["id"], Decision("approve", "ann", "key_ann"))
+        await plangate.services.approvals.decide(
+            tx, approval["id"], Decision("approve", "ann", "key_ann", digest=approval["digest"])
+        )
         await change(tx, approval["target"])
 
 

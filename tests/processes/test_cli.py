@@ -198,12 +198,15 @@ def test_an_inbox_and_a_decision_about_what_was_read(commands: Commands, http: h
 
 def test_nothing_is_approved_when_there_is_nobody_to_ask(commands: Commands, http: httpx.Client) -> None:
     approval = pending(http, paying(commands))
-    for more in ((), ("--json",)):
+    for more, told in (
+        ((), "Not a terminal: pass --digest (the digest you reviewed) or --yes."),
+        (("--json",), "--json shows no subject: pass --digest (the digest you reviewed)."),
+        (("--json", "--yes"), "--json shows no subject: pass --digest (the digest you reviewed)."),
+    ):
         found = commands.result("approvals", "approve", approval["id"], *more)
-        told = "plangate: Not a terminal: pass --digest (the digest you reviewed) or --yes.\n"
-        assert (found.exit_code, found.stderr) == (2, told)
+        assert (found.exit_code, found.stderr) == (2, f"plangate: {told}\n")
     assert http.get(f"/approvals/{approval['id']}").json()["status"] == "pending"
-    decided = commands.json("approvals", "approve", approval["id"], "--yes")
+    decided = commands.json("approvals", "approve", approval["id"], "--digest", approval["digest"])
     assert (decided["status"], decided["decision"]) == ("approved", "approve")
 
 

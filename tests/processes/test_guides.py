@@ -210,7 +210,8 @@ async def test_an_action_that_nobody_knows_of_is_settled_as_the_page_says(
                     continue
                 event = json.loads(line.removeprefix("data: "))
                 if event["type"] == "approval-required":
-                    await do(f"/approvals/{event['data']['id']}", {"decision": "approve"})
+                    gate = event["data"]
+                    await do(f"/approvals/{gate['id']}", {"decision": "approve", "digest": gate["digest"]})
                 if event["type"] == "query-status" and event.get("reason") == "outcome_unknown":
                     here = reader(PLANGATE_URL=service.url, PLANGATE_API_KEY=service.key, PLAN=stored["id"])
                     settled = json.loads(await asyncio.to_thread(said, block, tmp_path, here))

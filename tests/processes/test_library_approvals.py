@@ -66,12 +66,14 @@ async def test_an_approver_edits_remembers_and_revokes(service: Service) -> None
         gate = await gate_of(events)
         assert gate in await runtime.approvals()
         subject = await runtime.approval_subject(gate["id"])
-        assert subject["args"] == {"to": "bob", "cents": 500_000}
-        packed = json.dumps(subject, separators=(",", ":"), sort_keys=True).encode()
-        assert hashlib.sha256(packed).hexdigest() == gate["digest"]
+        assert (subject.value["kind"], subject.value["args"]) == ("tool", {"to": "bob", "cents": 500_000})
+        assert json.loads(subject.data) == subject.value
+        assert hashlib.sha256(subject.data).hexdigest() == subject.digest == gate["digest"]
 
         with pytest.raises(plangate.InvalidRequest) as invalid:
-            await runtime.respond_to_approval(gate["id"], "approve", args={"to": "bob", "cents": "less"})
+            await runtime.respond_to_approval(
+                gate["id"], "approve", digest=subject.digest, args={"to": "bob", "cents": "less"}
+            )
         assert invalid.value.errors[0]["pointer"] == "/args/cents"
         edited = {"to": "bob", "cents": 5_000}
         said = {"digest": gate["digest"], "args": edited, "scope": "thread"}
@@ -132,7 +134,7 @@ async def test_a_scope_that_the_rule_does_not_allow_is_refused(service: Service)
         events = asked(runtime, 1)
         gate = await gate_of(events)
         with pytest.raises(plangate.InvalidRequest, match="the rule of this gate is not 'rememberable'"):
-            await runtime.respond_to_approval(gate["id"], "approve", scope="thread")
+            await runtime.respond_to_approval(gate["id"], "approve", digest=gate["digest"], scope="thread")
         await runtime.respond_to_approval(gate["id"], "reject")
         await end_of(events)
 

@@ -492,7 +492,7 @@ class World:
         query, approval = self.executed(plan)
         self.ids["plan_id"] = plan
         send("approval_subject", {"approval_id": approval})
-        send("decide", {"approval_id": approval}, {"decision": "approve"})
+        self.approved(approval)
         send("decide", {"approval_id": approval}, {"decision": "reject"}, status=409)
         call = self.claim("actions.pay")
         assert call["resolvedRefs"]["Numbers"]
@@ -508,6 +508,12 @@ class World:
         self.until(copied, status="succeeded")
         send("list_plans", query={"specName": "Payments"})
 
+    def approved(self, approval: str, **parts: Any) -> None:
+        digest = self.judge.send("read_approval", {"approval_id": approval})["digest"]
+        self.judge.send(
+            "decide", {"approval_id": approval}, {"decision": "approve", "digest": digest, **parts}
+        )
+
     def revised(self, approval: str) -> None:
         said = {"decision": "revise", "feedback": "less", "partial": {"amount": 1}}
         self.judge.send("decide", {"approval_id": approval}, said)
@@ -516,7 +522,7 @@ class World:
         send = self.judge.send
         plan = self.stored()
         query, approval = self.executed(plan)
-        send("decide", {"approval_id": approval}, {"decision": "approve"})
+        self.approved(approval)
         self.claim("actions.pay")
         send("cancel_query", {"query_id": query})
         settled = send(
@@ -547,8 +553,8 @@ class World:
         send("list_approvals", query={"threadId": thread["thread_id"]})
         remembered = self.submit(("spend", {"amount": 2}))
         approval = self.until(remembered, reason="approval")["openApprovals"][0]
-        said = {"decision": "approve", "args": {"amount": 1}, "scope": "thread"}
-        send("decide", {"approval_id": approval}, said)
+        send("decide", {"approval_id": approval}, {"decision": "approve"}, status=422)
+        self.approved(approval, args={"amount": 1}, scope="thread")
         send("decide", {"approval_id": approval}, {"decision": "reject", "args": {}}, status=422)
         (grant,) = send("list_grants", query={"active": "true"})["items"]
         send("revoke_grant", {"grant_id": grant["id"]})

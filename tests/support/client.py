@@ -19,6 +19,8 @@ class Caller:
     def __init__(self, http: httpx.AsyncClient, key: str | None, **headers: str) -> None:
         self._http = http
         self.key = key
+        self.reader = self
+        """Who reads the approvals that this caller decides: a key may decide without reading."""
         self.headers = {**({"authorization": f"Bearer {key}"} if key else {}), **headers}
 
     async def request(self, method: str, path: str, **parts: Any) -> httpx.Response:
@@ -95,6 +97,10 @@ class Caller:
         return found
 
     async def decide(self, approval_id: str, decision: str = "approve", **parts: Any) -> httpx.Response:
+        """Decide about the approval as it is now, unless a `digest` is given."""
+        if decision == "approve" and "digest" not in parts:
+            found = await self.reader.get(f"/approvals/{approval_id}")
+            parts["digest"] = found.json()["digest"] if found.is_success else "0" * 64
         return await self.post(f"/approvals/{approval_id}", {"decision": decision, **parts})
 
     async def approve(self, query_id: str) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class World:
         maker = KeyHolder(tenant, "tests", frozenset({"admin"}), "key_tests")
         async with self.services.db.transaction(tenant) as tx:
             shown, _ = await self.services.tenancy.create_key(tx, maker, principal, scopes, tools, None)
-        return Caller(self.http, shown)
+        caller = Caller(self.http, shown)
+        caller.reader = self.operator(tenant)
+        return caller
 
     async def sql(self, sql: str, *args: Any, tenant: str = "acme") -> list[Any]:
         """What a statement gives under the service's role and a tenant."""

@@ -8,6 +8,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
+    from plangate.approvals import ApprovalSubject as ApprovalSubject
     from plangate.artifacts import Artifacts as Artifacts
     from plangate.authoring.agents import AgentOptions as AgentOptions
     from plangate.authoring.agents import DefinedAgent as DefinedAgent
@@ -71,6 +72,7 @@ if typing.TYPE_CHECKING:
     from plangate.thread_state import State as State
 else:
     _MODULES = {
+        "approvals": "ApprovalSubject",
         "artifacts": "Artifacts",
         "authoring.agents": (
             "AgentOptions DefinedAgent define_coordinator define_executor define_planner define_specialist"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from plangate.authoring.arguments import describe_type
@@ -14,6 +17,28 @@ from plangate.statuses import ApprovalStatus
 DECISIONS: Final = ("approve", "reject", "revise")
 STATUSES: Final = ("pending", "approved", "rejected", "revised", "expired", "cancelled")
 FIELDS: Final = ("id", "decision", "feedback", "partial", "digest", "args", "scope")
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalSubject:
+    """What is approved: its exact bytes, the JSON object that they are, and their SHA-256 in hex.
+
+    Show `value`, or `data` where every digit of a number matters; nothing else is carried out.
+
+    Args:
+        data: The bytes.
+        value: `{"kind": "tool", "tool", "args", ...}` or `{"kind": "plan", "planId", "body", ...}`.
+        digest: What `respond_to_approval` takes.
+
+    Example:
+        >>> async def read(runtime, approval):
+        ...     subject = await runtime.approval_subject(approval["id"])
+        ...     return subject.value["args"] if subject.value["kind"] == "tool" else subject.value["body"]
+    """
+
+    data: bytes
+    value: dict[str, Any]
+    digest: str
 
 
 class ApprovalMethods(RuntimeSession):
@@ -46,8 +71,10 @@ class ApprovalMethods(RuntimeSession):
             raise ValueError(f"unknown approval status {status!r}{did_you_mean(str(status), STATUSES)}")
         return await self._list("/approvals", {"status": status, "queryId": query_id}, limit)
 
-    async def approval_subject(self, id: str) -> dict[str, Any]:
+    async def approval_subject(self, id: str) -> ApprovalSubject:
         """Return exactly what is approved and carried out: the call with its arguments, or the plan.
+
+        Show it to the approver, and approve with its digest.
 
         Args:
             id: The approval's.
@@ -58,11 +85,13 @@ class ApprovalMethods(RuntimeSession):
 
         Example:
             >>> async def read_and_approve(runtime, approval):
-            ...     print(await runtime.approval_subject(approval["id"]))
-            ...     await runtime.respond_to_approval(approval["id"], "approve", digest=approval["digest"])
+            ...     subject = await runtime.approval_subject(approval["id"])
+            ...     print(subject.value)
+            ...     if input("Approve exactly this? ") == "yes":
+            ...         await runtime.respond_to_approval(approval["id"], "approve", digest=subject.digest)
         """
-        answer: dict[str, Any] = await self._client.request("GET", path("approvals", id, "subject"))
-        return answer
+        data: bytes = await self._client.request("GET", path("approvals", id, "subject"), raw=True)
+        return ApprovalSubject(data, json.loads(data), hashlib.sha256(data).hexdigest())
 
     async def respond_to_approval(
         self,
@@ -82,8 +111,8 @@ class ApprovalMethods(RuntimeSession):
             decision: `"revise"` asks for another plan; of a tool call it is a rejection with feedback.
             feedback: What the agent is told.
             partial: With `"revise"`, what may stay.
-            digest: That of the approval that was looked at: another one is refused. Where somebody has replaced
-                the arguments, an approval needs it.
+            digest: Required with `"approve"`: the digest of the subject that the approver saw, from
+                `approval_subject`. Another one is refused.
             args: With `"approve"`, for tools: takes the place of the call's arguments, as it is. It must match
                 the tool's input schema. The approval has the arguments that were asked for as `originalArgs`,
                 and another digest; votes so far are void.
@@ -91,8 +120,8 @@ class ApprovalMethods(RuntimeSession):
                 for a day, where the rule is `rememberable`. See `grants`.
 
         Raises:
-            ValueError: at once, for another decision or scope, and for `args` or `scope` with anything but
-                `"approve"`.
+            ValueError: at once, for another decision or scope, for `"approve"` without `digest`, and for `args`
+                or `scope` with anything but `"approve"`.
             TypeError: at once, for `args` that are no mapping.
             Conflict: if it was decided otherwise, has expired, or has another digest; `error.problem` shows it.
             InvalidRequest: if `args` do not match, or the rule does not allow the scope.
@@ -101,12 +130,16 @@ class ApprovalMethods(RuntimeSession):
             ServiceUnavailable: if the service does not answer.
 
         Example:
-            >>> async def approve_all(runtime, event):
-            ...     if event["type"] == "approval-required":
-            ...         await runtime.respond_to_approval(event["data"]["id"], "approve")
-            >>> async def approve_less(runtime, approval):
-            ...     args = {**approval["glimpses"]["args"], "cents": 500}
-            ...     await runtime.respond_to_approval(approval["id"], "approve", args=args, scope="thread")
+            >>> async def ask(runtime, event, show):
+            ...     gate = event["data"]  # of an approval-required event
+            ...     subject = await runtime.approval_subject(gate["id"])
+            ...     if await show(subject.value):
+            ...         await runtime.respond_to_approval(gate["id"], "approve", digest=subject.digest)
+            ...     else:
+            ...         await runtime.respond_to_approval(gate["id"], "reject", "Too expensive.")
+            >>> async def approve_less(runtime, gate, subject):
+            ...     less = {"digest": subject.digest, "args": {**subject.value["args"], "cents": 500}}
+            ...     await runtime.respond_to_approval(gate["id"], "approve", **less, scope="thread")
         """
         said = _decision_body(
             "",
@@ -127,7 +160,7 @@ class ApprovalMethods(RuntimeSession):
 
         Args:
             decisions: Up to a hundred mappings, each with `id` and `decision` and, where they are wanted,
-                `feedback`, `partial`, `digest`, `args` and `scope`, as for `respond_to_approval`. None of them
+                `feedback`, `partial`, `digest`, `args` and `scope`, as for `respond_to_approval`. An empty list
                 decides nothing.
 
         Raises:
@@ -137,13 +170,13 @@ class ApprovalMethods(RuntimeSession):
             ServiceUnavailable: if the service does not answer.
 
         Example:
-            >>> async def approve_what_waits(runtime):
-            ...     await runtime.respond_to_approvals(
-            ...         [
-            ...             {"id": approval["id"], "decision": "approve", "digest": approval["digest"]}
-            ...             for approval in await runtime.approvals()
-            ...         ]
-            ...     )
+            >>> async def decide_what_waits(runtime, show):
+            ...     decisions = []
+            ...     for gate in await runtime.approvals():
+            ...         subject = await runtime.approval_subject(gate["id"])
+            ...         decision = "approve" if await show(subject.value) else "reject"
+            ...         decisions.append({"id": gate["id"], "decision": decision, "digest": subject.digest})
+            ...     await runtime.respond_to_approvals(decisions)
         """
         said = _validate_decisions(decisions)
         if not said:
@@ -240,5 +273,10 @@ def _decision_body(place: str, one: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{place}scope is 'thread', or left out to decide this once, not {scope!r}")
     if scope is not None and decision != "approve":
         raise ValueError(f"{place}only an approval is remembered: with {decision!r} leave scope out")
+    if decision == "approve" and one.get("digest") is None:
+        raise ValueError(
+            f"{place}'approve' needs the digest of what was seen: subject = await runtime.approval_subject(id), show "
+            "subject.value, and pass digest=subject.digest"
+        )
     said = {key: one[key] for key in FIELDS[1:] if one.get(key) is not None}
     return said if args is None else {**said, "args": dict(args)}

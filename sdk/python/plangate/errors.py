@@ -136,9 +136,9 @@ class Forbidden(ApiError):
     """403: the API key may not do this.
 
     Example:
-        >>> async def approve(runtime, approval):
+        >>> async def approve(runtime, approval, subject):
         ...     try:
-        ...         await runtime.respond_to_approval(approval["id"], "approve", digest=approval["digest"])
+        ...         await runtime.respond_to_approval(approval["id"], "approve", digest=subject.digest)
         ...     except Forbidden:
         ...         print("this key has no scope approvals:decide")
     """

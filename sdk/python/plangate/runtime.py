@@ -136,7 +136,9 @@ class Runtime(PlanMethods):
             ...     async for event in runtime.execute_plan(plan["id"], {"orders": orders}):
             ...         if event["type"] == "approval-required":
             ...             gate = event["data"]
-            ...             await runtime.respond_to_approval(gate["id"], "approve", digest=gate["digest"])
+            ...             subject = await runtime.approval_subject(gate["id"])
+            ...             print(subject.value["body"])
+            ...             await runtime.respond_to_approval(gate["id"], "approve", digest=subject.digest)
         """
         asked = {**_check_mappings({"inputs": inputs}), **thread_fields(thread_id)}
         return self._follow(Journal(asked, path("plans", plan_id, "execute")))

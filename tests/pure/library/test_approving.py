@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import plangate
@@ -30,16 +31,18 @@ def decided(service: FakeService) -> None:
 async def test_what_a_decision_says() -> None:
     async with fake_service() as service, service.runtime(SPEC) as runtime:
         decided(service)
-        answer = await runtime.respond_to_approval("apr_1", "approve")
+        answer = await runtime.respond_to_approval("apr_1", "approve", digest=DIGEST)
         assert answer == {"id": "apr_1", "status": "approved"}
         await runtime.respond_to_approval("apr_1", "revise", "Cheaper.", {"keep": [1]}, digest=DIGEST)
-        await runtime.respond_to_approval("apr_1", "approve", args={"cents": 5}, scope="thread")
-        await runtime.respond_to_approval("apr_1", "approve", args={})
+        await runtime.respond_to_approval(
+            "apr_1", "approve", digest=DIGEST, args={"cents": 5}, scope="thread"
+        )
+        await runtime.respond_to_approval("apr_1", "approve", digest=DIGEST, args={})
         assert service.bodies(*ONE) == [
-            {"decision": "approve"},
+            {"decision": "approve", "digest": DIGEST},
             {"decision": "revise", "feedback": "Cheaper.", "partial": {"keep": [1]}, "digest": DIGEST},
-            {"decision": "approve", "args": {"cents": 5}, "scope": "thread"},
-            {"decision": "approve", "args": {}},
+            {"decision": "approve", "digest": DIGEST, "args": {"cents": 5}, "scope": "thread"},
+            {"decision": "approve", "digest": DIGEST, "args": {}},
         ]
         assert len({headers["idempotency-key"] for headers in service.headers(*ONE)}) == 4
 
@@ -47,6 +50,12 @@ async def test_what_a_decision_says() -> None:
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"decision": "maybe"}, ValueError, "a decision is one of approve, reject, revise, not 'maybe'"),
     ({"decision": None}, ValueError, "a decision is one of approve, reject, revise, not None"),
+    (
+        {"decision": "approve"},
+        ValueError,
+        "'approve' needs the digest of what was seen: subject = await runtime.approval_subject(id), show subject.value, "
+        "and pass digest=subject.digest",
+    ),
     *(
         (
             {"decision": decision, "args": {}},
@@ -84,7 +93,7 @@ async def test_a_decision_that_cannot_be_is_refused_before_it_is_sent(
         assert str(refused.value) == message
         with pytest.raises(error) as refused:
             await runtime.respond_to_approvals(
-                [{"id": "apr_0", "decision": "approve"}, {"id": "apr_1", **said}]
+                [{"id": "apr_0", "decision": "reject"}, {"id": "apr_1", **said}]
             )
         assert str(refused.value) == f"decisions[1]: {message}"
         assert service.bodies(*ONE) == service.bodies(*MANY) == []
@@ -137,7 +146,7 @@ async def test_no_decisions_decide_nothing() -> None:
             "decisions[0]: a decision has no 'digets'; did you mean 'digest'?",
         ),
         (
-            [{"id": "apr_1", "decision": "approve"}, {"id": "apr_1", "decision": "reject"}],
+            [{"id": "apr_1", "decision": "reject"}, {"id": "apr_1", "decision": "reject"}],
             ValueError,
             "decisions[1]: apr_1 is decided twice: an approval has one decision",
         ),
@@ -201,7 +210,9 @@ async def test_the_subject_and_the_end_of_a_grant() -> None:
     async with fake_service() as service, service.runtime(SPEC) as runtime:
         service.answers[("GET", "/approvals/apr_1/subject")] = lambda body: (200, {"args": {"cents": 5}})
         service.answers[("DELETE", "/grants/grt_1")] = lambda body: (200, {"id": "grt_1", "active": False})
-        assert await runtime.approval_subject("apr_1") == {"args": {"cents": 5}}
+        subject = await runtime.approval_subject("apr_1")
+        assert (subject.data, subject.value) == (b'{"args": {"cents": 5}}', {"args": {"cents": 5}})
+        assert subject.digest == hashlib.sha256(subject.data).hexdigest()
         assert await runtime.revoke_grant("grt_1") == {"id": "grt_1", "active": False}
         for ask in (runtime.approval_subject, runtime.revoke_grant):
             with pytest.raises(plangate.NotFound):

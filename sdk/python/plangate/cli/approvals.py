@@ -84,8 +84,10 @@ def approve(
             )
         if not as_json:
             print_lines(*_print_subject(found, subject, seen))
+        if digest is None and as_json:
+            raise CommandError("--json shows no subject: pass --digest (the digest you reviewed).", USAGE)
         if digest is None and not yes:
-            if as_json or not sys.stdin.isatty():
+            if not sys.stdin.isatty():
                 raise CommandError("Not a terminal: pass --digest (the digest you reviewed) or --yes.", USAGE)
             if not _confirm():
                 raise CommandError("Nothing was decided.")
