@@ -37,6 +37,7 @@ TAGS = (
     ("references", "references", "Values that stay outside of every prompt."),
     ("state", "variables", "What agents wrote to the state of a thread."),
     ("memory", "memory", "What a runtime remembers beyond a thread."),
+    ("data", None, "Sources of data, and statements that run on them."),
     ("files", "artifacts", "The workspace of a thread: files that its agents share, with their versions."),
     ("artifacts", "artifacts", "What agents and hosts published: records that never change."),
     ("events", "events", "What happened, as pages and as streams."),

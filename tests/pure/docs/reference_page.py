@@ -47,7 +47,17 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Running it",
         "A runtime is registered and open; queries are started on it, and functions run here for it.",
-        ("create_runtime", "Runtime", "Artifacts", "Files", "QueryEvents", "CallContext", "State", "Memory"),
+        (
+            "create_runtime",
+            "Runtime",
+            "ApprovalSubject",
+            "Artifacts",
+            "Files",
+            "QueryEvents",
+            "CallContext",
+            "State",
+            "Memory",
+        ),
     ),
     (
         "Prompts",
