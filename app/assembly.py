@@ -36,6 +36,7 @@ from app.base.metrics import Metrics
 from app.base.postgres.database import Database, open_database
 from app.base.postgres.health import HealthMonitor
 from app.base.postgres.listener import Listener
+from app.base.public_url import PublicUrl
 from app.base.schema.checker import SchemaChecker
 from app.base.sealing import Sealer, derive_key
 from app.base.shares import TenantShares
@@ -72,6 +73,7 @@ from app.tenancy import idempotency
 from app.tenancy.http import Door
 from app.tenancy.secrets import Secrets
 from app.tenancy.service import Tenancy
+from app.tenancy.sessions import Sessions
 from app.tenancy.unknown_keys import UnknownKeyBounds, UnknownKeys
 from app.tools.claims import ClientCalls
 from app.tools.hints import CallNotifications
@@ -98,6 +100,8 @@ class Services:
     worker: Worker
     children: ChildProcesses | None
     tenancy: Tenancy
+    sessions: Sessions
+    cors_origins: tuple[str, ...]
     secrets: Secrets
     runtimes: Runtimes
     providers: ProviderPool
@@ -326,6 +330,8 @@ def assemble(
         settings.unknown_keys, settings.unknown_key_s, settings.unknown_keys_per_client_per_s
     )
     tenancy = Tenancy(db, sealer, UnknownKeys(key_bounds, metrics))
+    sessions = Sessions(db, tenancy, settings.session_s)
+    public_url = None if settings.public_url is None else PublicUrl.parse(settings.public_url)
     kept = Secrets(db, sealer)
     schemas = SchemaChecker()
     lookups = Lookups(settings.dns_lookups, settings.tenant_dns_lookups, on_wait=metrics.dns_wait.observe)
@@ -420,7 +426,16 @@ def assemble(
     if spans is not None:
         db.on_report(spans.enqueue)
         worker.on_taken_over(spans.enqueue_takeover)
-    queries = QueryService(runtimes, approvals, schemas, end_hooks, worker, db, hub)
+    queries = QueryService(
+        runtimes,
+        approvals,
+        schemas,
+        end_hooks,
+        worker,
+        db,
+        hub,
+        "" if public_url is None else public_url.path,
+    )
 
     def journal_hint(payload: str) -> None:
         who, _, names = payload.partition("|")
@@ -440,7 +455,7 @@ def assemble(
     listener = Listener(site.listen_dsn, channels, gap)
     return Services(
         db=db,
-        door=Door(db, tenancy, signer),
+        door=Door(db, tenancy, signer, public_url=public_url),
         hub=hub,
         journal=journal,
         streams=streams,
@@ -448,6 +463,8 @@ def assemble(
         worker=worker,
         children=children,
         tenancy=tenancy,
+        sessions=sessions,
+        cors_origins=tuple(settings.cors_origins),
         secrets=kept,
         runtimes=runtimes,
         providers=providers,
@@ -487,6 +504,7 @@ def assemble(
             workspaces.collect,
             deletions.finish_due,
             lambda: idempotency.sweep(db),
+            sessions.sweep,
         ),
         health=HealthMonitor(db),
     )

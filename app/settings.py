@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.base.egress import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
+from app.base.public_url import PublicUrl
 
 MIB = 1024 * 1024
 
@@ -62,6 +63,24 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = (
         8700
     )
+    public_url: Annotated[
+        str | None,
+        Field(
+            description="The address at which clients reach the service, such as https://example.com/plangate, if a reverse "
+            "proxy is in front."
+        ),
+    ] = None
+    cors_origins: Annotated[
+        list[str],
+        NoDecode,
+        Field(
+            description="Origins such as https://app.example.com, comma-separated, whose pages may call the API with a key."
+        ),
+    ] = []
+    session_s: Annotated[
+        int,
+        Field(ge=60, le=30 * 86_400, description="Seconds after which a browser's session ends."),
+    ] = 43_200
     drain_s: Annotated[
         float | None,
         Field(
@@ -340,7 +359,25 @@ class Settings(BaseSettings):
                 raise ValueError("must be absolute paths below /, separated by commas")
         return value
 
-    @field_validator("allow_hosts", "trusted_proxies", "source_paths", mode="before")
+    @field_validator("public_url")
+    @classmethod
+    def _public(cls, value: str | None) -> str | None:
+        return None if value is None else str(PublicUrl.parse(value))
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, value: list[str]) -> list[str]:
+        message = "must be origins such as https://app.example.com, separated by commas; * is not one"
+        for text in value:
+            try:
+                parsed = PublicUrl.parse(text)
+            except ValueError as error:
+                raise ValueError(message) from error
+            if parsed.origin != text:
+                raise ValueError(message)
+        return value
+
+    @field_validator("allow_hosts", "trusted_proxies", "source_paths", "cors_origins", mode="before")
     @classmethod
     def _hosts(cls, value: object) -> object:
         return [h.strip() for h in value.split(",") if h.strip()] if isinstance(value, str) else value

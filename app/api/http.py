@@ -22,8 +22,9 @@ import app.tenancy.routes
 import app.tools.routes
 import app.usage.routes
 import app.workspace.routes
-from app.api import errors, metrics, openapi, views
-from app.api.pages import assets, guides
+from app.api import cross_origin, errors, metrics, openapi, views
+from app.api.pages import api_docs, assets, guides
+from app.api.public_path import PublicPath
 from app.assembly import Services
 from app.base.errors import Unavailable
 from app.tenancy.http import json_response, operation_id
@@ -50,6 +51,7 @@ ROUTERS = (
     app.tools.routes.mcp,
     app.usage.routes.router,
     app.tenancy.routes.router,
+    app.tenancy.routes.sign_in,
 )
 
 
@@ -60,6 +62,7 @@ def create_app(services: Services | None = None) -> FastAPI:
         title="Plangate",
         version="0.1.0",
         lifespan=_life,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # a path that is not in the document is a 404, not a redirect to the Host header
         generate_unique_id_function=operation_id,
@@ -72,12 +75,16 @@ def create_app(services: Services | None = None) -> FastAPI:
     metrics.install(api)
     openapi.install(api)
     guides.install(api)
+    api_docs.install(api)
     assets.install(api)
     if services is not None:
         api.state.services = services
         api.state.door = services.door
         api.state.metrics = metrics.MetricsEndpoint(services, services.metrics_token)
         api.add_middleware(errors.ShutdownResponder, draining=services.streams.draining)
+        cross_origin.install(api, services.cors_origins)
+        if services.door.public_url is not None and services.door.public_url.path:
+            api.add_middleware(PublicPath, prefix=services.door.public_url.path)
     return api
 
 

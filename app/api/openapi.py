@@ -26,7 +26,10 @@ Typed plans, bound approvals, durable runs.
 
 Errors are problem details (RFC 9457) whose `type` is a stable slug. Lists come newest first, in pages with an opaque
 cursor. A POST with an `Idempotency-Key` takes effect once, and its answer is given again for 24 hours. Unknown fields
-in a body are refused; answers may gain fields."""
+in a body are refused; answers may gain fields.
+
+Programs authenticate with an API key. Pages of the service may use the session of a browser instead: its cookie takes
+the place of the key, and writes then need the header `Plangate-Request: 1`."""
 
 TAGS = (
     ("runtimes", "runtime", "Registered systems of agents: versions that never change."),
@@ -111,6 +114,8 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "read_file": (412, 416),  # If-Match; Range
     "artifact_content": (412, 416),
     "publish_artifact": (404,),  # thread, path, work
+    "start_session": (401, 403, 422, 429, 503),
+    "end_session": (409,),  # a key and no session
     "readyz": (422, 503),
 }
 
@@ -243,15 +248,20 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def scope_of(operation: dict[str, Any]) -> str | None:
-    """Return the scope that a key needs for the operation, or None if it needs no key."""
+    """Return the scope that a key needs for the operation, or None if any key will do or it needs none."""
     scopes: list[str] = [s for need in operation.get("security", ()) for s in next(iter(need.values()))]
     return scopes[0] if scopes else None
+
+
+def needs_key(operation: dict[str, Any]) -> bool:
+    """Return whether the operation needs a key or a session."""
+    return bool(operation.get("security"))
 
 
 def problems_of(path: str, method: str, operation: dict[str, Any]) -> list[int]:
     """Return the statuses of the problems that an operation can return."""
     found = set(MORE_PROBLEMS.get(operation["operationId"], ()))
-    if scope_of(operation):
+    if needs_key(operation):
         found |= {401, 403, 422, 429, 503}  # 422: also for the headers that everything takes
     if method in WITH_A_BODY:
         found |= {400, 413, 415}
@@ -284,7 +294,10 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         operation["x-plangate-scope"] = scope
         more = operation.get("description", "")
         operation["description"] = f"Needs a key with the scope `{scope}`." + (f"\n\n{more}" if more else "")
+    if needs_key(operation):
         _take_headers(method, operation)
+    elif method == "post":
+        operation.setdefault("parameters", []).append({"$ref": "#/components/parameters/Idempotency-Key"})
     if operation["operationId"] in BODIES:
         reference = f"#/components/schemas/{BODIES[operation['operationId']]}"
         operation["requestBody"]["content"]["application/json"]["schema"] = {"$ref": reference}

@@ -68,6 +68,14 @@ SELECT role FROM unnest($1::text[]) role WHERE role <> 'public' AND to_regrole(q
 
 
 # The table of migration 0006: a backup of an earlier schema has none.
+# A session that ended after the backup must not come back. TRUNCATE is not subject to row-level security.
+_END_SESSIONS: Final = """
+DO $$ BEGIN
+    IF to_regclass('public.sessions') IS NOT NULL THEN
+        TRUNCATE public.sessions;
+    END IF;
+END $$;
+"""
 _GENERATION: Final = (
     "CREATE TABLE IF NOT EXISTS public.generation (one boolean PRIMARY KEY DEFAULT true CHECK (one), "
     "number bigint NOT NULL);\n"
@@ -95,7 +103,7 @@ def finish(functions: list[str], number: int) -> str:
         "GRANT CREATE ON SCHEMA public TO plangate_scan;\n"
         f"{owners}"
         "REVOKE CREATE ON SCHEMA public FROM plangate_scan;\n"
-        f"{_END_PROCESSES}{_GENERATION}"
+        f"{_END_PROCESSES}{_END_SESSIONS}{_GENERATION}"
         f"INSERT INTO public.generation (number) VALUES ({number:d}) "
         "ON CONFLICT (one) DO UPDATE SET number = excluded.number;\n"
         "COMMIT;\n"

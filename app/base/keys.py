@@ -1,4 +1,4 @@
-"""API keys: `plg_`, 43 random characters, and a checksum of 6.
+"""API keys: `plg_`, 43 random characters, and a checksum of 6. Sessions and tickets have prefixes of their own.
 
 The prefix lets people and secret scanners recognize a key. The checksum lets the service reject a typo, and a
 scanner drop a false alarm, without a lookup. Only the SHA-256 is stored: 256 random bits cannot be guessed,
@@ -14,29 +14,34 @@ import zlib
 from typing import Final
 
 KEY_PREFIX: Final = "plg_"
+SESSION_PREFIX: Final = "pls_"
+TICKET_PREFIX: Final = "plt_"
 
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_BYTES: Final = 32
 _RANDOM_CHARS: Final = 43  # 62**43 > 2**256
 _CHECK_CHARS: Final = 6  # 62**6 > 2**32
-_SHAPE: Final = re.compile(rf"{KEY_PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARS + _CHECK_CHARS}}}")
+_SHAPE: Final = re.compile(rf"(pl[gst]_)[0-9A-Za-z]{{{_RANDOM_CHARS + _CHECK_CHARS}}}")
 
 
-def new_key() -> tuple[str, bytes]:
+def new_key(prefix: str = KEY_PREFIX) -> tuple[str, bytes]:
     """Return a new key, which is shown to its owner once, and its hash to store (32 bytes)."""
-    body = KEY_PREFIX + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES)), _RANDOM_CHARS)
+    body = prefix + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES)), _RANDOM_CHARS)
     key = body + _checksum(body)
     return key, hash_key(key)
 
 
-def has_key_shape(text: str) -> bool:
+def has_key_shape(text: str, prefix: str = KEY_PREFIX) -> bool:
     """Return whether `text` has the prefix, length, alphabet and checksum of a key. The key may still be
     unknown.
 
     The checksum detects every error of up to 32 consecutive bits, and misses others with a chance of 1 in 4
     billion.
     """
-    return _SHAPE.fullmatch(text) is not None and _checksum(text[:-_CHECK_CHARS]) == text[-_CHECK_CHARS:]
+    shape = _SHAPE.fullmatch(text)
+    if shape is None or shape[1] != prefix:
+        return False
+    return _checksum(text[:-_CHECK_CHARS]) == text[-_CHECK_CHARS:]
 
 
 def hash_key(text: str) -> bytes:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.journal.open_streams import OpenStream
 from app.journal.streams import Streams
-from app.tenancy.http import door_of
+from app.tenancy.http import credential_of, door_of
 from app.tenancy.models import Caller
 
 SHUTDOWN_GRACE_S = (
@@ -62,13 +62,13 @@ async def claim_stream(request: Request, caller: Caller) -> AsyncIterator[OpenSt
 
 
 def key_check(request: Request) -> Callable[[], Awaitable[bool]]:
-    """Return a check whether this request's key is still valid, which an open stream calls every few
+    """Return a check whether this request's key or session is still valid, which an open stream calls every few
     seconds."""
-    authorization = request.headers.get("authorization", "")
+    credential = credential_of(request)
     tenancy = door_of(request).tenancy
 
     async def check() -> bool:
-        return await tenancy.is_key_valid(authorization)
+        return await tenancy.is_valid(credential)
 
     return check
 

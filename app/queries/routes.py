@@ -27,7 +27,7 @@ from app.journal.models import QueryKey
 from app.queries import threads, views
 from app.queries.deletion import Deletions
 from app.queries.schemas import ForkThread, MakeThread, Resume, SubmitQuery
-from app.queries.service import QueryService, links
+from app.queries.service import QueryService
 from app.tenancy.http import (
     GatedRoute,
     Operation,
@@ -99,7 +99,7 @@ async def stream_new_query(
             query_id = str(first.object_id)
         frames = get_streams(request).sse(caller.tenant, query_id, 0, None, key_check(request))
         stream = SseResponse(frames, place)
-        stream.headers["location"] = links(query_id)["self"]
+        stream.headers["location"] = queries.links(query_id)["self"]
         return stream
 
 

@@ -66,15 +66,12 @@ class AcceptedSubmission:
     thread_id: str
     runtime_id: str
     status: str
-
-    @property
-    def links(self) -> dict[str, str]:
-        """Paths of the query's own routes."""
-        return links(self.id)
+    links: dict[str, str]
 
 
-def links(query_id: str) -> dict[str, str]:
-    base = f"/queries/{query_id}"
+def links(query_id: str, public_path: str) -> dict[str, str]:
+    """Return the paths of the query's own routes, below the path prefix of the service."""
+    base = f"{public_path}/queries/{query_id}"
     return {"self": base} | {name: f"{base}/{name}" for name in ("events", "stream", "cancel", "work")}
 
 
@@ -88,8 +85,10 @@ class QueryService:
         worker: Worker,
         db: Database,
         hub: Hub,
+        public_path: str = "",
     ) -> None:
         self._hub = hub
+        self._public_path = public_path
         self._db = db
         self._runtimes = runtimes
         self._approvals = approvals
@@ -248,9 +247,12 @@ class QueryService:
         finally:
             if worker is not None and not began:
                 worker.unreserve()
-        return AcceptedSubmission(
-            query_id, thread_id, runtime.id, "running" if outcome == "started" else "queued"
-        )
+        status = "running" if outcome == "started" else "queued"
+        return AcceptedSubmission(query_id, thread_id, runtime.id, status, self.links(query_id))
+
+    def links(self, query_id: str) -> dict[str, str]:
+        """Return the paths of the query's own routes."""
+        return links(query_id, self._public_path)
 
     async def accept_plan(
         self, tx: Tx, caller: Caller, asked: Submission, runtime: Runtime, plan_id: str
@@ -354,9 +356,8 @@ class QueryService:
         row = await queries_store.full(tx, query_id) if is_id("qry_", query_id) else None
         if row is None:
             raise NotFound(f"There is no query {query_id!r}.")
-        return to_wire(
-            QueryView, _summary(row), open_approvals=await self._approvals.open_of_query(tx, query_id)
-        )
+        approvals = await self._approvals.open_of_query(tx, query_id)
+        return to_wire(QueryView, _summary(row), open_approvals=approvals, links=self.links(query_id))
 
     async def exists(self, tx: Tx, query_id: str) -> None:
         """NotFound unless the tenant has this query."""
@@ -367,7 +368,7 @@ class QueryService:
         self, tx: Tx, before: str | None, filters: list[str | None], limit: int
     ) -> list[dict[str, Any]]:
         return [
-            to_wire(QuerySummary, _summary(row))
+            to_wire(QuerySummary, _summary(row), links=self.links(row["id"]))
             for row in await queries_store.page(tx, before, *filters, limit)
         ]
 
@@ -390,4 +391,4 @@ def _summary(row: Any) -> dict[str, Any]:
         "metadata": request.get("metadata"),
         "plan_id": request.get("planId"),
     }
-    return {**row, **asked, "links": links(row["id"])}
+    return {**row, **asked}

@@ -34,10 +34,12 @@ from app.base.json import strict_json
 from app.base.json.offload import offload
 from app.base.json.parsing import Parser
 from app.base.postgres.database import Database, Tx
+from app.base.public_url import PublicUrl
 from app.base.traces import parse_traceparent
 from app.tenancy import idempotency
-from app.tenancy.models import Caller
-from app.tenancy.service import Tenancy
+from app.tenancy.cookies import session_credential
+from app.tenancy.models import Caller, Credential
+from app.tenancy.service import Tenancy, parse_authorization
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_PAGE = 500
@@ -103,9 +105,7 @@ class GatedRoute(NamedRoute):
         async def gated(request: Request) -> Response:
             _refuse_nul(request)
             if request.method in ("POST", "PUT", "PATCH"):
-                # Nobody without a key makes us read, let alone parse.
-                authorization = request.headers.get("authorization")
-                await door_of(request).tenancy.authenticate_key(authorization, host_of(request))
+                await self.admit(request)
                 if (key := request.headers.get("idempotency-key")) is not None:
                     idempotency.validate_key(key)
                 async with self.opened(request, await _body(request, limit)):
@@ -113,6 +113,10 @@ class GatedRoute(NamedRoute):
             return await handle(request)
 
         return gated
+
+    async def admit(self, request: Request) -> None:
+        """Reject a client without a valid key or session before its body is read, let alone parsed."""
+        await door_of(request).tenancy.find_caller(credential_of(request), host_of(request))
 
     @asynccontextmanager
     async def opened(self, request: Request, body: bytearray) -> AsyncIterator[None]:
@@ -186,6 +190,7 @@ class Door:
     tenancy: Tenancy
     signer: CursorSigner
     parser: Parser = field(default_factory=Parser)
+    public_url: PublicUrl | None = None
 
 
 def path_of(request: Request) -> str:
@@ -210,6 +215,24 @@ def door_of(request: Request) -> Door:
     return door
 
 
+def credential_of(request: Request) -> Credential:
+    """Return the key of the request, or else its session. Raise Unauthenticated, or CrossSiteRequest for a session."""
+    authorization = request.headers.get("authorization")
+    if authorization is None:
+        credential = session_credential(request, door_of(request).public_url)
+        if credential is not None:
+            return credential
+    return parse_authorization(authorization)
+
+
+def address_of(request: Request) -> str:
+    """Return the address of the service as the client sees it, without a slash at its end."""
+    public_url = door_of(request).public_url
+    if public_url is not None:
+        return str(public_url)
+    return f"{request.url.scheme}://{request.headers.get('host', '')}"
+
+
 bearer = HTTPBearer(auto_error=False, description="An API key of a tenant, or the operator's.")
 
 
@@ -222,7 +245,7 @@ async def _caller(
     if request.method == "POST" and path_of(request) == "/runtimes":
         spec_tenant = _resource_id(getattr(request, "_json", None))
     caller = await door_of(request).tenancy.authenticate(
-        request.headers.get("authorization"),
+        credential_of(request),
         request.headers.get("plangate-tenant"),
         request.headers.get("plangate-principal"),
         spec_tenant=spec_tenant,
@@ -230,11 +253,11 @@ async def _caller(
     )
     for scope in scopes.scopes:
         caller.require_scope(scope)
-    _refuse_unknown(request)
+    refuse_unknown(request)
     return caller
 
 
-def _refuse_unknown(request: Request) -> None:
+def refuse_unknown(request: Request) -> None:
     """Raise Invalid for unknown parameters and fields: a misspelled filter would list too much, and a
     misspelled field would be lost."""
     if not request.query_params:
@@ -257,10 +280,10 @@ def _resource_id(body: Any) -> str | None:
     return id if isinstance(id, str) else None
 
 
-def calling(scope: str) -> Any:
-    """Return the dependency that gives the caller of a route that needs `scope` and begins its transaction
-    itself. The OpenAPI document shows the scope."""
-    return Security(_caller, scopes=[scope])
+def calling(*scopes: str) -> Any:
+    """Return the dependency that gives the caller of a route that needs `scopes` and begins its transaction
+    itself. Without scopes any key will do. The OpenAPI document shows the scope."""
+    return Security(_caller, scopes=list(scopes))
 
 
 def json_response(body: Any, status: int = 200, location: str | None = None) -> Response:
@@ -342,9 +365,9 @@ async def _key(request: Request, caller: Caller, identity: bytes | None) -> idem
     return idempotency.Key.of(caller.principal, request.method, path_of(request), given, body)
 
 
-def operation(scope: str) -> Any:
-    """Return the dependency that gives the `Operation` of a route that needs `scope`."""
-    authenticated = Security(_caller, scopes=[scope])
+def operation(*scopes: str) -> Any:
+    """Return the dependency that gives the `Operation` of a route that needs `scopes`; without scopes any key will do."""
+    authenticated = calling(*scopes)
 
     async def begun(request: Request, caller: Caller = authenticated) -> AsyncIterator[Operation]:
         async with begin(request, caller) as this:

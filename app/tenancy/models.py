@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from app.base.errors import Forbidden
 
@@ -38,11 +38,30 @@ LOCAL_TENANT = "local"
 
 
 @dataclass(frozen=True, slots=True)
+class Credential:
+    """What a request authenticates with, as the hash that is stored: an API key, or the session of a browser."""
+
+    kind: Literal["key", "session"]
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser's session, from its start until it expires or is ended. `key_tenant` is the tenant of its key: `*` for
+    the operator's."""
+
+    id: str
+    expires_at: datetime
+    key_tenant: str
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """An authenticated request: its tenant, the person or program behind it, and what it may do.
 
     `tools` are the only names that the key may serve; None is any. The operator's key may name any tenant.
-    `expires_at` is when the key stops working; None is never.
+    `expires_at` is when the key stops working; None is never. `session` is set for a request with a session, which
+    acts for one principal of one tenant.
     """
 
     tenant: str
@@ -52,6 +71,7 @@ class Caller:
     tools: frozenset[str] | None = None
     operator: bool = False
     expires_at: datetime | None = None
+    session: Session | None = None
 
     def has_scope(self, scope: str) -> bool:
         """Return whether the key has this scope; `admin` includes all."""

@@ -1,25 +1,58 @@
-"""Keys and secrets over HTTP. A key is shown once; a secret never."""
+"""Keys, sessions and secrets over HTTP. A key is shown once; a secret never."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 from plangate.spec.base import at_most
-from pydantic import AwareDatetime, Field, field_validator
+from pydantic import AwareDatetime, Field, field_validator, model_validator
 
-from app.base.errors import NotFound
+from app.base.errors import Conflict, NotFound
 from app.base.responses import to_wire
 from app.tenancy import store, views
-from app.tenancy.http import Body, GatedRoute, Operation, Paging, operation, service
+from app.tenancy.cookies import clear_cookie, refuse_other_sites, set_cookie
+from app.tenancy.http import (
+    Body,
+    GatedRoute,
+    Operation,
+    Paging,
+    address_of,
+    begin,
+    calling,
+    door_of,
+    host_of,
+    json_response,
+    operation,
+    refuse_unknown,
+    service,
+)
+from app.tenancy.models import Caller
 from app.tenancy.secrets import Secrets
-from app.tenancy.service import Tenancy
+from app.tenancy.service import Tenancy, parse_key
+from app.tenancy.sessions import Sessions
+
+
+class SignInRoute(GatedRoute):
+    """The route that takes a key or a ticket in its body. A page of another origin cannot use it."""
+
+    max_body_bytes = 4096
+
+    async def admit(self, request: Request) -> None:
+        refuse_other_sites(request)
+        refuse_unknown(request)
+
 
 router = APIRouter(route_class=GatedRoute, tags=["keys and secrets"])
+sign_in = APIRouter(route_class=SignInRoute, tags=["keys and secrets"])
 
 SecretName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 TenancyService = Annotated[Tenancy, service("tenancy")]
+SessionService = Annotated[Sessions, service("sessions")]
+AnyKey = Annotated[Operation, operation()]
 Administering = Annotated[Operation, operation("admin")]
 Writing = Annotated[Operation, operation("runtimes:write")]
 
@@ -42,6 +75,24 @@ class CreateKey(Body):
             return given.astimezone(UTC) if given.tzinfo else given
         except OverflowError as error:
             raise ValueError("must be within the years 1 to 9999 in UTC") from error
+
+
+class StartSession(Body):
+    """Exactly one of `key` and `ticket`. With the operator's key, `tenant` is the tenant of the session; `principal`
+    needs a key with the scope `act-as`. A ticket has both already."""
+
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    ticket: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    tenant: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    principal: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> StartSession:
+        if (self.key is None) == (self.ticket is None):
+            raise ValueError("send either key or ticket")
+        if self.ticket is not None and (self.tenant, self.principal) != (None, None):
+            raise ValueError("a ticket has its tenant and principal already: leave them out")
+        return self
 
 
 class PutSecret(Body):
@@ -81,6 +132,85 @@ async def revoke_key(
         raise NotFound(f"There is no key {key_id!r}.")
     op.tx.after_commit(tenancy.expire_cached_keys)
     return await op.respond({"id": key_id, "revoked": True})
+
+
+@router.get(
+    "/whoami",
+    summary="Return who this request is, and the version of the service",
+    description="Any key or session will do.",
+    response_model=views.WhoAmI,
+)
+async def whoami(caller: Annotated[Caller, calling()]) -> Response:
+    return _private(json_response(_whoami(caller)))
+
+
+@sign_in.post(
+    "/session",
+    summary="Start a session for a browser",
+    description="Sets an HttpOnly, SameSite=Strict cookie, which is Secure except on loopback. The session acts for one "
+    "principal of one tenant with the scopes of the key, and ends with the key. With the cookie, writes need the header "
+    "`Plangate-Request: 1`.",
+    response_model=views.WhoAmI,
+)
+async def start_session(
+    request: Request, body: StartSession, tenancy: TenancyService, sessions: SessionService
+) -> Response:
+    host = host_of(request)
+    if body.key is not None:
+        caller = await tenancy.authenticate(parse_key(body.key), body.tenant, body.principal, host=host)
+    else:
+        caller = await sessions.find_ticket(body.ticket or "", host)
+    async with begin(request, caller) as op:
+        text, started = await sessions.start(op.tx, caller, body.ticket)
+        caller = replace(caller, scopes=caller.scopes - {"act-as"}, session=started)
+        response = await op.respond(_whoami(caller), object_id=started.id, secret=True)
+    set_cookie(request, response, door_of(request).public_url, text, started)
+    return response
+
+
+@router.delete("/session", summary="End the session of this request", response_model=views.SessionEnded)
+async def end_session(op: AnyKey, sessions: SessionService) -> Response:
+    session = op.caller.session
+    if session is None:
+        raise Conflict(
+            "This request has a key and no session. To end a key, revoke it with DELETE /keys/{id}."
+        )
+    await sessions.end(op.tx, session)
+    response = await op.respond({"id": session.id, "ended": True})
+    clear_cookie(op.request, response, door_of(op.request).public_url)
+    return response
+
+
+@router.post(
+    "/session/tickets",
+    summary="Create a ticket, with which a person signs in without the key",
+    description="It starts one session, within five minutes, for the tenant and principal of this request. It is in the "
+    "fragment of `url`, which browsers do not send to servers. A repeated Idempotency-Key is a 409.",
+    response_model=views.Ticket,
+)
+async def create_ticket(op: AnyKey, sessions: SessionService) -> Response:
+    text, ticket = await sessions.create_ticket(op.tx, op.caller)
+    url = f"{address_of(op.request)}/docs#ticket={text}"
+    body = to_wire(views.Ticket, ticket, ticket=text, url=url)
+    return _private(await op.respond(body, object_id=ticket.id, secret=True))
+
+
+def _whoami(caller: Caller) -> dict[str, Any]:
+    session = caller.session
+    return to_wire(
+        views.WhoAmI,
+        caller,
+        scopes=sorted(caller.scopes),
+        tools=None if caller.tools is None else sorted(caller.tools),
+        version=version("plangate-server"),
+        session_id=None if session is None else session.id,
+        expires_at=caller.expires_at if session is None else session.expires_at,
+    )
+
+
+def _private(response: Response) -> Response:
+    response.headers["cache-control"] = "no-store"
+    return response
 
 
 @router.put(

@@ -19,8 +19,16 @@ from app.base.keys import has_key_shape, hash_key, new_key
 from app.base.postgres.database import TENANT_ID, Database, Tx
 from app.base.sealing import Sealer, secret_context
 from app.tenancy import store
-from app.tenancy.models import DEFAULT_LIMITS, LOCAL_TENANT, OPERATOR_TENANT, SCOPES, Caller
-from app.tenancy.unknown_keys import UnknownKeys, unknown_key_error
+from app.tenancy.models import (
+    DEFAULT_LIMITS,
+    LOCAL_TENANT,
+    OPERATOR_TENANT,
+    SCOPES,
+    Caller,
+    Credential,
+    Session,
+)
+from app.tenancy.unknown_keys import UnknownKeys, unknown_key_error, unknown_session_error
 
 KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
@@ -69,27 +77,32 @@ class Tenancy:
 
     async def authenticate(
         self,
-        authorization: str | None,
+        credential: Credential,
         tenant: str | None,
         principal: str | None,
         *,
         spec_tenant: str | None = None,
         host: str = "",
     ) -> Caller:
-        """Return the caller for an `Authorization` header.
+        """Return the caller for a credential.
 
         The operator's key takes its tenant from the header `Plangate-Tenant`, or from the spec at a
-        registration; the default is `local`.
+        registration; the default is `local`. A session has its tenant and principal since it began.
         """
-        caller = await self.authenticate_key(authorization, host)
+        caller = await self.find_caller(credential, host)
         if caller.operator:
             caller = replace(caller, tenant=_operator_tenant(tenant, spec_tenant))
             await self.get_tenant(caller.tenant, create=True)
         elif tenant is not None and tenant != caller.tenant:
             raise Unauthenticated(
-                "This key belongs to a different tenant than the header Plangate-Tenant names."
+                f"This {credential.kind} belongs to a different tenant than the header Plangate-Tenant names."
             )
-        if principal is not None:
+        if principal is not None and caller.session is not None:
+            if principal != caller.principal:
+                raise Forbidden(
+                    f"This session acts for {caller.principal!r}. To act for somebody else, start another session."
+                )
+        elif principal is not None:
             if not caller.has_scope("act-as"):
                 raise Forbidden("Plangate-Principal needs a key with the scope 'act-as'.")
             if not 0 < len(principal) <= MAX_PRINCIPAL_CHARS:
@@ -99,27 +112,26 @@ class Tenancy:
         return caller
 
     async def authenticate_key(self, authorization: str | None, host: str = "") -> Caller:
-        """Return the owner of this key, before anything else of the request is read. `host` is the client's
-        address.
+        """Return the owner of the key in an `Authorization` header. `host` is the client's address.
 
         Raise Unauthenticated, or TooManyUnknownKeys.
         """
-        if not authorization or not authorization.startswith("Bearer "):
-            raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
-        key = authorization[7:].strip()
-        if not has_key_shape(key):
-            raise Unauthenticated("This is not a valid key of this service: it is mistyped or truncated.")
-        return await self._find_caller(hash_key(key), host)
+        return await self.find_caller(parse_authorization(authorization), host)
 
-    async def _find_caller(self, hash: bytes, host: str = "") -> Caller:
-        """Return the owner of a key. Concurrent requests with the same key share one lookup."""
+    async def find_caller(self, credential: Credential, host: str = "") -> Caller:
+        """Return the owner of a credential, before anything else of the request is read. `host` is the client's
+        address.
+
+        Concurrent requests with the same credential share one lookup. Raise Unauthenticated, or TooManyUnknownKeys.
+        """
+        hash = credential.hash
         kept = self._keys.get(hash)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
         self.unknown_keys.check(hash)
         lookup = self._lookups.get(hash)
         if lookup is None:
-            lookup = asyncio.create_task(self._look_up(hash, host), name="key-lookup")
+            lookup = asyncio.create_task(self._look_up(credential, host), name="key-lookup")
             self._lookups[hash] = lookup
             lookup.add_done_callback(lambda done: self._finish_lookup(hash, done))
         return await asyncio.shield(lookup)
@@ -129,47 +141,38 @@ class Tenancy:
         if not lookup.cancelled():
             lookup.exception()  # retrieve it, even if no waiter is left
 
-    async def _look_up(self, hash: bytes, host: str) -> Caller:
+    async def _look_up(self, credential: Credential, host: str) -> Caller:
         now = time.monotonic()
+        hash = credential.hash
         new = hash not in self._keys  # a key that was valid a while ago is looked up again without a limit
         if new:
             self.unknown_keys.spend(host)
-        row, answered = None, False
+        caller, answered = None, False
         try:
             async with self._db.transaction("") as tx:
-                row = await store.find_key(tx, hash)
+                caller = await (_load_key if credential.kind == "key" else _load_session)(tx, hash)
             answered = True
         finally:
-            if new and not (answered and row is None):
+            if new and not (answered and caller is None):
                 self.unknown_keys.refund(host)
-        if row is None:
+        if caller is None:
             self._keys.pop(hash, None)
             self.unknown_keys.remember(hash)
-            raise unknown_key_error()
-        good_for = KEY_CACHE_S
-        if row["expires_at"] is not None:
-            good_for = min(good_for, (row["expires_at"] - datetime.now(UTC)).total_seconds())
-        caller = Caller(
-            row["tenant_id"],
-            row["principal"],
-            frozenset(row["scopes"]),
-            row["id"],
-            None if row["tools"] is None else frozenset(row["tools"]),
-            operator=row["tenant_id"] == OPERATOR_TENANT,
-            expires_at=row["expires_at"],
-        )
-        self._keys[hash] = (now + good_for, caller)
+            raise unknown_key_error() if credential.kind == "key" else unknown_session_error()
+        ends = [caller.expires_at, None if caller.session is None else caller.session.expires_at]
+        remaining = [(end - datetime.now(UTC)).total_seconds() for end in ends if end is not None]
+        self._keys[hash] = (now + min(KEY_CACHE_S, *remaining) if remaining else now + KEY_CACHE_S, caller)
         while len(self._keys) > MAX_CACHED_KEYS:
             self._keys.popitem(last=False)
         return caller
 
-    async def is_key_valid(self, authorization: str) -> bool:
-        """Return whether the key of an open stream is still valid, which is checked every few seconds.
+    async def is_valid(self, credential: Credential) -> bool:
+        """Return whether the key or session of an open stream is still valid, which is checked every few seconds.
 
         During an outage the answer is True: it cannot be checked, and there is nothing new to read either.
         """
         try:
-            await self._find_caller(hash_key(authorization[7:].strip()))
+            await self.find_caller(credential)
         except Unauthenticated:
             return False
         except (Unavailable, TooManyRequests):
@@ -311,8 +314,56 @@ class Tenancy:
         }
 
     def expire_cached_keys(self) -> None:
-        """Look up every key again: a revocation takes effect in this process immediately."""
+        """Look up every key and session again: a revocation takes effect in this process immediately."""
         self._keys = OrderedDict((hash, (0.0, caller)) for hash, (_, caller) in self._keys.items())
+
+
+def parse_authorization(authorization: str | None) -> Credential:
+    """Return the key of an `Authorization` header. Raise Unauthenticated."""
+    if not authorization or not authorization.startswith("Bearer "):
+        raise Unauthenticated("Send the header `Authorization: Bearer <key>`.")
+    return parse_key(authorization[7:].strip())
+
+
+def parse_key(text: str) -> Credential:
+    """Return the credential for the text of a key. Raise Unauthenticated for a text that is no key."""
+    if not has_key_shape(text):
+        raise Unauthenticated("This is not a valid key of this service: it is mistyped or truncated.")
+    return Credential("key", hash_key(text))
+
+
+async def _load_key(tx: Tx, hash: bytes) -> Caller | None:
+    row = await store.find_key(tx, hash)
+    if row is None:
+        return None
+    return Caller(
+        row["tenant_id"],
+        row["principal"],
+        frozenset(row["scopes"]),
+        row["id"],
+        None if row["tools"] is None else frozenset(row["tools"]),
+        operator=row["tenant_id"] == OPERATOR_TENANT,
+        expires_at=row["expires_at"],
+    )
+
+
+async def _load_session(tx: Tx, hash: bytes) -> Caller | None:
+    """Return the caller of a session. It is never the operator: its tenant is fixed."""
+    row = await store.find_session(tx, hash)
+    return None if row is None or row["is_ticket"] else session_caller(row)
+
+
+def session_caller(row: Any) -> Caller:
+    """Return the caller that a row of a session or ticket stands for."""
+    return Caller(
+        row["tenant_id"],
+        row["principal"],
+        frozenset(row["scopes"]),
+        row["key_id"],
+        None if row["tools"] is None else frozenset(row["tools"]),
+        expires_at=row["key_expires_at"],
+        session=Session(row["id"], row["expires_at"], row["key_tenant_id"]),
+    )
 
 
 def _is_name(text: str, max_chars: int) -> bool:

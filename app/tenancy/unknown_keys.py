@@ -102,3 +102,7 @@ class UnknownKeys:
 
 def unknown_key_error() -> Unauthenticated:
     return Unauthenticated("This key is unknown, expired or revoked.")
+
+
+def unknown_session_error() -> Unauthenticated:
+    return Unauthenticated("This session has ended: it expired, or its key was revoked. Sign in again.")

@@ -59,3 +59,31 @@ class SecretPage(View):
 class SecretDeleted(View):
     name: str
     deleted: Literal[True]
+
+
+class WhoAmI(View):
+    """Who a request is, and what it may do. `tools` null may serve any."""
+
+    principal: str
+    tenant: str
+    scopes: list[Scope]
+    tools: list[str] | None
+    version: Annotated[str, Field(description="The version of the service.")]
+    session_id: Annotated[str | None, Field(description="The session of the request, null with a key.")]
+    expires_at: Annotated[
+        datetime | None, Field(description="When the key or the session ends, null for a key without an end.")
+    ]
+
+
+class Ticket(View):
+    """A ticket just created. `ticket` is its text, shown this once; the page at `url` starts a session with it."""
+
+    id: str
+    ticket: str
+    url: Annotated[str, Field(description="A page of the service, with the ticket in the fragment.")]
+    expires_at: datetime
+
+
+class SessionEnded(View):
+    id: str
+    ended: Literal[True]

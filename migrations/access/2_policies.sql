@@ -13,7 +13,7 @@ BEGIN
             || CASE WHEN t IN ('threads', 'queries', 'plans') THEN ' AND NOT deleted' ELSE '' END;
         EXECUTE format('CREATE POLICY of_tenant ON %I TO plangate_app USING (%s) WITH CHECK (%s)', t, visible, visible);
     END LOOP;
-    FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'idempotency', 'threads', 'queries', 'lost_leases', 'work_records', 'events',
+    FOREACH t IN ARRAY ARRAY['tenants', 'api_keys', 'sessions', 'idempotency', 'threads', 'queries', 'lost_leases', 'work_records', 'events',
         'approvals', 'plans', 'plan_revisions', 'plan_transitions', 'plan_snapshots', 'plan_actions', 'reference_values',
         'reference_pins', 'outgoing_calls', 'documents', 'document_writes', 'call_variables', 'blobs', 'workspaces',
         'workspace_versions', 'workspace_files', 'artifact_chains', 'artifacts', 'artifact_tags', 'artifact_parents',

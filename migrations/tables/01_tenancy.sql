@@ -38,6 +38,26 @@ CREATE TABLE api_keys (
     PRIMARY KEY (tenant_id, id)
 );
 
+-- Sessions of browsers, and the tickets that are exchanged for one. Each acts for one principal of one tenant, with the
+-- scopes that it began with, and ends with its key.
+CREATE TABLE sessions (
+    tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
+    id text COLLATE "C" NOT NULL,
+    hash bytea NOT NULL UNIQUE CHECK (length(hash) = 32),
+    is_ticket boolean NOT NULL,
+    key_tenant_id text COLLATE "C" NOT NULL,  -- '*' for the operator's key
+    key_id text COLLATE "C" NOT NULL,
+    principal text NOT NULL,
+    scopes text[] NOT NULL,
+    tools text[],
+    created_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, id),
+    FOREIGN KEY (key_tenant_id, key_id) REFERENCES api_keys (tenant_id, id)
+);
+CREATE INDEX sessions_of_key ON sessions (tenant_id, key_id, is_ticket, id);
+CREATE INDEX sessions_expiry ON sessions (expires_at);
+
 CREATE TABLE secrets (
     tenant_id text COLLATE "C" NOT NULL REFERENCES tenants,
     name text NOT NULL,

@@ -138,12 +138,19 @@ async def test_a_restored_database_is_the_saved_one(
 ) -> None:
     async with world(site, cluster.operator_key) as running:
         made = await fill(running)
+        await running.api.do("/session", {"key": running.operator_key, "tenant": "acme"})
+        await running.api.do("/session/tickets")
         manifest = await save_site(site, to)  # the service runs meanwhile
     assert manifest.bodies.count == 1
+    assert (await rows(site))["sessions"] == 2
     assert await restore_site(to, blank) == 1
     saved, restored = [await asyncio.to_thread(schema_of, superuser_dsn(s)) for s in (site, blank)]
     assert restored == saved
-    assert await rows(blank) == {**await rows(site), "generation": 1}
+    assert await rows(blank) == {
+        **await rows(site),
+        "generation": 1,
+        "sessions": 0,
+    }  # everybody signs in again
     async with world(blank, cluster.operator_key) as running:
         assert good_text(await running.api.get(f"/artifacts/{made['artifact']}/content")) == "the body"
         services = running.services

@@ -30,6 +30,7 @@ SPANNING = {
     "release_leases",
     "query_heads",
     "find_key",
+    "find_session",
     "create_tenant",
     "key_exists",
     "due_approvals",
@@ -44,6 +45,7 @@ SPANNING = {
     "operator_counts",
     "sweep_references",
     "sweep_idempotency",
+    "sweep_sessions",
 }
 
 
@@ -77,7 +79,8 @@ async def test_every_tenant_table_has_forced_row_level_security(owner: Any) -> N
         " (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey) AND a.attname = 'tenant_id')",
         list(cell_wide),
     )
-    assert {r["name"] for r in unique} == {"api_keys_hash_key"}  # the directory: a key says whose it is
+    # the directory: a key or a session says whose it is
+    assert {r["name"] for r in unique} == {"api_keys_hash_key", "sessions_hash_key"}
 
 
 async def test_the_policies_of_the_service_name_its_tenant_both_ways(owner: Any) -> None:

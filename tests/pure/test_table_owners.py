@@ -25,7 +25,7 @@ OWNED = {
     "queries": {"threads"},
     "references": {"reference_pins", "reference_uses", "reference_values"},
     "runtimes": {"runtimes", "signing_secrets"},
-    "tenancy": {"api_keys", "idempotency", "installation", "secrets", "tenants"},
+    "tenancy": {"api_keys", "idempotency", "installation", "secrets", "sessions", "tenants"},
     "tools": {"outgoing_calls"},
     "workspace": {"blobs", "workspace_files", "workspace_versions", "workspaces"},
 }

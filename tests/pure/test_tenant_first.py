@@ -27,6 +27,7 @@ SPANNING = {
     "due_limits",
     "end_process",
     "find_key",
+    "find_session",
     "key_exists",
     "operator_counts",
     "presume_dead",
@@ -36,6 +37,7 @@ SPANNING = {
     "stranded_queries",
     "sweep_idempotency",
     "sweep_references",
+    "sweep_sessions",
     "take_lost_leases",
     "tenant_ids",
 }

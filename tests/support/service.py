@@ -47,10 +47,14 @@ def folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def serving(
-    at: Path, settings: Mapping[str, str] | None = None, open_files: tuple[int, int] | None = None
+    at: Path,
+    settings: Mapping[str, str] | None = None,
+    open_files: tuple[int, int] | None = None,
+    port: int = 0,
 ) -> Iterator[Service]:
     """Runs until the block ends. `at` is a directory of the caller's, `open_files` the soft and hard limits."""
-    with started(at, settings, open_files=open_files) as (process, lines):
+    command = ("serve", "--port", str(port))
+    with started(at, settings, command, open_files) as (process, lines):
         listens, key_in = (next(lines) for _ in range(2))
         assert listens, (at / "log").read_text()[-2000:]
         key = Path(key_in.rsplit(" ", 1)[1]).read_text().strip()

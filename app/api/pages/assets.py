@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
@@ -16,17 +19,21 @@ STATIC: Final = Path(__file__).parent / "static"
 MEDIA_TYPE_BY_SUFFIX: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
+SWAGGER_UI: Final = ("swagger-ui-bundle.js", "swagger-ui.css")
+
+
 @cache
-def read_asset(name: str) -> bytes | None:
-    """Return the bytes of an asset, or None if there is none of this name. Only a fixed set of names is ever read."""
-    return ASSETS[name].read_bytes() if name in ASSETS else None
+def assets() -> Mapping[str, Traversable]:
+    """Return the files of this package and of Swagger UI by name. Only these are ever read."""
+    own = {file.name: file for file in STATIC.iterdir() if file.suffix in MEDIA_TYPE_BY_SUFFIX}
+    vendor = files("fastapi_swagger") / "resources"
+    return {**own, **{name: vendor / name for name in SWAGGER_UI}}
 
 
-def _own_assets() -> dict[str, Path]:
-    return {file.name: file for file in STATIC.iterdir() if file.suffix in MEDIA_TYPE_BY_SUFFIX}
-
-
-ASSETS: Final = _own_assets()
+@cache
+def read_asset(name: str) -> bytes:
+    """Return the bytes of an asset, which are kept. Raise KeyError if there is none of this name."""
+    return assets()[name].read_bytes()
 
 
 def install(api: FastAPI) -> None:
@@ -34,9 +41,8 @@ def install(api: FastAPI) -> None:
 
     def asset(request: Request) -> Response:
         name = request.path_params["name"]
-        body = read_asset(name) if name in ASSETS else None
-        if body is None:
+        if name not in assets():
             raise HTTPException(404)
-        return static_response(request, body, MEDIA_TYPE_BY_SUFFIX[ASSETS[name].suffix])
+        return static_response(request, read_asset(name), MEDIA_TYPE_BY_SUFFIX[Path(name).suffix])
 
     api.router.routes.append(Route("/assets/{name}", asset, include_in_schema=False))

@@ -91,6 +91,12 @@ def html_document(documentation: Documentation, page: GuidePage) -> str:
     )
 
 
+def _base(request: Request) -> str:
+    """Return the public address with a slash, or nothing if there is none: links are relative then."""
+    context = getattr(request.app.state, "door", None)
+    return "" if context is None or context.public_url is None else f"{context.public_url}/"
+
+
 def install(api: FastAPI) -> None:
     """Add the routes. They are not operations of the API, so the API document does not have them."""
     guides = Guides(root_folder())
@@ -116,7 +122,7 @@ def install(api: FastAPI) -> None:
 
     async def list_pages(request: Request) -> Response:
         name = request.scope["path"].rpartition("/")[2]
-        return static_response(request, await guides.list_pages(name, ""), TEXT)
+        return static_response(request, await guides.list_pages(name, _base(request)), TEXT)
 
     api.router.routes += [
         Route(f"/{INDEX}", page, include_in_schema=False),

@@ -59,7 +59,7 @@ GUIDES = (
 BLOCKS = [block for page in PAGES for block in page.blocks]
 CODE = ("app/**/*.py", "sdk/python/plangate/**/*.py")
 MESSAGES = "| what you read |"
-NOT_BUILT = re.compile(r"POST /session|AG-UI")
+NOT_BUILT = re.compile(r"AG-UI")
 
 
 def of(*roles: str) -> list[Block]:

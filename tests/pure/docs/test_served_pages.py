@@ -61,6 +61,7 @@ def test_every_file_of_the_documentation_is_a_page() -> None:
 async def test_links_of_a_page_lead_to_pages_and_anchors(page: GuidePage, http: httpx.AsyncClient) -> None:
     response = await http.get(f"/{page.address}")
     assert response.status_code == 200
+    assert " style=" not in response.text  # the policy forbids it
     for link in Parts(response.text).links:
         if link.startswith(OUTSIDE):
             continue
@@ -125,6 +126,13 @@ def test_pages_show_no_comments_and_run_no_html(tmp_path: Path) -> None:
     assert "<code>&lt;b&gt;</code>" in html
 
 
+def test_cells_of_tables_are_aligned_by_their_class() -> None:
+    page = GuidePage(
+        PurePosixPath("docs/x.md"), "guides/x", "pages", "| a | b |\n| ---: | --- |\n| 1 | 2 |\n"
+    )
+    assert '<td class="align-right">1</td>\n<td>2</td>' in DOCUMENTATION.html(page)
+
+
 @pytest.mark.parametrize(
     ("origin", "target", "link"),
     [
@@ -181,7 +189,6 @@ async def test_pages_allow_no_script_and_nothing_from_elsewhere(http: httpx.Asyn
     assert response.headers["x-content-type-options"] == "nosniff"
     parts = Parts(response.text)
     assert "<script" not in response.text
-    assert " style=" not in response.text
     assert not [link for link in parts.links if link.startswith("//")]
 
 
