@@ -350,7 +350,14 @@ def assemble(
         ),
         metrics,
     )
-    providers = ProviderPool(kept, egress, settings.provider_envs, local=site.is_local, traffic=traffic)
+    providers = ProviderPool(
+        kept,
+        egress,
+        settings.provider_envs,
+        local=site.is_local,
+        traffic=traffic,
+        aws_tenants=settings.aws_tenants,
+    )
     references = ReferenceService(db, tenancy, schemas)
     calls = CallLedger(db, references.hydrate, origin)
     build = exporter or exporter_of(settings, metrics)

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.base.egress import DNS_LOOKUPS, TENANT_DNS_LOOKUPS, EgressPolicy
+from app.base.postgres.database import TENANT_ID
 from app.base.public_url import PublicUrl
 
 MIB = 1024 * 1024
@@ -197,6 +198,13 @@ class Settings(BaseSettings):
         NoDecode,
         Field(description="VARIABLE=host pairs, comma-separated: keys of the operator that specs may name."),
     ] = {}
+    aws_tenants: Annotated[
+        list[str],
+        NoDecode,
+        Field(
+            description="Tenants, comma-separated, whose providers of kind bedrock may use the AWS identity of the service."
+        ),
+    ] = []
     metrics_token: Annotated[
         str | None,
         Field(
@@ -377,7 +385,16 @@ class Settings(BaseSettings):
                 raise ValueError(message)
         return value
 
-    @field_validator("allow_hosts", "trusted_proxies", "source_paths", "cors_origins", mode="before")
+    @field_validator("aws_tenants")
+    @classmethod
+    def _tenants(cls, value: list[str]) -> list[str]:
+        if not all(TENANT_ID.match(text) for text in value):
+            raise ValueError("must be ids of tenants, separated by commas; * is not one")
+        return value
+
+    @field_validator(
+        "allow_hosts", "aws_tenants", "trusted_proxies", "source_paths", "cors_origins", mode="before"
+    )
     @classmethod
     def _hosts(cls, value: object) -> object:
         return [h.strip() for h in value.split(",") if h.strip()] if isinstance(value, str) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,6 +45,7 @@ class ProviderPool:
     `operator_envs` maps a variable of the operator to the host it may be sent to (PLANGATE_PROVIDER_ENVS). With
     the embedded database (`local`) operator and tenant are one person: a spec without a key uses the operator's
     ANTHROPIC_API_KEY or OPENAI_API_KEY; elsewhere only if it is listed, for the host it is listed for.
+    `aws_tenants` may use the AWS identity of the service (PLANGATE_AWS_TENANTS).
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class ProviderPool:
         *,
         local: bool,
         traffic: ModelTraffic | None = None,
+        aws_tenants: Collection[str] = (),
     ) -> None:
         self._local = local
+        self._aws_tenants = frozenset(aws_tenants)
         self._secrets = secrets
         self._policy = policy
         self._operator_envs = operator_envs
@@ -89,6 +92,9 @@ class ProviderPool:
         if kind in MODEL_FREE_FIELDS:
             return ProviderChoice(kind, None, None, False, self._options(kind, runtime, spec))
         options = self._options(kind, runtime, spec)
+        if spec is not None and spec.credentials is not None:
+            self._require_aws_tenant(runtime, name, spec)
+            return ProviderChoice(kind, None, None, False, options)
         if spec is not None and spec.base_url:
             return ProviderChoice(
                 kind, await self._own_key(runtime, name, spec), spec.base_url, True, options
@@ -114,6 +120,20 @@ class ProviderPool:
                 f"{self._or_else(key_env)}."
             )
         return ProviderChoice(kind, key, base_url, False, options)
+
+    def _require_aws_tenant(self, runtime: Runtime, name: str, spec: ProviderSpec) -> None:
+        """Raise ProviderUnavailable unless the operator lets this tenant use the AWS identity of the service, which
+        goes to AWS only."""
+        if spec.base_url or spec.api_key is not None or spec.api_key_env:
+            raise ProviderUnavailable(
+                f"The provider {name!r} uses the operator's credentials, so it can have no key and no baseUrl."
+            )
+        if runtime.tenant not in self._aws_tenants:
+            raise ProviderUnavailable(
+                f"The operator does not let the tenant {runtime.tenant!r} use the AWS identity of the service: give the "
+                f"provider {name!r} a key (providers.{name}.apiKey as a secret), or have the operator list the tenant in "
+                "PLANGATE_AWS_TENANTS."
+            )
 
     def _or_else(self, key_env: str | None) -> str:
         if key_env is None:

@@ -33,11 +33,12 @@ def build_provider(
 
     `http_client` stays the caller's: closing the provider does not close it. It must be given wherever a
     tenant chose `base_url` (see app.base.egress); without one the provider opens a client of its own, which
-    knows no proxy of the environment. No adapter takes keys, addresses or headers from environment variables.
+    knows no proxy of the environment. No adapter takes keys, addresses or headers from environment
+    variables, except `bedrock` with `credentials`.
 
     `options`: for `mock` its `text` and `tokens` (see MockProvider); for the vendors `idleTimeoutS`, the
-    longest silence of a stream in seconds (120); for `bedrock` its `region`; for `vertex` `region` and
-    `project`.
+    longest silence of a stream in seconds (120); for `bedrock` its `region`, and `credentials`, which must be
+    left out unless the operator lets this tenant spend its identity; for `vertex` `region` and `project`.
 
     Raises ProviderNotBuilt for an unknown kind, an unusable key or address, an unknown option, or a vendor whose
     package is not installed. The first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, ClassVar, Final, Protocol, Self
@@ -132,12 +132,17 @@ class VendorProvider(ABC):
 
     def _redact_key(self, fault: ProviderFault) -> ProviderFault:
         """Remove the key from the fault's message: some servers repeat the key that they reject."""
-        for name in ("api_key", "access_token"):
-            key = getattr(getattr(self, "_client", None), name, None)
-            if isinstance(key, str) and key != NO_KEY:
+        for key in self._secret_texts():
+            if key != NO_KEY:
                 fault.message = fault.message.replace(key, "(withheld)")
         fault.args = (fault.message,)
         return fault
+
+    def _secret_texts(self) -> Sequence[str]:
+        """Return what must not appear in a message."""
+        client = getattr(self, "_client", None)
+        keys = (getattr(client, name, None) for name in ("api_key", "access_token"))
+        return [key for key in keys if isinstance(key, str)]
 
     async def _drain(self, stream: VendorStream, turn: VendorTurn) -> None:
         """Read a stream to its end after a complete turn, ignoring errors."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -66,10 +66,16 @@ def runtime(kind: str, *, tenant: str = "acme", declared: bool = True, **provide
 
 @asynccontextmanager
 async def pool(
-    operator: dict[str, str] | None = None, *, local: bool = False, allow: str = "", **secrets: str
+    operator: dict[str, str] | None = None,
+    *,
+    local: bool = False,
+    allow: str = "",
+    aws_tenants: Sequence[str] = (),
+    **secrets: str,
 ) -> AsyncIterator[ProviderPool]:
     policy = EgressPolicy.of([allow] if allow else [])
-    made = ProviderPool(Kept(**secrets), policy, operator or {}, local=local)  # type: ignore[arg-type]
+    kept: Any = Kept(**secrets)
+    made = ProviderPool(kept, policy, operator or {}, local=local, aws_tenants=aws_tenants)
     try:
         yield made
     finally:

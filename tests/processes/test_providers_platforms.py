@@ -281,7 +281,11 @@ async def test_an_error_answer_in_the_platforms_own_words(
     ("kind", "model", "path"),
     [
         ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", None),
-        ("bedrock", "arn:aws:bedrock:us-east-1:123456789012:inference-profile/x", ":inference-profile%2Fx/"),
+        (
+            "bedrock",
+            "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.x",
+            ":inference-profile%2Fus.anthropic.x/",
+        ),
         ("bedrock", "../../secrets?x#y", "/model/..%2F..%2Fsecrets%3Fx%23y/invoke"),
         ("vertex", "claude-sonnet-4-5@20250929", None),
         ("vertex", "../../secrets?x#y", "/models/..%2F..%2Fsecrets%3Fx%23y:streamRawPredict"),

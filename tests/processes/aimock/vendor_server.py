@@ -49,9 +49,12 @@ class Answer:
 
 @dataclass
 class Seen:
+    """A request. `raw` is its body as it came, `body` what the JSON in it says."""
+
     path: str
     headers: dict[str, str]
     body: Any
+    raw: bytes = b""
 
 
 class VendorServer:
@@ -86,7 +89,7 @@ class VendorServer:
         first, *lines = head.rstrip().split("\r\n")
         headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        self.seen.append(Seen(first.split(" ")[1], headers, json.loads(body or b"null")))
+        self.seen.append(Seen(first.split(" ")[1], headers, json.loads(body or b"null"), body))
         self.asked.set()
         answer = self.answers.pop(0)
         lines = [f"HTTP/1.1 {answer.status} Said so", "transfer-encoding: chunked"]
@@ -208,6 +211,35 @@ def b_exception(kind: str, message: str) -> bytes:
         ":message-type": "exception",
     }
     return frame(headers, json.dumps({"message": message}).encode())
+
+
+def c_frame(kind: str, payload: Any) -> bytes:
+    """The frame in which Bedrock's ConverseStream sends an event."""
+    headers = {":event-type": kind, ":content-type": "application/json", ":message-type": "event"}
+    return frame(headers, json.dumps(payload).encode())
+
+
+def c_whole(tools: int = 0) -> list[tuple[str, Any]]:
+    """The events of a turn that says "Hello there", and of calls of `look`: the first with an argument, others without."""
+    events: list[tuple[str, Any]] = [
+        ("messageStart", {"role": "assistant"}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Hello "}}),
+        ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "there"}}),
+        ("contentBlockStop", {"contentBlockIndex": 0}),
+    ]
+    for n in range(1, tools + 1):
+        start = {"toolUse": {"toolUseId": f"t{n}", "name": "look"}}
+        events.append(("contentBlockStart", {"contentBlockIndex": n, "start": start}))
+        for piece in ('{"a"', ": 1}") if n == 1 else ():
+            delta = {"toolUse": {"input": piece}}
+            events.append(("contentBlockDelta", {"contentBlockIndex": n, "delta": delta}))
+        events.append(("contentBlockStop", {"contentBlockIndex": n}))
+    usage = {"inputTokens": 10, "outputTokens": 7, "totalTokens": 17}
+    return [
+        *events,
+        ("messageStop", {"stopReason": "tool_use" if tools else "end_turn"}),
+        ("metadata", {"usage": usage, "metrics": {"latencyMs": 900}}),
+    ]
 
 
 def framed_event(event: str) -> bytes:

@@ -44,6 +44,7 @@ def without(provider: dict[str, Any], *fields: str) -> dict[str, Any]:
         ("p", {**without(BEDROCK, "region"), "baseUrl": "https://gateway.test"}),
         ("p", {**without(BEDROCK, "apiKey"), "apiKeyEnv": "TEAM_KEY", "idleTimeoutS": 5.5}),
         ("bedrock", without(BEDROCK, "kind")),
+        ("p", {**without(BEDROCK, "apiKey"), "credentials": "operator"}),
         ("p", VERTEX),
         ("p", {**VERTEX, "region": "global", "project": "example.com:my-project"}),
         ("vertex", {**without(VERTEX, "kind"), "baseUrl": "https://gateway.test/v1"}),
@@ -97,6 +98,21 @@ def test_what_was_written_is_on_the_wire_and_nothing_else(name: str, provider: d
             without(VERTEX, "apiKey"),
             "/providers/p/apiKey",
             "provider 'p' of kind 'vertex' has no key: set 'apiKey' to {\"secret\": ...}, or 'apiKeyEnv'",
+        ),
+        (
+            {**BEDROCK, "credentials": "operator"},
+            "/providers/p/credentials",
+            "provider 'p' uses the operator's credentials, which allow no 'apiKey': remove one of them",
+        ),
+        (
+            {**without(BEDROCK, "apiKey"), "credentials": "operator", "baseUrl": "https://x.test"},
+            "/providers/p/credentials",
+            "provider 'p' uses the operator's credentials, which allow no 'baseUrl': remove one of them",
+        ),
+        (
+            {**VERTEX, "credentials": "operator"},
+            "/providers/p/credentials",
+            "provider 'p' of kind 'vertex' takes no 'credentials', which is for bedrock: remove it",
         ),
         (
             {**BEDROCK, "apiKeyEnv": "K"},

@@ -239,6 +239,13 @@ def _missing_fields(draft: Draft, name: str, kind: str, provider: ProviderSpec) 
                 draft.at("providers", name, field),
                 f"provider {name!r} of kind {kind!r} has no {field!r}: {reason}",
             )
+    if "credentials" in wire and "credentials" in vendor.options:
+        for field in sorted({"apiKey", "apiKeyEnv", "baseUrl"} & wire.keys()):
+            yield Problem(
+                draft.at("providers", name, "credentials"),
+                f"provider {name!r} uses the operator's credentials, which allow no {field!r}: remove one of them",
+            )
+        return
     without_key = provider.api_key is None and provider.api_key_env is None
     if without_key and draft.spec.interpreter is None:
         yield Problem(

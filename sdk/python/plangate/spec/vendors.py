@@ -66,7 +66,7 @@ VENDORS: Final[Mapping[str, Vendor]] = {
     ),
     "bedrock": Vendor(
         host="bedrock-runtime.{region}.amazonaws.com",
-        options={"idleTimeoutS": "idle_timeout_s", "region": "region"},
+        options={"idleTimeoutS": "idle_timeout_s", "region": "region", "credentials": "credentials"},
         required={"region": "it names the host, such as 'us-east-1'"},
         host_fields=frozenset({"region"}),
         price_table="aws",

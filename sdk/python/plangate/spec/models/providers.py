@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -71,8 +71,10 @@ class ProviderSpec(SpecModel):
     """A provider by name. `kind` unset: the name is the kind.
 
     `api_key` names a secret or, until registration, is the key itself; `api_key_env` is a variable that the
-    operator listed. For `bedrock` the key is a Bedrock API key; for `vertex` an access token, or the JSON of
-    a service account's key. Neither takes an account of the operator's where there is none.
+    operator listed. For `bedrock` the key is a Bedrock API key, or IAM keys: the JSON that `aws configure
+    export-credentials` prints. For `vertex` it is an access token, or the JSON of a service account's key.
+    A provider without a key never uses the operator's account; `bedrock` does if `credentials` says so and
+    the operator allows it for the tenant.
 
     Args:
         kind: `"anthropic"`, `"openai"`, `"bedrock"`, `"vertex"`, `"scripted"`, `"mock"` or `"noop"`.
@@ -81,6 +83,7 @@ class ProviderSpec(SpecModel):
         base_url: Where requests go, in place of the vendor's own address.
         region: Of `bedrock` and `vertex`: where the model runs, such as `us-east-1` or `global`.
         project: Of `vertex`: the id of the Google Cloud project.
+        credentials: Of `bedrock`, in place of a key: `"operator"`, the AWS identity of the service.
         idle_timeout_s: The longest silence of a stream, in seconds.
         tokens: In how many parts `mock` streams its text.
 
@@ -100,5 +103,6 @@ class ProviderSpec(SpecModel):
     project: Annotated[str, Field(json_schema_extra={"maxLength": 63}), AfterValidator(_project)] | None = (
         None
     )
+    credentials: Literal["operator"] | None = None
     idle_timeout_s: Annotated[float, Field(gt=0, le=DAY_S, strict=True, allow_inf_nan=False)] | None = None
     tokens: Count | None = None

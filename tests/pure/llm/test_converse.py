@@ -1,0 +1,323 @@
+"""Bedrock's Converse API: the requests that botocore's model of the service accepts, and turns from its events."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.eventstream import EventStream
+from botocore.parsers import create_parser
+from botocore.serialize import create_serializer
+from botocore.validate import ParamValidator
+from pydantic import ValidationError
+
+from app.llm.bedrock import uses_messages_api
+from app.llm.converse import request_body
+from app.llm.converse_turn import REDACTED, SIGNATURE, ConverseTurn
+from app.llm.iam_keys import IamKeys
+from app.llm.messages import (
+    Message,
+    ModelRequest,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolDefinition,
+    ToolResult,
+    ToolUse,
+    TurnDone,
+    Usage,
+)
+from app.llm.provider import BrokenTurn, ContextOverflow, ProviderNotBuilt
+from tests.processes.aimock.vendor_server import c_frame, c_whole
+
+MODEL = "us.amazon.nova-pro-v1:0"
+TOOL = ToolDefinition("look", "Looks.", {"type": "object", "properties": {"a": {"type": "integer"}}})
+HELLO = Message("user", (Text("Hello"),))
+CALL = Message("assistant", (Text("Let me see."), ToolUse("t1", "look", '{"a": 1}')))
+RESULT = Message("user", (ToolResult("t1", "seen"),))
+
+
+@cache
+def operation() -> Any:
+    """The model of ConverseStream that botocore ships. Nothing is asked for it."""
+    return botocore.session.Session().get_service_model("bedrock-runtime").operation_model("ConverseStream")
+
+
+def request(*messages: Message, tools: tuple[ToolDefinition, ...] = (TOOL,), **settings: Any) -> ModelRequest:
+    return ModelRequest(MODEL, settings.pop("system", "Be brief."), tools, messages or (HELLO,), **settings)
+
+
+REQUESTS = [
+    request(),
+    request(tools=(), system=""),
+    request(HELLO, CALL, RESULT),
+    request(HELLO, CALL, Message("user", (ToolResult("t1", "", is_error=True), Text("Go on")))),
+    request(HELLO, CALL, RESULT, tools=()),
+    request(HELLO, HELLO, Message("assistant", (Text(" "), Text("yes"))), HELLO),
+    request(Message("user", (Text("x"),)), Message("assistant", (ToolUse("t1", "look", "{broken"),)), RESULT),
+    request(max_output_tokens=100, notes="Today is Monday."),
+    request(thinking={"reasoningConfig": {"type": "enabled"}}),
+    request(
+        max_output_tokens=100, extra={"inferenceConfig": {"temperature": 0.5}, "requestMetadata": {"a": "b"}}
+    ),
+    request(HELLO, Message("assistant", (Thinking("hm", {SIGNATURE: "sig"}), *CALL.blocks)), RESULT),
+    request(
+        HELLO, Message("assistant", (Thinking("hm", {"signature": "of another API"}), Text("yes"))), HELLO
+    ),
+]
+
+
+@pytest.mark.parametrize("made", REQUESTS)
+def test_a_request_is_one_that_botocore_would_send(made: ModelRequest) -> None:
+    body = request_body(made)
+    params = {"modelId": made.model, **body}
+    report = ParamValidator().validate(params, operation().input_shape)
+    assert not report.has_errors(), report.generate_report()
+    sent = create_serializer("rest-json").serialize_to_request(params, operation())
+    assert json.loads(sent["body"]) == body
+    roles = [message["role"] for message in body["messages"]]
+    assert all(one != other for one, other in pairwise(roles))
+
+
+def test_the_parts_of_a_request() -> None:
+    body = request_body(
+        request(HELLO, CALL, Message("user", (Text("Go on"), ToolResult("t1", " ", is_error=True))))
+    )
+    assert body["system"] == [{"text": "Be brief."}]
+    spec = {"name": "look", "description": "Looks.", "inputSchema": {"json": TOOL.input_schema}}
+    assert body["toolConfig"] == {"tools": [{"toolSpec": spec}]}
+    assert body["messages"][1]["content"][1] == {
+        "toolUse": {"toolUseId": "t1", "name": "look", "input": {"a": 1}}
+    }
+    result = {"toolUseId": "t1", "content": [{"text": "(empty)"}], "status": "error"}
+    assert body["messages"][2]["content"] == [{"toolResult": result}, {"text": "Go on"}]
+    assert "inferenceConfig" not in body
+
+
+def test_what_a_model_sets_reaches_the_request() -> None:
+    made = request(max_output_tokens=100, thinking={"k": 1}, extra={"inferenceConfig": {"temperature": 0.5}})
+    body = request_body(made)
+    assert body["inferenceConfig"] == {"maxTokens": 100, "temperature": 0.5}
+    assert body["additionalModelRequestFields"] == {"k": 1}
+
+
+def test_reasoning_goes_back_only_to_the_api_that_signed_it() -> None:
+    mine = Message(
+        "assistant", (Thinking("hm", {SIGNATURE: "s"}), Thinking("", {REDACTED: "eA=="}), Text("yes"))
+    )
+    content = request_body(request(HELLO, mine, HELLO))["messages"][1]["content"]
+    assert content[0] == {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
+    assert content[1] == {"reasoningContent": {"redactedContent": "eA=="}}
+    others = Message("assistant", (Thinking("hm", {"signature": "s"}), Thinking("hm"), Text("yes")))
+    assert request_body(request(HELLO, others, HELLO))["messages"][1]["content"] == [{"text": "yes"}]
+
+
+# --- turns
+
+
+def turn(events: list[tuple[str, Any]]) -> tuple[list[Any], TurnDone]:
+    made = ConverseTurn(MODEL)
+    deltas = [part for event in events for part in made.feed(event)]
+    return deltas, made.result()
+
+
+def parsed_by_botocore(events: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """The events as botocore reads their frames: what it does not know is missing."""
+
+    class Raw:
+        def stream(self) -> Any:
+            yield b"".join(c_frame(kind, payload) for kind, payload in events)
+
+        def close(self) -> None:
+            pass
+
+    parser = create_parser("rest-json")._event_stream_parser
+    shape = operation().output_shape.members["stream"]
+    return [dict(event) for event in EventStream(Raw(), shape, parser, "ConverseStream")]
+
+
+REASONING: list[tuple[str, Any]] = [
+    ("messageStart", {"role": "assistant"}),
+    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "Let "}}}),
+    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "me think"}}}),
+    ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "sig"}}}),
+    ("contentBlockStop", {"contentBlockIndex": 0}),
+    ("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"text": "Yes"}}),
+    ("contentBlockStop", {"contentBlockIndex": 1}),
+    ("messageStop", {"stopReason": "end_turn"}),
+    (
+        "metadata",
+        {
+            "usage": {
+                "inputTokens": 10,
+                "outputTokens": 7,
+                "totalTokens": 22,
+                "cacheReadInputTokens": 3,
+                "cacheWriteInputTokens": 2,
+            },
+            "metrics": {"latencyMs": 900},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("events", [c_whole(), c_whole(tools=2), REASONING])
+def test_the_events_of_these_tests_are_those_of_the_service(events: list[tuple[str, Any]]) -> None:
+    assert parsed_by_botocore(events) == [{kind: payload} for kind, payload in events]
+
+
+def test_a_turn_of_text_and_calls() -> None:
+    deltas, done = turn(c_whole(tools=2))
+    assert deltas == [TextDelta("Hello "), TextDelta("there")]
+    calls = (ToolUse("t1", "look", '{"a": 1}'), ToolUse("t2", "look", "{}"))
+    assert done == TurnDone((Text("Hello there"), *calls), "tool_use", Usage(10, 7), MODEL)
+
+
+def test_reasoning_and_what_came_from_the_cache() -> None:
+    deltas, done = turn(REASONING)
+    assert deltas == [ThinkingDelta("Let "), ThinkingDelta("me think"), TextDelta("Yes")]
+    assert done.blocks == (Thinking("Let me think", {SIGNATURE: "sig"}), Text("Yes"))
+    assert done.usage == Usage(10, 7, 3, 2)
+
+
+@pytest.mark.parametrize("cut", range(len(c_whole(tools=1)) - 2))
+def test_a_turn_without_its_end_is_no_turn(cut: int) -> None:
+    with pytest.raises(BrokenTurn):
+        turn(c_whole(tools=1)[:cut])
+
+
+def test_a_turn_without_its_usage_is_a_turn() -> None:
+    _, done = turn(c_whole()[:-1])
+    assert (done.blocks, done.usage) == ((Text("Hello there"),), Usage())
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("stop_sequence", "end_turn"),
+        ("max_tokens", "max_tokens"),
+        ("guardrail_intervened", "refusal"),
+        ("content_filtered", "refusal"),
+    ],
+)
+def test_why_a_turn_ended(reason: str, stop: str) -> None:
+    _, done = turn([*c_whole()[:-2], ("messageStop", {"stopReason": reason})])
+    assert done.stop_reason == stop
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault"),
+    [
+        ("model_context_window_exceeded", ContextOverflow),
+        ("malformed_tool_use", BrokenTurn),
+        ("of_tomorrow", BrokenTurn),
+    ],
+)
+def test_an_end_that_is_no_turn(reason: str, fault: type[Exception]) -> None:
+    with pytest.raises(fault):
+        turn([*c_whole()[:-2], ("messageStop", {"stopReason": reason})])
+
+
+def test_a_truncated_call_is_never_complete() -> None:
+    events = c_whole(tools=1)
+    at = next(n for n, (kind, _) in enumerate(events) if kind == "contentBlockStart")
+    _, done = turn([*events[: at + 1], ("messageStop", {"stopReason": "max_tokens"})])
+    assert done.blocks[-1] == ToolUse("t1", "look", "")
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        (("contentBlockDelta", {"contentBlockIndex": 0}), ValidationError),
+        (("contentBlockDelta", {"contentBlockIndex": -1, "delta": {"text": "x"}}), ValidationError),
+        (("contentBlockDelta", []), ValidationError),
+        (
+            ("contentBlockStart", {"contentBlockIndex": 9, "start": {"toolUse": {"name": "x"}}}),
+            ValidationError,
+        ),
+        (("contentBlockStart", {"contentBlockIndex": 0, "start": {}}), BrokenTurn),
+        (("contentBlockDelta", {"contentBlockIndex": 9, "delta": {"toolUse": {"input": "{}"}}}), BrokenTurn),
+        (("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "after its stop"}}), BrokenTurn),
+        (("contentBlockStop", {"contentBlockIndex": 9}), BrokenTurn),
+        (("messageStop", {}), ValidationError),
+    ],
+)
+def test_a_malformed_event_breaks_the_turn(event: tuple[str, Any], fault: type[Exception]) -> None:
+    with pytest.raises(fault):
+        turn([*c_whole()[:-2], event])
+
+
+def test_an_event_after_the_stop_breaks_the_turn() -> None:
+    with pytest.raises(BrokenTurn, match="continued after its end"):
+        turn([*c_whole()[:-1], ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "x"}})])
+
+
+def test_events_of_later_versions_are_skipped() -> None:
+    _, done = turn([("ofTomorrow", {"x": 1}), *c_whole()])
+    assert done.blocks == (Text("Hello there"),)
+
+
+# --- models and keys
+
+
+@pytest.mark.parametrize(
+    ("model", "messages"),
+    [
+        ("anthropic.claude-sonnet-4-20250514-v1:0", True),
+        ("us.anthropic.claude-opus-4-1-20250805-v1:0", True),
+        ("arn:aws:bedrock:us-east-1:123456789012:inference-profile/eu.anthropic.claude-opus-4-v1:0", True),
+        ("model-1", True),
+        ("amazon.nova-pro-v1:0", False),
+        ("us.amazon.nova-pro-v1:0", False),
+        ("meta.llama3-3-70b-instruct-v1:0", False),
+        ("openai.gpt-oss-120b-1:0", False),
+        ("mistral.mistral-large-2407-v1:0", False),
+        ("mistral.not-anthropic-v1:0", False),
+        ("arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/abcd1234", False),
+        ("arn:aws:bedrock:us-east-1::foundation-model/amazon.nova-lite-v1:0", False),
+    ],
+)
+def test_claude_is_asked_by_its_own_api(model: str, messages: bool) -> None:
+    assert uses_messages_api(model) is messages
+
+
+EXPORTED = {
+    "Version": 1,
+    "AccessKeyId": "AKIAEXAMPLE",
+    "SecretAccessKey": "secret/words+",
+    "Expiration": "2030",
+}
+
+
+def test_iam_keys_are_what_the_cli_exports() -> None:
+    assert IamKeys.from_key(json.dumps(EXPORTED)) == IamKeys("AKIAEXAMPLE", "secret/words+")
+    temporary = json.dumps({**EXPORTED, "SessionToken": "token=="}, indent=2)
+    assert IamKeys.from_key(f"\n{temporary}\n") == IamKeys("AKIAEXAMPLE", "secret/words+", "token==")
+    assert IamKeys.from_key("ABSKQmVkcm9ja0FQSUtleS1leGFtcGxl") is None
+    assert "secret" not in repr(IamKeys("AKIAEXAMPLE", "secret/words+", "token=="))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"AccessKeyId": "AKIAEXAMPLE", "SecretAccessKey": "secret words"}',
+        '{"AccessKeyId": "AKIAEXAMPLE", "SecretAccessKey": 5}',
+        '{"AccessKeyId": "AKIAEXAMPLE\\n", "SecretAccessKey": "words"}',
+        '{"AccessKeyId": "AKIAEXAMPLE", "SecretAccessKey": ""}',
+        '{"AccessKeyId": "AKIAEXAMPLE", "SecretAccessKey": "words", "SessionToken": "é"}',
+        '{"SecretAccessKey": "words"}',
+        '{"AccessKeyId": "AKIAEXAMPLE"}',
+        '{"words": ',
+        "{" * 100_000,
+    ],
+)
+def test_what_are_no_iam_keys_is_said_without_them(text: str) -> None:
+    with pytest.raises(ProviderNotBuilt, match="aws configure export-credentials") as refused:
+        IamKeys.from_key(text)
+    assert "words" not in str(refused.value)
+    assert "AKIAEXAMPLE" not in str(refused.value)
