@@ -28,7 +28,7 @@ from app.tenancy.models import (
     Credential,
     Session,
 )
-from app.tenancy.unknown_keys import UnknownKeys, unknown_key_error, unknown_session_error
+from app.tenancy.unknown_keys import UnknownKeys, unknown_error
 
 KEY_CACHE_S = 2.0
 MAX_CACHED_KEYS = 10_000
@@ -128,7 +128,7 @@ class Tenancy:
         kept = self._keys.get(hash)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]
-        self.unknown_keys.check(hash)
+        self.unknown_keys.check(credential)
         lookup = self._lookups.get(hash)
         if lookup is None:
             lookup = asyncio.create_task(self._look_up(credential, host), name="key-lookup")
@@ -158,7 +158,7 @@ class Tenancy:
         if caller is None:
             self._keys.pop(hash, None)
             self.unknown_keys.remember(hash)
-            raise unknown_key_error() if credential.kind == "key" else unknown_session_error()
+            raise unknown_error(credential)
         ends = [caller.expires_at, None if caller.session is None else caller.session.expires_at]
         remaining = [(end - datetime.now(UTC)).total_seconds() for end in ends if end is not None]
         self._keys[hash] = (now + min(KEY_CACHE_S, *remaining) if remaining else now + KEY_CACHE_S, caller)

@@ -7,6 +7,7 @@ import pytest
 from app.base.errors import Unauthenticated
 from app.base.metrics import Metrics
 from app.base.peers import peer_for_host
+from app.tenancy.models import Credential
 from app.tenancy.unknown_keys import TooManyUnknownKeys, UnknownKeyBounds, UnknownKeys
 
 
@@ -26,10 +27,10 @@ def test_an_unknown_key_is_remembered_for_a_while() -> None:
     keys, clock, _ = made()
     keys.remember(b"a")
     with pytest.raises(Unauthenticated):
-        keys.check(b"a")
-    keys.check(b"b")
+        keys.check(Credential("key", b"a"))
+    keys.check(Credential("key", b"b"))
     clock.now += 5
-    keys.check(b"a")
+    keys.check(Credential("key", b"a"))
 
 
 def test_no_more_keys_are_remembered_than_the_bound_the_newest_stay() -> None:
@@ -37,9 +38,9 @@ def test_no_more_keys_are_remembered_than_the_bound_the_newest_stay() -> None:
     for n in range(1000):
         keys.remember(n.to_bytes(4))
     assert len(keys) == 100
-    keys.check((0).to_bytes(4))
+    keys.check(Credential("key", (0).to_bytes(4)))
     with pytest.raises(Unauthenticated):
-        keys.check((999).to_bytes(4))
+        keys.check(Credential("key", (999).to_bytes(4)))
 
 
 def test_a_client_may_try_few_keys_and_others_are_unaffected() -> None:
