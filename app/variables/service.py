@@ -22,6 +22,7 @@ from plangate.spec.variable_schemas import (
     meta_schema,
 )
 from plangate.spec.variables import MISSING, VariablePath
+from plangate.workspace.text import NotText, decode_text
 
 from app.artifacts.models import Artifact
 from app.artifacts.service import ArtifactNotFound, ArtifactService
@@ -71,7 +72,6 @@ from app.variables.values import (
     is_text,
     parse_call,
 )
-from app.workspace.text import NotText, decode_text
 
 INPUT: Final = "input"
 REASON_CHARS: Final = 400

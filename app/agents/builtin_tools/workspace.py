@@ -7,20 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
-
-from app.agents.builtin_tools.file_sources import FileSource, FileSources
-from app.base import regex
-from app.base.blobs.store import BlobStoreError, StoreUnavailable
-from app.base.errors import PlangateError, Unavailable
-from app.base.postgres.database import Tx
-from app.base.regex import Pattern, PatternRejected
-from app.calls.toolkit import BuiltinTool, ToolCall
-from app.engine.query_run import QueryRun, retry_while_unavailable
-from app.tools.results import Answer, Outcome, ToolError
-from app.workspace import paths, store
-from app.workspace.models import FileAuthor, FileRow, StoredBody
-from app.workspace.service import FileChanged, Workspaces
-from app.workspace.text import (
+from plangate.workspace import regex
+from plangate.workspace.regex import Pattern, PatternRejected
+from plangate.workspace.text import (
     MAX_LINES,
     LineWindow,
     NotText,
@@ -29,6 +18,17 @@ from app.workspace.text import (
     is_text,
     replace_once,
 )
+
+from app.agents.builtin_tools.file_sources import FileSource, FileSources
+from app.base.blobs.store import BlobStoreError, StoreUnavailable
+from app.base.errors import PlangateError, Unavailable
+from app.base.postgres.database import Tx
+from app.calls.toolkit import BuiltinTool, ToolCall
+from app.engine.query_run import QueryRun, retry_while_unavailable
+from app.tools.results import Answer, Outcome, ToolError
+from app.workspace import paths, store
+from app.workspace.models import FileAuthor, FileRow, StoredBody
+from app.workspace.service import FileChanged, Workspaces
 
 log = structlog.get_logger(__name__)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from plangate.workspace.regex import Pattern, PatternRejected, compile_glob
+from plangate.workspace.text import LineWindow, NotText, replace_once
 
-from app.base.regex import Pattern, PatternRejected, compile_glob
 from app.workspace import text
-from app.workspace.text import LineWindow, NotText, replace_once
 
 
 def read(data: bytes, offset: int = 1, limit: int = 2000, piece: int = 7) -> str:
