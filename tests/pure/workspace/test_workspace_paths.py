@@ -5,10 +5,9 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-
-from app.workspace.paths import (
+from plangate.workspace.paths import (
     MAX_PATH_DEPTH,
-    PathNotAllowed,
+    PathRejected,
     ancestors,
     folder_prefix,
     normalize,
@@ -96,7 +95,7 @@ ALIKE = "which looks like another character"
     ],
 )
 def test_what_leads_elsewhere_or_deceives_is_refused(given: str, why: str) -> None:
-    with pytest.raises(PathNotAllowed) as error:
+    with pytest.raises(PathRejected) as error:
         normalize(given)
     assert error.value.kind == "path_not_allowed"
     assert error.value.detail.endswith(f" is not allowed: {why}.")
@@ -132,7 +131,7 @@ def test_a_prefix_may_end_as_no_name_does(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["../", "/etc", "/", "a\\", "a\u202e", "a/../b", " a", "x" * 256])
 def test_a_prefix_that_no_path_can_have_is_refused(prefix: str) -> None:
-    with pytest.raises(PathNotAllowed) as refused:
+    with pytest.raises(PathRejected) as refused:
         normalize_prefix(prefix)
     shown = ascii(prefix if len(prefix) <= 80 else prefix[:79] + "…")
     assert refused.value.detail.startswith(f"The path {shown} is not allowed: ")
