@@ -15,6 +15,7 @@ from typing import Any
 from app.agents.builtin_tools import agents
 from app.agents.builtin_tools.artifacts import ArtifactTools
 from app.agents.builtin_tools.catalog import CatalogTools
+from app.agents.builtin_tools.client_workspace import ClientWorkspace
 from app.agents.builtin_tools.file_sources import FileSources
 from app.agents.builtin_tools.memory import MemoryTools
 from app.agents.builtin_tools.references import ReferenceTools
@@ -369,7 +370,7 @@ def assemble(
     }
     dispatch = CallDispatcher(calls, senders, settings.lease_s, metrics)
     call_hints = CallNotifications()
-    workspaces = Workspaces(db, open_blobs(site.blobs))
+    workspaces = Workspaces(db, open_blobs(site.blobs), is_elsewhere=runtimes.has_client_workspace)
     chainer = Chainer(derive_key(site.master, "artifacts"))
     artifacts = ArtifactService(db, workspaces, chainer)
     decisions = ArtifactDecisions(artifacts, chainer)
@@ -382,6 +383,8 @@ def assemble(
     approvals = ApprovalService(db, runtimes, schemas, plans.on_gate_closed)
     plan_tools = PlanTools(plans, approvals, references, dispatch)
     reference_tools = ReferenceTools(references)
+    file_sources = FileSources(artifacts, references)
+    client_files = ClientWorkspace(dispatch, workspaces, file_sources)
     toolkits = {
         "call_agent": agents.call_agent,
         "resolveRef": reference_tools.resolve,
@@ -389,8 +392,8 @@ def assemble(
         "storePlan": plan_tools.store,
         "getPlan": plan_tools.get,
         "executePlan": plan_tools.execute,
-        **WorkspaceTools(workspaces, FileSources(artifacts, references)).verbs(),
-        **ArtifactTools(artifacts, decisions).verbs(),
+        **client_files.verbs(WorkspaceTools(workspaces, file_sources).verbs()),
+        **ArtifactTools(artifacts, decisions, client_files).verbs(),
         **MemoryTools(documents, variables).verbs(),
         **CatalogTools(sources, references).verbs(),
     }

@@ -48,6 +48,7 @@ ROUTERS = (
     app.catalog.routes.router,
     app.tools.routes.router,
     app.tools.routes.results,
+    app.tools.routes.streamed,
     app.tools.routes.mcp,
     app.usage.routes.router,
     app.tenancy.routes.router,

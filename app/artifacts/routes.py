@@ -42,6 +42,7 @@ from app.tenancy.http import (
     Reading,
     begin,
     calling,
+    door_of,
     operation,
     raise_if_repeated,
     service,
@@ -170,6 +171,8 @@ async def publish_artifact(
     artifacts: Artifacts,
 ) -> Response:
     await raise_if_repeated(request, caller)
+    async with door_of(request).db.transaction(caller.tenant) as tx:
+        await get_workspaces(request).require_own(tx, body.thread_id)
     target = await artifacts.prepare(caller.tenant, body.thread_id, body.path)
     async with begin(request, caller) as op:
         made = await _published(

@@ -74,6 +74,13 @@ class Runtimes:
             self._latest_ids.pop(next(iter(self._latest_ids)))
         return found
 
+    async def has_client_workspace(self, tx: Tx, thread_id: str) -> bool:
+        """Return whether the files of a thread are on a machine of the user, by the runtime that it began with."""
+        runtime_id = await store.of_thread(tx, thread_id)
+        return (
+            runtime_id is not None and (await self.get(tx.tenant, runtime_id, tx)).spec.workspace is not None
+        )
+
     async def require_name(self, tx: Tx, name: str) -> None:
         """Raise NotFound unless a version was registered under this name, whether or not it is retired."""
         if not await store.name_exists(tx, name):

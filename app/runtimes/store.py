@@ -11,6 +11,7 @@ BY_ID = f"SELECT {COLUMNS}, wire FROM runtimes WHERE tenant_id = $1 AND id = $2"
 LATEST = """
 SELECT id, retired_at FROM runtimes WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL ORDER BY version DESC LIMIT 1
 """
+OF_THREAD = "SELECT runtime_id FROM threads WHERE tenant_id = $1 AND id = $2"
 NAME_EXISTS = "SELECT EXISTS (SELECT FROM runtimes WHERE tenant_id = $1 AND name = $2)"
 SAME = "SELECT id FROM runtimes WHERE tenant_id = $1 AND name = $2 AND digest = $3"
 # The versions of one line are given out under a lock, so that two registrations do not fight for a number.
@@ -35,6 +36,12 @@ async def by_id(tx: Tx, runtime_id: str) -> Any:
 async def latest(tx: Tx, name: str) -> str | None:
     row = await tx.row(LATEST, tx.tenant, name)
     return None if row is None else str(row["id"])
+
+
+async def of_thread(tx: Tx, thread_id: str) -> str | None:
+    """Return the version that a thread began with, or None."""
+    found: str | None = await tx.value(OF_THREAD, tx.tenant, thread_id)
+    return found
 
 
 async def name_exists(tx: Tx, name: str) -> bool:

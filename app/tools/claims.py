@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 from plangate.events import ToolProgressEvent
+from plangate.spec.file_toolkits import WORKSPACE_CALL
 
 from app.base.clock import rfc3339
 from app.base.errors import Conflict, Forbidden, NotFound, PlangateError
@@ -22,13 +23,15 @@ from app.base.json.offload import offload
 from app.base.postgres.database import Tx
 from app.base.responses import to_wire
 from app.engine import lease_store as queue_store
+from app.engine.held_calls import check_call_held
 from app.journal import store as journal_store
-from app.journal.models import event
+from app.journal.models import Scope, event
 from app.tenancy.models import Caller
 from app.tools import store
 from app.tools.ledger import Hydrate, hydrate_request
 from app.tools.models import ResolvedRefs, load_request
 from app.tools.views import Claimed
+from app.workspace.service import lock_thread
 
 LEASE_LEAST_MS, LEASE_MOST_MS = 1_000, 300_000
 CARRIED_BYTES = (
@@ -159,6 +162,23 @@ class ClientCalls:
         if late is None:
             raise self._lapsed_error(work_id)
         return bool(late["status"] == "done" and late["result"] == data)
+
+    async def workspace_scope(self, tx: Tx, caller: Caller, work_id: str) -> Scope:
+        """Return the scope of a call of a workspace. Raise NotFound or Forbidden."""
+        call = await self._call(tx, caller, work_id)
+        scope = await journal_store.load_scope(tx, work_id) if call is not None else None
+        if call is None or scope is None or call["name"] != WORKSPACE_CALL:
+            raise NotFound(f"There is no call of a workspace {work_id!r}.")
+        return scope
+
+    async def lock_workspace_call(self, tx: Tx, caller: Caller, work_id: str) -> Scope:
+        """Lock the query of a call of a workspace, and return the scope. Raise NotFound, or Forbidden or Conflict if the
+        caller does not hold the call."""
+        scope = await self.workspace_scope(tx, caller, work_id)
+        await lock_thread(tx, scope.thread_id)
+        await queue_store.lock(tx, scope.query_id)
+        await check_call_held(tx, work_id, caller.principal, undone="The file was not copied")
+        return scope
 
     async def release(self, tx: Tx, caller: Caller, work_id: str, token: str) -> None:
         """Release a call that was claimed and not begun."""

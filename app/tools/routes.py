@@ -23,6 +23,7 @@ from app.tenancy.http import (
     Operation,
     Paging,
     Reading,
+    begin,
     calling,
     json_response,
     operation,
@@ -35,6 +36,10 @@ from app.tools.ledger import CallLedger
 from app.tools.models import MAX_RESULT_BYTES
 from app.tools.transports.mcp.pinning import McpPinning
 from app.tools.transports.mcp.tools import specs
+from app.workspace import paths
+from app.workspace.http import BINARY_CONTENT, StreamingRoute, get_workspaces, receive_body
+from app.workspace.models import DEFAULT_TYPE, FileAuthor
+from app.workspace.views import FileView
 
 router = APIRouter(route_class=GatedRoute, tags=["client tools"])
 
@@ -51,6 +56,7 @@ class ResultRoute(GatedRoute):
 
 
 results = APIRouter(route_class=ResultRoute, tags=["client tools"])
+streamed = APIRouter(route_class=StreamingRoute, tags=["client tools"])
 mcp = APIRouter(route_class=GatedRoute, tags=["runtimes"])
 
 
@@ -107,6 +113,34 @@ class McpServer(Body):
 
     url: Url
     headers: Annotated[Headers, at_most(50)] = Field(default_factory=dict)
+
+
+@streamed.put(
+    "/tool-calls/{work_id}/files/{path:path}",
+    status_code=201,
+    summary="Copy a file that an agent publishes from a workspace of yours",
+    description="The call is one of a workspace that the caller answers at the moment. The body is the file, of any content "
+    "type; the service keeps it for the artifact.",
+    response_model=FileView,
+    responses={200: {"model": FileView, "description": "A copy that was there has a new version."}},
+    openapi_extra={"requestBody": {"required": True, "content": {DEFAULT_TYPE: BINARY_CONTENT}}},
+)
+async def copy_file(
+    request: Request,
+    work_id: WorkId,
+    path: Annotated[str, Path(description="Relative to the workspace; it may contain slashes.")],
+    caller: Annotated[Caller, calling("tools:serve")],
+    calls: Calls,
+) -> Response:
+    asked = paths.normalize(path)
+    async with begin(request, caller) as op:
+        await calls.workspace_scope(op.tx, caller, work_id)
+    body = await receive_body(request, caller.tenant)
+    async with begin(request, caller) as op:
+        scope = await calls.lock_workspace_call(op.tx, caller, work_id)
+        author = FileAuthor(scope.agent or caller.principal, None, scope.query_id)
+        row, new = await get_workspaces(request).write(op.tx, scope.thread_id, asked, body, author)
+        return await op.respond(row.wire(), 201 if new else 200)
 
 
 @router.get(

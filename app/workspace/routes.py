@@ -21,7 +21,7 @@ from app.workspace.http import (
     send_body,
 )
 from app.workspace.models import DEFAULT_TYPE, FileAuthor, FileRow
-from app.workspace.service import Workspaces, require_thread
+from app.workspace.service import Workspaces
 
 ThreadId = Annotated[str, Path(max_length=100)]
 FilePath = Annotated[str, Path(description="Relative to the workspace; it may contain slashes.")]
@@ -51,6 +51,7 @@ async def list_files(
 ) -> Response:
     begins = paths.normalize_prefix(prefix)
     after = page.last(f"files:{thread_id}:{begins}") or ""
+    await workspaces.require_own(op.tx, thread_id)
     rows = await workspaces.list_files(op.tx, thread_id, begins, after, page.rows)
     return await op.respond(page.body([r.wire() for r in rows], "path"))
 
@@ -78,6 +79,7 @@ async def read_file(
     version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> Response:
     async with begin(request, caller) as op:
+        await workspaces.require_own(op.tx, thread_id)
         row = await workspaces.get_file(op.tx, thread_id, paths.normalize(path), version)
     return await send_body(request, caller.tenant, row.body, {"plangate-file-version": str(row.version)})
 
@@ -101,7 +103,7 @@ async def write_file(
 ) -> Response:
     asked, kind, when = paths.normalize(path), parse_media_type(request), parse_condition(request)
     async with begin(request, caller) as op:
-        await require_thread(op.tx, thread_id)
+        await workspaces.require_own(op.tx, thread_id)
     body = await receive_body(request, caller.tenant)
     async with begin(request, caller) as op:
         row, new = await workspaces.write(
@@ -119,5 +121,6 @@ async def delete_file(
     thread_id: ThreadId, path: FilePath, op: Annotated[Operation, operation("data:write")], workspaces: Files
 ) -> Response:
     asked, when = paths.normalize(path), parse_condition(op.request)
+    await workspaces.require_own(op.tx, thread_id)
     row = await workspaces.delete(op.tx, thread_id, asked, FileAuthor(op.caller.principal), when)
     return await op.respond(row.wire())

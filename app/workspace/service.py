@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -44,15 +44,39 @@ class FileChanged(PreconditionFailed):
     kind, title = "file_changed", "The file is another version now"
 
 
+class FilesElsewhere(Conflict):
+    """The files of the thread are not in the service."""
+
+    kind, title = "files_elsewhere", "The files of the thread are not in the service"
+
+
 class Workspaces:
     """Operations on workspaces. `limits` apply to each workspace."""
 
-    def __init__(self, db: Database, blobs: BlobStore, limits: WorkspaceLimits | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        blobs: BlobStore,
+        limits: WorkspaceLimits | None = None,
+        *,
+        is_elsewhere: Callable[[Tx, str], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`is_elsewhere` returns whether the files of a thread are on a machine of the user."""
+        self._is_elsewhere = is_elsewhere
         self.blobs = blobs
         self.limits = limits or WorkspaceLimits()
         self._db = db
         self._sweep_at = 0.0
         self._upload_bytes: Counter[str] = Counter()  # bytes of uploads by their tenant
+
+    async def require_own(self, tx: Tx, thread_id: str) -> None:
+        """Raise NotFound if there is no such thread, FilesElsewhere if its files are on a machine of the user."""
+        await require_thread(tx, thread_id)
+        if self._is_elsewhere is not None and await self._is_elsewhere(tx, thread_id):
+            raise FilesElsewhere(
+                "The files of this thread are on a machine of the user (`workspace` of its runtime), not in the service. "
+                "Its published artifacts are here: GET /artifacts?threadId=."
+            )
 
     # -- bodies ----------------------------------------------------------------------------------------------
 

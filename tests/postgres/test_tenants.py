@@ -76,6 +76,7 @@ ROUTES: list[tuple[str, str, str, Any, str]] = [
     ("call", "POST", "/tool-calls/{id}/heartbeat", {"claimToken": "t"}, "tools:serve"),
     ("call", "POST", "/tool-calls/{id}/progress", {"claimToken": "t", "label": "l"}, "tools:serve"),
     ("call", "POST", "/tool-calls/{id}/release", {"claimToken": "t"}, "tools:serve"),
+    ("call", "PUT", "/tool-calls/{id}/files/a", {}, "tools:serve"),
     ("call", "GET", "/work-records/{id}", None, "read"),
     ("call", "GET", "/work-records/{id}?tree=true", None, "read"),
     ("memory", "GET", "/memory/default/{id}", None, "read"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from app.agents.builtin_tools.client_workspace import ClientWorkspace
 from app.agents.builtin_tools.workspace import as_builtin_tool
 from app.artifacts.decisions import ArtifactDecisions
 from app.artifacts.models import Artifact, ArtifactTarget, Producer, Publication
@@ -24,7 +25,10 @@ TRIES: Final = 5
 class ArtifactTools:
     """The tools that publish, read and list artifacts, withdraw them, and choose among competing revisions."""
 
-    def __init__(self, artifacts: ArtifactService, decisions: ArtifactDecisions) -> None:
+    def __init__(
+        self, artifacts: ArtifactService, decisions: ArtifactDecisions, client_files: ClientWorkspace
+    ) -> None:
+        self._client_files = client_files
         self._artifacts = artifacts
         self._decisions = decisions
 
@@ -55,6 +59,10 @@ class ArtifactTools:
             tuple(args.get("tags", ())),
             args.get("metadata"),
         )
+        if call.run.runtime.spec.workspace is not None:
+            failed = await self._client_files.copy(call, asked.path)
+            if failed is not None:
+                return failed
         for _ in range(TRIES):
             target = await self._prepare(call, asked.path)
             try:

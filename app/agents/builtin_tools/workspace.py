@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
 from plangate.workspace import regex
 from plangate.workspace.regex import Pattern, PatternRejected
 from plangate.workspace.text import (
+    EDITED_BYTES,
+    LISTED,
+    MATCHES,
     MAX_LINES,
+    SEARCHED_ALL_BYTES,
+    SEARCHED_BYTES,
     LineWindow,
     NotText,
     count_fitting_lines,
     decode_text,
-    is_text,
+    match_count_error,
+    matching_lines,
     replace_once,
+    truncate_lines,
 )
 
 from app.agents.builtin_tools.file_sources import FileSource, FileSources
@@ -32,12 +38,6 @@ from app.workspace.service import FileChanged, Workspaces
 
 log = structlog.get_logger(__name__)
 
-EDITED_BYTES: Final = 4 * 1024 * 1024  # what is edited is in memory as a whole
-SEARCHED_BYTES: Final = 4 * 1024 * 1024  # of one file that is searched
-SEARCHED_ALL_BYTES: Final = 64 * 1024 * 1024
-LISTED: Final = 500  # entries, paths
-MATCHES: Final = 200
-MATCH_CHARS: Final = 300
 EDITS_TRIED: Final = 5
 _PAGE: Final = 1000
 
@@ -123,7 +123,7 @@ class WorkspaceTools:
                 return ToolError(f"{path} is not text in UTF-8 and cannot be edited.", "not_text")
             edited = await asyncio.to_thread(replace_once, text, old, new)
             if isinstance(edited, int):
-                return ToolError(_match_count_error(path, edited), "not_found_once")
+                return ToolError(match_count_error(path, edited), "not_found_once")
             body = await store_body(self._workspaces, call.run, edited.encode())
             try:
                 return Answer(file_description(await self._replace(call, row, body)))
@@ -157,18 +157,18 @@ class WorkspaceTools:
         rows = await self._files_below(call, prefix)
         if not rows and prefix:
             row = await self._file(call, prefix[:-1])  # says what is there instead
-            return Answer(_truncate_lines([f"{row.path} ({row.size_bytes} bytes)"]))
+            return Answer(f"{row.path} ({row.size_bytes} bytes)")
         entries: dict[str, str] = {}
         for row in rows:
             name, slash, _ = row.path[len(prefix) :].partition("/")
             entries[name + slash] = name + slash if slash else f"{name} ({row.size_bytes} bytes)"
-        return Answer(_truncate_lines(entries.values()) or "[The workspace is empty.]")
+        return Answer(truncate_lines(entries.values(), LISTED) or "[The workspace is empty.]")
 
     async def _glob(self, call: ToolCall) -> Outcome:
         pattern = regex.compile_glob(call.args["pattern"])
         rows = await self._files_below(call, "")
         found = await asyncio.to_thread(lambda: [r.path for r in rows if pattern.matches(r.path)])
-        return Answer(_truncate_lines(found) or "[No file matches.]")
+        return Answer(truncate_lines(found, LISTED) or "[No file matches.]")
 
     async def _grep(self, call: ToolCall) -> Outcome:
         args = call.args
@@ -188,7 +188,9 @@ class WorkspaceTools:
                 continue
             left -= row.size_bytes
             data = await self._workspaces.read_body(call.run.lease.tenant, row.body)
-            found += await asyncio.to_thread(_matches, pattern, row.path, data, MATCHES + 1 - len(found))
+            found += await asyncio.to_thread(
+                matching_lines, pattern, row.path, data, MATCHES + 1 - len(found)
+            )
             if (shown := count_fitting_lines(found, MATCHES)) < len(found):
                 found[shown:] = [f"[More lines match than {shown}: make the pattern or the path narrower.]"]
                 break
@@ -252,30 +254,3 @@ def call_author(call: ToolCall) -> FileAuthor:
 
 def file_description(row: FileRow) -> dict[str, Any]:
     return {"path": row.path, "version": row.version, "sizeBytes": row.size_bytes}
-
-
-def _match_count_error(path: str, count: int) -> str:
-    if count == 0:
-        return f"The old text does not occur in {path}: read it, and give the text exactly as it is there."
-    return f"The old text occurs {count} times in {path}: give more of what stands around the one you mean."
-
-
-def _truncate_lines(lines: Iterable[str]) -> str:
-    shown = list(lines)
-    if (fit := count_fitting_lines(shown, LISTED)) < len(shown):
-        shown[fit:] = [f"[{len(shown) - fit} more: name a directory, or a narrower pattern.]"]
-    return "\n".join(shown)
-
-
-def _matches(pattern: Pattern, path: str, data: bytes, most: int) -> list[str]:
-    """Up to so many lines of a file that match."""
-    if not is_text(data):
-        return []
-    found: list[str] = []
-    for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
-        text = line.removesuffix("\r")
-        if pattern.matches(text):
-            found.append(f"{path}:{number}: {text if len(text) <= MATCH_CHARS else text[:MATCH_CHARS] + '…'}")
-            if len(found) == most:
-                break
-    return found

@@ -61,6 +61,7 @@ if typing.TYPE_CHECKING:
     from plangate.spec.models import ToolkitConfig as ToolkitConfig
     from plangate.spec.models import ToolkitSpec as ToolkitSpec
     from plangate.spec.models import ToolSpec as ToolSpec
+    from plangate.spec.models import WorkspaceSpec as WorkspaceSpec
     from plangate.spec.problems import Problem as Problem
     from plangate.spec.problems import SpecInvalid as SpecInvalid
     from plangate.spec.prompts import LayeredPrompt as LayeredPrompt
@@ -70,6 +71,8 @@ if typing.TYPE_CHECKING:
     from plangate.spec.unions import TaggedUnion as TaggedUnion
     from plangate.thread_state import Memory as Memory
     from plangate.thread_state import State as State
+    from plangate.workspace.directory import DirectoryWorkspace as DirectoryWorkspace
+    from plangate.workspace.directory import serve_directory as serve_directory
 else:
     _MODULES = {
         "approvals": "ApprovalSubject",
@@ -96,13 +99,14 @@ else:
         "spec.models": (
             "AgentSpec ApprovalOverrides ApprovalPolicies ApprovalRule DisplayAlias LimitsSpec ModelSpec "
             "PlanSpec ProviderSpec ReferenceSpec RuntimeSpec TenantSpec ToolAnnotations ToolkitConfig "
-            "ToolkitSpec ToolSpec"
+            "ToolkitSpec ToolSpec WorkspaceSpec"
         ),
         "spec.problems": "Problem SpecInvalid",
         "spec.prompts": "LayeredPrompt augment_prompt_tools layered_prompt",
         "spec.schemas": "normalize_schema",
         "spec.unions": "TaggedUnion",
         "thread_state": "Memory State",
+        "workspace.directory": "DirectoryWorkspace serve_directory",
     }
     _HOMES = {name: f"plangate.{module}" for module, names in _MODULES.items() for name in names.split()}
     __all__ = sorted(_HOMES)

@@ -131,7 +131,7 @@ class ServiceClient:
         raw: bool = False,
         accept: str = _JSON,
         key: str | None = None,
-        data: bytes | None = None,
+        data: bytes | Callable[[], AsyncIterator[bytes]] | None = None,
         media_type: str | None = None,
         patience_s: float = REQUEST_PATIENCE_S,
         timeout_s: float = READ_TIMEOUT_S,
@@ -145,7 +145,8 @@ class ServiceClient:
             raw: Gives the bytes of the answer as they came.
             accept: The media type of the answer.
             key: The Idempotency-Key; of a POST a new one by default.
-            data: A body that is not JSON, of `media_type`.
+            data: A body that is not JSON, of `media_type`; or a function that gives it in pieces, once for
+                each attempt.
             patience_s: For how long it is sent again; 0 is never.
             timeout_s: How long one answer may take.
 
@@ -168,7 +169,12 @@ class ServiceClient:
             self._check_open()
             try:
                 answer = await self._http.request(
-                    method, path, content=data, params=params, headers=headers, timeout=timeout
+                    method,
+                    path,
+                    content=data() if callable(data) else data,
+                    params=params,
+                    headers=headers,
+                    timeout=timeout,
                 )
                 if answer.is_success:
                     return answer.content if raw else _content(answer, accept)

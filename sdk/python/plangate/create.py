@@ -24,6 +24,7 @@ from plangate.session import EventHook, PreparedRuntime
 from plangate.spec.assembly import assemble
 from plangate.spec.base import did_you_mean
 from plangate.spec.models import ReferenceSpec, RuntimeSpec, ToolSpec
+from plangate.workspace.directory import DirectoryWorkspace
 
 
 def create_runtime(
@@ -34,6 +35,7 @@ def create_runtime(
     services: Mapping[str, Any] | None = None,
     approval_predicates: Mapping[str, str | PredicateFunction] | None = None,
     action_dispatcher: ActionDispatcher | Callable[[Any, Any], Any] | None = None,
+    workspace: DirectoryWorkspace | None = None,
     event_hooks: Mapping[str, EventHook] | None = None,
     testing: Mapping[str, str] | None = None,
     interpreter: Literal["scripted", "mock", "noop"] | None = None,
@@ -58,6 +60,8 @@ def create_runtime(
             one id, the one that is given here.
         action_dispatcher: The function `(actions, ctx)` that carries approved actions out, or an
             `ActionDispatcher`. A spec without a dispatcher gets one that runs here.
+        workspace: From `serve_directory`: agents use this directory with the toolkit `workspace`. A spec without
+            `workspace` gets `{"transport": "client"}`.
         event_hooks: By type of event, or `"*"`, a function that is called with each event that is read
             through this runtime. What it raises is logged.
         testing: `{"mock_response": text}`: every agent answers this text, without a model.
@@ -82,7 +86,14 @@ def create_runtime(
         address, api_key or (os.environ.get("PLANGATE_API_KEY") if address is not None else None) or None
     )
     chosen, mock_response = _interpreter(interpreter, testing)
-    prepared = _prepare(spec, approval_predicates, _dispatcher(action_dispatcher), chosen, mock_response)
+    prepared = _prepare(
+        spec,
+        approval_predicates,
+        _dispatcher(action_dispatcher),
+        chosen,
+        mock_response,
+        _workspace(workspace),
+    )
     return Runtime(prepared, address, key, check_services(services), _hooks(event_hooks))
 
 
@@ -137,6 +148,19 @@ def _dispatcher(given: Any) -> ActionDispatcher | None:
     return ActionDispatcher(given)
 
 
+def _workspace(given: Any) -> DirectoryWorkspace | None:
+    if given is None or isinstance(given, DirectoryWorkspace):
+        return given
+    raise TypeError(f"workspace is what serve_directory returns, not {describe_type(given)}")
+
+
+def _workspace_spec(
+    wire: Mapping[str, Any], workspace: DirectoryWorkspace | None
+) -> Mapping[str, Any] | None:
+    """Return the field of the spec for a workspace that is served here, if the spec has none."""
+    return None if workspace is None or wire.get("workspace") else {"transport": "client"}
+
+
 def _hooks(given: Mapping[str, EventHook] | None) -> dict[str, EventHook]:
     if given is None:
         return {}
@@ -156,6 +180,7 @@ def _prepare(
     dispatcher: ActionDispatcher | None,
     interpreter: str | None,
     mock_response: str | None,
+    workspace: DirectoryWorkspace | None,
 ) -> PreparedRuntime:
     given = parse_predicates(predicates)
     if isinstance(spec, DefinedRuntime):
@@ -166,11 +191,18 @@ def _prepare(
             action_dispatcher=_resolve_dispatcher(written, dispatcher),
             interpreter=interpreter,
             mock_response=mock_response,
+            workspace=_workspace_spec(spec.wire, workspace),
         )
         check_functions(made.wire, made.predicates)
         own = made.dispatcher or dispatcher
         return PreparedRuntime(
-            made.wire, made.local_tools, made.reference_kinds, made.predicates, own, made.dispatchers
+            made.wire,
+            made.local_tools,
+            made.reference_kinds,
+            made.predicates,
+            own,
+            made.dispatchers,
+            workspace,
         )
     if not isinstance(spec, RuntimeSpec | Mapping):
         raise TypeError(f"spec is what define_runtime returns, not a {type(spec).__name__}")
@@ -182,12 +214,16 @@ def _prepare(
     given = {**tool_predicates(tools), **given}
     if given:
         wire["approvalPredicates"] = {**wire.get("approvalPredicates", {}), **predicates_to_wire(given)}
-    chosen = {"interpreter": interpreter, "mockResponse": mock_response}
+    chosen = {
+        "interpreter": interpreter,
+        "mockResponse": mock_response,
+        "workspace": _workspace_spec(wire, workspace),
+    }
     wire |= {key: value for key, value in chosen.items() if value is not None}
     wire = assemble(wire).wire
     functions = predicate_functions(given)
     check_functions(wire, functions)
-    return PreparedRuntime(wire, local_tools(tools), references, functions, dispatcher, {})
+    return PreparedRuntime(wire, local_tools(tools), references, functions, dispatcher, {}, workspace)
 
 
 def _bound_objects(spec: RuntimeSpec | Mapping[str, Any]) -> tuple[list[ToolSpec], dict[str, ReferenceSpec]]:

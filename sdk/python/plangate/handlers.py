@@ -13,6 +13,7 @@ from plangate.authoring.arguments import Handler
 from plangate.authoring.dispatchers import ActionDispatcher
 from plangate.authoring.predicates import PredicateFunction
 from plangate.authoring.tools import DefinedTool
+from plangate.spec.file_toolkits import WORKSPACE_CALL
 from plangate.spec.models import DEFAULT_SPEC_NAME
 from plangate.spec.plan_schemas import action_kinds
 
@@ -32,6 +33,7 @@ def local_handlers(
     predicates: Mapping[str, PredicateFunction],
     dispatcher: ActionDispatcher | None,
     dispatchers: Mapping[str, ActionDispatcher],
+    workspace: Handler | None = None,
 ) -> list[LocalHandler]:
     """Return the handlers of this program for a registered spec. Digests are those of the registered spec."""
     served = [
@@ -46,6 +48,9 @@ def local_handlers(
         for id_, written in wire.get("approvalPredicates", {}).items()
         if id_ in predicates and not isinstance(written, str)
     ]
+    if workspace is not None and wire.get("workspace") is not None:
+        part = {"runtime": _name(wire), "workspace": wire["workspace"]}
+        served.append(LocalHandler(WORKSPACE_CALL, _digest(part), workspace))
     shared, by_kind = wire.get("actionDispatcher"), wire.get("actionDispatchers") or {}
     if not by_kind:
         return served + _action_handlers(wire, "actions", shared, dispatcher)

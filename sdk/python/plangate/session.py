@@ -20,6 +20,8 @@ from plangate.local_calls import LocalCalls
 from plangate.local_service import LocalService
 from plangate.spec.models import ReferenceSpec
 from plangate.thread_state import MemoryAddresses
+from plangate.workspace.directory import DirectoryWorkspace
+from plangate.workspace.serving import ServedWorkspace
 
 EventHook = Callable[[dict[str, Any]], Any]
 
@@ -34,6 +36,7 @@ class PreparedRuntime:
     predicates: Mapping[str, PredicateFunction]
     dispatcher: ActionDispatcher | None
     dispatchers: Mapping[str, ActionDispatcher]
+    workspace: DirectoryWorkspace | None = None
 
 
 class RuntimeSession:
@@ -109,6 +112,7 @@ class RuntimeSession:
                 prepared.predicates,
                 prepared.dispatcher,
                 prepared.dispatchers,
+                None if prepared.workspace is None else ServedWorkspace(prepared.workspace, client),
             )
             if served:
                 references = ReferenceCalls(client, record["id"], prepared.references)

@@ -53,6 +53,8 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "ApprovalSubject",
             "Artifacts",
             "Files",
+            "serve_directory",
+            "DirectoryWorkspace",
             "QueryEvents",
             "CallContext",
             "State",
@@ -77,6 +79,7 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         (
             "RuntimeSpec",
             "TenantSpec",
+            "WorkspaceSpec",
             "AgentSpec",
             "ModelSpec",
             "ProviderSpec",

@@ -175,6 +175,7 @@ REQUIRED: dict[str, Any] = {
     "status": "draft",
     "tenant": {"resourceId": "acme"},
     "tool": "t",
+    "transport": "client",
     "url": "https://x.test",
 }
 

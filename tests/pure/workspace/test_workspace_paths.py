@@ -97,9 +97,8 @@ ALIKE = "which looks like another character"
 def test_what_leads_elsewhere_or_deceives_is_refused(given: str, why: str) -> None:
     with pytest.raises(PathRejected) as error:
         normalize(given)
-    assert error.value.kind == "path_not_allowed"
-    assert error.value.detail.endswith(f" is not allowed: {why}.")
-    assert error.value.detail.isascii() or "…" in given
+    assert str(error.value).endswith(f" is not allowed: {why}.")
+    assert str(error.value).isascii() or "…" in given
 
 
 def test_paths_that_look_alike_share_a_skeleton_and_case_tells_apart() -> None:
@@ -134,7 +133,7 @@ def test_a_prefix_that_no_path_can_have_is_refused(prefix: str) -> None:
     with pytest.raises(PathRejected) as refused:
         normalize_prefix(prefix)
     shown = ascii(prefix if len(prefix) <= 80 else prefix[:79] + "…")
-    assert refused.value.detail.startswith(f"The path {shown} is not allowed: ")
+    assert str(refused.value).startswith(f"The path {shown} is not allowed: ")
 
 
 def test_how_a_symbol_is_drawn_tells_no_paths_apart() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from plangate.workspace import text
 from plangate.workspace.regex import Pattern, PatternRejected, compile_glob
 from plangate.workspace.text import LineWindow, NotText, replace_once
-
-from app.workspace import text
 
 
 def read(data: bytes, offset: int = 1, limit: int = 2000, piece: int = 7) -> str:

@@ -34,6 +34,7 @@ from plangate.spec.models import (
     TenantSpec,
     ToolkitSpec,
     ToolSpec,
+    WorkspaceSpec,
 )
 
 
@@ -148,12 +149,13 @@ class DefinedRuntime(RuntimeSpec):
         action_dispatcher: Any = None,
         interpreter: str | None = None,
         mock_response: str | None = None,
+        workspace: Mapping[str, Any] | None = None,
     ) -> DefinedRuntime:
         """Return the same runtime with the parts that are known only when it is opened, assembled again.
 
         Args:
             approval_predicates: In addition to those that it has; of one id, the one that is given here.
-            action_dispatcher, interpreter, mock_response: As for `define_runtime`, in place of what it has.
+            action_dispatcher, interpreter, mock_response, workspace: As for `define_runtime`, in place of what it has.
 
         Raises:
             ValueError: if a rule names a predicate that nobody provides, and whatever `define_runtime`
@@ -173,6 +175,7 @@ class DefinedRuntime(RuntimeSpec):
             "action_dispatcher": action_dispatcher,
             "interpreter": interpreter,
             "mock_response": mock_response,
+            "workspace": workspace,
         }
         return _assemble({**self._local.arguments, **drop_unset(late)})
 
@@ -195,6 +198,7 @@ def define_runtime(
     input_schema: Any = None,
     state_schema: Any = None,
     data: Mapping[str, Any] | None = None,
+    workspace: Mapping[str, Any] | WorkspaceSpec | None = None,
     interpreter: Literal["scripted", "mock", "noop"] | None = None,
     mock_response: str | None = None,
     limits: Mapping[str, Any] | None = None,
@@ -219,6 +223,8 @@ def define_runtime(
         action_dispatchers: The same, for each kind of action.
         input_schema, state_schema: Of a query's inputs and of the thread's state.
         data: Named data objects for variables.
+        workspace: `{"transport": "client"}`: the files of threads are on a machine of yours. Serve them with
+            `create_runtime(..., workspace=serve_directory(path))`.
         interpreter, mock_response: Runs every agent without a model; the text that `"mock"` answers.
         limits: Defaults for every query, such as `{"maxCostUsd": 5}`.
         storage_factories: All None: the service owns its storage.
@@ -252,6 +258,7 @@ def define_runtime(
             "input_schema": input_schema,
             "state_schema": state_schema,
             "data": data,
+            "workspace": workspace,
             "interpreter": interpreter,
             "mock_response": mock_response,
             "limits": limits,

@@ -10,6 +10,7 @@ from typing import Final
 
 from plangate.spec.base import did_you_mean
 from plangate.spec.drafts import Draft, DraftPart
+from plangate.spec.file_toolkits import WORKSPACE_CALL
 from plangate.spec.lookalikes import skeletons
 from plangate.spec.models import PLAN_ROLES, AgentSpec, ProviderSpec, ToolkitSpec, ToolSpec
 from plangate.spec.problems import Problem
@@ -169,6 +170,11 @@ def _check_toolkit(toolkit: ToolkitSpec, pointer: str, config_pointer: str) -> I
 def check_tools(draft: Draft) -> Iterator[Problem]:
     """Check the names of declared tools, and whether anything can run them."""
     yield from _repeated(draft.names["tools"], "tool")
+    if draft.spec.workspace is not None and WORKSPACE_CALL in draft.names["tools"]:
+        yield Problem(
+            draft.names["tools"][WORKSPACE_CALL][0],
+            f"the calls of the workspace have the name {WORKSPACE_CALL!r}: choose another name for the tool",
+        )
     taken = {skeleton: name for name in BUILTIN_TOOL_TOOLKITS for skeleton in skeletons(name)}
     for name, pointers in draft.names["tools"].items():
         if name in BUILTIN_TOOL_TOOLKITS:

@@ -6,6 +6,9 @@ from typing import Any, Final
 
 from plangate.spec.builtin import BuiltinTool, text, tool_input
 
+WORKSPACE_CALL: Final = "workspace"
+"""The name under which the calls of a workspace on a machine of the user are claimed."""
+
 
 def _path(description: str) -> dict[str, Any]:
     return {**text(description), "maxLength": 1000}

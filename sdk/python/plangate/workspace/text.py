@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+from plangate.workspace.regex import Pattern
 
 MAX_LINES: Final = 2000
 MAX_LINE_CHARS: Final = 2000
 MAX_TEXT_BYTES: Final = 40_000
 """Maximum of one window, except for a single line; in bytes, like the size of prompts."""
 
+EDITED_BYTES: Final = 4 * 1024 * 1024
+"""Maximum size of a file that is edited: it is in memory as a whole."""
+
+SEARCHED_BYTES: Final = 4 * 1024 * 1024
+"""Maximum size of one file that is searched."""
+
+SEARCHED_ALL_BYTES: Final = 64 * 1024 * 1024
+LISTED: Final = 500
+"""Entries or paths that one answer shows."""
+
+MATCHES: Final = 200
+MATCH_CHARS: Final = 300
 SNIFF_BYTES: Final = 8192
 _MAX_HELD_BYTES: Final = 4 * MAX_LINE_CHARS + 4
 
@@ -139,3 +153,32 @@ def replace_once(text: str, old: str, new: str) -> str | int:
         return count
     # An occurrence that overlaps the first one counts too. More are not counted: that could take hours.
     return 2 if text.find(old, text.find(old) + 1) >= 0 else text.replace(old, new)
+
+
+def match_count_error(path: str, count: int) -> str:
+    """Return what a model is told if its old text does not occur exactly once."""
+    if count == 0:
+        return f"The old text does not occur in {path}: read it, and give the text exactly as it is there."
+    return f"The old text occurs {count} times in {path}: give more of what stands around the one you mean."
+
+
+def truncate_lines(lines: Iterable[str], most: int) -> str:
+    """Return the first lines, and a note about the rest."""
+    shown = list(lines)
+    if (fit := count_fitting_lines(shown, most)) < len(shown):
+        shown[fit:] = [f"[{len(shown) - fit} more: name a directory, or a narrower pattern.]"]
+    return "\n".join(shown)
+
+
+def matching_lines(pattern: Pattern, path: str, data: bytes, most: int) -> list[str]:
+    """Return at most `most` lines of a file that match, each with its path and number."""
+    if not is_text(data):
+        return []
+    found: list[str] = []
+    for number, line in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+        text = line.removesuffix("\r")
+        if pattern.matches(text):
+            found.append(f"{path}:{number}: {text if len(text) <= MATCH_CHARS else text[:MATCH_CHARS] + '…'}")
+            if len(found) == most:
+                break
+    return found

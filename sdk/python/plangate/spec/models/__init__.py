@@ -33,6 +33,7 @@ from plangate.spec.models.runtimes import (
     LimitsSpec,
     RuntimeSpec,
     TenantSpec,
+    WorkspaceSpec,
     to_wire,
 )
 from plangate.spec.vendors import ProviderKind
@@ -70,5 +71,6 @@ __all__ = [
     "ToolkitOrId",
     "ToolkitSpec",
     "Toolkits",
+    "WorkspaceSpec",
     "to_wire",
 ]

@@ -90,6 +90,27 @@ def _no_storage(value: Any) -> None:
     raise PydanticCustomError("storage", "the service owns its storage: leave this out, or null")
 
 
+class WorkspaceSpec(SpecModel):
+    """Where the files of a runtime's threads are, if not in the service.
+
+    Args:
+        transport: `"client"`: a process of the user serves them, such as with `serve_directory`.
+        claim_within_ms: How long a call waits for such a process; 1 h if unset.
+
+    Raises:
+        pydantic.ValidationError: (a ValueError) for a malformed field.
+
+    Example:
+        >>> WorkspaceSpec(transport="client").to_wire()
+        {'transport': 'client'}
+    """
+
+    always_on_wire: ClassVar[frozenset[str]] = frozenset({"transport"})
+
+    transport: Literal["client"]
+    claim_within_ms: Milliseconds | None = None
+
+
 class RuntimeSpec(SpecModel):
     """A system of agents as data; registering it gives a runtime that queries run on.
 
@@ -109,6 +130,7 @@ class RuntimeSpec(SpecModel):
         input_schema: What a query's inputs must match.
         state_schema: What the state of a thread must match.
         data: Named data objects for variables.
+        workspace: Where the files of its threads are, if not in the service.
         interpreter: `"scripted"`, `"mock"` or `"noop"`: every agent runs without a model.
         mock_response: What `"mock"` answers.
         limits: Defaults for every query.
@@ -158,6 +180,7 @@ class RuntimeSpec(SpecModel):
     input_schema: JsonSchema | None = None
     state_schema: JsonSchema | None = None
     data: dict[str, Any] = Field(default_factory=dict)
+    workspace: WorkspaceSpec | None = None
     interpreter: Interpreter | None = None
     mock_response: Text | None = None
     limits: LimitsSpec | None = None
