@@ -72,6 +72,7 @@ if typing.TYPE_CHECKING:
     from plangate.thread_state import Memory as Memory
     from plangate.thread_state import State as State
     from plangate.workspace.directory import DirectoryWorkspace as DirectoryWorkspace
+    from plangate.workspace.directory import WorkspaceError as WorkspaceError
     from plangate.workspace.directory import serve_directory as serve_directory
 else:
     _MODULES = {
@@ -106,7 +107,7 @@ else:
         "spec.schemas": "normalize_schema",
         "spec.unions": "TaggedUnion",
         "thread_state": "Memory State",
-        "workspace.directory": "DirectoryWorkspace serve_directory",
+        "workspace.directory": "DirectoryWorkspace WorkspaceError serve_directory",
     }
     _HOMES = {name: f"plangate.{module}" for module, names in _MODULES.items() for name in names.split()}
     __all__ = sorted(_HOMES)

@@ -115,6 +115,7 @@ AREAS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "Conflict",
             "Gone",
             "TooLarge",
+            "WorkspaceError",
             "InvalidRequest",
             "TooManyRequests",
         ),

@@ -50,7 +50,16 @@ _OPEN_FILE: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_
 
 
 class WorkspaceError(Exception):
-    """A call that a workspace refuses. `code` and the message are for the model."""
+    """A workspace refuses a call.
+
+    Args:
+        code: What kind of error it is, such as `not_found`; for the model.
+        message: What is wrong; for the model.
+
+    Example:
+        >>> WorkspaceError("read_only", "The workspace is read-only.").code
+        'read_only'
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -60,7 +69,8 @@ class WorkspaceError(Exception):
 class DirectoryWorkspace:
     """A directory that agents read, and write unless it is `read_only`. From `serve_directory`.
 
-    `root` is its path, with links resolved. A runtime calls its methods; a program can call them to try a directory out.
+    `root` is its path, with links resolved. A runtime calls its methods; a program can call them to try a
+    directory out.
 
     Example:
         >>> import tempfile
@@ -419,9 +429,9 @@ def _read_all(file: int) -> bytes:
 def serve_directory(path: str | os.PathLike[str], *, read_only: bool = False) -> DirectoryWorkspace:
     """Return a directory of this machine as the workspace of a runtime: pass it to `create_runtime`.
 
-    The agents of the runtime use it with the toolkit `workspace`, for as long as the runtime is open. Paths follow the
-    rules of every workspace. No link is followed, and `.git` is not served. All threads of the runtime share the
-    directory.
+    The agents of the runtime use it with the toolkit `workspace`, for as long as the runtime is open. Paths
+    follow the rules of every workspace. No link is followed, and `.git` is not served. All threads of the
+    runtime share the directory.
 
     Args:
         path: An existing directory.
