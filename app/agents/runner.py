@@ -369,7 +369,7 @@ class Runner:
         elif RECALL.name in tools.builtin:
             told.append(await self._variables.memory_notes(run))
         if WRITE.name in tools.builtin:
-            told.append(workspace_note(work_id))
+            told.append(workspace_note(work_id, is_elsewhere=run.runtime.spec.workspace is not None))
         return "\n\n".join(told)
 
     def _objection(self, agent: AgentSpec) -> Objection | None:

@@ -109,9 +109,11 @@ MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
     "read_glimpse": (410,),
     "claim": (404, 410),  # the references that an action carries
     "write_file": (409, 412),  # the workspace is full; If-Match
-    "delete_file": (412,),
+    "copy_file": (409,),  # nobody has the call
+    "delete_file": (409, 412),
     "upload_artifact": (409, 412),
-    "read_file": (412, 416),  # If-Match; Range
+    "list_files": (409,),  # the files are on a machine of the user
+    "read_file": (409, 412, 416),  # If-Match; Range
     "artifact_content": (412, 416),
     "publish_artifact": (404,),  # thread, path, work
     "start_session": (401, 403, 422, 429, 503),

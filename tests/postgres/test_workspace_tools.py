@@ -268,6 +268,17 @@ async def test_an_agent_that_can_write_is_told_where(api: Caller, plangate: Worl
     assert all(b"Workspace" not in row["input"] for row in inputs)
 
 
+async def test_an_agent_in_a_directory_of_the_user_is_told_so(api: Caller, plangate: World) -> None:
+    agents = [specs.agent(toolkits=["workspace"])]
+    await api.register(specs.mock() | {"agents": agents, "workspace": {"transport": "client"}})
+    query = await api.run()
+    told = await plangate.value(
+        "SELECT input FROM work_records WHERE query_id = $1 AND kind = 'model_call'", query["id"]
+    )
+    assert b"The workspace is a directory on a machine of the user" in told
+    assert b"tasks/wrk_" not in told
+
+
 async def test_variables_are_written_without_passing_through_the_model(api: Caller) -> None:
     await api.register(specs.spec(specs.agent(toolkits=["workspace", "variables"]), interpreter="scripted"))
     query = await api.run(

@@ -42,8 +42,14 @@ EDITS_TRIED: Final = 5
 _PAGE: Final = 1000
 
 
-def workspace_note(work_id: str) -> str:
-    """Return what an agent with write access is told about its workspace when it begins."""
+def workspace_note(work_id: str, *, is_elsewhere: bool) -> str:
+    """Return what an agent with write access is told about its workspace when it begins. `is_elsewhere`: the files are
+    on a machine of the user."""
+    if is_elsewhere:
+        return (
+            "# Workspace\n\nThe workspace is a directory on a machine of the user, and agents of other threads may use it at "
+            "the same time. Write where the task says, and change only what the task is about."
+        )
     return (
         f"# Workspace\n\nAll agents of this thread share one workspace. Write your files under tasks/{work_id}/ unless you "
         "are told otherwise, so that work that goes on at the same time does not collide."

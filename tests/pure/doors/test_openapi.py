@@ -146,7 +146,8 @@ def test_headers_are_named_where_they_are_read(path: str, method: str, found: di
         expected.add("Idempotency-Key")
     if path.endswith(("/events", "/stream")) and method == "get" and "tool-calls" not in path:
         expected.add("Last-Event-ID")
-    if path.endswith(("/files/{path}", "/artifacts/{channel}/{name}", "/content")):
+    conditional = ("/threads/{thread_id}/files/{path}", "/artifacts/{channel}/{name}", "/content")
+    if path.endswith(conditional):
         expected |= {"If-Match", "If-None-Match"}
         expected |= {"Range", "If-Range"} if method == "get" else set()
         expected |= {"Idempotency-Key"} if "channel" in path else set()
