@@ -29,7 +29,7 @@ from app.journal.models import Scope, event
 from app.tenancy.models import Caller
 from app.tools import store
 from app.tools.ledger import Hydrate, hydrate_request
-from app.tools.models import ResolvedRefs, load_request
+from app.tools.models import NO_FILTER, ClaimFilter, ResolvedRefs, load_request
 from app.tools.views import Claimed
 from app.workspace.service import lock_thread
 
@@ -55,9 +55,11 @@ class ClientCalls:
         limit: int,
         lease_ms: int,
         token: str | None = None,
+        only: ClaimFilter = NO_FILTER,
     ) -> list[dict[str, Any]]:
-        """Up to `limit` open calls of the named tools, each with a token that its result needs. With a token of the
-        claimant's choice the same claim again gives the same calls: an answer that was lost loses no call."""
+        """Up to `limit` open calls of the named tools that pass the filter, each with a token that its result needs.
+        With a token of the claimant's choice the same claim again gives the same calls: an answer that was lost
+        loses no call."""
         if caller.tools is not None:
             foreign = sorted({name for name, _ in served} - caller.tools)
             if foreign:
@@ -77,6 +79,7 @@ class ClientCalls:
             token_hash(token),
             max(LEASE_LEAST_MS, min(lease_ms, LEASE_MOST_MS)),
             caller.has_scope("actions:serve"),
+            only,
         )
         return await self._claimed_calls(tx, rows, token)
 

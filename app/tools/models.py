@@ -54,6 +54,19 @@ class OutgoingCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimFilter:
+    """What calls a claim is restricted to; None is no restriction."""
+
+    query_id: str | None = None
+    thread_id: str | None = None
+    runtime_id: str | None = None
+    purpose: Literal["tool", "action"] | None = None
+
+
+NO_FILTER: Final = ClaimFilter()
+
+
+@dataclass(frozen=True, slots=True)
 class CallOutcome:
     """How a call ended: `done` has an output or an error, `unknown` may say in `error` what is known. `took_nothing`: the error
     says that this attempt did nothing, and so nothing of one before it."""

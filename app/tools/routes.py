@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from plangate.spec.base import Url, at_most
@@ -33,7 +33,7 @@ from app.tenancy.models import Caller
 from app.tools import views
 from app.tools.claims import ClientCalls
 from app.tools.ledger import CallLedger
-from app.tools.models import MAX_RESULT_BYTES
+from app.tools.models import MAX_RESULT_BYTES, ClaimFilter
 from app.tools.transports.mcp.pinning import McpPinning
 from app.tools.transports.mcp.tools import specs
 from app.workspace import paths
@@ -69,12 +69,17 @@ class Served(Body):
 
 class Claim(Body):
     """Takes calls. Choose a random `claimToken` and repeat the claim with it if its answer is lost: it gives the
-    same calls again. Without one the service makes it."""
+    same calls again. Without one the service makes it. `queryId`, `threadId`, `runtimeId` and `purpose` restrict the
+    claim to calls of this query, thread, version of a runtime, and kind."""
 
     tools: Annotated[list[Served], Field(min_length=1), at_most(500)]
     max: Annotated[int, Field(ge=1, le=100)] = 1
     lease_ms: Annotated[int, Field(ge=1_000, le=300_000)] = 30_000
     claim_token: Annotated[str, Field(min_length=16, max_length=200)] | None = None
+    query_id: Annotated[str, Field(max_length=100)] | None = None
+    thread_id: Annotated[str, Field(max_length=100)] | None = None
+    runtime_id: Annotated[str, Field(max_length=100)] | None = None
+    purpose: Literal["tool", "action"] | None = None
 
 
 class Held(Body):
@@ -182,7 +187,8 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
 )
 async def claim(body: Claim, op: Serving, calls: Calls) -> Response:
     served = [(t.name, t.definition_digest) for t in body.tools]
-    claimed = await calls.claim(op.tx, op.caller, served, body.max, body.lease_ms, body.claim_token)
+    only = ClaimFilter(body.query_id, body.thread_id, body.runtime_id, body.purpose)
+    claimed = await calls.claim(op.tx, op.caller, served, body.max, body.lease_ms, body.claim_token, only)
     return await op.respond({"calls": claimed}, secret=True)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.base.postgres.database import Database, Tx
+from app.tools.models import ClaimFilter
 
 # Idempotent by the work: a query that is rebuilt finds the offer it had made.
 OFFER = """
@@ -26,7 +27,11 @@ UPDATE outgoing_calls c SET status = 'claimed', claim_token_hash = $6, claimed_b
       JOIN unnest($2::text[], $3::text[]) AS served(name, digest) ON o.name = served.name
            AND (served.digest IS NULL OR o.definition_digest = served.digest)
      WHERE o.tenant_id = $1 AND o.sender = 'client' AND o.status = 'open' AND o.claim_before > now()
-       AND (o.purpose = 'tool' OR $8)
+       AND (o.purpose = 'tool' OR $8) AND ($9::text IS NULL OR o.purpose = $9)
+       AND ($10::text IS NULL OR o.query_id = $10)
+       AND ($11::text IS NULL AND $12::text IS NULL OR EXISTS (
+            SELECT FROM queries q WHERE q.tenant_id = $1 AND q.id = o.query_id
+               AND ($11::text IS NULL OR q.thread_id = $11) AND ($12::text IS NULL OR q.runtime_id = $12)))
      ORDER BY o.created_at LIMIT $4 FOR UPDATE OF o SKIP LOCKED))
 RETURNING c.work_id, c.query_id, c.purpose, c.name, c.definition_digest, c.request, c.attempts, c.claimed_until, c.timeout_ms
 """
@@ -134,9 +139,22 @@ async def claim(
     token_hash: bytes,
     lease_ms: int,
     actions: bool,
+    only: ClaimFilter,
 ) -> list[Any]:
     return await tx.fetch(
-        CLAIM, tx.tenant, list(names), list(digests), limit, by, token_hash, float(lease_ms), actions
+        CLAIM,
+        tx.tenant,
+        list(names),
+        list(digests),
+        limit,
+        by,
+        token_hash,
+        float(lease_ms),
+        actions,
+        only.purpose,
+        only.query_id,
+        only.thread_id,
+        only.runtime_id,
     )
 
 

@@ -269,7 +269,8 @@ async def test_statements_that_carry_concurrency_scan_no_big_table(filled: Any) 
     tenant_page = (journal_store.TENANT_PAGE, "acme", "700", "", 0, None, None, None, 100, 262_144, 32_768)
     assert await scanned(filled, *tenant_page) == set()
     claim = (calls_store.CLAIM, "acme", ["add"], [None], 10, "me", b"x", 1000.0, True)
-    assert await scanned(filled, *claim) == set()
+    for only in ((None,) * 4, ("tool", "qry_1", None, None), (None, None, "thr_000001", "rt_1")):
+        assert await scanned(filled, *claim, *only) == set(), only
     assert await scanned(filled, plans_store.OPEN_GATE, "acme", "pln_1") == set()
     assert await scanned(filled, approvals_store.STANDING, "acme", "wrk_7", "tool") == set()
     grant = ("thr_000001", "a", "t", "digest", b"{}", [], "rt_1")

@@ -364,6 +364,43 @@ async def test_only_calls_of_the_definition_that_is_served_are_claimed(api: Call
     good(await api.result(call, 1))
 
 
+async def test_a_claim_may_be_restricted(api: Caller) -> None:
+    runtimes = {}
+    for name in ("one", "two"):
+        tools, planning = [specs.tool("add")], specs.planning(name=name)
+        agents = [*planning["agents"], specs.agent("adder", tools=["add"])]
+        runtimes[name] = (await api.register({**planning, "agents": agents, "tools": tools}))["id"]
+
+    async def waiting(runtime: str, prompt: str, agent: str, thread: str) -> str:
+        query = await api.submit(prompt, runtimeId=runtimes[runtime], agent=agent, threadKey=thread)
+        return str(query["id"])
+
+    add = specs.script(("add", {"n": 1}))
+    first = await waiting("one", add, "adder", "t")
+    second = await waiting("two", add, "adder", "u")
+    planned = await waiting("one", specs.store_and_execute(), "chief", "v")
+    await api.approve(planned)
+    for query in (first, second, planned):
+        await api.until(query, "waiting", "client_call")
+    threads = {q: (await api.read(f"/queries/{q}"))["threadId"] for q in (first, second, planned)}
+
+    async def claimed(**only: Any) -> list[str]:
+        body = {"tools": [{"name": "add"}, {"name": "actions"}], "max": 10, **only}
+        calls = (await api.do("/tool-calls/claim", body))["calls"]
+        for call in calls:
+            await api.do(f"/tool-calls/{call['workId']}/release", {"claimToken": call["claimToken"]})
+        return sorted(call["queryId"] for call in calls)
+
+    assert await claimed() == sorted([first, second, planned])
+    assert await claimed(queryId=second) == [second]
+    assert await claimed(threadId=threads[first]) == [first]
+    assert await claimed(runtimeId=runtimes["one"]) == sorted([first, planned])
+    assert await claimed(purpose="action") == [planned]
+    assert await claimed(purpose="tool", runtimeId=runtimes["one"]) == [first]
+    assert await claimed(queryId=first, threadId=threads[second]) == []
+    refused(await api.post("/tool-calls/claim", {"tools": [{"name": "add"}], "purpose": "predicate"}), 422)
+
+
 async def test_what_a_tool_returns_reads_back_equal(api: Caller) -> None:
     await api.register(specs.scripted(specs.tool("add")))
     value = {"a": [1, 1.5, -0.0, 2**63 - 1, None, True, "é\u2028🙂"], "b": {"": {}}}

@@ -204,6 +204,16 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str, str]] = [
         "/tools/0/name",
         "tool 'storePlan' is built in (toolkit 'plans')",
     ),
+    *(
+        (
+            "a name of actions",
+            [agent()],
+            {"tools": [tool(name)]},
+            "/tools/0/name",
+            f"tool '{name}' has a name under which processes claim the actions of plans: choose another name",
+        )
+        for name in ("actions", "actions.refund")
+    ),
     (
         "a builtin name of a later version",
         [agent()],

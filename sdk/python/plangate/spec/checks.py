@@ -167,6 +167,10 @@ def _check_toolkit(toolkit: ToolkitSpec, pointer: str, config_pointer: str) -> I
         )
 
 
+ACTIONS: Final = "actions"
+"""Processes claim the actions of plans as `actions` and `actions.<kind>`."""
+
+
 def check_tools(draft: Draft) -> Iterator[Problem]:
     """Check the names of declared tools, and whether anything can run them."""
     yield from _repeated(draft.names["tools"], "tool")
@@ -181,6 +185,12 @@ def check_tools(draft: Draft) -> Iterator[Problem]:
             toolkit = BUILTIN_TOOL_TOOLKITS[name]
             yield Problem(
                 pointers[0], f"tool {name!r} is built in (toolkit {toolkit!r}): choose another name"
+            )
+            continue
+        if name == ACTIONS or name.startswith(f"{ACTIONS}."):
+            yield Problem(
+                pointers[0],
+                f"tool {name!r} has a name under which processes claim the actions of plans: choose another name",
             )
             continue
         other = next((taken[skeleton] for skeleton in skeletons(name) if skeleton in taken), None)
