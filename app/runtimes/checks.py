@@ -11,6 +11,7 @@ from typing import Any
 from jmespath.exceptions import JMESPathError
 from plangate.spec.assembly import Check, SpecInvalid, assemble, with_provider
 from plangate.spec.drafts import Draft
+from plangate.spec.gate_checks import spec_schemas
 from plangate.spec.models import AgentSpec, RuntimeSpec
 from plangate.spec.problems import Problem, json_pointer
 from plangate.spec.transport_checks import transport_problems
@@ -20,6 +21,7 @@ from plangate.spec.vendors import PROVIDER_FIELDS
 from app.base import jmespath
 from app.base.egress import EgressPolicy, EgressRefused
 from app.base.errors import MAX_COLLECTED_ERRORS, MAX_LISTED_ERRORS, FieldError, Invalid
+from app.base.schema.bounds import oversized
 from app.llm.messages import Usage
 from app.llm.prices import price
 from app.runtimes.predicates import InvalidPredicate, compile_predicate
@@ -57,6 +59,7 @@ def service_check(environment: Environment) -> Check:
     """Return a check for problems that assembly in the library cannot find."""
 
     def check(draft: Draft) -> Iterator[Problem]:
+        yield from _check_schema_sizes(draft)
         yield from _check_glimpses(draft)
         yield from _check_predicates(draft)
         yield from _check_prices(draft)
@@ -112,6 +115,15 @@ def transports(spec: RuntimeSpec) -> Iterator[tuple[str, Transport | Dispatcher]
         yield "/actionDispatcher", spec.action_dispatcher
     for kind, dispatcher in spec.action_dispatchers.items():
         yield json_pointer(("actionDispatchers", kind)), dispatcher
+
+
+def _check_schema_sizes(draft: Draft) -> Iterator[Problem]:
+    """Yield schemas that would be too large or too deep to validate with, once their references are followed."""
+    for pointer, schema, owner in spec_schemas(draft):
+        if (refused := oversized(schema)) is not None:
+            yield Problem(
+                pointer + refused.pointer, f"the schema of {owner} is not usable: {refused.message}"
+            )
 
 
 def _check_glimpses(draft: Draft) -> Iterator[Problem]:

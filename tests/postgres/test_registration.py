@@ -108,6 +108,33 @@ async def test_problems_of_every_kind_are_told_at_once_in_the_spelling_of_the_au
 NO_PRICE = "no price is known for 'm', so limits.maxCostUsd cannot be enforced: use maxTokens, or a model with a known price"
 
 
+def exploding() -> dict[str, Any]:
+    """A schema with 2**40 paths: each definition refers to the next one twice."""
+    twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    return {"properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": {**twice, "d40": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "pointer"),
+    [
+        ({"tools": [specs.tool("t", inputSchema=exploding())]}, "/tools/0/inputSchema"),
+        ({"tools": [specs.tool("t", outputSchema=exploding())]}, "/tools/0/outputSchema"),
+        ({"plans": [{"name": "P", "schema": exploding()}]}, "/plans/0/schema"),
+        ({"references": [{"name": "R", "schema": exploding(), "ttlMs": 1000}]}, "/references/0/schema"),
+        ({"agents": [specs.agent(outputSchema=exploding())]}, "/agents/0/outputSchema"),
+        ({"stateSchema": exploding()}, "/stateSchema"),
+        ({"inputSchema": exploding()}, "/inputSchema"),
+    ],
+)
+async def test_a_schema_whose_references_explode_is_refused(
+    api: Caller, parts: dict[str, Any], pointer: str
+) -> None:
+    body = refused(await api.post("/runtimes", specs.spec(**{"agents": [specs.agent()], **parts})), 422)
+    (error,) = [e for e in body["errors"] if "parts" in e["message"]]
+    assert error["pointer"] == pointer
+    assert error["message"].endswith("with its references followed the schema has over 50,000 parts")
+
+
 @pytest.mark.parametrize("name", ["\x01", "\x7f\x1b[2J", "\\1", "\\g<0>", "\\q", "\\"])
 @pytest.mark.parametrize("field", ["providers", "approvalPredicates"])
 @pytest.mark.parametrize("path", ["/runtimes", "/runtimes/validate"])

@@ -96,6 +96,20 @@ def refuse_bombs(references: References, root: Schema) -> None:
         raise SchemaRefused("", f"the schema and its references nest deeper than {_MAX_LEVELS} levels")
 
 
+def oversized(root: Schema) -> SchemaRefused | None:
+    """Return why a schema is refused for what following its references makes of it, or None. A schema whose references
+    leave the document is not looked at."""
+    try:
+        refuse_foreign(root)
+    except SchemaRefused:
+        return None
+    try:
+        refuse_bombs(References(root), root)
+    except SchemaRefused as refused:
+        return refused
+    return None
+
+
 def refuse_costly_patterns(root: Schema) -> None:
     """Raise SchemaRefused if the patterns take too long to compile, because that holds the GIL."""
     pointer = costly_pattern(everywhere(root))

@@ -78,7 +78,7 @@ def check_schemas(draft: Draft) -> Iterator[Problem]:
     The total cost of compiling their patterns is bounded.
     """
     cost = 0
-    for pointer, schema, owner in _schemas(draft):
+    for pointer, schema, owner in spec_schemas(draft):
         cost += schema_pattern_cost(schema)
         if cost > MAX_SPEC_PATTERN_COST:
             yield Problem(
@@ -91,7 +91,8 @@ def check_schemas(draft: Draft) -> Iterator[Problem]:
             yield Problem(pointer + below, f"the schema of {owner} is not usable: {message}")
 
 
-def _schemas(draft: Draft) -> Iterator[tuple[str, dict[str, Any], str]]:
+def spec_schemas(draft: Draft) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Return every JSON Schema of a spec: its JSON pointer, the schema, and whose it is."""
     for tool in draft.tools:
         yield tool.at("inputSchema"), tool.value.input_schema, f"tool {tool.value.name!r}"
         if tool.value.output_schema is not None:
