@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Final
 
 import orjson
 from plangate.events import (
@@ -40,6 +43,9 @@ MAX_ATTEMPTS = 6
 BACKOFF_FIRST_S, BACKOFF_MOST_S = 0.5, 30.0
 RETRY_AFTER_MOST_S = 300.0
 MAX_CALLS_A_TURN = 1000
+
+_UNSTORABLE: Final = re.compile("[\\x00\\ud800-\\udfff]")
+_SURROGATE: Final = re.compile("[\\ud800-\\udfff]")
 
 
 class TurnFailed(Exception):
@@ -185,6 +191,7 @@ def _too_large(fault: ProviderFault) -> ProviderFault:
 async def _stream(
     run: QueryRun, provider: Provider, request: ModelRequest, scope: Scope, turn: int
 ) -> TurnDone:
+    names = {tool.name for tool in request.tools}
     async with contextlib.aclosing(provider.stream(request)) as parts:
         async for part in parts:
             match part:
@@ -193,20 +200,36 @@ async def _stream(
                 case ThinkingDelta(text):
                     await run.post(Delta("reasoning", scope, turn, check_text(text)))
                 case TurnDone():
-                    for block in part.blocks:
-                        texts = (
-                            (block.id, block.name, block.arguments)
-                            if isinstance(block, ToolUse)
-                            else (block.text,)
-                        )
-                        check_text(*texts, usage=part.usage)
+                    blocks = tuple(
+                        storable_call(block, names) if isinstance(block, ToolUse) else block
+                        for block in part.blocks
+                    )
+                    for block in blocks:
+                        if not isinstance(block, ToolUse):
+                            check_text(block.text, usage=part.usage)
                     if sum(isinstance(b, ToolUse) for b in part.blocks) > MAX_CALLS_A_TURN:
                         raise BrokenTurn(
                             f"The model asked for more than {MAX_CALLS_A_TURN} calls in one turn.",
                             usage=part.usage,
                         )
-                    return part
+                    return replace(part, blocks=blocks)
     raise BrokenTurn("The provider's stream ended without the end of the turn.")
+
+
+def storable_call(use: ToolUse, tools: Collection[str]) -> ToolUse:
+    """Return a call that can be stored, and sent back to the vendor, whatever characters it has.
+
+    In its name and id, NUL and lone surrogates are replaced; the name is then that of no tool. In its arguments, lone
+    surrogates are written as JSON escapes. The arguments stay as invalid as they are: parsing them tells the model why.
+    """
+    name = _UNSTORABLE.sub("_", use.name)
+    while name != use.name and name in tools:
+        name += "_"
+    return ToolUse(
+        _UNSTORABLE.sub("_", use.id),
+        name,
+        _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", use.arguments),
+    )
 
 
 def check_text(*texts: str, usage: Usage | None = None) -> str:

@@ -91,7 +91,7 @@ class ScriptedProvider:
         done = _results_after(request.messages[at + 1 :])
         if len(done) < len(script.steps):
             step = script.steps[len(done)]
-            arguments = _json(_arguments(step, [_value(result) for result in done]))
+            arguments = _lenient_json(_arguments(step, [_value(result) for result in done]))
             call = ToolUse(f"scripted-tool-{len(done) + 1}", step.tool, arguments)
             yield TurnDone((call,), "tool_use", Usage(), request.model)
             return
@@ -107,7 +107,7 @@ class ScriptedProvider:
 def parse_script(prompt: str) -> Script:
     """Parse the script in a prompt. Raise Refused, with the location, if it is invalid."""
     try:
-        document = _strict_loads(prompt)
+        document = json.loads(prompt)
     except (ValueError, RecursionError) as error:
         raise Refused(f"{FORMAT_HELP} This prompt is not: {error or 'it is nested too deeply'}.") from error
     if not isinstance(document, dict):
@@ -118,6 +118,10 @@ def parse_script(prompt: str) -> Script:
         raise Refused(f"{FORMAT_HELP} `script` must be a list, and only `answer` may be beside it.")
     steps = tuple(_step(item, f"/script/{at}") for at, item in enumerate(document["script"]))
     _validate(document.get("answer"), "/answer", 1)
+    try:
+        _json(document.get("answer")).encode()
+    except ValueError as error:
+        raise Refused(f"The `answer` of the script is not JSON: {error}.") from error
     return Script(steps, document.get("answer"))
 
 
@@ -192,7 +196,7 @@ def _arguments(step: ScriptStep, earlier: list[Any]) -> dict[str, Any]:
             raise Refused(f"At {step.pointer} of the script, the value of the expression is not an object.")
         replaced = whole
     if isinstance(step.args.get("prompt"), dict) and not isinstance(replaced["prompt"], str):
-        replaced["prompt"] = _json(replaced["prompt"])
+        replaced["prompt"] = _lenient_json(replaced["prompt"])
     return replaced
 
 
@@ -231,9 +235,8 @@ def _value(result: ToolResult) -> Any:
 
 
 def _entry(step: ScriptStep, result: ToolResult) -> dict[str, Any]:
-    if result.is_error:
-        return {"tool": step.tool, "error": _parse_or_text(result.content)}
-    return {"tool": step.tool, "result": _parse_or_text(result.content)}
+    tool = step.tool.encode("utf-8", "replace").decode()
+    return {"tool": tool, "error" if result.is_error else "result": _parse_or_text(result.content)}
 
 
 def _parse_or_text(content: str) -> Any:
@@ -264,6 +267,12 @@ def _parse_float(digits: str) -> float:
 
 def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def _lenient_json(value: Any) -> str:
+    """Return JSON, or what a script has in place of it: NaN, infinities and lone surrogates. The call of a tool says
+    what is wrong with its arguments."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _json(value: Any) -> str:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Protocol, Self
 
 import httpx2
+import orjson
 
 from app.llm.client import ModelClient, ModelTraffic, open_client
 from app.llm.faults import (
@@ -178,9 +179,10 @@ def arguments_object(arguments: str) -> dict[str, Any]:
     """Return tool arguments as the object that a vendor expects in the history.
 
     Malformed arguments are wrapped as Anthropic recommends, so that the model sees its own text next to the
-    error.
+    error. NaN, infinities and lone surrogates are malformed: no vendor takes them.
     """
     try:
+        orjson.loads(arguments)
         value = json.loads(arguments)
     except (ValueError, RecursionError):
         return {"INVALID_JSON": arguments}

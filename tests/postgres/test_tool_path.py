@@ -39,6 +39,33 @@ SCHEMA_SAYS = "The arguments do not match the tool's schema, so the call was not
             "bad_arguments",
             "The arguments are not valid JSON, so the call was not made: ",
         ),
+        (
+            "add",
+            '{"n": "\0"}',
+            "bad_arguments",
+            "The arguments are not valid JSON, so the call was not made: ",
+        ),
+        (
+            "add",
+            r'{"n": "\u0000"}',
+            "bad_arguments",
+            "The arguments are not valid JSON, so the call was not made: ",
+        ),
+        (
+            "add",
+            '{"n": "\ud800"}',
+            "bad_arguments",
+            "The arguments are not valid JSON, so the call was not made: ",
+        ),
+        (
+            "add",
+            r'{"n": "\ud800"}',
+            "bad_arguments",
+            "The arguments are not valid JSON, so the call was not made: ",
+        ),
+        ("add", "\udfff", "bad_arguments", "The arguments are not valid JSON, so the call was not made: "),
+        ("a\0d", '{"n": 1}', "unknown_tool", "There is no tool 'a_d'. You can call: add."),
+        ("add\ud800", '{"n": 1}', "unknown_tool", "There is no tool 'add_'. You can call: add."),
     ],
 )
 async def test_what_is_no_call_is_told_to_the_model_and_goes_no_further(
@@ -265,3 +292,19 @@ async def test_an_agent_that_is_called_has_a_transcript_a_prompt_a_model_and_too
         ("small", [*TEAM_TOOLS, "add"]),
     ]
     assert [b.text for m in helper.messages for b in m.blocks] == ['{"add":[1,2]}']  # type: ignore[union-attr]
+
+
+async def test_a_script_is_told_what_is_wrong_with_its_calls(api: Caller) -> None:
+    await api.register(specs.scripted(specs.tool("add")))
+    calls = ['{"tool": "a\\u0000b"}', *(f'{{"tool": "add", "args": {{"n": {n}}}}}' for n in ODD_NUMBERS)]
+    query = await api.run(f'{{"script": [{", ".join(calls)}]}}')
+    assert query["status"] == "succeeded"
+    errors = [entry["error"] for entry in output_of(query)]
+    assert errors[0] == "There is no tool 'a_b'. You can call: add."
+    assert len(errors) == 1 + len(ODD_NUMBERS)
+    assert all(
+        e.startswith("The arguments are not valid JSON, so the call was not made: ") for e in errors[1:]
+    )
+
+
+ODD_NUMBERS = ("NaN", "1e999", '"\\u0000"', '"\\ud800"')

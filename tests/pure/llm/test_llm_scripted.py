@@ -210,6 +210,15 @@ async def test_numbers_and_letters_come_through_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "sent"),
+    [("NaN", "NaN"), ("-1e999", "-Infinity"), ('"\\ud800"', '"\ud800"'), ('"\\u0000"', r'"\u0000"')],
+)
+async def test_arguments_that_are_not_json_are_for_the_tool_to_refuse(written: str, sent: str) -> None:
+    first = await scripted(user('{"tool": "a", "args": {"x": ' + written + "}}"))
+    assert first.blocks[0].arguments == f'{{"x":{sent}}}'
+
+
+@pytest.mark.parametrize(
     ("prompt", "says"),
     [
         ("hello", "expects a prompt that is JSON"),
@@ -223,9 +232,8 @@ async def test_numbers_and_letters_come_through_unchanged() -> None:
         ('{"script": [], "tool": "a"}', "only `answer` may be beside it"),
         ('{"script": [], "answer": {"$result": "a["}}', "At /answer of the script"),
         ('{"script": [{"tool": "a"}, 5]}', "At /script/1"),
-        ('{"tool": "a", "args": {"x": NaN}}', "NaN is not JSON"),
-        ('{"tool": "a", "args": {"x": 1e999}}', "too large"),
-        ('{"tool": "a", "args": {"x": "\\ud800"}}', "surrogates not allowed"),
+        ('{"script": [], "answer": NaN}', "The `answer` of the script is not JSON"),
+        ('{"script": [], "answer": "\\ud800"}', "The `answer` of the script is not JSON"),
         ('{"tool": "a", "args": {"x": {"$result": 5}}}', "must be a JMESPath expression"),
         ('{"tool": "a", "args": {"x": {"$result": "[0"}}}', "at character 2"),
         ('{"tool": "a", "args": {"x/y": {"$result": "a b"}}}', "At /args/x~1y"),
