@@ -20,7 +20,7 @@ ThreadId = Annotated[str, Path(max_length=100)]
     summary="What its agents said and heard, oldest first",
     response_model=views.MessageList,
 )
-async def thread_messages(
+async def list_thread_messages(
     thread_id: ThreadId, op: Reading, agent: Annotated[str | None, Query(max_length=100)] = None
 ) -> Response:
     return await op.respond(whole_list(await messages_of_thread.load_messages(op.tx, thread_id, agent)))

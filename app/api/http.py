@@ -114,7 +114,7 @@ def create_operations_app(services: Services) -> FastAPI:
 
 def _operations(api: FastAPI) -> None:
     @api.get("/healthz", tags=["operations"], summary="The process runs", response_model=views.Health)
-    async def healthz() -> Response:
+    async def check_health() -> Response:
         return json_response({"status": "ok"})
 
     @api.get(
@@ -125,7 +125,7 @@ def _operations(api: FastAPI) -> None:
         "writes: it is read-only, or its disk is full. The response always has both `reads` and `writes`.",
         response_model=views.Readiness,
     )
-    async def readyz(
+    async def check_readiness(
         request: Request,
         need: Annotated[Literal["reads", "writes"], Query(description="What must work for a 200.")] = "reads",
     ) -> Response:

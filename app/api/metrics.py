@@ -180,5 +180,7 @@ def install(api: FastAPI) -> None:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         response_description="The text format of Prometheus.",
     )
-    async def metrics(door: Annotated[MetricsEndpoint, Security(_operator, scopes=["admin"])]) -> Response:
+    async def read_metrics(
+        door: Annotated[MetricsEndpoint, Security(_operator, scopes=["admin"])],
+    ) -> Response:
         return Response(await door.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -92,33 +92,33 @@ WITH_A_BODY = ("post", "put")
 
 # Beyond what follows from an operation's shape (`problems_of`): what else it can answer.
 MORE_PROBLEMS: dict[str, tuple[int, ...]] = {
-    "register_runtime": (404,),  # the spec is another tenant's
-    "submit_query": (404,),  # runtime, thread
-    "stream_new_query": (404,),
-    "query_events": (409,),  # the cursor is from before a restore
-    "stream_query_events": (409,),
-    "tenant_events": (409,),
-    "stream_tenant_events": (409,),
-    "decide_many": (404,),
-    "store_plan": (404, 410),  # runtime, thread; a reference it names
-    "delete_thread": (409,),  # a query lives
-    "approval_subject": (410,),  # its thread was deleted
-    "execute_plan": (410,),  # a copy's references
-    "create_reference": (404,),  # runtime
-    "read_reference": (410,),
-    "read_glimpse": (410,),
-    "claim": (404, 410),  # the references that an action carries
-    "write_file": (409, 412),  # the workspace is full; If-Match
-    "copy_file": (409,),  # nobody has the call
-    "delete_file": (409, 412),
-    "upload_artifact": (409, 412),
-    "list_files": (409,),  # the files are on a machine of the user
-    "read_file": (409, 412, 416),  # If-Match; Range
-    "artifact_content": (412, 416),
-    "publish_artifact": (404,),  # thread, path, work
-    "start_session": (401, 403, 422, 429, 503),
-    "end_session": (409,),  # a key and no session
-    "readyz": (422, 503),
+    "registerRuntime": (404,),  # the spec is another tenant's
+    "submitQuery": (404,),  # runtime, thread
+    "streamNewQuery": (404,),
+    "listQueryEvents": (409,),  # the cursor is from before a restore
+    "streamQuery": (409,),
+    "listEvents": (409,),
+    "streamEvents": (409,),
+    "decideApprovals": (404,),
+    "storePlan": (404, 410),  # runtime, thread; a reference it names
+    "deleteThread": (409,),  # a query lives
+    "readApprovalSubject": (410,),  # its thread was deleted
+    "executePlan": (410,),  # a copy's references
+    "createReference": (404,),  # runtime
+    "readReference": (410,),
+    "readReferenceGlimpse": (410,),
+    "claimToolCall": (404, 410),  # the references that an action carries
+    "writeFile": (409, 412),  # the workspace is full; If-Match
+    "copyFile": (409,),  # nobody has the call
+    "deleteFile": (409, 412),
+    "uploadArtifact": (409, 412),
+    "listFiles": (409,),  # the files are on a machine of the user
+    "readFile": (409, 412, 416),  # If-Match; Range
+    "readArtifactContent": (412, 416),
+    "publishArtifact": (404,),  # thread, path, work
+    "startSession": (401, 403, 422, 429, 503),
+    "endSession": (409,),  # a key and no session
+    "checkReadiness": (422, 503),
 }
 
 RETRY_AFTER = {
@@ -178,11 +178,11 @@ HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
 
 CONDITIONS = ("If-Match", "If-None-Match")
 MORE_HEADERS: dict[str, tuple[str, ...]] = {
-    "read_file": (*CONDITIONS, "Range", "If-Range"),
-    "artifact_content": (*CONDITIONS, "Range", "If-Range"),
-    "write_file": CONDITIONS,
-    "delete_file": CONDITIONS,
-    "upload_artifact": (*CONDITIONS, "Idempotency-Key"),
+    "readFile": (*CONDITIONS, "Range", "If-Range"),
+    "readArtifactContent": (*CONDITIONS, "Range", "If-Range"),
+    "writeFile": CONDITIONS,
+    "deleteFile": CONDITIONS,
+    "uploadArtifact": (*CONDITIONS, "Idempotency-Key"),
 }
 
 DONE = {"200": "Done.", "201": "Made.", "202": "On record; the work follows."}
@@ -190,7 +190,7 @@ DONE = {"200": "Done.", "201": "Made.", "202": "On record; the work follows."}
 # Bodies that the handlers take as plain objects, because the library reads them.
 INTEGER_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 
-BODIES = {"register_runtime": "RuntimeSpec", "validate_runtime": "RuntimeSpec"}
+BODIES = {"registerRuntime": "RuntimeSpec", "validateRuntime": "RuntimeSpec"}
 
 
 def install(api: FastAPI) -> None:

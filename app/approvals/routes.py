@@ -86,7 +86,7 @@ async def read_approval(approval_id: ApprovalId, op: Reading, approvals: Approva
     summary="The exact bytes that are approved; their SHA-256 is the digest",
     response_model=dict[str, JsonValue],
 )
-async def approval_subject(approval_id: ApprovalId, op: Reading, approvals: Approvals) -> Response:
+async def read_approval_subject(approval_id: ApprovalId, op: Reading, approvals: Approvals) -> Response:
     return await op.respond(await approvals.subject(op.tx, approval_id))
 
 
@@ -97,7 +97,7 @@ async def approval_subject(approval_id: ApprovalId, op: Reading, approvals: Appr
     "answer; a different one is a 409 that shows the winner.",
     response_model=ApprovalInfo,
 )
-async def decide(
+async def decide_approval(
     approval_id: ApprovalId,
     body: Decide,
     op: Deciding,
@@ -107,7 +107,7 @@ async def decide(
 
 
 @router.post("/approvals", summary="Decide many, all or nothing", response_model=views.DecidedApprovals)
-async def decide_many(
+async def decide_approvals(
     body: DecideMany,
     op: Deciding,
     approvals: Approvals,

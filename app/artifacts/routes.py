@@ -388,7 +388,7 @@ async def choose_artifact(
         **RANGE_RESPONSES,
     },
 )
-async def artifact_content(
+async def read_artifact_content(
     request: Request,
     artifact_id: ArtifactId,
     caller: Annotated[Caller, calling("read")],
@@ -406,5 +406,5 @@ async def artifact_content(
     summary="What it came from, and what came from it",
     response_model=views.LineageView,
 )
-async def artifact_lineage(artifact_id: ArtifactId, op: Reading, artifacts: Artifacts) -> Response:
+async def read_artifact_lineage(artifact_id: ArtifactId, op: Reading, artifacts: Artifacts) -> Response:
     return await op.respond(await artifacts.lineage(op.tx, artifact_id))

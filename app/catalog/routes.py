@@ -122,19 +122,19 @@ Writing = Annotated[Operation, operation("data:write")]
     description="Replaces what was written about the entry before. It takes precedence over what a profile found.",
     response_model=views.EntryView,
 )
-async def put_entry(id: EntryPath, body: EntryBody, op: Writing) -> Response:
+async def put_catalog_entry(id: EntryPath, body: EntryBody, op: Writing) -> Response:
     (stored,) = await catalog.write_entries(op.tx, [body.written(id)])
     return await op.respond(stored.wire())
 
 
 @router.post("/catalog/entries", summary="Write many entries", response_model=views.EntryList)
-async def write_entries(body: WriteEntries, op: Writing) -> Response:
+async def write_catalog_entries(body: WriteEntries, op: Writing) -> Response:
     stored = await catalog.write_entries(op.tx, [entry.written(entry.id) for entry in body.entries])
     return await op.respond(whole_list([entry.wire() for entry in stored]))
 
 
 @router.get("/catalog/entries", summary="List entries by id", response_model=views.EntryPage)
-async def list_entries(
+async def list_catalog_entries(
     op: Reading,
     page: Paging,
     kind: EntryKind | None = None,
@@ -150,7 +150,7 @@ async def list_entries(
 
 
 @router.get("/catalog/search", summary="Find entries by words and names", response_model=views.FoundEntries)
-async def search_entries(
+async def search_catalog(
     op: Reading,
     query: Annotated[str, Query(min_length=1, max_length=1000)],
     kind: EntryKind | None = None,
@@ -164,7 +164,7 @@ async def search_entries(
 
 
 @router.get("/catalog/entries/{id:path}", summary="An entry", response_model=views.EntryView)
-async def read_entry(id: EntryPath, op: Reading) -> Response:
+async def read_catalog_entry(id: EntryPath, op: Reading) -> Response:
     (entry,) = await catalog.read_entries(op.tx, [id], None)
     return await op.respond(entry.wire())
 
@@ -175,6 +175,6 @@ async def read_entry(id: EntryPath, op: Reading) -> Response:
     description="What a profile found stays.",
     response_model=views.EntryDeleted,
 )
-async def delete_entry(id: EntryPath, op: Writing) -> Response:
+async def delete_catalog_entry(id: EntryPath, op: Writing) -> Response:
     await catalog.delete_written(op.tx, id)
     return await op.respond({"id": id, "deleted": True})

@@ -48,7 +48,7 @@ At = Annotated[int | None, Query(ge=0, le=2**53, description="As it was after th
     summary="The state of a thread, or as it was",
     response_model=views.StateView,
 )
-async def read_state(
+async def read_thread_state(
     request: Request,
     thread_id: ThreadId,
     caller: Annotated[Caller, calling("read")],
@@ -65,7 +65,7 @@ async def read_state(
     summary="The writes to a thread's state, newest first",
     response_model=views.WritePage,
 )
-async def state_log(
+async def list_state_writes(
     thread_id: ThreadId,
     op: Reading,
     page: Paging,
@@ -98,7 +98,7 @@ class WriteOfCall(Write):
     "goes to a path.",
     response_model=views.WriteView,
 )
-async def write_state(
+async def write_thread_state(
     request: Request,
     thread_id: ThreadId,
     body: WriteOfCall,
@@ -133,7 +133,7 @@ async def write_state(
     summary="The writes to the memory of a runtime, newest first",
     response_model=views.WritePage,
 )
-async def memory_log(
+async def list_memory_writes(
     runtime: RuntimeName, resource: Resource, op: Reading, page: Paging, runtimes: AllRuntimes
 ) -> Response:
     _check_resource(op.caller, resource)

@@ -65,7 +65,7 @@ ThreadFilter = Annotated[str | None, Query(alias="threadId", max_length=100)]
     summary="Read a page of a query's journal",
     response_model=EventPage,
 )
-async def query_events(
+async def list_query_events(
     request: Request,
     query_id: QueryId,
     caller: Annotated[Caller, calling("read")],
@@ -74,7 +74,7 @@ async def query_events(
     limit: PageLimit = 100,
 ) -> Response:
     if wants_stream(request):
-        return await stream_query_events(request, query_id, caller, after, types)
+        return await stream_query(request, query_id, caller, after, types)
     streams = get_streams(request)
     names = wanted(types)
     async with door_of(request).db.transaction(caller.tenant) as tx:
@@ -100,7 +100,7 @@ async def query_events(
     responses={200: {"model": Event}},
     response_description=EVENTS_DESCRIPTION,
 )
-async def stream_query_events(
+async def stream_query(
     request: Request,
     query_id: QueryId,
     caller: Annotated[Caller, calling("read")],
@@ -124,7 +124,7 @@ async def stream_query_events(
     "are included only if `types` names them.",
     response_model=EventPage,
 )
-async def tenant_events(
+async def list_events(
     request: Request,
     caller: Annotated[Caller, calling("read")],
     after: After = None,
@@ -134,7 +134,7 @@ async def tenant_events(
     limit: PageLimit = 100,
 ) -> Response:
     if wants_stream(request):
-        return await stream_tenant_events(request, caller, after, types, runtime_id, thread_id)
+        return await stream_events(request, caller, after, types, runtime_id, thread_id)
     streams = get_streams(request)
     names = wanted(types)
     async with door_of(request).db.transaction(caller.tenant) as tx:
@@ -157,7 +157,7 @@ async def tenant_events(
     responses={200: {"model": Event}},
     response_description=EVENTS_DESCRIPTION,
 )
-async def stream_tenant_events(
+async def stream_events(
     request: Request,
     caller: Annotated[Caller, calling("read")],
     after: After = None,

@@ -151,7 +151,7 @@ async def read_plan(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
     summary="Every revision that was stored",
     response_model=views.RevisionList,
 )
-async def plan_revisions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
+async def list_plan_revisions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
     return await op.respond(whole_list(await plans.revisions(op.tx, plan_id)))
 
 
@@ -160,7 +160,7 @@ async def plan_revisions(plan_id: PlanId, op: Reading, plans: Plans) -> Response
     summary="Every change of its status, by whom and why",
     response_model=views.TransitionList,
 )
-async def plan_transitions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
+async def list_plan_transitions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
     return await op.respond(whole_list(await plans.transitions(op.tx, plan_id)))
 
 
@@ -169,7 +169,7 @@ async def plan_transitions(plan_id: PlanId, op: Reading, plans: Plans) -> Respon
     summary="Its actions: status, attempts, results",
     response_model=views.ActionList,
 )
-async def plan_actions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
+async def list_plan_actions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
     return await op.respond(whole_list(await plans.actions(op.tx, plan_id)))
 
 
@@ -178,14 +178,14 @@ async def plan_actions(plan_id: PlanId, op: Reading, plans: Plans) -> Response:
     summary="Read which action of a plan waits for which",
     response_model=views.GraphView,
 )
-async def plan_graph(
+async def read_plan_graph(
     request: Request,
     plan_id: PlanId,
     caller: Annotated[Caller, calling("read")],
     plans: Plans,
 ) -> Response:
     if MERMAID in request.headers.get("accept", ""):
-        chart = await plan_flowchart(request, plan_id, caller, plans)
+        chart = await draw_plan_graph(request, plan_id, caller, plans)
         chart.headers["Vary"] = "Accept"
         return chart
     plan, rows = await _plan_and_rows(request, plan_id, caller, plans)
@@ -202,7 +202,7 @@ async def plan_graph(
     response_class=FlowchartResponse,
     response_description="The flowchart.",
 )
-async def plan_flowchart(
+async def draw_plan_graph(
     request: Request,
     plan_id: PlanId,
     caller: Annotated[Caller, calling("read")],

@@ -191,7 +191,7 @@ async def resume_query(query_id: QueryId, body: Resume, op: Writing, queries: Qu
     response_model=views.ThreadView,
     responses={200: {"model": views.ThreadView, "description": "The key has this thread already."}},
 )
-async def make_thread(body: MakeThread, op: Writing) -> Response:
+async def create_thread(body: MakeThread, op: Writing) -> Response:
     thread, new = await threads.create_thread(op.tx, body.thread_key)
     return await op.respond(thread, 201 if new else 200, f"/threads/{thread['id']}", thread["id"])
 
@@ -257,7 +257,7 @@ async def delete_thread(
     summary="The work records of a query, oldest first",
     response_model=WorkList,
 )
-async def query_work(
+async def list_query_work(
     request: Request, query_id: QueryId, caller: Annotated[Caller, calling("read")], queries: Queries
 ) -> Response:
     async with begin(request, caller) as op:

@@ -185,7 +185,7 @@ async def read_reference(
     summary="The handle and its glimpse",
     response_model=views.ReferenceView,
 )
-async def read_glimpse(kind: Kind, id: RefId, op: Reading, references: References) -> Response:
+async def read_reference_glimpse(kind: Kind, id: RefId, op: Reading, references: References) -> Response:
     return await op.respond((await references.glimpse(op.tx, kind, id)).wire())
 
 

@@ -174,7 +174,7 @@ async def retire_runtime(
     summary="The assembled prompt of an agent",
     response_model=views.AssembledPrompt,
 )
-async def agent_prompt(
+async def read_agent_prompt(
     runtime_id: RuntimeId,
     agent: AgentName,
     caller: Annotated[Caller, calling("read")],
@@ -190,7 +190,7 @@ async def agent_prompt(
     summary="An agent's tools, each with the rule in force",
     response_model=views.AgentToolList,
 )
-async def agent_tools(
+async def list_agent_tools(
     request: Request,
     runtime_id: RuntimeId,
     agent: AgentName,

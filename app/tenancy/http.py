@@ -82,8 +82,9 @@ class Body(BaseModel):
 
 
 def operation_id(route: APIRoute) -> str:
-    """Return the id of an operation in the API document: the name of the function that answers it."""
-    return route.name
+    """Return the id of an operation in the API document, which generators make a function of: the name of the function
+    that answers it, in camelCase. So it says what is done to what, without the path."""
+    return to_camel(route.name)
 
 
 class NamedRoute(APIRoute):

@@ -157,7 +157,7 @@ async def copy_file(
     responses={200: {"model": views.CallsHint}},
     response_description="Messages of the type `calls`, whose data is an empty object.",
 )
-async def announce(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
+async def stream_tool_calls(request: Request, caller: Annotated[Caller, calling("tools:serve")]) -> Response:
     async with claim_stream(request, caller) as place:
         return SseResponse(_hints(request, caller.tenant), place)
 
@@ -185,7 +185,7 @@ async def _hints(request: Request, tenant: str) -> AsyncIterator[bytes]:
     "The answer carries claim tokens, so it is not kept for a repeated Idempotency-Key.",
     response_model=views.ClaimedCalls,
 )
-async def claim(body: Claim, op: Serving, calls: Calls) -> Response:
+async def claim_tool_call(body: Claim, op: Serving, calls: Calls) -> Response:
     served = [(t.name, t.definition_digest) for t in body.tools]
     only = ClaimFilter(body.query_id, body.thread_id, body.runtime_id, body.purpose)
     claimed = await calls.claim(op.tx, op.caller, served, body.max, body.lease_ms, body.claim_token, only)
@@ -193,7 +193,7 @@ async def claim(body: Claim, op: Serving, calls: Calls) -> Response:
 
 
 @router.get("/tool-calls", summary="Calls that left the service, newest first", response_model=views.CallPage)
-async def list_calls(
+async def list_tool_calls(
     op: Reading,
     calls: Annotated[CallLedger, service("calls")],
     page: Paging,
@@ -209,7 +209,7 @@ async def list_calls(
     summary="Hold a claim longer, never beyond the tool's timeout",
     response_model=views.ClaimHeld,
 )
-async def heartbeat(work_id: WorkId, body: Held, op: Serving, calls: Calls) -> Response:
+async def heartbeat_tool_call(work_id: WorkId, body: Held, op: Serving, calls: Calls) -> Response:
     until = await calls.heartbeat(op.tx, op.caller, work_id, body.claim_token, body.lease_ms)
     return await op.respond({"claimedUntil": until})
 
@@ -219,7 +219,7 @@ async def heartbeat(work_id: WorkId, body: Held, op: Serving, calls: Calls) -> R
     summary="Tell the readers of the query how far a call is",
     response_model=views.ProgressTold,
 )
-async def progress(work_id: WorkId, body: Progress, op: Serving, calls: Calls) -> Response:
+async def report_tool_progress(work_id: WorkId, body: Progress, op: Serving, calls: Calls) -> Response:
     fields = body.model_dump(exclude_none=True, exclude={"claim_token"})
     await calls.progress(op.tx, op.caller, work_id, body.claim_token, fields)
     return await op.respond({"told": True})
@@ -228,7 +228,7 @@ async def progress(work_id: WorkId, body: Progress, op: Serving, calls: Calls) -
 @results.post(
     "/tool-calls/{work_id}/result", summary="Post what a call returned", response_model=views.ResultPosted
 )
-async def result(work_id: WorkId, body: Result, op: Serving, calls: Calls) -> Response:
+async def post_tool_result(work_id: WorkId, body: Result, op: Serving, calls: Calls) -> Response:
     outcome = {"error": body.error} if body.error is not None else {"output": body.output}
     adopted = await calls.result(op.tx, op.caller, work_id, body.claim_token, outcome)
     return await op.respond({"workId": work_id, "adopted": adopted})
@@ -239,7 +239,7 @@ async def result(work_id: WorkId, body: Result, op: Serving, calls: Calls) -> Re
     summary="Give back a call that was claimed and not begun",
     response_model=views.ClaimReleased,
 )
-async def release(work_id: WorkId, body: Release, op: Serving, calls: Calls) -> Response:
+async def release_tool_call(work_id: WorkId, body: Release, op: Serving, calls: Calls) -> Response:
     await calls.release(op.tx, op.caller, work_id, body.claim_token)
     return await op.respond({"workId": work_id, "released": True})
 

@@ -259,7 +259,7 @@ async def test_the_document_names_every_route_and_its_scope(plangate: World) -> 
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert operation["summary"], (method, path)
-            if operation["operationId"] in ("whoami", "end_session", "create_ticket"):
+            if operation["operationId"] in ("whoami", "endSession", "createTicket"):
                 assert operation["security"] == [{"HTTPBearer": []}]
             elif path not in ("/healthz", "/readyz", "/metrics", "/session"):
                 assert any(s for entry in operation["security"] for s in entry.values()), (method, path)

@@ -38,7 +38,7 @@ from tests.support.service import END_WITHIN_S, ROOT, folder, plain_environment
 ALL = os.environ.get("HOSTILE_SHAPES") == "all"
 FULL_BYTES = 1024 * 1024
 QUICK_SPEC_BYTES = 32 * 1024
-SPECS = ("register_runtime", "validate_runtime")
+SPECS = ("registerRuntime", "validateRuntime")
 MAX_CALLBACK_MS = 100
 MAX_PROBLEM_BYTES = 64 * 1024
 TENANT = "hostile"

@@ -59,8 +59,8 @@ FUZZ_S = 25.0
 """Time for the fuzzer, over all operations."""
 EXAMPLES = 8
 """Of each operation and kind of data, while there is time."""
-ENDLESS = {"announce", "stream_tenant_events"}
-STREAMS = {"stream_query_events", "stream_new_query"}
+ENDLESS = {"streamToolCalls", "streamEvents"}
+STREAMS = {"streamQuery", "streamNewQuery"}
 """What the fuzzer leaves out: it can read an answer only whole, and these may follow a query that waits."""
 
 NUMBERS = {
@@ -296,104 +296,102 @@ class World:
         return self.ids
 
     def operate(self) -> None:
-        self.judge.send("healthz")
-        self.judge.send("readyz")
-        numbers = self.judge.judge(self.judge.operations["metrics"].Case())
+        self.judge.send("checkHealth")
+        self.judge.send("checkReadiness")
+        numbers = self.judge.judge(self.judge.operations["readMetrics"].Case())
         assert "plangate_queries" in numbers.text
 
     def work(self) -> None:
         send = self.judge.send
-        page = send("list_work_records", query={"kind": "agent", "status": "succeeded", "limit": 1})
-        send(
-            "list_work_records", query={"kind": "agent", "status": "succeeded", "cursor": page["nextCursor"]}
-        )
+        page = send("listWorkRecords", query={"kind": "agent", "status": "succeeded", "limit": 1})
+        send("listWorkRecords", query={"kind": "agent", "status": "succeeded", "cursor": page["nextCursor"]})
         record = page["items"][0]
-        send("list_work_records", query={"queryId": record["queryId"]})
-        read = send("read_work_record", {"work_id": record["id"]}, query={"tree": True})
+        send("listWorkRecords", query={"queryId": record["queryId"]})
+        read = send("readWorkRecord", {"work_id": record["id"]}, query={"tree": True})
         assert read["below"]
         for group in ("query", "thread", "agent", "model", "artifact", "channel", "day"):
-            send("read_usage", query={"groupBy": group})
+            send("readUsage", query={"groupBy": group})
 
     def runtimes(self) -> None:
         send = self.judge.send
-        assert send("validate_runtime", body=SPEC)["valid"]
-        assert not send("validate_runtime", body={**SPEC, "plans": []})["valid"]
+        assert send("validateRuntime", body=SPEC)["valid"]
+        assert not send("validateRuntime", body={**SPEC, "plans": []})["valid"]
         old = send(
-            "register_runtime", body={**SPEC, "tenant": {**SPEC["tenant"], "version": "old"}}, status=201
+            "registerRuntime", body={**SPEC, "tenant": {**SPEC["tenant"], "version": "old"}}, status=201
         )
-        made = send("register_runtime", body=SPEC, status=201)
-        send("register_runtime", body=SPEC, status=200)
+        made = send("registerRuntime", body=SPEC, status=201)
+        send("registerRuntime", body=SPEC, status=200)
         self.ids |= {"runtime_id": made["id"], "agent": "worker"}
-        send("read_runtime", {"runtime_id": made["id"]})
-        send("retire_runtime", {"runtime_id": old["id"]})
-        page = send("list_runtimes", query={"limit": 1})
-        send("list_runtimes", query={"limit": 1, "cursor": page["nextCursor"]})
+        send("readRuntime", {"runtime_id": made["id"]})
+        send("retireRuntime", {"runtime_id": old["id"]})
+        page = send("listRuntimes", query={"limit": 1})
+        send("listRuntimes", query={"limit": 1, "cursor": page["nextCursor"]})
         for agent in ("worker", "planner"):
-            send("agent_prompt", {"runtime_id": made["id"], "agent": agent})
-            send("agent_tools", {"runtime_id": made["id"], "agent": agent})
+            send("readAgentPrompt", {"runtime_id": made["id"], "agent": agent})
+            send("listAgentTools", {"runtime_id": made["id"], "agent": agent})
         posted = {
             **SPEC["tools"][0],
             "name": "post",
             "transport": {"kind": "http", "url": "https://tools.example"},
         }
         signing = {**SPEC, "name": "fuzzed-http", "tools": [*SPEC["tools"], posted]}
-        made = send("register_runtime", body=signing, status=201)
-        rotated = send("rotate_signing_secret", {"runtime_id": made["id"]})
+        made = send("registerRuntime", body=signing, status=201)
+        rotated = send("rotateSigningSecret", {"runtime_id": made["id"]})
         assert rotated["signingSecret"] != made["signingSecret"]
 
     def references(self) -> None:
         send = self.judge.send
         body = {"runtime": "fuzzed", "kind": "Numbers", "value": {"numbers": [1, 2, 3]}}
-        made = send("create_reference", body=body, status=201)
-        send("create_reference", body=body, status=200)
+        made = send("createReference", body=body, status=201)
+        send("createReference", body=body, status=200)
         self.ids |= {"kind": "Numbers", "id": made["id"]}
         handle = {"kind": "Numbers", "id": made["id"]}
-        send("read_reference", handle)
-        send("read_glimpse", handle)
-        send("list_references", query={"kind": "Numbers"})
-        fleeting = send("create_reference", body={**body, "kind": "Fleeting"}, status=201)
-        send("read_reference", {"kind": "Fleeting", "id": fleeting["id"]}, status=410)
-        doomed = send("create_reference", body={**body, "value": {"numbers": []}}, status=201)
-        send("delete_reference", {"kind": "Numbers", "id": doomed["id"]})
+        send("readReference", handle)
+        send("readReferenceGlimpse", handle)
+        send("listReferences", query={"kind": "Numbers"})
+        fleeting = send("createReference", body={**body, "kind": "Fleeting"}, status=201)
+        send("readReference", {"kind": "Fleeting", "id": fleeting["id"]}, status=410)
+        doomed = send("createReference", body={**body, "value": {"numbers": []}}, status=201)
+        send("deleteReference", {"kind": "Numbers", "id": doomed["id"]})
 
     def files(self) -> None:
         send, thread = self.judge.send, {"thread_id": self.ids["thread_id"]}
         self.ids["path"] = "notes/today.md"
         place = {**thread, "path": self.ids["path"]}
-        send("write_file", place, body=b"one", media_type=BYTES, status=201)
-        assert send("write_file", place, body=b"two", media_type=BYTES, status=200)["version"] == 2
-        case = self.judge.operations["read_file"].Case(path_parameters=place, query={"version": 1})
+        send("writeFile", place, body=b"one", media_type=BYTES, status=201)
+        assert send("writeFile", place, body=b"two", media_type=BYTES, status=200)["version"] == 2
+        case = self.judge.operations["readFile"].Case(path_parameters=place, query={"version": 1})
         assert self.judge.judge(case).content == b"one"
         doomed = {**thread, "path": "doomed"}
-        send("write_file", doomed, body=b"x", media_type=BYTES, status=201)
-        assert send("delete_file", doomed)["digest"] is None
-        page = send("list_files", thread, query={"prefix": "notes/"})
+        send("writeFile", doomed, body=b"x", media_type=BYTES, status=201)
+        assert send("deleteFile", doomed)["digest"] is None
+        page = send("listFiles", thread, query={"prefix": "notes/"})
         assert [row["path"] for row in page["items"]] == [place["path"]]
         asked = {"threadId": thread["thread_id"], "channel": "design", "path": "notes"}
-        made = send("publish_artifact", body=asked, status=201)["id"]
+        made = send("publishArtifact", body=asked, status=201)["id"]
         self.ids |= {"artifact_id": made, "channel": "design"}
         upload = {"channel": "handoff", "name": "kept"}
         there = {"threadId": thread["thread_id"], "parent": made, "tag": "x"}
         for status in (201, 200):
-            send("upload_artifact", upload, body=b"x", media_type=BYTES, query=there, status=status)
-        send("read_artifact", {"artifact_id": made})
-        assert len(send("artifact_lineage", {"artifact_id": made})["descendants"]) == 1
-        page = send("list_artifacts", query={"limit": 1})
-        send("list_artifacts", query={"limit": 1, "cursor": page["nextCursor"]})
-        case = self.judge.operations["artifact_content"].Case(path_parameters={"artifact_id": made})
+            send("uploadArtifact", upload, body=b"x", media_type=BYTES, query=there, status=status)
+        send("readArtifact", {"artifact_id": made})
+        assert len(send("readArtifactLineage", {"artifact_id": made})["descendants"]) == 1
+        page = send("listArtifacts", query={"limit": 1})
+        send("listArtifacts", query={"limit": 1, "cursor": page["nextCursor"]})
+        case = self.judge.operations["readArtifactContent"].Case(path_parameters={"artifact_id": made})
         assert self.judge.judge(case).content.endswith(b"  today.md\n")
 
     def submit(self, *calls: tuple[str, dict[str, Any]], **parts: Any) -> str:
         script = {"script": [{"tool": tool, "args": args} for tool, args in calls]}
         asked = {"runtime": "fuzzed", "agent": "worker", "prompt": json.dumps(script), **parts}
-        query: str = self.judge.send("submit_query", body=asked, status=202)["id"]
+        query: str = self.judge.send("submitQuery", body=asked, status=202)["id"]
         return query
 
     def until(self, query: str, **wanted: str) -> dict[str, Any]:
         """The query once it is as wanted."""
 
         def look() -> Any:
-            found = self.judge.send("read_query", {"query_id": query})
+            found = self.judge.send("readQuery", {"query_id": query})
             return found if all(found[name] == value for name, value in wanted.items()) else None
 
         found: dict[str, Any] = eventually(look)
@@ -401,40 +399,40 @@ class World:
 
     def queries(self) -> None:
         send = self.judge.send
-        thread = send("make_thread", body={"threadKey": "mine"}, status=201)["id"]
-        send("make_thread", body={"threadKey": "mine"}, status=200)
+        thread = send("createThread", body={"threadKey": "mine"}, status=201)["id"]
+        send("createThread", body={"threadKey": "mine"}, status=200)
         glimpse = ("glimpseRef", {"kind": "Numbers", "id": self.ids["id"]})
         query = self.submit(glimpse, threadId=thread, metadata={"for": "fuzzing"})
-        send("read_query", {"query_id": query}, query={"waitMs": 20_000})
+        send("readQuery", {"query_id": query}, query={"waitMs": 20_000})
         self.until(query, status="succeeded")
         self.ids |= {"query_id": query, "thread_id": thread}
-        send("query_events", {"query_id": query})
-        send("query_work", {"query_id": query})
-        send("read_thread", {"thread_id": thread})
-        assert send("thread_messages", {"thread_id": thread})["items"] is not None
-        assert send("read_state", {"thread_id": thread})["document"] == {}
-        assert send("state_log", {"thread_id": thread})["items"] == []
-        fork = send("fork_thread", {"thread_id": thread}, body={}, status=201)["id"]
-        assert send("state_log", {"thread_id": fork})["items"][0]["forkedFrom"] == f"{thread}@0"
-        send("list_threads")
-        send("list_queries", query={"status": "succeeded"})
+        send("listQueryEvents", {"query_id": query})
+        send("listQueryWork", {"query_id": query})
+        send("readThread", {"thread_id": thread})
+        assert send("listThreadMessages", {"thread_id": thread})["items"] is not None
+        assert send("readThreadState", {"thread_id": thread})["document"] == {}
+        assert send("listStateWrites", {"thread_id": thread})["items"] == []
+        fork = send("forkThread", {"thread_id": thread}, body={}, status=201)["id"]
+        assert send("listStateWrites", {"thread_id": fork})["items"][0]["forkedFrom"] == f"{thread}@0"
+        send("listThreads")
+        send("listQueries", query={"status": "succeeded"})
         failed = self.submit(prompt="this is no script")
         self.until(failed, status="failed")
-        send("query_events", {"query_id": failed})
+        send("listQueryEvents", {"query_id": failed})
         limited = self.submit(glimpse, glimpse, limits={"maxTurns": 1})
         self.until(limited, reason="limit_reached")
-        send("resume_query", {"query_id": limited}, {"limits": {"maxTurns": 10}})
+        send("resumeQuery", {"query_id": limited}, {"limits": {"maxTurns": 10}})
         self.until(limited, status="succeeded")
-        send("query_work", {"query_id": limited})
+        send("listQueryWork", {"query_id": limited})
         repeated = {"Idempotency-Key": "one"}
         asked = {"runtime": "fuzzed", "agent": "worker", "prompt": '{"script": []}'}
-        once = send("submit_query", body=asked, headers=repeated, status=202)
-        assert send("submit_query", body=asked, headers=repeated, status=202) == once
-        send("submit_query", body={**asked, "agent": "planner"}, headers=repeated, status=409)
+        once = send("submitQuery", body=asked, headers=repeated, status=202)
+        assert send("submitQuery", body=asked, headers=repeated, status=202) == once
+        send("submitQuery", body={**asked, "agent": "planner"}, headers=repeated, status=409)
 
     def claim(self, name: str) -> dict[str, Any]:
         def look() -> Any:
-            return self.judge.send("claim", body={"tools": [{"name": name}]})["calls"]
+            return self.judge.send("claimToolCall", body={"tools": [{"name": name}]})["calls"]
 
         call: dict[str, Any] = eventually(look)[0]
         return call
@@ -444,42 +442,44 @@ class World:
         query = self.submit(("look", {"at": "this"}))
         call = self.claim("look")
         work, token = {"work_id": call["workId"]}, {"claimToken": call["claimToken"]}
-        send("release", work, token)
+        send("releaseToolCall", work, token)
         call = self.claim("look")
         token = {"claimToken": call["claimToken"]}
-        send("heartbeat", work, {**token, "leaseMs": 60_000})
+        send("heartbeatToolCall", work, {**token, "leaseMs": 60_000})
         send(
-            "progress", work, {**token, "label": "half", "phaseIndex": 1, "totalPhases": 2, "milestone": "m"}
+            "reportToolProgress",
+            work,
+            {**token, "label": "half", "phaseIndex": 1, "totalPhases": 2, "milestone": "m"},
         )
-        send("query_events", {"query_id": query})
-        thread = {"thread_id": send("read_query", {"query_id": query})["threadId"]}
+        send("listQueryEvents", {"query_id": query})
+        thread = {"thread_id": send("readQuery", {"query_id": query})["threadId"]}
         written = {"workId": call["workId"], "path": "†state.seen", "method": "push", "value": {"n": [None]}}
-        send("write_state", thread, written)
-        send("write_state", thread, {**written, "path": "†state"}, status=422)
-        assert send("result", work, {**token, "output": {"seen": [1, None, "x"]}})["adopted"]
+        send("writeThreadState", thread, written)
+        send("writeThreadState", thread, {**written, "path": "†state"}, status=422)
+        assert send("postToolResult", work, {**token, "output": {"seen": [1, None, "x"]}})["adopted"]
         self.until(query, status="succeeded")
-        send("query_events", {"query_id": query})
-        send("query_work", {"query_id": query})
-        send("write_state", thread, written, status=409)
-        send("list_calls", query={"status": "done"})
+        send("listQueryEvents", {"query_id": query})
+        send("listQueryWork", {"query_id": query})
+        send("writeThreadState", thread, written, status=409)
+        send("listToolCalls", query={"status": "done"})
         self.ids["work_id"] = call["workId"]
         self.submit(("look", {}))  # stays open
 
     def mcp_servers(self) -> None:
         with fake_mcp_in_a_thread() as url:
-            (tool,) = self.judge.send("list_mcp_tools", body={"url": url})["tools"]
+            (tool,) = self.judge.send("listMcpTools", body={"url": url})["tools"]
             spec = {**SPEC, "name": "fuzzed-mcp", "tools": [*SPEC["tools"], tool]}
-            assert self.judge.send("validate_runtime", body=spec)["valid"]
-        self.judge.send("list_mcp_tools", body={"url": url}, status=422)
+            assert self.judge.send("validateRuntime", body=spec)["valid"]
+        self.judge.send("listMcpTools", body={"url": url}, status=422)
 
     def stored(self, **parts: Any) -> str:
         asked = {"runtime": "fuzzed", "specName": "Payments", "body": BODY, **parts}
-        plan: str = self.judge.send("store_plan", body=asked, status=201)["id"]
+        plan: str = self.judge.send("storePlan", body=asked, status=201)["id"]
         return plan
 
     def executed(self, plan: str) -> tuple[str, str]:
         """A query that waits at the gate of a plan, and the approval it waits for."""
-        accepted = self.judge.send("execute_plan", {"plan_id": plan}, {"inputs": {"by": "hand"}}, status=202)
+        accepted = self.judge.send("executePlan", {"plan_id": plan}, {"inputs": {"by": "hand"}}, status=202)
         waiting = self.until(accepted["id"], status="waiting", reason="approval")
         return accepted["id"], waiting["openApprovals"][0]
 
@@ -491,32 +491,38 @@ class World:
         self.stored(body=body, planId="mine", threadKey="plans")
         query, approval = self.executed(plan)
         self.ids["plan_id"] = plan
-        send("approval_subject", {"approval_id": approval})
+        send("readApprovalSubject", {"approval_id": approval})
         self.approved(approval)
-        send("decide", {"approval_id": approval}, {"decision": "reject"}, status=409)
+        send("decideApproval", {"approval_id": approval}, {"decision": "reject"}, status=409)
         call = self.claim("actions.pay")
         assert call["resolvedRefs"]["Numbers"]
         done = {"claimToken": call["claimToken"], "output": {"entitiesAffected": 1, "summary": "Paid."}}
-        send("result", {"work_id": call["workId"]}, done)
+        send("postToolResult", {"work_id": call["workId"]}, done)
         self.until(query, status="succeeded")
-        for name in ("read_plan", "plan_revisions", "plan_transitions", "plan_actions", "plan_graph"):
+        for name in (
+            "readPlan",
+            "listPlanRevisions",
+            "listPlanTransitions",
+            "listPlanActions",
+            "readPlanGraph",
+        ):
             send(name, {"plan_id": plan})
-        send("query_events", {"query_id": query})
-        send("query_work", {"query_id": query})
+        send("listQueryEvents", {"query_id": query})
+        send("listQueryWork", {"query_id": query})
         copied, approval = self.executed(plan)
         self.revised(approval)
         self.until(copied, status="succeeded")
-        send("list_plans", query={"specName": "Payments"})
+        send("listPlans", query={"specName": "Payments"})
 
     def approved(self, approval: str, **parts: Any) -> None:
-        digest = self.judge.send("read_approval", {"approval_id": approval})["digest"]
+        digest = self.judge.send("readApproval", {"approval_id": approval})["digest"]
         self.judge.send(
-            "decide", {"approval_id": approval}, {"decision": "approve", "digest": digest, **parts}
+            "decideApproval", {"approval_id": approval}, {"decision": "approve", "digest": digest, **parts}
         )
 
     def revised(self, approval: str) -> None:
         said = {"decision": "revise", "feedback": "less", "partial": {"amount": 1}}
-        self.judge.send("decide", {"approval_id": approval}, said)
+        self.judge.send("decideApproval", {"approval_id": approval}, said)
 
     def unknown_outcome(self) -> None:
         send = self.judge.send
@@ -524,14 +530,14 @@ class World:
         query, approval = self.executed(plan)
         self.approved(approval)
         self.claim("actions.pay")
-        send("cancel_query", {"query_id": query})
+        send("cancelQuery", {"query_id": query})
         settled = send(
-            "settle_action",
+            "settleAction",
             {"plan_id": plan, "index": 0},
             {"outcome": "succeeded", "details": {"seen": "yes"}},
         )
         assert settled["status"] == "succeeded"
-        for name in ("read_plan", "plan_transitions", "plan_actions", "plan_graph"):
+        for name in ("readPlan", "listPlanTransitions", "listPlanActions", "readPlanGraph"):
             send(name, {"plan_id": plan})
 
     def approvals(self) -> None:
@@ -539,58 +545,60 @@ class World:
         query = self.submit(("spend", {"amount": 1}))
         waiting = self.until(query, reason="approval")
         approval, thread = waiting["openApprovals"][0], {"thread_id": waiting["threadId"]}
-        send("delete_thread", thread, status=409)
-        send("read_approval", {"approval_id": approval})
-        send("approval_subject", {"approval_id": approval})
-        send("list_approvals", query={"status": "pending"})
-        send("decide_many", body={"decisions": [{"id": approval, "decision": "reject", "feedback": "no"}]})
+        send("deleteThread", thread, status=409)
+        send("readApproval", {"approval_id": approval})
+        send("readApprovalSubject", {"approval_id": approval})
+        send("listApprovals", query={"status": "pending"})
+        send(
+            "decideApprovals", body={"decisions": [{"id": approval, "decision": "reject", "feedback": "no"}]}
+        )
         self.until(query, status="succeeded")
-        send("query_events", {"query_id": query})
-        assert send("delete_thread", thread)["deleted"]
-        send("delete_thread", thread, status=404)
-        assert send("read_approval", {"approval_id": approval})["status"] == "rejected"
-        send("approval_subject", {"approval_id": approval}, status=410)
-        send("list_approvals", query={"threadId": thread["thread_id"]})
+        send("listQueryEvents", {"query_id": query})
+        assert send("deleteThread", thread)["deleted"]
+        send("deleteThread", thread, status=404)
+        assert send("readApproval", {"approval_id": approval})["status"] == "rejected"
+        send("readApprovalSubject", {"approval_id": approval}, status=410)
+        send("listApprovals", query={"threadId": thread["thread_id"]})
         remembered = self.submit(("spend", {"amount": 2}))
         approval = self.until(remembered, reason="approval")["openApprovals"][0]
-        send("decide", {"approval_id": approval}, {"decision": "approve"}, status=422)
+        send("decideApproval", {"approval_id": approval}, {"decision": "approve"}, status=422)
         self.approved(approval, args={"amount": 1}, scope="thread")
-        send("decide", {"approval_id": approval}, {"decision": "reject", "args": {}}, status=422)
-        (grant,) = send("list_grants", query={"active": "true"})["items"]
-        send("revoke_grant", {"grant_id": grant["id"]})
-        send("cancel_query", {"query_id": remembered})
+        send("decideApproval", {"approval_id": approval}, {"decision": "reject", "args": {}}, status=422)
+        (grant,) = send("listGrants", query={"active": "true"})["items"]
+        send("revokeGrant", {"grant_id": grant["id"]})
+        send("cancelQuery", {"query_id": remembered})
         self.ids["grant_id"] = grant["id"]
         waiting = self.submit(("spend", {"amount": 2}))
         self.ids["approval_id"] = self.until(waiting, reason="approval")["openApprovals"][0]
         self.stored(planId="a draft", threadKey="drafts")
-        send("list_approvals")
+        send("listApprovals")
 
     def streams(self) -> None:
         judge, query = self.judge, self.ids["query_id"]
-        events = judge.stream("stream_query_events", "GET", f"/queries/{query}/stream", 1000)
+        events = judge.stream("streamQuery", "GET", f"/queries/{query}/stream", 1000)
         assert events[-1]["type"] == "finish"
-        judge.stream("announce", "GET", "/tool-calls/stream", 1)
+        judge.stream("streamToolCalls", "GET", "/tool-calls/stream", 1)
         asked = {"runtime": "fuzzed", "agent": "worker", "prompt": '{"script": []}'}
-        cursor = judge.send("tenant_events")["nextCursor"]
+        cursor = judge.send("listEvents")["nextCursor"]
         assert (
-            judge.stream("stream_new_query", "POST", "/queries/stream", 1000, json=asked)[-1]["type"]
+            judge.stream("streamNewQuery", "POST", "/queries/stream", 1000, json=asked)[-1]["type"]
             == "finish"
         )
-        judge.stream("stream_tenant_events", "GET", "/events/stream", 3, params={"after": cursor})
-        judge.send("tenant_events", query={"after": cursor, "types": "text,finish"})
+        judge.stream("streamEvents", "GET", "/events/stream", 3, params={"after": cursor})
+        judge.send("listEvents", query={"after": cursor, "types": "text,finish"})
 
     def keys_and_secrets(self) -> None:
         send = self.judge.send
         asked = {"principal": "ann", "scopes": ["read"], "expiresAt": "2099-01-02T03:04:05Z"}
-        key = send("create_key", body=asked, status=201)["id"]
-        send("create_key", body={"principal": "bo", "scopes": ["tools:serve"], "tools": ["look"]}, status=201)
-        send("list_keys", query={"limit": 1})
-        send("revoke_key", {"key_id": key})
-        send("list_keys")
-        send("put_secret", {"name": "doomed"}, {"value": "x"})
-        send("put_secret", {"name": "kept"}, {"value": "x"})
-        send("list_secrets")
-        send("delete_secret", {"name": "doomed"})
+        key = send("createKey", body=asked, status=201)["id"]
+        send("createKey", body={"principal": "bo", "scopes": ["tools:serve"], "tools": ["look"]}, status=201)
+        send("listKeys", query={"limit": 1})
+        send("revokeKey", {"key_id": key})
+        send("listKeys")
+        send("putSecret", {"name": "doomed"}, {"value": "x"})
+        send("putSecret", {"name": "kept"}, {"value": "x"})
+        send("listSecrets")
+        send("deleteSecret", {"name": "doomed"})
         self.ids |= {"key_id": key, "name": "kept", "index": "0"}
 
 
@@ -745,7 +753,7 @@ def test_hostile_values_are_refused_with_a_problem(judge: Judge, ids: dict[str, 
     assert statuses[404] > 100
     assert statuses[422] > 100
     assert statuses[400] > 100
-    assert judge.send("readyz")["status"] == "ready"
+    assert judge.send("checkReadiness")["status"] == "ready"
 
 
 def _hostile(
@@ -776,12 +784,12 @@ def _hostile(
 
 
 DESTRUCTIVE = {
-    "delete_reference",
-    "delete_thread",
-    "retire_runtime",
-    "revoke_key",
-    "delete_secret",
-    "cancel_query",
+    "deleteReference",
+    "deleteThread",
+    "retireRuntime",
+    "revokeKey",
+    "deleteSecret",
+    "cancelQuery",
 }
 
 

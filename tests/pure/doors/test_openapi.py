@@ -28,8 +28,8 @@ from app.commands.admin import openapi_text
 from app.tenancy.models import SCOPES
 
 ROOT = Path(__file__).parents[3]
-OPEN_TO_ALL = {"healthz", "readyz", "start_session"}
-ANY_KEY = {"whoami", "end_session", "create_ticket"}
+OPEN_TO_ALL = {"checkHealth", "checkReadiness", "startSession"}
+ANY_KEY = {"whoami", "endSession", "createTicket"}
 
 
 @cache
