@@ -39,7 +39,18 @@ STATUS_BY_ERROR: dict[type[errors.PlangateError], int] = {
     errors.Unavailable: 503,
 }
 PROBLEM_MEDIA_TYPE = "application/problem+json"
+INTERNAL_ERROR = "internal_error"
 SLUG_BY_STATUS = {404: "not_found", 405: "method_not_allowed", 400: "malformed", 413: "too_large"}
+
+
+def problem_slugs() -> list[str]:
+    """Return every value of a problem's `type`, in alphabetical order. Modules that are imported later may add some, so
+    call it after the routes are imported."""
+    kinds = [errors.PlangateError]
+    for kind in kinds:  # it grows on the way
+        kinds += kind.__subclasses__()
+    own = {kind.kind for kind in kinds if hasattr(kind, "kind") and kind.__module__.startswith("app.")}
+    return sorted(own | set(SLUG_BY_STATUS.values()) | {INTERNAL_ERROR})
 
 
 def http_status(error: errors.PlangateError) -> int:
@@ -143,7 +154,7 @@ async def unexpected_error_response(request: Request, error: Exception) -> Respo
     if not is_outage(error):
         log.exception("http.internal_error", exc_info=error, **request_log_fields(request))
         return problem_response(
-            request, 500, "internal_error", "The service failed", "This is a defect; the log has the trace."
+            request, 500, INTERNAL_ERROR, "The service failed", "This is a defect; the log has the trace."
         )
     return await plangate_error_response(
         request, errors.Unavailable("The database cannot be reached; try again in a moment.")

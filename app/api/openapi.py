@@ -7,6 +7,7 @@ the habits of the API is added here, once: problems, scopes, the headers of requ
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from app.api.errors import PROBLEM_MEDIA_TYPE as PROBLEM_TYPE
-from app.api.errors import STATUS_BY_ERROR
+from app.api.errors import STATUS_BY_ERROR, problem_slugs
 from app.base.errors import MAX_LISTED_ERRORS
 from app.base.json import strict_json
 from app.tenancy.idempotency import MAX_KEY_CHARS
@@ -59,7 +60,10 @@ PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "instance"],
     "properties": {
-        "type": {"type": "string", "description": "A stable slug."},
+        "type": {
+            "type": "string",
+            "description": "A stable slug; `/guides/problems` has a section about each. Later versions may add slugs.",
+        },
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What happened and what to do."},
@@ -232,7 +236,8 @@ def describe(api: FastAPI) -> dict[str, Any]:
     _tidy(found)
     _drop_made_up_titles(components["schemas"], names=True)
     _drop_made_up_titles(found["paths"], names=True)
-    components["schemas"]["Problem"] = PROBLEM
+    components["schemas"]["Problem"] = copy.deepcopy(PROBLEM)
+    components["schemas"]["Problem"]["properties"]["type"]["enum"] = problem_slugs()
     components["responses"] = {str(status): _problem(status) for status in sorted(STATUS_BY_ERROR.values())}
     components["parameters"] = {
         name: {"name": name, "in": "header", "required": False, **rest}
@@ -347,8 +352,22 @@ def _tidy(node: Any) -> None:
             {"oneOf", "$ref"} & kind.keys() for kind in (node, *node.get("anyOf", ()))
         ):
             del node["default"]
+        _drop_defaults(node)
         for item in node.values():
             _tidy(item)
+
+
+def _drop_defaults(schema: dict[str, Any]) -> None:
+    """Tell the defaults of optional fields in their descriptions alone: openapi-typescript requires every field that has
+    a `default`, also in requests."""
+    fields = schema.get("properties")
+    if not isinstance(fields, dict) or not isinstance(schema.get("required", []), list):
+        return
+    for name in fields.keys() - set(schema.get("required", ())):
+        field = fields[name]
+        if isinstance(field, dict) and (default := field.pop("default", None)) not in (None, "", [], {}):
+            said = field.get("description", "")
+            field["description"] = f"{said} Default: `{strict_json.dumps(default).decode()}`.".strip()
 
 
 def _drop_made_up_titles(node: Any, *, names: bool = False) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from plangate.events import ApprovalInfo
 from plangate.spec.base import at_most
 from plangate.statuses import ApprovalStatus
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from app.approvals import grants, store, views
 from app.approvals.models import Decision
@@ -84,7 +84,7 @@ async def read_approval(approval_id: ApprovalId, op: Reading, approvals: Approva
 @router.get(
     "/approvals/{approval_id}/subject",
     summary="The exact bytes that are approved; their SHA-256 is the digest",
-    response_model=dict[str, JsonValue],
+    response_model=views.Subject,
 )
 async def read_approval_subject(approval_id: ApprovalId, op: Reading, approvals: Approvals) -> Response:
     return await op.respond(await approvals.subject(op.tx, approval_id))

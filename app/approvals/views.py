@@ -3,10 +3,61 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated, Literal
 
-from plangate.events import ApprovalInfo, JsonObject
+from plangate.events import ApprovalInfo, JsonObject, ReferenceHandle
+from pydantic import Field, JsonValue
+from typing_extensions import TypeAliasType
 
 from app.base.responses import CursorPage, View
+
+
+class ToolSubject(View):
+    """What is approved of a tool call: the call, and what it was when the gate opened."""
+
+    kind: Literal["tool"]
+    tool: str
+    args: JsonObject
+    definition_digest: str
+    runtime_version: str
+
+
+class SubjectReference(ReferenceHandle):
+    """A reference that a plan names. `digest` is the SHA-256 of its value at that moment."""
+
+    digest: str
+
+
+class SubjectVariable(View):
+    """A path that a plan reads: its value at that moment, or in `resultOf` the actions whose result it will be."""
+
+    variable: str
+    digest: str | None = None
+    type: str | None = None
+    size_bytes: int | None = None
+    glimpse: JsonValue = None
+    result_of: list[int] | None = None
+
+
+class PlanSubject(View):
+    """What is approved of a plan: its bytes and inputs, and all that it names. `planDigest` is the SHA-256 of the plan
+    alone; `runtimeVersion` and `dispatchers` are digests of the definitions that carry it out, by kind of action."""
+
+    kind: Literal["plan"]
+    plan_id: str
+    spec_name: str
+    revision: int
+    plan_digest: str
+    body: JsonObject
+    inputs: JsonObject | None
+    runtime_version: str
+    dispatchers: dict[str, str]
+    references: list[SubjectReference]
+    variables: list[SubjectVariable] | None = None
+
+
+Subject = TypeAliasType("Subject", Annotated[PlanSubject | ToolSubject, Field(discriminator="kind")])
+"""What is approved, told apart by `kind`."""
 
 
 class ApprovalPage(CursorPage):

@@ -14,7 +14,7 @@ import pytest
 from plangate.events import EVENT_TYPES
 from plangate.spec.models import RuntimeSpec
 
-from app.api.errors import STATUS_BY_ERROR
+from app.api.errors import STATUS_BY_ERROR, http_status
 from app.api.openapi import (
     BODIES,
     HEADER_PARAMETERS,
@@ -24,6 +24,7 @@ from app.api.openapi import (
     operations,
     scope_of,
 )
+from app.base.errors import PlangateError
 from app.commands.admin import openapi_text
 from app.tenancy.models import SCOPES
 
@@ -233,6 +234,42 @@ def test_generators_understand_the_schemas() -> None:
             if isinstance(field, dict) and isinstance(schema.get("required", []), list):
                 assert field.get("type") != "null", f"{name} can only be null"
                 assert not ("default" in field and name in schema.get("required", ())), name
+
+
+def test_an_optional_field_has_no_default() -> None:
+    """openapi-typescript requires the fields with one, so that a request would have to send them."""
+    for schema in schemas():
+        fields = schema.get("properties", {})
+        if isinstance(schema.get("required", []), list):
+            told = [name for name, field in fields.items() if isinstance(field, dict) and "default" in field]
+            assert not told, (schema.get("title"), told)
+    strategy = resolved("#/components/schemas/SubmitQuery")["properties"]["ifBusy"]
+    assert strategy["description"].endswith('Default: `"queue"`.')
+
+
+def test_every_slug_of_a_problem_has_a_section_with_its_status() -> None:
+    slugs = resolved("#/components/schemas/Problem")["properties"]["type"]["enum"]
+    page = (ROOT / "docs" / "problems.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)\n\n(\d{3})\. ", page, re.MULTILINE))
+    assert list(sections) == slugs
+    kinds = [PlangateError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    for kind in kinds:
+        if hasattr(kind, "kind") and kind.__module__.startswith("app."):
+            assert sections[kind.kind] == str(http_status(kind.__new__(kind))), kind
+
+
+def test_a_subject_is_told_apart_by_its_kind() -> None:
+    path = document()["paths"]["/approvals/{approval_id}/subject"]["get"]["responses"]["200"]
+    assert path["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Subject"}
+    assert resolved("#/components/schemas/Subject")["discriminator"] == {
+        "propertyName": "kind",
+        "mapping": {
+            "plan": "#/components/schemas/PlanSubject",
+            "tool": "#/components/schemas/ToolSubject",
+        },
+    }
 
 
 def test_timestamps_have_the_format_date_time() -> None:
