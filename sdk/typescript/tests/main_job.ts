@@ -1,5 +1,5 @@
 // The main job against a real service: PLANGATE_URL and PLANGATE_API_KEY. Prints one line of JSON.
-import { connect, queryWork, readPlan, registerRuntime, type RegisterRuntimeData } from "plangate";
+import { connect, listQueryWork, readPlan, registerRuntime, type RegisterRuntimeData } from "plangate";
 
 const plangate = connect({ url: process.env["PLANGATE_URL"] ?? "", key: process.env["PLANGATE_API_KEY"] ?? "" });
 const { client } = plangate;
@@ -108,7 +108,7 @@ for await (const event of resumed) {
 await server.close();
 
 const plan = await readPlan({ client, path: { plan_id: planId }, throwOnError: true });
-const work = await queryWork({ client, path: { query_id: queryId }, throwOnError: true });
+const work = await listQueryWork({ client, path: { query_id: queryId }, throwOnError: true });
 console.log(
   JSON.stringify({ types, seqs, calls, sent, digest, output, plan: plan.data.status, work: work.data.items.length }),
 );
