@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.base.egress import EgressPolicy, EgressRefused, requests_of
 from app.base.errors import TooLarge
-from app.base.json.process_pool import Helper, Helpers
+from app.base.json.process_pool import JsonProcess, JsonProcessPool
 from app.base.postgres.database import Database
 from app.base.shares import TenantShares
 from app.catalog import store
@@ -39,7 +39,7 @@ NO_EXTRA: Final = (
 class OpenSource:
     """A source that is open in a process of its own."""
 
-    def __init__(self, source: Source, helper: Helper) -> None:
+    def __init__(self, source: Source, helper: JsonProcess) -> None:
         self.source = source
         self._helper = helper
 
@@ -107,7 +107,7 @@ class SourceSessions:
         self._secrets = secrets
         self._egress = egress
         self._source_paths = tuple(source_paths)
-        self._pool = Helpers(
+        self._pool = JsonProcessPool(
             "app.catalog.source_worker",
             2 * MEMORY_MB * MIB,
             TOO_MUCH_MEMORY,

@@ -13,7 +13,7 @@ from app.base.errors import NotFound, TooLarge
 from app.base.ids import is_id
 from app.base.json.limits import LIMITS
 from app.base.json.offload import offload
-from app.base.json.process_pool import Helpers
+from app.base.json.process_pool import JsonProcessPool
 from app.base.postgres.database import Database, Tx
 from app.base.schema.checker import SchemaChecker
 from app.documents import store
@@ -68,7 +68,7 @@ class DocumentService:
 
     def __init__(self, schemas: SchemaChecker) -> None:
         self._schemas = schemas
-        self._helpers = Helpers("app.documents.json_worker", HELPER_BYTES)
+        self._helpers = JsonProcessPool("app.documents.json_worker", HELPER_BYTES)
 
     # -- writing ---------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class Worker:
 
     def _fields(self, head: Mapping[str, Any], data: bytearray) -> Answer:
         """Parse a document and return everything in it but its value, which stays in this process."""
-        document = low_memory.parsed(data, head["mostContainers"])
+        document = low_memory.parse_low_memory(data, head["mostContainers"])
         if not isinstance(document, dict):
             return {"fields": None, "hasValue": False}, b""
         has_value = "value" in document
@@ -46,7 +46,7 @@ class Worker:
 
     def _part(self, head: Mapping[str, Any], data: bytearray) -> Answer:
         """Return a part of a stored value."""
-        part = values.value_part(low_memory.built(data, dense=False), head["path"], head["limit"])
+        part = values.value_part(low_memory.loads_low_memory(data, dense=False), head["path"], head["limit"])
         return {"content": part.content, "shownBytes": part.shown_bytes}, b""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from app.base.json.limits import LIMITS
-from app.base.json.process_pool import Helper, Helpers
+from app.base.json.process_pool import JsonProcess, JsonProcessPool
 from app.references.values import MAX_REFERENCE_BYTES, ValuePart, ValueRequest
 
 TURN_S: Final = 4.0
@@ -28,7 +28,7 @@ class LargeDocuments:
     """The turns of a process."""
 
     def __init__(self, child_bytes: int = CHILD_BYTES, turn_s: float = TURN_S) -> None:
-        self._children = Helpers("app.references.json_worker", child_bytes)
+        self._children = JsonProcessPool("app.references.json_worker", child_bytes)
         self._turn_s = turn_s
 
     @asynccontextmanager
@@ -48,7 +48,7 @@ class LargeDocuments:
 class LargeDocument:
     """A parsed request body in a child: its small fields are here, its value is there."""
 
-    def __init__(self, child: Helper, fields: dict[str, Any] | None, has_value: bool) -> None:
+    def __init__(self, child: JsonProcess, fields: dict[str, Any] | None, has_value: bool) -> None:
         self._child = child
         self.fields = fields
         """Of the object that the body is; None where it is none."""

@@ -24,7 +24,7 @@ class SpecWorker:
 
     def _read(self, _head: Mapping[str, Any], data: bytearray) -> Answer:
         """Parse a spec and keep it; return the tenant that it names."""
-        document = low_memory.parsed(data, LIMITS.containers)
+        document = low_memory.parse_low_memory(data, LIMITS.containers)
         if not isinstance(document, dict):
             return {"isObject": False, "tenant": None}, b""
         self._spec = document

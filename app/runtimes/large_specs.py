@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from app.base.json.offload import loads, offload
-from app.base.json.process_pool import Helper, Helpers
+from app.base.json.process_pool import JsonProcess, JsonProcessPool
 from app.runtimes.checks import Environment
 
 LARGE_SPEC_BYTES: Final = 128 * 1024
@@ -36,7 +36,9 @@ class LargeSpecs:
         self, environment: Environment, child_bytes: int = MAX_CHILD_BYTES, turn_s: float = MAX_TURN_WAIT_S
     ) -> None:
         self._environment = environment
-        self._children = Helpers("app.runtimes.json_worker", child_bytes, too_complex=TOO_COMPLEX_MESSAGE)
+        self._children = JsonProcessPool(
+            "app.runtimes.json_worker", child_bytes, too_complex=TOO_COMPLEX_MESSAGE
+        )
         self._turn_s = turn_s
 
     @asynccontextmanager
@@ -51,7 +53,9 @@ class LargeSpecs:
 class LargeSpec:
     """A parsed spec in a child process."""
 
-    def __init__(self, child: Helper, environment: Environment, is_object: bool, tenant: str | None) -> None:
+    def __init__(
+        self, child: JsonProcess, environment: Environment, is_object: bool, tenant: str | None
+    ) -> None:
         self._child = child
         self._environment = environment
         self.is_object = is_object

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from app.base.errors import TooLarge
-from app.base.json.process_pool import Helpers
+from app.base.json.process_pool import JsonProcessPool
 from app.runtimes.predicates import MAX_EVALUATION_NS, evaluate, worst_case_ns
 
 MAX_INLINE_NS: Final = 20_000_000
@@ -24,7 +24,7 @@ class PredicatePool:
     """Evaluates expressions, expensive ones in processes of their own, two at a time."""
 
     def __init__(self) -> None:
-        self._processes = Helpers("app.runtimes.predicate_worker", MAX_PROCESS_BYTES)
+        self._processes = JsonProcessPool("app.runtimes.predicate_worker", MAX_PROCESS_BYTES)
 
     async def requires_approval(
         self, expression: str, args: Mapping[str, Any], ctx: Mapping[str, Any], text: bytes | None = None

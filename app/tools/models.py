@@ -88,7 +88,7 @@ def outcome_from_value(name: str, output: Any) -> CallOutcome:
         data = strict_json.dumps(output)
         if len(data) > MAX_RESULT_BYTES:
             raise strict_json.NotJson(f"it has {len(data)} bytes, and the most is {MAX_RESULT_BYTES}.")
-        (low_memory.parsed_unhurried if len(data) > LIMITS.process_bytes else strict_json.parse)(data)
+        (low_memory.parse_cooperative if len(data) > LIMITS.process_bytes else strict_json.parse)(data)
     except (strict_json.NotJson, Malformed) as error:
         return CallOutcome("done", error=f"{name} ran, but its result cannot be kept: {error}")
     return CallOutcome("done", output=output)

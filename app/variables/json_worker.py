@@ -32,7 +32,7 @@ class DocumentCache(Mapping[Key, Any]):
         body = self._bodies[key]
         if self._last is None or self._last[0] != key:
             self._last = None
-            self._last = key, low_memory.stored(body) if body else MISSING
+            self._last = key, low_memory.loads_trusted(body) if body else MISSING
         return self._last[1]
 
     def __iter__(self) -> Iterator[Key]:
@@ -63,7 +63,7 @@ def _section(head: Mapping[str, Any], data: bytearray) -> Answer:
 def _memory_section(head: Mapping[str, Any], data: bytearray) -> Answer:
     """Return the section of a prompt about the memory."""
     (body,) = pieces(data, head["sizes"])
-    return {"text": memory_section(low_memory.stored(body))}, b""
+    return {"text": memory_section(low_memory.loads_trusted(body))}, b""
 
 
 def _root(text: str) -> VariablePath:

@@ -31,7 +31,7 @@ from app.base.errors import TooLarge
 from app.base.json import strict_json
 from app.base.json.limits import LIMITS
 from app.base.json.offload import loads, offload
-from app.base.json.process_pool import Helpers
+from app.base.json.process_pool import JsonProcessPool
 from app.base.json.worker import pieces
 from app.base.postgres.database import Tx
 from app.base.schema.checker import SchemaChecker
@@ -154,7 +154,7 @@ class VariableService:
         self._references = references
         self._documents = documents
         self._schemas = schemas
-        self._helpers = Helpers("app.variables.json_worker", HELPER_BYTES)
+        self._helpers = JsonProcessPool("app.variables.json_worker", HELPER_BYTES)
 
     # -- before a call ---------------------------------------------------------------------------------------
 

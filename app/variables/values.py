@@ -139,7 +139,7 @@ class FilledCall:
         """Parse what `dump` returned; the path of the result is in the call itself. Call it in a thread for
         large calls."""
         sources = (VariableSource(tuple(place), *rest) for place, *rest in orjson.loads(filled))
-        return cls(low_memory.unhurried(args), tuple(sources), output).with_text(args)
+        return cls(low_memory.loads_cooperative(args), tuple(sources), output).with_text(args)
 
 
 # -- taking a call apart

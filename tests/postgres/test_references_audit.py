@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from app.base.ids import new_id
-from app.base.json.process_pool import Helpers
+from app.base.json.process_pool import JsonProcessPool
 from tests.support import specs
 from tests.support.client import Caller, good, output_of, refused
 from tests.support.world import World
@@ -346,13 +346,13 @@ async def test_a_variable_into_a_large_reference_is_followed_beside_the_service(
 ) -> None:
     """In a helper process, which gives no more than what was asked for; and what is missing is said as anywhere."""
     turns: list[Any] = []
-    one = Helpers.one
+    one = JsonProcessPool.one
 
-    def counted(self: Helpers, turn_s: float | None = None) -> Any:
+    def counted(self: JsonProcessPool, turn_s: float | None = None) -> Any:
         turns.append(self)
         return one(self, turn_s)
 
-    monkeypatch.setattr(Helpers, "one", counted)
+    monkeypatch.setattr(JsonProcessPool, "one", counted)
     agent = specs.agent(tools=["look"], toolkits=["variables"])
     await api.register(specs.scripted(specs.tool("look", **ANY), agents=[agent], references=[SEATS]))
     rows = [{"id": n, "text": "†state.x" + "y" * 90} for n in range(12_000)]

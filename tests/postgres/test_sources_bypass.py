@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from app.base.errors import TooLarge
-from app.base.json.process_pool import Helpers
+from app.base.json.process_pool import JsonProcessPool
 from app.catalog.engines.duckdb import DuckDbEngine
 from app.catalog.engines.sqlite import SqliteEngine
 from app.catalog.files import DataFile
@@ -173,7 +173,7 @@ def test_sqlite_does_nothing_but_read(folder: Path, immutable: bool) -> None:
 
 async def test_the_process_of_files_writes_no_file(folder: Path) -> None:
     """Even a statement that nothing else stops: the system refuses the write."""
-    pool = Helpers("tests.support.writing_worker", 512 * 1024 * 1024)
+    pool = JsonProcessPool("tests.support.writing_worker", 512 * 1024 * 1024)
     async with pool.one() as helper:
         answer, _ = await helper.asked("write", path=str(folder / "written"))
     assert answer["error_text"] == "File too large"
@@ -183,14 +183,14 @@ async def test_the_process_of_files_writes_no_file(folder: Path) -> None:
 async def test_the_process_has_nothing_of_the_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANGATE_SECRET_KEY", "x" * 40)
     monkeypatch.setenv("PGPASSWORD", "y")
-    pool = Helpers("tests.support.writing_worker", 512 * 1024 * 1024)
+    pool = JsonProcessPool("tests.support.writing_worker", 512 * 1024 * 1024)
     async with pool.one() as helper:
         answer, _ = await helper.asked("environment")
     assert not [name for name in answer["names"] if name.startswith(("PLANGATE", "PG", "HOME"))]
 
 
 async def test_a_process_that_uses_too_much_memory_is_killed(folder: Path) -> None:
-    pool = Helpers("app.catalog.source_worker", 250 * 1024 * 1024, "too much")
+    pool = JsonProcessPool("app.catalog.source_worker", 250 * 1024 * 1024, "too much")
     files = [[str(folder / "orders.csv"), "orders", "csv"]]
     async with pool.one() as helper:
         await helper.asked("open", kind="duckdb", files=files, memoryMb=4_000)

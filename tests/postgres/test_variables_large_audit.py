@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.base.json.process_pool import Helpers
+from app.base.json.process_pool import JsonProcessPool
 from app.documents import store
 from app.documents.models import Author, DocumentId
 from app.documents.writing import WriteRejected
@@ -53,13 +53,13 @@ async def test_writers_in_two_processes_are_ordered(plangate: World, second: Wor
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The modules of the helper processes that were started."""
     started: list[str] = []
-    one = Helpers.one
+    one = JsonProcessPool.one
 
-    def counted(self: Helpers, turn_s: float | None = None) -> Any:
+    def counted(self: JsonProcessPool, turn_s: float | None = None) -> Any:
         started.append(self._module)
         return one(self, turn_s)
 
-    monkeypatch.setattr(Helpers, "one", counted)
+    monkeypatch.setattr(JsonProcessPool, "one", counted)
     return started
 
 

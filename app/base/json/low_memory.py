@@ -19,7 +19,7 @@ CHARS_A_NUMBER: Final = 8
 SHARED_KEYS, SHAPES, CACHED_NUMBERS = 16, 256, 16_384
 
 
-def parsed(data: bytearray, most_containers: int) -> Any:
+def parse_low_memory(data: bytearray, most_containers: int) -> Any:
     """Return what `strict_json.parse` returns, in as little memory as possible: the text is freed before
     its value is complete. Empty `data`. Raise Malformed or TooLarge."""
     body = bytes(data)
@@ -32,20 +32,20 @@ def parsed(data: bytearray, most_containers: int) -> Any:
     except UnicodeDecodeError:
         return strict_json.parse(body)
     del body
-    return _judged(text, seen, lambda text: built(text, dense=_dense(seen, len(text))))
+    return _judge(text, seen, lambda text: loads_low_memory(text, dense=_dense(seen, len(text))))
 
 
-def parsed_unhurried(body: bytes) -> Any:
-    """Return what `strict_json.parse` returns, in a thread beside the event loop (see `unhurried`). Raise
+def parse_cooperative(body: bytes) -> Any:
+    """Return what `strict_json.parse` returns, in a thread beside the event loop (see `loads_cooperative`). Raise
     Malformed."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return strict_json.parse(body)
-    return _judged(text, strict_json.survey(body), unhurried)
+    return _judge(text, strict_json.survey(body), loads_cooperative)
 
 
-def _judged(text: str, seen: strict_json.Survey, loads: Callable[[str], Any]) -> Any:
+def _judge(text: str, seen: strict_json.Survey, loads: Callable[[str], Any]) -> Any:
     """Return the value of a body that is plainly valid; leave any other body to the strict parser."""
     try:
         value = loads(text)
@@ -56,15 +56,15 @@ def _judged(text: str, seen: strict_json.Survey, loads: Callable[[str], Any]) ->
     return strict_json.parse(text.encode())
 
 
-def stored(body: bytes | bytearray) -> Any:
+def loads_trusted(body: bytes | bytearray) -> Any:
     """Parse a JSON text that the service wrote itself."""
     text = bytes(body)
     objects, commas, quotes = (text.count(sign) for sign in (b"{", b",", b'"'))
     dense = objects * CHARS_AN_OBJECT > len(text) or (commas - quotes // 2) * CHARS_A_NUMBER > len(text)
-    return built(text, dense=dense)
+    return loads_low_memory(text, dense=dense)
 
 
-def unhurried(text: str | bytes) -> Any:
+def loads_cooperative(text: str | bytes) -> Any:
     """Parse a JSON text in a thread beside the event loop. It releases the interpreter at each object,
     while the fastest parser holds it to the end and takes two thirds of the time. Raise ValueError or
     RecursionError."""
@@ -81,7 +81,7 @@ def _dense(seen: strict_json.Survey, chars: int) -> bool:
     return seen.objects * CHARS_AN_OBJECT > chars or numbers * CHARS_A_NUMBER > chars
 
 
-def built(text: str | bytes | bytearray, *, dense: bool) -> Any:
+def loads_low_memory(text: str | bytes | bytearray, *, dense: bool) -> Any:
     """Parse a JSON text without a second tree beside the value. Equal short texts are shared. In a dense
     text, equal numbers are shared too, and objects with the same keys share those: 16 MiB of `{"id":
     1000000}` then take 10 times the size of the text instead of 15. Raise ValueError or RecursionError."""

@@ -46,4 +46,4 @@ def is_small(body: Any) -> bool:
 
 def loads(body: bytes) -> Any:
     """Parse JSON that the service wrote itself. For a function that `offload` calls."""
-    return low_memory.unhurried(body) if len(body) > LIMITS.inline_bytes else orjson.loads(body)
+    return low_memory.loads_cooperative(body) if len(body) > LIMITS.inline_bytes else orjson.loads(body)

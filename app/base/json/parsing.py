@@ -37,6 +37,8 @@ class Parser:
             and strict_json.containers(body) > LIMITS.containers
         ):
             raise TooLarge(f"The body may have {LIMITS.containers} objects and arrays.")
-        parse = low_memory.parsed_unhurried if len(body) > LIMITS.process_bytes else parse_without_collections
+        parse = (
+            low_memory.parse_cooperative if len(body) > LIMITS.process_bytes else parse_without_collections
+        )
         async with self._turns:
             return await asyncio.to_thread(parse, body)

@@ -1,4 +1,4 @@
-"""Helper processes, from outside: one for one large piece of JSON, so many at a time (helper.py; why so, with what was
+"""JsonProcess processes, from outside: one for one large piece of JSON, so many at a time (helper.py; why so, with what was
 measured: docs/decisions/0011)."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOO_COMPLEX: Final = (
 )
 
 
-class Helpers:
+class JsonProcessPool:
     """The turns of a process at helpers of one kind."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Helpers:
         self._turns = asyncio.Semaphore(at_once)
 
     @asynccontextmanager
-    async def one(self, turn_s: float | None = None) -> AsyncIterator[Helper]:
+    async def one(self, turn_s: float | None = None) -> AsyncIterator[JsonProcess]:
         """Provide a process for the length of the block. Raise TooManyRequests if none is free in time."""
         try:
             async with asyncio.timeout(turn_s):
@@ -61,7 +61,7 @@ class Helpers:
             raise TooManyRequests("Too many large values are being processed; retry.") from None
         try:
             started = await asyncio.to_thread(_started, self._module, self._cpu_s)
-            helper = Helper(started, self._most_bytes, self._too_complex)
+            helper = JsonProcess(started, self._most_bytes, self._too_complex)
             try:
                 yield helper
             finally:
@@ -71,7 +71,7 @@ class Helpers:
             self._turns.release()
 
 
-class Helper:
+class JsonProcess:
     def __init__(
         self, process: subprocess.Popen[bytes], most_bytes: int, too_complex: str = TOO_COMPLEX
     ) -> None:

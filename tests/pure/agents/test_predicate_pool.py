@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.base.json.process_pool import Helpers
+from app.base.json.process_pool import JsonProcessPool
 from app.runtimes.predicate_pool import PredicatePool
 from tests.support.callbacks import measured_callbacks
 
@@ -18,13 +18,13 @@ MANY = [{"id": n, "name": f"item {n}"} for n in range(30_000)]
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The processes that were started, by their modules."""
     modules: list[str] = []
-    one = Helpers.one
+    one = JsonProcessPool.one
 
-    def counted(self: Helpers, turn_s: float | None = None) -> Any:
+    def counted(self: JsonProcessPool, turn_s: float | None = None) -> Any:
         modules.append(self._module)
         return one(self, turn_s)
 
-    monkeypatch.setattr(Helpers, "one", counted)
+    monkeypatch.setattr(JsonProcessPool, "one", counted)
     return modules
 
 

@@ -79,7 +79,7 @@ def outcome(parse: Any, body: bytes) -> tuple[str, str]:
 
 
 def in_child(body: bytes) -> Any:
-    return low_memory.parsed(bytearray(body), 1_000_000)
+    return low_memory.parse_low_memory(bytearray(body), 1_000_000)
 
 
 @pytest.mark.parametrize("text", [*ODD, *FINE])
@@ -88,7 +88,7 @@ def test_the_child_judges_as_the_gate_does(text: str) -> None:
     kind, _ = expected = outcome(strict_json.parse, body)
     assert kind == ("refused" if text in ODD else "taken")
     assert outcome(in_child, body) == expected
-    assert outcome(low_memory.parsed_unhurried, body) == expected
+    assert outcome(low_memory.parse_cooperative, body) == expected
 
 
 @pytest.mark.parametrize("body", [b'"\xff"', b'"\xed\xa0\x80"', b"\xfe\xff\x001", b'{"a": "\xc3"}'])
@@ -114,14 +114,14 @@ VALUES = st.recursive(
 def test_values_come_through_as_they_are(value: Any, ascii: bool, indent: int | None) -> None:
     body = json.dumps(value, ensure_ascii=ascii, indent=indent).encode()
     expected = orjson.loads(body)
-    assert repr(in_child(body)) == repr(low_memory.parsed_unhurried(body)) == repr(expected)
+    assert repr(in_child(body)) == repr(low_memory.parse_cooperative(body)) == repr(expected)
 
 
 @given(st.binary(max_size=30) | st.text(alphabet='[]{},:"\\1e-.0 ', max_size=30).map(str.encode))
 def test_whatever_the_bytes_are(body: bytes) -> None:
     assert (
         outcome(in_child, body)
-        == outcome(low_memory.parsed_unhurried, body)
+        == outcome(low_memory.parse_cooperative, body)
         == outcome(strict_json.parse, body)
     )
 
@@ -129,13 +129,13 @@ def test_whatever_the_bytes_are(body: bytes) -> None:
 def test_both_builders_build_the_same() -> None:
     rows = [{"id": n, "name": f"item {n}", "tags": ["a", "b"], "deep": {"x": None}} for n in range(2000)]
     text = json.dumps([*rows, *({f"field {n}": n} for n in range(2000)), {str(n): n for n in range(100)}])
-    dense, sparse = (low_memory.built(text, dense=dense) for dense in (True, False))
+    dense, sparse = (low_memory.loads_low_memory(text, dense=dense) for dense in (True, False))
     assert orjson.dumps(dense) == orjson.dumps(sparse) == orjson.dumps(json.loads(text))
 
 
 def test_dense_objects_share_their_keys() -> None:
     rows = [{"id": n} for n in range(100)]
-    dense, plain = (low_memory.built(json.dumps(rows), dense=dense) for dense in (True, False))
+    dense, plain = (low_memory.loads_low_memory(json.dumps(rows), dense=dense) for dense in (True, False))
     assert dense == plain == rows
     assert sys.getsizeof(dense[-1]) * 2 < sys.getsizeof(plain[-1])
 

@@ -88,9 +88,13 @@ def test_the_glimpse_of_a_large_document() -> None:
 @settings(max_examples=300, deadline=None)
 def test_all_parsers_give_what_was_stored(value: Any) -> None:
     body = orjson.dumps(value)
-    for loads in (low_memory.stored, low_memory.unhurried, lambda b: low_memory.built(b, dense=True)):
+    for loads in (
+        low_memory.loads_trusted,
+        low_memory.loads_cooperative,
+        lambda b: low_memory.loads_low_memory(b, dense=True),
+    ):
         assert orjson.dumps(loads(body)) == body
-    assert repr(low_memory.unhurried(body)) == repr(orjson.loads(body))
+    assert repr(low_memory.loads_cooperative(body)) == repr(orjson.loads(body))
 
 
 def test_a_write_copies_what_is_on_its_way_and_no_more() -> None:
